@@ -1,0 +1,1 @@
+"""The benchmark harness: tidelog and its peers, run alternately."""

@@ -1,0 +1,1 @@
+"""tidelog: a Kafka-compatible broker in pure Python."""

@@ -1,0 +1,1 @@
+"""Command line: one file per group of commands."""

@@ -1,0 +1,1 @@
+"""Spark jobs over Kafka topics, by PySpark and Spark's standard Kafka source."""

@@ -1,0 +1,1 @@
+"""Message tables, one file per family of APIs."""

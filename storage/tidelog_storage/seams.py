@@ -1,0 +1,109 @@
+"""The storage room's only door to the outside: files.
+
+Everything below takes a `FileSystem` through its constructor, so that one implementation can be the
+operating system (`os_files.py`) and another a simulated disk that tears and loses unsynced writes.
+Errors are `OSError`s, as the operating system's own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Buffer = bytes | bytearray | memoryview
+
+
+class File(Protocol):
+    """An open file: positional reads, writes only at its end."""
+
+    def size(self) -> int:
+        """Length in bytes, unsynced writes included."""
+        ...
+
+    def pread(self, position: int, length: int) -> bytes:
+        """Up to `length` bytes from `position`; fewer only at the end of the file."""
+        ...
+
+    def view(self, position: int, length: int) -> memoryview:
+        """Like `pread`, for large reads: without copying where the file allows it.
+
+        The view stays valid after the file is closed, removed or truncated.
+        """
+        ...
+
+    def append(self, buffers: Sequence[Buffer]) -> int:
+        """Write all buffers at the end, whole and in order; returns the bytes written.
+
+        On an error (disk full) nothing of it counts: the file is cut back to its size before.
+        """
+        ...
+
+    def truncate(self, size: int) -> None:
+        """Cut the file to `size` bytes, which is at most its size."""
+        ...
+
+    def fsync(self) -> None:
+        """Return once all bytes and the size are durable. May block: called off the loop."""
+        ...
+
+    def close(self) -> None:
+        """Release the handle; closing twice is allowed."""
+        ...
+
+
+class FileSystem(Protocol):
+    """Paths are `/`-separated strings, absolute or relative to where the process stands."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """Open for reading and appending; FileNotFoundError unless `create`."""
+        ...
+
+    def read_bytes(self, path: str) -> bytes:
+        """The whole content of a small file."""
+        ...
+
+    def write_atomic(self, path: str, data: bytes) -> None:
+        """Replace `path` as a whole and durably: write `path.tmp`, fsync, rename, fsync the folder."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Rename a file or folder over `target`, atomically."""
+        ...
+
+    def fsync_dir(self, path: str) -> None:
+        """Make creations, renames and removals in a folder durable."""
+        ...
+
+    def list(self, path: str) -> list[str]:
+        """Sorted names in a folder; FileNotFoundError if there is none."""
+        ...
+
+    def make_dirs(self, path: str) -> None:
+        """Create a folder and its parents; no error if it is there."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file; no error if it is not there."""
+        ...
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a folder with all in it; no error if it is not there."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or folder of that name is there."""
+        ...
+
+    def lock(self, path: str) -> FileLock:
+        """Take the exclusive lock file `path`; raises BlockingIOError if another process holds it."""
+        ...
+
+
+class FileLock(Protocol):
+    """A held lock, given up by `release` or by the end of the process."""
+
+    def release(self) -> None:
+        """Give the lock up."""
+        ...

@@ -1,0 +1,98 @@
+"""Values that cross the storage room's door."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog_protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+UNDEFINED_EPOCH = -1
+UNDEFINED_OFFSET = -1
+
+
+class TopicPartition(NamedTuple):
+    """A partition by name; its folder and checkpoint lines are named after it."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class OffsetAndEpoch(NamedTuple):
+    """End offset of a leader epoch (`end_offset_for`), (-1, -1) when undefined."""
+
+    offset: int
+    leader_epoch: int
+
+
+class OffsetAndTimestamp(NamedTuple):
+    """Answer of a look-up by time; -1 stands for "none" in each field."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordError:
+    """One refused record of a batch (Produce v8+: `BatchIndexAndErrorMessage`)."""
+
+    batch_index: int
+    message: str | None = None
+
+
+class StorageError(Exception):
+    """An expected refusal, carrying the error code that the client is to see."""
+
+    def __init__(
+        self,
+        code: ErrorCode,
+        message: str | None = None,
+        record_errors: Sequence[RecordError] = (),
+    ) -> None:
+        super().__init__(message or code.name)
+        self.code = code
+        self.message = message
+        self.record_errors = tuple(record_errors)
+
+
+class AppendResult(NamedTuple):
+    """What an append did. `duplicate`: the batch was there already, nothing was written."""
+
+    first_offset: int
+    last_offset: int
+    log_append_time: int  # -1 for CreateTime topics
+    log_start_offset: int
+    duplicate: bool = False
+
+
+class Records(NamedTuple):
+    """Whole batches as they lie on disk, to be sent as they are. `size` is their length in bytes."""
+
+    parts: Sequence[bytes | memoryview]
+    size: int
+    next_offset: int  # offset after the last batch given, or the asked offset when empty
+    first_batch_incomplete: bool = False
+
+
+class OutOfRange(NamedTuple):
+    """The offset is below the log start or above the log end."""
+
+    log_start_offset: int
+    log_end_offset: int
+
+
+ReadOutcome = Records | OutOfRange
+
+
+class AbortedTransaction(NamedTuple):
+    """One entry of the transaction index that overlaps a read."""
+
+    producer_id: int
+    first_offset: int
