@@ -1,0 +1,104 @@
+"""Apache Kafka's jars, resolved once by Maven into the user's cache.
+
+They are the reference broker, its console tools and the Java clients. In a test: `jars =
+kafka_jars.require()` skips with the reason when Java or Maven is missing or the jars cannot be
+had; `kafka_jars.classpath()` raises `JarsUnavailableError` instead. Run as a script it prints the
+classpath: `java -cp "$(python tests/compat/kafka_jars.py)" org.apache.kafka.tools.TopicCommand`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+KAFKA_VERSION = "4.3.1"
+POM = Path(__file__).parent / "kafka" / "pom.xml"
+RESOLVE_TIMEOUT_S = 300
+
+
+class JarsUnavailableError(Exception):
+    """Why the jars (or Java itself) cannot be had, in one line for the skip report."""
+
+
+def cache_dir() -> Path:
+    """Where everything built or resolved for these tests lies: kept between runs."""
+    root = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(root) / "tidelog" / f"kafka-{KAFKA_VERSION}"
+
+
+def java() -> str:
+    """The java launcher: JAVA_HOME's or the one on PATH."""
+    return _program("java")
+
+
+def javac() -> str:
+    """The Java compiler (a JDK, not only a JRE)."""
+    return _program("javac")
+
+
+def _program(name: str) -> str:
+    home = os.environ.get("JAVA_HOME")
+    if home and (Path(home) / "bin" / name).exists():
+        return str(Path(home) / "bin" / name)
+    found = shutil.which(name)
+    if found is None:
+        raise JarsUnavailableError(f"Java is needed: no `{name}` on PATH or in JAVA_HOME")
+    return found
+
+
+@functools.cache
+def classpath() -> str:
+    """The classpath of all jars. The first caller resolves them while others wait for it."""
+    java()
+    libs = cache_dir() / "libs"
+    stamp = POM.read_bytes()
+    cache_dir().mkdir(parents=True, exist_ok=True)
+    with (cache_dir() / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        done = libs / "pom.xml"
+        if not done.exists() or done.read_bytes() != stamp:
+            _resolve(libs)
+            done.write_bytes(stamp)
+    return f"{libs}/*"
+
+
+def _resolve(libs: Path) -> None:
+    maven = shutil.which("mvn")
+    if maven is None:
+        raise JarsUnavailableError(
+            "Maven is needed once, for Apache Kafka's jars: no `mvn` on PATH"
+        )
+    shutil.rmtree(libs, ignore_errors=True)
+    libs.mkdir(parents=True)
+    command = [maven, "-q", "-B", "-f", str(POM), "dependency:copy-dependencies"]
+    try:
+        result = subprocess.run(
+            [*command, f"-DoutputDirectory={libs}"],
+            capture_output=True,
+            text=True,
+            timeout=RESOLVE_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as expired:
+        raise JarsUnavailableError("Maven did not resolve Apache Kafka's jars in time") from expired
+    if result.returncode:
+        lines = [line for line in (result.stdout + result.stderr).splitlines() if "ERROR" in line]
+        raise JarsUnavailableError(f"Maven could not resolve Apache Kafka's jars: {lines[:1]}")
+
+
+def require() -> str:
+    """The classpath, or skip the test with the reason."""
+    try:
+        return classpath()
+    except JarsUnavailableError as missing:
+        pytest.skip(str(missing))
+
+
+if __name__ == "__main__":
+    print(classpath())
