@@ -1,0 +1,181 @@
+"""What this broker knows of the cluster: immutable, replaced as a whole when metadata records apply.
+
+Built by `image_replay.py` from the metadata log; read by every handler and by `ReplicaManager.apply`.
+Nothing here is ever changed in place, so a reader may keep an image across an await and still see one
+consistent moment (it must fetch a new one to see the present).
+
+Ids of topics and directories are 16 bytes; broker ids, epochs and partition numbers are ints.
+"""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+NO_LEADER = -1
+NO_CONTROLLER = -1
+
+GROUP_METADATA_TOPIC = "__consumer_offsets"
+TRANSACTION_STATE_TOPIC = "__transaction_state"
+SHARE_GROUP_STATE_TOPIC = "__share_group_state"
+CLUSTER_METADATA_TOPIC = "__cluster_metadata"
+
+# Kafka's Topic.isInternal: the metadata topic is not among them, it is no topic of the image at all.
+INTERNAL_TOPICS = frozenset(
+    {GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_GROUP_STATE_TOPIC}
+)
+
+# Resource types of ConfigRecord and of the config APIs (Kafka's ConfigResource.Type).
+RESOURCE_TOPIC = 2
+RESOURCE_BROKER = 4
+RESOURCE_BROKER_LOGGER = 8
+RESOURCE_CLIENT_METRICS = 16
+RESOURCE_GROUP = 32
+
+DEFAULT_BROKER_RESOURCE = ""  # the broker resource whose settings hold for every broker
+
+_NOTHING: Mapping[Any, Any] = MappingProxyType({})
+
+
+class BrokerImage(NamedTuple):
+    """A registered broker. `epoch` is the offset of its registration; fenced ones lead nothing."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None = None
+    epoch: int = -1
+    fenced: bool = False
+    incarnation_id: bytes = bytes(16)
+    log_dirs: tuple[bytes, ...] = ()
+    in_controlled_shutdown: bool = False
+
+
+class PartitionImage(NamedTuple):
+    """One partition (Kafka's PartitionRegistration).
+
+    Invariants: `isr` is part of `replicas`; `leader` is in `isr` or -1; `leader_epoch` grows with
+    every change of leader, `partition_epoch` with every change at all; `directories` is as long as
+    `replicas`.
+    """
+
+    partition: int
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    removing_replicas: tuple[int, ...] = ()
+    adding_replicas: tuple[int, ...] = ()
+    directories: tuple[bytes, ...] = ()
+    eligible_leader_replicas: tuple[int, ...] = ()
+    last_known_eligible_leader_replicas: tuple[int, ...] = ()
+    leader_recovery_state: int = 0  # 0 recovered, 1 recovering from an unclean election
+
+
+class TopicImage(NamedTuple):
+    """A topic; `partitions[n].partition == n`."""
+
+    name: str
+    topic_id: bytes
+    partitions: tuple[PartitionImage, ...]
+    is_internal: bool = False
+
+
+class ClusterImage:
+    """The cluster as of metadata offset `offset` (-1: nothing applied yet).
+
+    `topic_configs` and `broker_configs` hold the dynamic settings only, as strings; `broker_configs`
+    is keyed by the broker id as a string, with "" for the cluster-wide defaults.
+    """
+
+    __slots__ = (
+        "broker_configs",
+        "brokers",
+        "cluster_id",
+        "controller_id",
+        "features",
+        "leader_epoch",
+        "next_producer_id",
+        "offset",
+        "topic_configs",
+        "topic_names",
+        "topics",
+    )
+
+    def __init__(
+        self,
+        *,
+        cluster_id: str,
+        controller_id: int = NO_CONTROLLER,
+        brokers: Mapping[int, BrokerImage] = _NOTHING,
+        topics: Mapping[str, TopicImage] = _NOTHING,
+        topic_names: Mapping[bytes, str] | None = None,
+        topic_configs: Mapping[str, Mapping[str, str]] = _NOTHING,
+        broker_configs: Mapping[str, Mapping[str, str]] = _NOTHING,
+        features: Mapping[str, int] = _NOTHING,
+        next_producer_id: int = 0,
+        offset: int = -1,
+        leader_epoch: int = 0,
+    ) -> None:
+        self.cluster_id = cluster_id
+        self.controller_id = controller_id
+        self.brokers = brokers
+        self.topics = topics
+        self.topic_names: Mapping[bytes, str] = (
+            {topic.topic_id: name for name, topic in topics.items()}
+            if topic_names is None
+            else topic_names
+        )
+        self.topic_configs = topic_configs
+        self.broker_configs = broker_configs
+        self.features = features
+        self.next_producer_id = next_producer_id
+        self.offset = offset
+        self.leader_epoch = leader_epoch
+
+    def __repr__(self) -> str:
+        return (
+            f"ClusterImage(offset={self.offset}, brokers={len(self.brokers)}, "
+            f"topics={len(self.topics)})"
+        )
+
+    def partition(self, topic: str, index: int) -> PartitionImage | None:
+        """The partition, or None if the topic or the number is unknown."""
+        image = self.topics.get(topic)
+        if image is None or not 0 <= index < len(image.partitions):
+            return None
+        return image.partitions[index]
+
+    def topic_by_id(self, topic_id: bytes) -> TopicImage | None:
+        """The topic of an id, or None."""
+        name = self.topic_names.get(topic_id)
+        return None if name is None else self.topics[name]
+
+    def topic_config(self, topic: str) -> Mapping[str, str]:
+        """The dynamic settings of a topic, empty if it has none."""
+        return self.topic_configs.get(topic, _NOTHING)
+
+    def broker_config(self, node_id: int) -> dict[str, str]:
+        """The dynamic settings that hold for a broker: its own over the cluster-wide ones."""
+        return {
+            **self.broker_configs.get(DEFAULT_BROKER_RESOURCE, _NOTHING),
+            **self.broker_configs.get(str(node_id), _NOTHING),
+        }
+
+    def alive_brokers(self) -> list[BrokerImage]:
+        """Brokers that are not fenced, by id."""
+        return [self.brokers[node_id] for node_id in sorted(self.brokers) if self.is_alive(node_id)]
+
+    def is_alive(self, node_id: int) -> bool:
+        """Whether a broker is registered and not fenced."""
+        broker = self.brokers.get(node_id)
+        return broker is not None and not broker.fenced
+
+
+def is_internal_topic(name: str) -> bool:
+    """Kafka's own topics: offsets, transaction state, share group state."""
+    return name in INTERNAL_TOPICS
