@@ -1,7 +1,7 @@
-"""What this broker knows of the cluster: immutable, replaced as a whole when metadata records apply.
+"""What this broker knows of the cluster: immutable, replaced whole when metadata records apply.
 
-Built by `image_replay.py` from the metadata log; read by every handler and by `ReplicaManager.apply`.
-Nothing here is ever changed in place, so a reader may keep an image across an await and still see one
+Built by `image_replay.py` from the metadata log; read by every handler and by the replica manager.
+Nothing here is changed in place, so a reader may keep an image across an await and still see one
 consistent moment (it must fetch a new one to see the present).
 
 Ids of topics and directories are 16 bytes; broker ids, epochs and partition numbers are ints.
@@ -23,7 +23,7 @@ TRANSACTION_STATE_TOPIC = "__transaction_state"
 SHARE_GROUP_STATE_TOPIC = "__share_group_state"
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 
-# Kafka's Topic.isInternal: the metadata topic is not among them, it is no topic of the image at all.
+# Kafka's Topic.isInternal. The metadata topic is not among them: no image lists it.
 INTERNAL_TOPICS = frozenset(
     {GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_GROUP_STATE_TOPIC}
 )
@@ -88,7 +88,7 @@ class TopicImage(NamedTuple):
 class ClusterImage:
     """The cluster as of metadata offset `offset` (-1: nothing applied yet).
 
-    `topic_configs` and `broker_configs` hold the dynamic settings only, as strings; `broker_configs`
+    `topic_configs` and `broker_configs` hold only dynamic settings, as strings; `broker_configs`
     is keyed by the broker id as a string, with "" for the cluster-wide defaults.
     """
 
