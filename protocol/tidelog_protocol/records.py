@@ -1,0 +1,359 @@
+"""Record batches with their records: iteration, builder, recompression, control records.
+
+For the broker's own topics, compacted topics, recompression and tests; the data path needs the
+header functions of `batch.py` alone, which this module gives again so that readers have one door.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog_protocol.batch import (
+    CODEC_MASK,
+    CONTROL_BIT,
+    CREATE_TIME,
+    HEADER_BYTES,
+    LENGTH_OVERHEAD,
+    LOG_APPEND_TIME,
+    MAGIC,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    TIMESTAMP_TYPE_BIT,
+    TRANSACTIONAL_BIT,
+    BatchHeader,
+    assemble,
+    crc_is_valid,
+    iter_batches,
+    read_header,
+    read_magic,
+    set_log_append_time,
+    set_offset_and_epoch,
+)
+from tidelog_protocol.compression import DECOMPRESSED_BYTES_MAX, Codec, compress, decompress
+from tidelog_protocol.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    Buffer = bytes | bytearray | memoryview
+
+__all__ = [
+    "CREATE_TIME",
+    "HEADER_BYTES",
+    "LOG_APPEND_TIME",
+    "MAGIC",
+    "NO_PRODUCER_EPOCH",
+    "NO_PRODUCER_ID",
+    "NO_SEQUENCE",
+    "NO_TIMESTAMP",
+    "BatchHeader",
+    "Codec",
+    "ControlType",
+    "Record",
+    "assemble",
+    "build_batch",
+    "build_end_transaction_marker",
+    "control_type",
+    "coordinator_epoch",
+    "crc_is_valid",
+    "iter_batches",
+    "iter_payload",
+    "iter_records",
+    "read_header",
+    "read_magic",
+    "records_payload",
+    "set_log_append_time",
+    "set_offset_and_epoch",
+    "with_codec",
+]
+
+_CONTROL_KEY = Struct(">hh")
+_END_TXN_VALUE = Struct(">hi")
+
+
+class Record(NamedTuple):
+    """One record. `key`, `value` and header values are None where Kafka writes length -1."""
+
+    offset: int
+    timestamp: int  # ms
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+
+
+class ControlType(IntEnum):
+    """Second int16 of a control record's key; other values exist in Raft logs."""
+
+    ABORT = 0
+    COMMIT = 1
+    LEADER_CHANGE = 2
+    SNAPSHOT_HEADER = 3
+    SNAPSHOT_FOOTER = 4
+    KRAFT_VERSION = 5
+    KRAFT_VOTERS = 6
+
+
+# -- records ---------------------------------------------------------------------------------------
+
+
+def records_payload(
+    batch: Buffer, header: BatchHeader, position: int = 0, size_max: int = DECOMPRESSED_BYTES_MAX
+) -> bytes:
+    """The uncompressed records of a batch that lies whole in `batch`, header left out."""
+    end = position + header.batch_length + LENGTH_OVERHEAD
+    payload = memoryview(batch)[position + HEADER_BYTES : end]
+    if not header.records_count and not payload:
+        return b""  # compaction keeps empty batches, with their codec bits, for the last sequence
+    return decompress(header.codec, payload, size_max)
+
+
+def iter_records(
+    batch: Buffer, position: int = 0, size_max: int = DECOMPRESSED_BYTES_MAX
+) -> Iterator[Record]:
+    """The records of the one batch at `position`, decompressed within `size_max` bytes.
+
+    ProtocolError if anything does not fit: lengths, varints, the count, bytes left over.
+    """
+    header = read_header(batch, position)
+    if header.magic != MAGIC or not HEADER_BYTES <= header.size_in_bytes <= len(batch) - position:
+        msg = f"no whole record batch (magic {header.magic}, {header.size_in_bytes} bytes)"
+        raise ProtocolError(msg)
+    yield from iter_payload(header, records_payload(batch, header, position, size_max))
+
+
+def iter_payload(header: BatchHeader, payload: bytes) -> Iterator[Record]:
+    """The records in `payload`, which `records_payload` gave for `header`."""
+    position = 0
+    base_offset = header.base_offset
+    log_append = header.max_timestamp if header.attributes & TIMESTAMP_TYPE_BIT else None
+    for _ in range(header.records_count):
+        length, position = _read_varint(payload, position)
+        end = position + length
+        if length < 0 or end > len(payload):
+            msg = f"record of {length} bytes, {len(payload) - position} left"
+            raise ProtocolError(msg)
+        delta, offset_delta, key, value, headers, stop = _read_record(payload, position)
+        if stop != end:
+            msg = f"record of {length} bytes ends {stop - end:+} bytes from there"
+            raise ProtocolError(msg)
+        timestamp = header.base_timestamp + delta if log_append is None else log_append
+        yield Record(base_offset + offset_delta, timestamp, key, value, headers)
+        position = end
+    if position != len(payload):
+        msg = f"{len(payload) - position} bytes left after {header.records_count} records"
+        raise ProtocolError(msg)
+
+
+_RecordFields = tuple[
+    int, int, bytes | None, bytes | None, tuple[tuple[str, bytes | None], ...], int
+]
+
+
+def _read_record(data: bytes, position: int) -> _RecordFields:
+    """Timestamp delta, offset delta, key, value, headers, and the position after the record."""
+    delta, position = _read_varint(data, position + 1, 64)  # +1: attributes, unused
+    offset_delta, position = _read_varint(data, position)
+    key, position = _read_nullable(data, position)
+    value, position = _read_nullable(data, position)
+    count, position = _read_varint(data, position)
+    if not count:
+        return delta, offset_delta, key, value, (), position
+    if not 0 < count <= len(data) - position:  # a header takes two bytes at least
+        msg = f"record with {count} headers"
+        raise ProtocolError(msg)
+    headers: list[tuple[str, bytes | None]] = []
+    for _ in range(count):
+        name, position = _read_nullable(data, position)
+        if name is None:
+            msg = "record header without a key"
+            raise ProtocolError(msg)
+        header_value, position = _read_nullable(data, position)
+        headers.append((name.decode("utf-8", "surrogateescape"), header_value))
+    return delta, offset_delta, key, value, tuple(headers), position
+
+
+def _read_nullable(data: bytes, position: int) -> tuple[bytes | None, int]:
+    length, position = _read_varint(data, position)
+    if length < 0:
+        if length != -1:
+            msg = f"field of {length} bytes"
+            raise ProtocolError(msg)
+        return None, position
+    end = position + length
+    if end > len(data):
+        msg = f"field of {length} bytes, {len(data) - position} left"
+        raise ProtocolError(msg)
+    return data[position:end], end
+
+
+def _read_varint(data: bytes, position: int, bits: int = 32) -> tuple[int, int]:
+    """A zigzag varint of at most `bits` bits, and the position after it."""
+    try:
+        byte = data[position]
+        position += 1
+        if byte < 0x80:
+            return (byte >> 1) ^ -(byte & 1), position
+        value = byte & 0x7F
+        shift = 7
+        while True:
+            byte = data[position]
+            position += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                break
+            shift += 7
+            if shift >= bits:
+                msg = f"varint longer than {bits} bits"
+                raise ProtocolError(msg)
+    except IndexError:
+        msg = "varint ends early"
+        raise ProtocolError(msg) from None
+    if value >> bits:
+        msg = f"varint longer than {bits} bits"
+        raise ProtocolError(msg)
+    return (value >> 1) ^ -(value & 1), position
+
+
+def _append_varint(out: bytearray, value: int) -> None:
+    value = (value << 1) if value >= 0 else ((-value << 1) - 1)
+    while value > 0x7F:
+        out.append((value & 0x7F) | 0x80)
+        value >>= 7
+    out.append(value)
+
+
+def _append_nullable(out: bytearray, value: bytes | None) -> None:
+    if value is None:
+        out.append(1)  # zigzag of -1
+    else:
+        _append_varint(out, len(value))
+        out += value
+
+
+def _append_record(out: bytearray, record: Record, timestamp_delta: int, offset_delta: int) -> None:
+    body = bytearray(1)  # attributes, unused
+    _append_varint(body, timestamp_delta)
+    _append_varint(body, offset_delta)
+    _append_nullable(body, record.key)
+    _append_nullable(body, record.value)
+    _append_varint(body, len(record.headers))
+    for name, value in record.headers:
+        _append_nullable(body, name.encode("utf-8", "surrogateescape"))
+        _append_nullable(body, value)
+    _append_varint(out, len(body))
+    out += body
+
+
+# -- building --------------------------------------------------------------------------------------
+
+
+def build_batch(
+    records: Iterable[Record],
+    *,
+    base_offset: int = 0,
+    codec: int = Codec.NONE,
+    leader_epoch: int = -1,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+    transactional: bool = False,
+    control: bool = False,
+    timestamp_type: int = CREATE_TIME,
+) -> bytes:
+    """One batch of at least one record, byte for byte as Kafka's own builder writes it.
+
+    Offsets are `base_offset` or more and rise. With LOG_APPEND_TIME the largest timestamp is the
+    time of all.
+    """
+    listed = list(records)
+    assert listed, "a batch has at least one record"
+    assert listed[0].offset >= base_offset
+    base_timestamp = listed[0].timestamp
+    payload = bytearray()
+    for record in listed:
+        _append_record(
+            payload, record, record.timestamp - base_timestamp, record.offset - base_offset
+        )
+    attributes = int(codec)
+    attributes |= TIMESTAMP_TYPE_BIT if timestamp_type == LOG_APPEND_TIME else 0
+    attributes |= TRANSACTIONAL_BIT if transactional else 0
+    attributes |= CONTROL_BIT if control else 0
+    header = BatchHeader(
+        base_offset=base_offset,
+        batch_length=0,
+        leader_epoch=leader_epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=attributes,
+        last_offset_delta=listed[-1].offset - base_offset,
+        base_timestamp=base_timestamp,
+        max_timestamp=max(record.timestamp for record in listed),
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        records_count=len(listed),
+    )
+    return assemble(header, compress(codec, payload) if codec else payload)
+
+
+def with_codec(
+    batch: Buffer, header: BatchHeader, codec: int, payload: bytes, level: int | None
+) -> bytes:
+    """The same batch with its uncompressed `payload` compressed by another codec."""
+    changed = header._replace(attributes=(header.attributes & ~CODEC_MASK) | codec)
+    return assemble(changed, compress(codec, payload, level))
+
+
+# -- control records -------------------------------------------------------------------------------
+
+
+def build_end_transaction_marker(
+    control_type: ControlType,
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    coordinator_epoch: int,
+    timestamp: int,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+) -> bytes:
+    """A batch with the COMMIT or ABORT marker of a transaction."""
+    key = _CONTROL_KEY.pack(0, control_type)
+    value = _END_TXN_VALUE.pack(0, coordinator_epoch)
+    return build_batch(
+        [Record(base_offset, timestamp, key, value)],
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        transactional=True,
+        control=True,
+    )
+
+
+def control_type(record: Record) -> int:
+    """The type in a control record's key: a `ControlType`, or a number not known here."""
+    if record.key is None or len(record.key) < _CONTROL_KEY.size:
+        msg = "control record without a type"
+        raise ProtocolError(msg)
+    version, kind = _CONTROL_KEY.unpack_from(record.key)
+    if version < 0:
+        msg = f"control record key version {version}"
+        raise ProtocolError(msg)
+    return int(kind)
+
+
+def coordinator_epoch(record: Record) -> int:
+    """The coordinator epoch in the value of a COMMIT or ABORT marker."""
+    if record.value is None or len(record.value) < _END_TXN_VALUE.size:
+        msg = "end transaction marker without a coordinator epoch"
+        raise ProtocolError(msg)
+    version, epoch = _END_TXN_VALUE.unpack_from(record.value)
+    if version < 0:
+        msg = f"end transaction marker version {version}"
+        raise ProtocolError(msg)
+    return int(epoch)
