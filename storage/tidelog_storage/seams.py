@@ -45,11 +45,16 @@ class File(Protocol):
         ...
 
     def fsync(self) -> None:
-        """Return once all bytes and the size are durable. May block: called off the loop."""
+        """Return once all bytes and the size are durable.
+
+        May block, so it is called off the loop, and the loop may append to, truncate or close the
+        file meanwhile. Bytes appended before the call are durable after it; a file that is gone by
+        then is no error.
+        """
         ...
 
     def close(self) -> None:
-        """Release the handle; closing twice is allowed."""
+        """Release the handle; closing twice is allowed. Any later use of the file is an error."""
         ...
 
 
@@ -65,7 +70,7 @@ class FileSystem(Protocol):
         ...
 
     def write_atomic(self, path: str, data: bytes) -> None:
-        """Replace `path` as a whole and durably: write `path.tmp`, fsync, rename, fsync the folder."""
+        """Replace `path` whole and durably: write `path.tmp`, fsync, rename, fsync the folder."""
         ...
 
     def rename(self, source: str, target: str) -> None:
@@ -78,6 +83,10 @@ class FileSystem(Protocol):
 
     def list(self, path: str) -> list[str]:
         """Sorted names in a folder; FileNotFoundError if there is none."""
+        ...
+
+    def sizes(self, path: str) -> dict[str, int]:
+        """Length in bytes of every file in a folder (folders left out), sorted by name."""
         ...
 
     def make_dirs(self, path: str) -> None:
@@ -97,7 +106,7 @@ class FileSystem(Protocol):
         ...
 
     def lock(self, path: str) -> FileLock:
-        """Take the exclusive lock file `path`; raises BlockingIOError if another process holds it."""
+        """Take the exclusive lock file `path`; BlockingIOError if another process holds it."""
         ...
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog_protocol.errors import ErrorCode
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from tidelog_protocol.errors import ErrorCode
 
 UNDEFINED_EPOCH = -1
 UNDEFINED_OFFSET = -1
@@ -73,7 +73,10 @@ class AppendResult(NamedTuple):
 
 
 class Records(NamedTuple):
-    """Whole batches as they lie on disk, to be sent as they are. `size` is their length in bytes."""
+    """Whole batches as they lie on disk, to be sent as they are; `size` bytes in all.
+
+    `first_batch_incomplete`: empty, because the first batch is larger than the limit.
+    """
 
     parts: Sequence[bytes | memoryview]
     size: int
