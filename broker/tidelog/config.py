@@ -1,0 +1,164 @@
+"""`BrokerConfig`: what the broker was told, checked as a whole before anything starts.
+
+Read from Kafka's `server.properties` names (`properties.py` parses files). A key that is not
+declared, or a value out of its range, is refused in one line that names the key.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+from tidelog import config_keys
+from tidelog.config_vocabulary import BrokerKey, ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# Settings of a broker on a developer's machine, under the user's own: internal topics fit on one
+# broker, and the first member of a group does not wait for company.
+DEVELOPER_PROFILE: Mapping[str, str] = {
+    "node.id": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+}
+
+_UNROUTABLE = "0.0.0.0"  # noqa: S104 - refused as an advertised address, never bound here
+
+
+class Endpoint(NamedTuple):
+    """One entry of listeners or advertised.listeners."""
+
+    name: str
+    host: str
+    port: int
+
+
+class BrokerConfig(
+    config_keys.ProcessKeys,
+    config_keys.TopicKeys,
+    config_keys.QuorumKeys,
+    config_keys.FetchKeys,
+    config_keys.LogKeys,
+    config_keys.GroupKeys,
+    config_keys.TransactionKeys,
+):
+    """The settings of one broker, immutable; attributes are Kafka's names with underscores.
+
+    `given` holds the strings the user set, `KEYS` every declared key by its Kafka name.
+    """
+
+    KEYS: Mapping[str, BrokerKey] = {}
+    given: Mapping[str, str]
+
+    def __init__(self, values: Mapping[str, object], given: Mapping[str, str]) -> None:
+        self.__dict__.update(values)
+        self.__dict__["given"] = given
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"{name}: a BrokerConfig does not change; build a new one")
+
+    def __repr__(self) -> str:
+        return f"BrokerConfig({dict(self.given)!r})"
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> BrokerConfig:
+        """The configuration of these settings; ConfigError names the first key that is wrong."""
+        values: dict[str, object] = {}
+        for name in properties:
+            if name not in cls.KEYS:
+                raise ConfigError(name, f"Unknown configuration '{name}'")
+        for name, key in cls.KEYS.items():
+            text = properties.get(name)
+            if text is not None:
+                value = key.parse(text)
+            elif key.required:
+                raise ConfigError(
+                    name, f'Missing required configuration "{name}" which has no default value.'
+                )
+            else:
+                value = key.default
+            values[name.replace(".", "_")] = value
+        config = cls(values, dict(properties))
+        config._check_together()
+        return config
+
+    def _check_together(self) -> None:
+        """Rules between keys."""
+        if self.broker_id not in (-1, self.node_id):
+            raise ConfigError(
+                "broker.id",
+                f"You must set `node.id` to the same value as `broker.id`: "
+                f"{self.node_id} is not {self.broker_id}.",
+            )
+        if not self.client_listeners():
+            raise ConfigError("listeners", "There must be at least one broker listener.")
+        for endpoint in self.advertised_endpoints():
+            if endpoint.host == _UNROUTABLE:
+                raise ConfigError(
+                    "advertised.listeners",
+                    "advertised.listeners cannot use the nonroutable meta-address 0.0.0.0. "
+                    "Use a routable IP address.",
+                )
+
+    def client_listeners(self) -> list[Endpoint]:
+        """Where clients and brokers connect: the listeners that are not the controller's."""
+        return [
+            endpoint
+            for endpoint in parse_endpoints("listeners", self.listeners)
+            if endpoint.name not in self.controller_listener_names
+        ]
+
+    def advertised_endpoints(self) -> list[Endpoint]:
+        """What clients are told; the listeners themselves unless advertised.listeners is set.
+
+        An empty host and port 0 are left for the server to fill in with what it bound.
+        """
+        if self.advertised_listeners is None:
+            return self.client_listeners()
+        return parse_endpoints("advertised.listeners", self.advertised_listeners)
+
+    def log_directories(self) -> list[str]:
+        """log.dirs, or log.dir."""
+        return self.log_dirs if self.log_dirs is not None else self.log_dir
+
+    def metadata_directory(self) -> str:
+        """Where `__cluster_metadata-0` lies."""
+        return self.metadata_log_dir or self.log_directories()[0]
+
+
+def _collect_keys() -> dict[str, BrokerKey]:
+    keys: dict[str, BrokerKey] = {}
+    for room in BrokerConfig.__mro__:
+        for attribute, key in vars(room).items():
+            if isinstance(key, BrokerKey):
+                key.name = attribute.replace("_", ".")
+                keys[key.name] = key
+    return keys
+
+
+BrokerConfig.KEYS = _collect_keys()
+
+
+def parse_endpoints(key: str, entries: list[str]) -> list[Endpoint]:
+    """`name://host:port` entries; IPv6 hosts in brackets. ConfigError names `key`."""
+    endpoints = []
+    for entry in entries:
+        name, separator, address = entry.partition("://")
+        host, colon, port = address.rpartition(":")
+        if not (separator and colon and name and port.isascii() and port.isdigit()):
+            raise ConfigError(key, f"Unable to parse {entry} to a broker endpoint")
+        if int(port) > 65535:
+            raise ConfigError(key, f"Unable to parse {entry} to a broker endpoint: port {port}")
+        if host.startswith("[") and host.endswith("]"):
+            host = host[1:-1]
+        endpoints.append(Endpoint(name.upper(), host, int(port)))
+    names = [endpoint.name for endpoint in endpoints]
+    if len(set(names)) != len(names):
+        raise ConfigError(
+            key, f"Each listener must have a different name, {key}: {','.join(entries)}"
+        )
+    return endpoints

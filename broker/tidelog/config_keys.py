@@ -1,0 +1,350 @@
+"""The broker's own settings: Kafka's `server.properties` names, each declared once.
+
+An attribute is a key with dots for underscores (`num_partitions` is `num.partitions`). Types,
+defaults, ranges, importance and the way a key may change while the broker runs are Apache Kafka
+4.4's; the documentation strings are ours. Keys of the topics' log settings (`log.segment.bytes` …)
+are not repeated here: they come from `tidelog_storage.config`, where each topic key names its
+broker synonyms.
+
+`inert=True` marks keys that Kafka's own configuration files set and that have no meaning for one process
+with one event loop: they are accepted, checked and described, and change nothing.
+
+Who may add keys: the feature that reads them. A key that nothing reads and that is not inert is a
+bug.
+"""
+
+from __future__ import annotations
+
+from tidelog.config_vocabulary import (
+    CLUSTER_WIDE,
+    HIGH,
+    LOW,
+    PER_BROKER,
+    boolean,
+    double,
+    integer,
+    long,
+    required_integer,
+    short,
+    string,
+    strings,
+)
+
+
+class ProcessKeys:
+    """Who this process is, where it listens and how it treats connections."""
+
+    node_id: int = required_integer(
+        "Id of this broker in its cluster, unique and never changed.", low=0, importance=HIGH
+    )
+    broker_id: int = integer(
+        -1, "Older name of node.id; must equal it if both are set.", importance=HIGH
+    )
+    process_roles: list[str] = strings(
+        ("broker", "controller"),
+        "Roles of the process. A tidelog broker always has both.",
+        choices=("broker", "controller"),
+        importance=HIGH,
+    )
+    broker_rack: str | None = string(None, "Rack of the broker, for placing replicas apart.")
+    listeners: list[str] = strings(
+        ("PLAINTEXT://:9092",),
+        "Addresses to listen on, as name://host:port; an empty host stands for all interfaces, "
+        "port 0 for a free one.",
+        importance=HIGH,
+        mode=PER_BROKER,
+    )
+    advertised_listeners: list[str] | None = strings(
+        None, "Addresses given to clients; those of listeners if unset.", importance=HIGH
+    )
+    listener_security_protocol_map: str = string(
+        "SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
+        "Security protocol of each listener name.",
+        importance=LOW,
+        mode=PER_BROKER,
+    )
+    inter_broker_listener_name: str | None = string(None, "Listener for traffic between brokers.")
+    controller_listener_names: list[str] = strings(
+        ("CONTROLLER",), "Names of the listeners that serve the controller.", importance=HIGH
+    )
+    controller_quorum_bootstrap_servers: list[str] = strings(
+        (), "Controllers to ask first, as host:port.", importance=HIGH
+    )
+    controller_quorum_voters: list[str] = strings(
+        (), "Voters of the metadata quorum, as id@host:port.", importance=HIGH
+    )
+    socket_request_max_bytes: int = integer(
+        104857600,
+        "Largest request in bytes; a larger one closes the connection.",
+        low=1,
+        importance=HIGH,
+    )
+    socket_receive_buffer_bytes: int = integer(
+        102400, "SO_RCVBUF of client sockets; -1 leaves it to the system.", importance=HIGH
+    )
+    socket_send_buffer_bytes: int = integer(
+        102400, "SO_SNDBUF of client sockets; -1 leaves it to the system.", importance=HIGH
+    )
+    socket_listen_backlog_size: int = integer(
+        50, "Connections the system may hold before they are accepted.", low=1
+    )
+    connections_max_idle_ms: int = long(
+        600000, "Close a connection that sent nothing for this long."
+    )
+    max_connections: int = integer(
+        2147483647, "Connections to the broker at a time.", low=0, mode=CLUSTER_WIDE
+    )
+    max_connections_per_ip: int = integer(
+        2147483647, "Connections from one address at a time.", low=0, mode=CLUSTER_WIDE
+    )
+    queued_max_requests: int = integer(
+        500, "Requests waiting to be handled.", low=1, importance=HIGH, inert=True
+    )
+    queued_max_request_bytes: int = long(-1, "Bytes of waiting requests.", inert=True)
+    request_timeout_ms: int = integer(
+        30000, "How long the broker waits for answers to its own requests.", importance=HIGH
+    )
+    num_network_threads: int = integer(
+        3, "Network threads.", low=1, importance=HIGH, mode=CLUSTER_WIDE, inert=True
+    )
+    num_io_threads: int = integer(
+        8, "Request handler threads.", low=1, importance=HIGH, mode=CLUSTER_WIDE, inert=True
+    )
+    background_threads: int = integer(
+        10, "Threads for background work.", low=1, importance=HIGH, mode=CLUSTER_WIDE, inert=True
+    )
+
+
+class TopicKeys:
+    """How topics come to be."""
+
+    auto_create_topics_enable: bool = boolean(
+        True, "Create a topic when a client first asks for it by name.", importance=HIGH
+    )
+    delete_topic_enable: bool = boolean(
+        True, "Allow topics to be deleted by request.", importance=HIGH
+    )
+    num_partitions: int = integer(1, "Partitions of a topic created without a number.", low=1)
+    default_replication_factor: int = integer(1, "Replicas of a topic created without a number.")
+    max_request_partition_size_limit: int = integer(
+        2000, "Partitions in one DescribeTopicPartitions answer.", low=1
+    )
+
+
+class QuorumKeys:
+    """The metadata log and the brokers' place in the cluster."""
+
+    metadata_log_dir: str | None = string(
+        None, "Directory of the metadata log; the first of log.dirs if unset.", importance=HIGH
+    )
+    metadata_log_segment_bytes: int = integer(
+        1073741824, "Segment size of the metadata log.", low=8388608, importance=HIGH
+    )
+    metadata_log_segment_ms: int = long(
+        604800000, "Age at which a metadata segment is rolled.", importance=HIGH
+    )
+    broker_heartbeat_interval_ms: int = integer(2000, "Time between a broker's heartbeats.")
+    broker_session_timeout_ms: int = integer(
+        9000, "A broker without heartbeats for this long is fenced."
+    )
+    controlled_shutdown_enable: bool = boolean(True, "Move leaders away before stopping.")
+
+
+class FetchKeys:
+    """Reading: limits of fetches, by clients and by followers."""
+
+    fetch_max_bytes: int = integer(57671680, "Largest fetch answer in bytes.", low=1024)
+    max_incremental_fetch_session_cache_slots: int = integer(
+        1000, "Incremental fetch sessions kept at a time.", low=0
+    )
+    fetch_purgatory_purge_interval_requests: int = integer(
+        1000, "Completed fetches kept before a purge.", inert=True
+    )
+    producer_purgatory_purge_interval_requests: int = integer(
+        1000, "Completed produces kept before a purge.", inert=True
+    )
+    delete_records_purgatory_purge_interval_requests: int = integer(
+        1, "Completed deletions of records kept before a purge.", inert=True
+    )
+    num_replica_fetchers: int = integer(
+        1, "Fetchers for each leader.", low=1, importance=HIGH, mode=CLUSTER_WIDE
+    )
+    replica_lag_time_max_ms: int = long(
+        30000, "A follower behind for this long leaves the ISR.", importance=HIGH
+    )
+    replica_fetch_max_bytes: int = integer(
+        1048576, "Bytes a follower asks for per partition.", low=0
+    )
+    replica_fetch_response_max_bytes: int = integer(
+        10485760, "Bytes a follower asks for in one fetch.", low=0
+    )
+    replica_fetch_min_bytes: int = integer(
+        1, "Bytes a follower's fetch waits for.", importance=HIGH
+    )
+    replica_fetch_wait_max_ms: int = integer(
+        500, "How long a follower's fetch may wait.", importance=HIGH
+    )
+    replica_fetch_backoff_ms: int = integer(1000, "Pause of a follower after an error.", low=0)
+    replica_high_watermark_checkpoint_interval_ms: int = long(
+        5000, "Time between writes of replication-offset-checkpoint.", importance=HIGH
+    )
+
+
+class LogKeys:
+    """Log directories and the schedules of the log manager.
+
+    Topic-level defaults (`log.*` synonyms) come from `LogConfig`.
+    """
+
+    log_dirs: list[str] | None = strings(
+        None, "Directories of the logs; log.dir if unset.", importance=HIGH
+    )
+    log_dir: list[str] = strings(
+        ("/tmp/kafka-logs",),  # noqa: S108 - Kafka's default; `serve` always sets log.dirs
+        "Directory of the logs, if log.dirs is unset.",
+        importance=HIGH,
+    )
+    log_retention_check_interval_ms: int = long(
+        300000, "Time between looks for old segments.", low=1
+    )
+    log_flush_scheduler_interval_ms: int = long(
+        9223372036854775807, "Time between looks for logs to flush.", importance=HIGH
+    )
+    log_flush_offset_checkpoint_interval_ms: int = integer(
+        60000, "Time between writes of recovery-point-offset-checkpoint.", low=0, importance=HIGH
+    )
+    log_flush_start_offset_checkpoint_interval_ms: int = integer(
+        60000, "Time between writes of log-start-offset-checkpoint.", low=0, importance=HIGH
+    )
+    log_initial_task_delay_ms: int = long(
+        30000, "Wait before the first retention, flush and checkpoint runs.", low=0, importance=LOW
+    )
+    log_dir_failure_timeout_ms: int = long(
+        30000, "Time to report a failed log directory before stopping.", low=1, importance=LOW
+    )
+    num_recovery_threads_per_data_dir: int = integer(
+        2, "Recovery threads.", low=1, importance=HIGH, mode=CLUSTER_WIDE, inert=True
+    )
+    log_retention_minutes: int | None = integer(
+        None, "Retention time in minutes; log.retention.ms goes before it.", importance=HIGH
+    )
+    log_retention_hours: int = integer(
+        168, "Retention time in hours; the minutes and ms keys go before it.", importance=HIGH
+    )
+    log_roll_hours: int = integer(
+        168, "Age of a rolled segment in hours; log.roll.ms goes before it.", low=1, importance=HIGH
+    )
+    log_roll_jitter_hours: int = integer(
+        0, "Largest random part of the roll age in hours.", low=0, importance=HIGH
+    )
+    log_cleaner_enable: bool = boolean(True, "Compact topics with cleanup.policy=compact.")
+    log_cleaner_threads: int = integer(
+        1, "Compactions at a time; 0 stops them.", low=0, mode=CLUSTER_WIDE
+    )
+    log_cleaner_backoff_ms: int = long(
+        15000, "Time between looks for logs to compact.", low=0, mode=CLUSTER_WIDE
+    )
+    log_cleaner_dedupe_buffer_size: int = long(
+        134217728, "Memory for the key map of compaction.", mode=CLUSTER_WIDE
+    )
+    log_cleaner_io_buffer_size: int = integer(
+        524288, "Memory for the buffers of compaction.", low=0, mode=CLUSTER_WIDE
+    )
+    log_cleaner_io_buffer_load_factor: float = double(
+        0.9, "How full the key map may get.", mode=CLUSTER_WIDE
+    )
+    log_cleaner_io_max_bytes_per_second: float = double(
+        1.7976931348623157e308, "Bytes a second of compaction.", mode=CLUSTER_WIDE
+    )
+    producer_id_expiration_ms: int = integer(
+        86400000,
+        "Forget a producer that wrote nothing for this long.",
+        low=1,
+        importance=LOW,
+        mode=CLUSTER_WIDE,
+    )
+    producer_id_expiration_check_interval_ms: int = integer(
+        600000, "Time between looks for forgotten producers.", low=1, importance=LOW
+    )
+
+
+class GroupKeys:
+    """Consumer groups and their offsets."""
+
+    group_initial_rebalance_delay_ms: int = integer(
+        3000, "Wait for more members before a new group's first rebalance."
+    )
+    group_min_session_timeout_ms: int = integer(6000, "Shortest session timeout of a member.")
+    group_max_session_timeout_ms: int = integer(1800000, "Longest session timeout of a member.")
+    group_max_size: int = integer(2147483647, "Members of one group.", low=1)
+    offset_metadata_max_bytes: int = integer(
+        4096, "Largest metadata string of a committed offset.", importance=HIGH
+    )
+    offsets_commit_timeout_ms: int = integer(
+        5000, "How long a commit waits for the offsets topic.", low=1, importance=HIGH
+    )
+    offsets_load_buffer_size: int = integer(
+        5242880, "Bytes read at a time when loading groups.", low=1, importance=HIGH
+    )
+    offsets_retention_minutes: int = integer(
+        10080, "Offsets of a group without members expire after this.", low=1, importance=HIGH
+    )
+    offsets_retention_check_interval_ms: int = long(
+        600000, "Time between looks for expired offsets.", low=1, importance=HIGH
+    )
+    offsets_topic_num_partitions: int = integer(
+        50, "Partitions of __consumer_offsets.", low=1, importance=HIGH
+    )
+    offsets_topic_replication_factor: int = short(
+        3, "Replicas of __consumer_offsets.", low=1, importance=HIGH
+    )
+    offsets_topic_segment_bytes: int = integer(
+        104857600, "Segment size of __consumer_offsets.", low=1, importance=HIGH
+    )
+    offsets_topic_compression_codec: int = integer(
+        0, "Codec of the batches in __consumer_offsets.", importance=HIGH
+    )
+
+
+class TransactionKeys:
+    """Transactions and their state topic."""
+
+    transaction_max_timeout_ms: int = integer(
+        900000, "Longest timeout a transactional producer may ask for.", low=1, importance=HIGH
+    )
+    transactional_id_expiration_ms: int = integer(
+        604800000, "Forget a transactional id unused for this long.", low=1, importance=HIGH
+    )
+    transaction_state_log_num_partitions: int = integer(
+        50, "Partitions of __transaction_state.", low=1, importance=HIGH
+    )
+    transaction_state_log_replication_factor: int = short(
+        3, "Replicas of __transaction_state.", low=1, importance=HIGH
+    )
+    transaction_state_log_min_isr: int = integer(
+        2, "min.insync.replicas of __transaction_state.", low=1, importance=HIGH
+    )
+    transaction_state_log_segment_bytes: int = integer(
+        104857600, "Segment size of __transaction_state.", low=1, importance=HIGH
+    )
+    transaction_state_log_load_buffer_size: int = integer(
+        5242880, "Bytes read at a time when loading transactions.", low=1, importance=HIGH
+    )
+    transaction_abort_timed_out_transaction_cleanup_interval_ms: int = integer(
+        10000, "Time between looks for transactions to abort.", low=1, importance=LOW
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms: int = integer(
+        3600000, "Time between looks for transactional ids to forget.", low=1, importance=LOW
+    )
+    transaction_partition_verification_enable: bool = boolean(
+        True,
+        "Check that a partition was added to the transaction before writing to it.",
+        importance=LOW,
+        mode=CLUSTER_WIDE,
+    )
+    share_coordinator_state_topic_replication_factor: int = short(
+        3, "Replicas of __share_group_state.", low=1, importance=HIGH, inert=True
+    )
+    share_coordinator_state_topic_min_isr: int = short(
+        2, "min.insync.replicas of __share_group_state.", low=1, importance=HIGH, inert=True
+    )
