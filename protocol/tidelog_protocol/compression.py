@@ -256,7 +256,7 @@ def _lz4_bound(view: memoryview, size_max: int) -> int:
                 bound += min(block_max, 255 * length)
                 if bound > size_max:
                     return bound
-                position += length + checksum
+                position += int(length) + checksum
             position += 4 if flags & 0x04 else 0
     except (StructError, IndexError):
         msg = "lz4 frame ends early"

@@ -1,0 +1,283 @@
+"""Small text files of a log directory, byte for byte as Kafka writes them.
+
+Offset checkpoints (`replication-`, `recovery-point-`, `log-start-`, `cleaner-offset-checkpoint`),
+`leader-epoch-checkpoint`, `partition.metadata`, `meta.properties` and the clean-shutdown marker.
+All writes go through `FileSystem.write_atomic`. The log manager and logs call this; nothing here
+knows what the numbers mean. See replication.md 5.4 and 12.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog_protocol.primitives import uuid_from_str, uuid_to_str
+
+from tidelog_storage.types import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from tidelog_storage.seams import FileSystem
+
+REPLICATION_OFFSET_CHECKPOINT = "replication-offset-checkpoint"
+RECOVERY_POINT_CHECKPOINT = "recovery-point-offset-checkpoint"
+LOG_START_OFFSET_CHECKPOINT = "log-start-offset-checkpoint"
+CLEANER_OFFSET_CHECKPOINT = "cleaner-offset-checkpoint"
+LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
+PARTITION_METADATA = "partition.metadata"
+META_PROPERTIES = "meta.properties"
+CLEAN_SHUTDOWN_MARKER = ".kafka_cleanshutdown"
+
+_VERSION = 0
+_INT64_MAX = 2**63 - 1
+
+
+class CheckpointError(Exception):
+    """A file that is there but does not say what it should; the message names the file."""
+
+
+class UnknownCheckpointVersionError(CheckpointError):
+    """Written in a format we do not know."""
+
+
+class EpochEntry(NamedTuple):
+    """A leader epoch and the offset of its first record."""
+
+    epoch: int
+    start_offset: int
+
+
+class MetaProperties(NamedTuple):
+    """`meta.properties`: whose log directory this is."""
+
+    cluster_id: str
+    node_id: int
+    directory_id: bytes  # 16 bytes
+
+
+# -- the common form: version, count, lines --------------------------------------------------------
+
+
+def format_checkpoint(lines: Iterable[str]) -> bytes:
+    """The file's bytes: version line, count line, then the lines."""
+    listed = list(lines)
+    return "".join([f"{_VERSION}\n{len(listed)}\n", *[f"{line}\n" for line in listed]]).encode()
+
+
+def parse_checkpoint(data: bytes, path: str) -> list[str]:
+    """The lines; an empty file or a version line alone means none. CheckpointError otherwise."""
+    lines = _text(data, path).splitlines()
+    if not lines:
+        return []
+    version = _number(lines[0], path)
+    if version != _VERSION:
+        msg = f"{path}: unknown version {version}"
+        raise UnknownCheckpointVersionError(msg)
+    if len(lines) == 1:
+        return []
+    expected = _number(lines[1], path)
+    if expected != len(lines) - 2:
+        msg = f"{path}: {expected} entries announced, {len(lines) - 2} found"
+        raise CheckpointError(msg)
+    return lines[2:]
+
+
+def _text(data: bytes, path: str) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        msg = f"{path}: not a text file"
+        raise CheckpointError(msg) from None
+
+
+def _number(text: str, path: str) -> int:
+    digits = text[1:] if text[:1] == "-" else text
+    if digits.isascii() and digits.isdigit() and len(digits) < 20:
+        number = int(text)
+        if -_INT64_MAX - 1 <= number <= _INT64_MAX:
+            return number
+    msg = f"{path}: {text!r} is not a number"
+    raise CheckpointError(msg)
+
+
+def _read_if_there(files: FileSystem, path: str) -> bytes | None:
+    try:
+        return files.read_bytes(path)
+    except FileNotFoundError:
+        return None
+
+
+# -- offset checkpoints ----------------------------------------------------------------------------
+
+
+class OffsetCheckpoint:
+    """One of the `*-offset-checkpoint` files: an offset per partition."""
+
+    __slots__ = ("_files", "path")
+
+    def __init__(self, files: FileSystem, path: str) -> None:
+        self._files = files
+        self.path = path
+
+    def read(self) -> dict[TopicPartition, int]:
+        """All entries; none if there is no file. CheckpointError if it is malformed."""
+        data = _read_if_there(self._files, self.path)
+        if data is None:
+            return {}
+        offsets: dict[TopicPartition, int] = {}
+        for line in parse_checkpoint(data, self.path):
+            words = line.split()
+            if len(words) != 3:
+                msg = f"{self.path}: malformed line {line!r}"
+                raise CheckpointError(msg)
+            key = TopicPartition(words[0], _number(words[1], self.path))
+            offsets[key] = _number(words[2], self.path)
+        return offsets
+
+    def write(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Replace the file, durably."""
+        self._files.write_atomic(self.path, self.content(offsets))
+
+    @staticmethod
+    def content(offsets: Mapping[TopicPartition, int]) -> bytes:
+        """The bytes `write` would write; for a caller that writes them on the Executor."""
+        return format_checkpoint(
+            f"{key.topic} {key.partition} {offset}" for key, offset in offsets.items()
+        )
+
+
+# -- leader epochs ---------------------------------------------------------------------------------
+
+
+def format_epochs(entries: Iterable[EpochEntry]) -> bytes:
+    """Bytes of a `leader-epoch-checkpoint`; the same travel with a remote segment."""
+    return format_checkpoint(f"{entry.epoch} {entry.start_offset}" for entry in entries)
+
+
+def parse_epochs(data: bytes, path: str = LEADER_EPOCH_CHECKPOINT) -> list[EpochEntry]:
+    """The entries in the order of the file; CheckpointError if malformed."""
+    entries: list[EpochEntry] = []
+    for line in parse_checkpoint(data, path):
+        words = line.split()
+        if len(words) != 2:
+            msg = f"{path}: malformed line {line!r}"
+            raise CheckpointError(msg)
+        entries.append(EpochEntry(_number(words[0], path), _number(words[1], path)))
+    return entries
+
+
+class LeaderEpochCheckpoint:
+    """The `leader-epoch-checkpoint` of one partition's folder."""
+
+    __slots__ = ("_files", "path")
+
+    def __init__(self, files: FileSystem, folder: str) -> None:
+        self._files = files
+        self.path = f"{folder}/{LEADER_EPOCH_CHECKPOINT}"
+
+    def read(self) -> list[EpochEntry]:
+        """The entries; none if there is no file."""
+        data = _read_if_there(self._files, self.path)
+        return [] if data is None else parse_epochs(data, self.path)
+
+    def write(self, entries: Iterable[EpochEntry]) -> None:
+        """Replace the file, durably."""
+        self._files.write_atomic(self.path, format_epochs(entries))
+
+
+# -- partition.metadata ----------------------------------------------------------------------------
+
+
+def read_partition_metadata(files: FileSystem, folder: str) -> bytes | None:
+    """The topic id (16 bytes), None if the file is not there."""
+    path = f"{folder}/{PARTITION_METADATA}"
+    data = _read_if_there(files, path)
+    if data is None:
+        return None
+    fields = dict(line.partition(": ")[::2] for line in _text(data, path).splitlines())
+    version = fields.get("version", "")
+    if version != "0":
+        msg = f"{path}: unknown version {version!r}"
+        raise UnknownCheckpointVersionError(msg)
+    return _uuid(fields.get("topic_id", ""), path)
+
+
+def write_partition_metadata(files: FileSystem, folder: str, topic_id: bytes) -> None:
+    """Note the topic id in the partition's folder, durably."""
+    content = f"version: 0\ntopic_id: {uuid_to_str(topic_id)}"  # Kafka ends it without a newline
+    files.write_atomic(f"{folder}/{PARTITION_METADATA}", content.encode())
+
+
+def _uuid(text: str, path: str) -> bytes:
+    try:
+        return uuid_from_str(text)
+    except ValueError:
+        msg = f"{path}: {text!r} is not an id"
+        raise CheckpointError(msg) from None
+
+
+# -- meta.properties -------------------------------------------------------------------------------
+
+
+def read_meta_properties(files: FileSystem, log_dir: str) -> MetaProperties | None:
+    """The log directory's owner, None if the file is not there."""
+    path = f"{log_dir}/{META_PROPERTIES}"
+    data = _read_if_there(files, path)
+    if data is None:
+        return None
+    properties: dict[str, str] = {}
+    for line in _text(data, path).splitlines():
+        if line.strip() and not line.startswith(("#", "!")):
+            key, _, value = line.partition("=")
+            properties[key.strip()] = value.strip()
+    version = properties.get("version", "0")
+    if version != "1":
+        msg = f"{path}: unknown version {version!r}"
+        raise UnknownCheckpointVersionError(msg)
+    for key in ("cluster.id", "node.id", "directory.id"):
+        if not properties.get(key):
+            msg = f"{path}: no {key}"
+            raise CheckpointError(msg)
+    return MetaProperties(
+        cluster_id=properties["cluster.id"],
+        node_id=_number(properties["node.id"], path),
+        directory_id=_uuid(properties["directory.id"], path),
+    )
+
+
+def write_meta_properties(files: FileSystem, log_dir: str, properties: MetaProperties) -> None:
+    """Mark the log directory as this broker's, durably."""
+    content = (
+        "#\n"
+        f"node.id={properties.node_id}\n"
+        f"directory.id={uuid_to_str(properties.directory_id)}\n"
+        "version=1\n"
+        f"cluster.id={properties.cluster_id}\n"
+    )
+    files.write_atomic(f"{log_dir}/{META_PROPERTIES}", content.encode())
+
+
+# -- clean shutdown --------------------------------------------------------------------------------
+
+
+def write_clean_shutdown(files: FileSystem, log_dir: str, broker_epoch: int = -1) -> None:
+    """Last act of an orderly stop: all logs in `log_dir` are flushed and closed."""
+    content = f'{{"version":0,"brokerEpoch":{broker_epoch}}}'
+    files.write_atomic(f"{log_dir}/{CLEAN_SHUTDOWN_MARKER}", content.encode())
+
+
+def take_clean_shutdown(files: FileSystem, log_dir: str) -> int | None:
+    """On start: whether the last stop was orderly, as the broker epoch of then (-1 unknown).
+
+    None means unclean: logs must be recovered. The marker is removed, durably, so that a crash from
+    now on is seen as one.
+    """
+    path = f"{log_dir}/{CLEAN_SHUTDOWN_MARKER}"
+    data = _read_if_there(files, path)
+    if data is None:
+        return None
+    files.remove(path)
+    files.fsync_dir(log_dir)
+    _, _, rest = data.partition(b'"brokerEpoch":')
+    digits = rest.strip().rstrip(b"}").strip()
+    return int(digits) if digits.lstrip(b"-").isdigit() else -1

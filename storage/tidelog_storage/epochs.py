@@ -1,0 +1,172 @@
+"""The leader epoch cache of a log: which leader epoch began at which offset (KIP-101, KIP-279).
+
+Owned by one log, kept equal to its batches. The rules are replication.md 5; `log.py` calls every
+method, replica code asks `end_offset_for`. It does not know the log's ends: they are arguments.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from typing import TYPE_CHECKING
+
+from tidelog_storage.checkpoints import EpochEntry
+from tidelog_storage.types import UNDEFINED_EPOCH, UNDEFINED_OFFSET, OffsetAndEpoch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tidelog_storage.checkpoints import LeaderEpochCheckpoint
+
+
+class LeaderEpochCache:
+    """Entries (epoch, start offset), both strictly rising.
+
+    With a remote tier the list reaches back to the log start, not only to the local log start. The
+    file may hold entries that truncation has removed already (`is_dirty`), never too few: `assign`
+    writes it before it returns.
+    """
+
+    __slots__ = ("_checkpoint", "_epochs", "_starts", "is_dirty")
+
+    def __init__(
+        self,
+        checkpoint: LeaderEpochCheckpoint | None = None,
+        entries: Iterable[EpochEntry | tuple[int, int]] = (),
+    ) -> None:
+        """`checkpoint` None keeps the cache in memory only (copies, tests)."""
+        self._checkpoint = checkpoint
+        self._epochs: list[int] = []
+        self._starts: list[int] = []
+        self.is_dirty = False
+        for epoch, start_offset in entries:
+            self._insert(epoch, start_offset)
+
+    @classmethod
+    def load(cls, checkpoint: LeaderEpochCheckpoint) -> LeaderEpochCache:
+        """The cache as its file has it; CheckpointError if that is malformed."""
+        return cls(checkpoint, checkpoint.read())
+
+    # -- questions -----------------------------------------------------------------------------
+
+    @property
+    def entries(self) -> list[EpochEntry]:
+        """A copy of all entries, oldest first."""
+        return list(map(EpochEntry, self._epochs, self._starts))
+
+    def __len__(self) -> int:
+        return len(self._epochs)
+
+    @property
+    def latest_epoch(self) -> int:
+        """The newest epoch; UNDEFINED_EPOCH (-1) when empty."""
+        return self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
+
+    @property
+    def latest_entry(self) -> EpochEntry | None:
+        """The newest entry."""
+        return EpochEntry(self._epochs[-1], self._starts[-1]) if self._epochs else None
+
+    @property
+    def earliest_entry(self) -> EpochEntry | None:
+        """The oldest entry."""
+        return EpochEntry(self._epochs[0], self._starts[0]) if self._epochs else None
+
+    def previous_epoch(self, epoch: int) -> int | None:
+        """The largest epoch below `epoch`."""
+        index = bisect_left(self._epochs, epoch)
+        return self._epochs[index - 1] if index else None
+
+    def next_epoch(self, epoch: int) -> int | None:
+        """The smallest epoch above `epoch`."""
+        index = bisect_right(self._epochs, epoch)
+        return self._epochs[index] if index < len(self._epochs) else None
+
+    def epoch_for_offset(self, offset: int) -> int | None:
+        """The epoch that covers `offset`; None below the oldest entry."""
+        index = bisect_right(self._starts, offset)
+        return self._epochs[index - 1] if index else None
+
+    def end_offset_for(self, epoch: int, log_end_offset: int) -> OffsetAndEpoch:
+        """Where `epoch` ends here: the largest epoch <= it that we have, and its end offset.
+
+        KIP-279: an epoch older than all is answered with itself and the oldest start, so that the
+        asker cuts down to it. (-1, -1) for an unknown newer epoch, -1, or an empty cache.
+        """
+        epochs = self._epochs
+        if not epochs or epoch == UNDEFINED_EPOCH or epoch > epochs[-1]:
+            return OffsetAndEpoch(UNDEFINED_OFFSET, UNDEFINED_EPOCH)
+        if epoch == epochs[-1]:
+            return OffsetAndEpoch(log_end_offset, epoch)
+        index = bisect_right(epochs, epoch)
+        if not index:
+            return OffsetAndEpoch(self._starts[0], epoch)
+        return OffsetAndEpoch(self._starts[index], epochs[index - 1])
+
+    def entries_in_range(self, start_offset: int, end_offset: int) -> list[EpochEntry]:
+        """The entries of offsets [start, end), clipped to start; a start below 0 means no bound."""
+        copy = LeaderEpochCache(None, self.entries)
+        if start_offset >= 0:
+            copy.truncate_from_start(start_offset)
+        copy.truncate_from_end(end_offset)
+        return copy.entries
+
+    # -- changes -------------------------------------------------------------------------------
+
+    def assign(self, epoch: int, start_offset: int) -> bool:
+        """Note that `epoch` has a record at `start_offset`; whether that was news.
+
+        Entries it contradicts (epoch or start not below) go, because the log was rewritten there.
+        News is on disk before this returns: a leader must not append under an epoch that a crash
+        could make it forget.
+        """
+        epochs = self._epochs
+        if epochs and epochs[-1] == epoch and self._starts[-1] <= start_offset:
+            return False  # every append but the first of an epoch ends here
+        self._insert(epoch, start_offset)
+        self.is_dirty = True
+        self.flush()
+        return True
+
+    def _insert(self, epoch: int, start_offset: int) -> None:
+        if epoch < 0 or start_offset < 0:
+            msg = f"leader epoch {epoch} at offset {start_offset}: both must be 0 or more"
+            raise ValueError(msg)
+        keep = min(bisect_left(self._epochs, epoch), bisect_left(self._starts, start_offset))
+        del self._epochs[keep:]
+        del self._starts[keep:]
+        self._epochs.append(epoch)
+        self._starts.append(start_offset)
+
+    def truncate_from_end(self, end_offset: int) -> None:
+        """The log now ends at `end_offset`: drop entries that start there or above.
+
+        Also when no record was cut: an epoch without records must go (replication.md 5.1).
+        """
+        keep = bisect_left(self._starts, end_offset)
+        if keep < len(self._starts):
+            del self._epochs[keep:]
+            del self._starts[keep:]
+            self.is_dirty = True
+
+    def truncate_from_start(self, start_offset: int) -> None:
+        """The log now begins at `start_offset`: its epoch begins there, older ones go."""
+        covering = bisect_right(self._starts, start_offset) - 1
+        if covering < 0 or (covering == 0 and self._starts[0] == start_offset):
+            return
+        del self._epochs[:covering]
+        del self._starts[:covering]
+        self._starts[0] = start_offset
+        self.is_dirty = True
+
+    def clear(self) -> None:
+        """The log was truncated fully."""
+        if self._epochs:
+            self._epochs.clear()
+            self._starts.clear()
+            self.is_dirty = True
+
+    def flush(self) -> None:
+        """Write the file if memory has changed since; truncations wait for this."""
+        if self.is_dirty and self._checkpoint is not None:
+            self._checkpoint.write(self.entries)
+        self.is_dirty = False
