@@ -1,0 +1,386 @@
+"""What a log knows of its idempotent and transactional producers (KIP-98).
+
+Sequence and epoch checks before an append, the last five batches of each producer to recognise
+retries, ongoing transactions for the last stable offset, and the snapshot files that spare a start
+from reading the whole log. Owned by one `Log`, which calls `check` and `update` around each append
+and replays batches through `update` after `truncate_and_reload`. It never sees records, except the
+one of an end transaction marker.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.records import ControlType, control_type, coordinator_epoch, iter_records
+from tidelog_storage.producer_snapshot import (
+    NO_EPOCH,
+    NO_OFFSET,
+    SEQUENCE_MAX,
+    BatchMetadata,
+    CorruptSnapshotError,
+    ProducerEntry,
+    format_snapshot,
+    parse_snapshot,
+)
+from tidelog_storage.types import AppendResult, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tidelog_protocol.records import BatchHeader
+    from tidelog_storage.seams import Buffer, FileSystem
+    from tidelog_storage.types import TopicPartition
+
+PRODUCER_ID_EXPIRATION_MS = 86_400_000
+SNAPSHOT_SUFFIX = ".snapshot"
+_OFFSET_MAX = 2**63 - 1
+
+
+class CompletedTransaction(NamedTuple):
+    """A transaction that a marker has just ended; `last_offset` is the marker's own."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    is_aborted: bool
+
+
+class ProducerStateManager:
+    """The producers of one log up to `map_end_offset`, and their snapshots in its folder."""
+
+    def __init__(
+        self,
+        files: FileSystem,
+        folder: str,
+        topic_partition: TopicPartition,
+        *,
+        expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
+        snapshot_offsets: Iterable[int] | None = None,
+    ) -> None:
+        """`snapshot_offsets` spares the listing of `folder` when the caller has listed it."""
+        self._files = files
+        self.folder = folder
+        self._topic_partition = topic_partition
+        self.expiration_ms = expiration_ms
+        self.producers: dict[int, ProducerEntry] = {}
+        self.map_end_offset = 0  # offsets below are reflected here; the log moves it on each append
+        self._last_snapshot_offset = 0
+        # First offset -> producer id, ascending: insertion order is offset order.
+        self._ongoing: dict[int, int] = {}
+        # First offset -> last offset of transactions ended above the high watermark.
+        self._unreplicated: dict[int, int] = {}
+        if snapshot_offsets is None:
+            snapshot_offsets = _snapshot_offsets(files, folder)
+        self.snapshots = sorted(snapshot_offsets)
+
+    # -- appends: the hot path -----------------------------------------------------------------
+
+    def check(
+        self, header: BatchHeader, offset: int, *, from_client: bool = True
+    ) -> AppendResult | None:
+        """Whether a data batch with a producer id may be appended at `offset`.
+
+        None: append it. An AppendResult: a retry of what is there already (its log start offset is
+        left -1 for the log to fill in). StorageError INVALID_PRODUCER_EPOCH,
+        OUT_OF_ORDER_SEQUENCE_NUMBER or INVALID_TXN_STATE otherwise. Batches of coordinators
+        (`from_client` False) carry no sequences, so only their epoch counts. Replicated batches are
+        not checked at all: the leader has done it.
+        """
+        entry = self.producers.get(header.producer_id)
+        if entry is None:
+            return None  # never seen, expired or deleted: any sequence may start (KAFKA-5793)
+        if from_client:
+            duplicate = entry.find_duplicate(header)
+            if duplicate is not None:
+                return AppendResult(
+                    first_offset=duplicate.first_offset,
+                    last_offset=duplicate.last_offset,
+                    log_append_time=duplicate.timestamp,
+                    log_start_offset=-1,
+                    duplicate=True,
+                )
+        self._check_epoch(entry, header.producer_epoch, offset)
+        if from_client:
+            self._check_sequence(entry, header, offset)
+        if entry.current_txn_first_offset >= 0 and not header.is_transactional:
+            raise StorageError(
+                ErrorCode.INVALID_TXN_STATE,
+                f"Expected transactional write from producer {header.producer_id} at offset"
+                f" {offset} in partition {self._topic_partition}",
+            )
+        return None
+
+    def _check_epoch(self, entry: ProducerEntry, producer_epoch: int, offset: int) -> None:
+        if producer_epoch < entry.producer_epoch:
+            raise StorageError(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"Epoch of producer {entry.producer_id} at offset {offset} in"
+                f" {self._topic_partition} is {producer_epoch}, which is smaller than the last seen"
+                f" epoch {entry.producer_epoch}",
+            )
+
+    def _check_sequence(self, entry: ProducerEntry, header: BatchHeader, offset: int) -> None:
+        sequence = header.base_sequence
+        where = f"at offset {offset} in partition {self._topic_partition}"
+        if header.producer_epoch != entry.producer_epoch:
+            if sequence != 0 and entry.producer_epoch != NO_EPOCH:
+                raise StorageError(
+                    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                    f"Invalid sequence number for new epoch of producer {entry.producer_id}"
+                    f" {where}: {header.producer_epoch} (request epoch), {sequence} (seq. number),"
+                    f" {entry.producer_epoch} (current producer epoch)",
+                )
+            return
+        last = entry.last_sequence
+        if sequence == last + 1 or (sequence == 0 and last == SEQUENCE_MAX):
+            return
+        raise StorageError(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"Out of order sequence number for producer {entry.producer_id} {where}: {sequence}"
+            f" (incoming seq. number), {last} (current end sequence number)",
+        )
+
+    def check_marker(self, header: BatchHeader, marker_coordinator_epoch: int, offset: int) -> None:
+        """Whether a coordinator's end transaction marker may be appended.
+
+        StorageError INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED.
+        """
+        entry = self.producers.get(header.producer_id)
+        if entry is None:
+            return
+        self._check_epoch(entry, header.producer_epoch, offset)
+        if entry.coordinator_epoch > marker_coordinator_epoch:
+            raise StorageError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"Invalid coordinator epoch for producerId {header.producer_id} at offset {offset}"
+                f" in partition {self._topic_partition}: {marker_coordinator_epoch} (zombie),"
+                f" {entry.coordinator_epoch} (current)",
+            )
+
+    def update(
+        self, header: BatchHeader, batch: Buffer = b"", position: int = 0
+    ) -> CompletedTransaction | None:
+        """Take in a batch that is in the log now; it must carry a producer id.
+
+        For appends, replication and replay alike. `batch` at `position` is read only if it is a
+        control batch; the transaction that it ends, if there was one, comes back and waits for
+        `complete_transaction`.
+        """
+        entry = self.producers.get(header.producer_id)
+        if entry is None:
+            entry = self.producers[header.producer_id] = ProducerEntry(header.producer_id)
+        if header.is_control:
+            return self._update_marker(entry, header, batch, position)
+        entry.set_epoch(header.producer_epoch)
+        entry.batches.append(
+            BatchMetadata(
+                header.last_sequence,
+                header.base_offset + header.last_offset_delta,
+                header.last_offset_delta,
+                header.max_timestamp,
+            )
+        )
+        entry.last_timestamp = header.max_timestamp
+        if header.is_transactional and entry.current_txn_first_offset < 0:
+            entry.current_txn_first_offset = header.base_offset
+            self._ongoing[header.base_offset] = header.producer_id
+        return None
+
+    def _update_marker(
+        self, entry: ProducerEntry, header: BatchHeader, batch: Buffer, position: int
+    ) -> CompletedTransaction | None:
+        record = next(iter_records(batch, position), None)
+        if record is None:
+            return (
+                None  # compaction left an empty control batch: the transaction is gone as a whole
+            )
+        kind = control_type(record)
+        if kind not in (ControlType.ABORT, ControlType.COMMIT):
+            return None
+        completed = None
+        if entry.current_txn_first_offset >= 0:
+            completed = CompletedTransaction(
+                header.producer_id,
+                entry.current_txn_first_offset,
+                header.base_offset,
+                kind == ControlType.ABORT,
+            )
+        entry.set_epoch(header.producer_epoch)
+        entry.coordinator_epoch = coordinator_epoch(record)
+        entry.last_timestamp = record.timestamp
+        entry.current_txn_first_offset = NO_OFFSET
+        return completed
+
+    # -- transactions --------------------------------------------------------------------------
+
+    def last_stable_offset(self, completed: CompletedTransaction) -> int:
+        """The last stable offset to note in the transaction index for a completed transaction."""
+        for first_offset, producer_id in self._ongoing.items():
+            if producer_id != completed.producer_id:
+                return first_offset
+        return completed.last_offset + 1
+
+    def complete_transaction(self, completed: CompletedTransaction) -> None:
+        """Move it from ongoing to ended but not yet replicated."""
+        del self._ongoing[completed.first_offset]
+        self._unreplicated[completed.first_offset] = completed.last_offset
+
+    @property
+    def first_undecided_offset(self) -> int | None:
+        """First offset of the oldest open transaction."""
+        return next(iter(self._ongoing), None)
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """Read_committed must not pass it: first open or ended-but-unreplicated transaction."""
+        if not self._unreplicated:
+            return next(iter(self._ongoing), None) if self._ongoing else None
+        return min(*self._unreplicated, next(iter(self._ongoing), _OFFSET_MAX))
+
+    def on_high_watermark_updated(self, high_watermark: int) -> None:
+        """Transactions whose marker lies below it are settled."""
+        if self._unreplicated:
+            self._unreplicated = {
+                first: last for first, last in self._unreplicated.items() if last >= high_watermark
+            }
+
+    # -- life of the map -----------------------------------------------------------------------
+
+    def expire(self, now_ms: int) -> None:
+        """Forget producers idle for `expiration_ms`, except those in a transaction."""
+        expired = [
+            producer_id
+            for producer_id, entry in self.producers.items()
+            if self._is_expired(entry, now_ms)
+        ]
+        for producer_id in expired:
+            del self.producers[producer_id]
+
+    def _is_expired(self, entry: ProducerEntry, now_ms: int) -> bool:
+        idle_ms = now_ms - entry.last_timestamp
+        return entry.current_txn_first_offset < 0 and idle_ms >= self.expiration_ms
+
+    def truncate_and_reload(self, log_start_offset: int, log_end_offset: int, now_ms: int) -> None:
+        """The log is now [start, end): drop snapshots outside, go back to the newest one left.
+
+        The log then replays batches from `map_end_offset` on.
+        """
+        for offset in list(self.snapshots):
+            if offset > log_end_offset or offset <= log_start_offset:
+                self.remove_snapshot(offset)
+        if log_end_offset == self.map_end_offset:
+            self.on_log_start_incremented(log_start_offset)
+            return
+        self._clear()
+        self._load_newest(log_start_offset, now_ms)
+
+    def _clear(self) -> None:
+        self.producers.clear()
+        self._ongoing.clear()
+        self._unreplicated.clear()
+
+    def _load_newest(self, log_start_offset: int, now_ms: int) -> None:
+        while self.snapshots:
+            offset = self.snapshots[-1]
+            try:
+                entries = parse_snapshot(self._files.read_bytes(self.snapshot_path(offset)))
+            except (CorruptSnapshotError, FileNotFoundError):
+                self.remove_snapshot(offset)
+                continue
+            self._load(entries, now_ms)
+            self._last_snapshot_offset = self.map_end_offset = offset
+            return
+        self._last_snapshot_offset = self.map_end_offset = log_start_offset
+
+    def _load(self, entries: Iterable[ProducerEntry], now_ms: int) -> None:
+        for entry in entries:
+            if not self._is_expired(entry, now_ms):
+                self.producers[entry.producer_id] = entry
+        self._ongoing = dict(
+            sorted(
+                (entry.current_txn_first_offset, entry.producer_id)
+                for entry in self.producers.values()
+                if entry.current_txn_first_offset >= 0
+            )
+        )
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """The log was emptied and will go on at `offset`."""
+        self._clear()
+        for snapshot in list(self.snapshots):
+            self.remove_snapshot(snapshot)
+        self._last_snapshot_offset = 0
+        self.map_end_offset = offset
+
+    def on_log_start_incremented(self, log_start_offset: int) -> None:
+        """Offsets below `log_start_offset` are gone; producers stay until they expire."""
+        self.on_high_watermark_updated(log_start_offset)
+        self.map_end_offset = max(self.map_end_offset, log_start_offset)
+        self._last_snapshot_offset = self.snapshots[-1] if self.snapshots else log_start_offset
+
+    # -- snapshots -----------------------------------------------------------------------------
+
+    def snapshot_path(self, offset: int) -> str:
+        """Where the snapshot of the state before `offset` lies."""
+        return f"{self.folder}/{offset:020d}{SNAPSHOT_SUFFIX}"
+
+    def snapshot_content(self) -> bytes:
+        """The bytes of a snapshot taken now."""
+        return format_snapshot(self.producers[key] for key in sorted(self.producers))
+
+    def take_snapshot(self, *, sync: bool = False) -> int | None:
+        """Write the state at `map_end_offset`; its offset, or None if it is not new.
+
+        Unsynced as at a roll, a crash may tear it: its checksum tells, and the log is replayed.
+        """
+        offset = self.map_end_offset
+        if offset <= self._last_snapshot_offset:
+            return None
+        file = self._files.open(self.snapshot_path(offset), create=True)
+        try:
+            file.truncate(0)
+            file.append([self.snapshot_content()])
+            if sync:
+                file.fsync()
+        finally:
+            file.close()
+        if offset not in self.snapshots:
+            self.snapshots.append(offset)
+            self.snapshots.sort()
+        self._last_snapshot_offset = offset
+        return offset
+
+    @property
+    def latest_snapshot_offset(self) -> int | None:
+        """Offset of the newest snapshot."""
+        return self.snapshots[-1] if self.snapshots else None
+
+    def remove_snapshot(self, offset: int) -> None:
+        """Remove one snapshot, as its segment goes; no error if there is none."""
+        if offset in self.snapshots:
+            self.snapshots.remove(offset)
+        self._files.remove(self.snapshot_path(offset))
+
+    def delete_snapshots_before(self, offset: int) -> None:
+        """Remove the snapshots below `offset`."""
+        for snapshot in [snapshot for snapshot in self.snapshots if snapshot < offset]:
+            self.remove_snapshot(snapshot)
+
+    def remove_stray_snapshots(self, segment_base_offsets: Iterable[int]) -> None:
+        """On loading: keep the snapshots of segments, and the newest one if it is beyond them all.
+
+        That one was taken on a clean stop, at the log's end.
+        """
+        bases = set(segment_base_offsets)
+        newest_base = max(bases, default=-1)
+        for offset in list(self.snapshots):
+            is_last = offset == self.snapshots[-1] and offset > newest_base
+            if offset not in bases and not is_last:
+                self.remove_snapshot(offset)
+
+
+def _snapshot_offsets(files: FileSystem, folder: str) -> list[int]:
+    names = [name for name in files.list(folder) if name.endswith(SNAPSHOT_SUFFIX)]
+    stems = [name[: -len(SNAPSHOT_SUFFIX)] for name in names]
+    return [int(stem) for stem in stems if stem.isdigit()]
