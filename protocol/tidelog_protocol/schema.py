@@ -48,7 +48,7 @@ __all__ = [
     "int16",
     "int32",
     "int64",
-    "records",
+    "record_data",
     "string",
     "struct",
     "uint16",
@@ -213,7 +213,7 @@ def bytes_(
     return cast("bytes", Field("bytes", versions, default, nullable=nullable, tag=tag))
 
 
-def records(versions: str = ALL, *, nullable: str | None = None) -> Records | None:
+def record_data(versions: str = ALL, *, nullable: str | None = None) -> Records | None:
     """Record batches: never copied, neither out of a frame nor into one."""
     return cast("bytes", Field("records", versions, None, nullable=nullable))
 
