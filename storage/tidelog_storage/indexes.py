@@ -1,0 +1,337 @@
+"""The three indexes of a segment, in Kafka's own file formats.
+
+Offset index: (offset, position) of a batch at most every `index.interval.bytes`; time index: the
+largest timestamp so far and its offset, at the same moments and when the segment is sealed;
+transaction index: aborted transactions. Entries of the first two live in compact arrays and reach
+their file in bulk (`write`: at roll, flush, close), so that indexing costs no system call on the
+append path. An unclean stop therefore loses them; recovery builds them again from the records.
+
+A `Segment` owns its indexes and is the only caller. They know nothing of records.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from bisect import bisect_left, bisect_right
+from struct import Struct
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
+
+if TYPE_CHECKING:
+    from tidelog_storage.seams import File, FileSystem
+
+RELATIVE_OFFSET_MAX = 0x7FFFFFFF
+NO_TIMESTAMP = -1
+
+_LITTLE_ENDIAN = sys.byteorder == "little"
+_TRANSACTION = Struct(">hqqqq")
+_TIME = Struct(">qi")
+
+
+class CorruptIndexError(Exception):
+    """An index file that cannot be right; the segment rebuilds it from its records."""
+
+
+class _Index:
+    """What the two array-backed indexes share: their way to and from the file."""
+
+    __slots__ = ("_entries_written", "_files", "_path", "base_offset")
+
+    ENTRY_BYTES: ClassVar[int]
+
+    def __init__(self, files: FileSystem, path: str, base_offset: int) -> None:
+        self._files = files
+        self._path = path
+        self._entries_written = 0  # entries that the file holds and that are still ours
+        self.base_offset = base_offset
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def _encode(self, first: int) -> bytes:
+        raise NotImplementedError
+
+    def _cut(self, entries: int) -> None:
+        raise NotImplementedError
+
+    def open_written(self) -> File:
+        """Bring the file up to date and leave it open, for the caller to sync and close."""
+        file = self._files.open(self._path, create=True)
+        kept = self._entries_written
+        size = file.size()
+        if size < kept * self.ENTRY_BYTES:
+            kept = 0
+        if size > kept * self.ENTRY_BYTES:
+            file.truncate(kept * self.ENTRY_BYTES)
+        if kept < len(self):
+            file.append((self._encode(kept),))
+        self._entries_written = len(self)
+        return file
+
+    def write(self) -> None:
+        """Bring the file up to date, without syncing it; an empty index is an empty file."""
+        self.open_written().close()
+
+    def _truncate_entries(self, entries: int) -> None:
+        self._cut(entries)
+        self._entries_written = min(self._entries_written, entries)
+
+    def _read(self) -> bytes:
+        data = self._files.read_bytes(self._path)
+        if len(data) % self.ENTRY_BYTES:
+            msg = f"{self._path}: {len(data)} bytes are not a multiple of {self.ENTRY_BYTES}"
+            raise CorruptIndexError(msg)
+        self._entries_written = len(data) // self.ENTRY_BYTES
+        return data
+
+    def _corrupt(self, why: str) -> CorruptIndexError:
+        return CorruptIndexError(f"{self._path}: {why}")
+
+
+class OffsetIndex(_Index):
+    """Entries of int32 offset (relative to the base), int32 position; both strictly rising.
+
+    An entry names the last offset of a batch and the batch's position.
+    """
+
+    __slots__ = ("offsets", "positions")
+
+    ENTRY_BYTES = 8
+
+    def __init__(self, files: FileSystem, path: str, base_offset: int) -> None:
+        super().__init__(files, path, base_offset)
+        self.offsets = array("i")
+        self.positions = array("i")
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def append(self, offset: int, position: int) -> None:
+        """Note that the batch at `position` ends with `offset`."""
+        self.offsets.append(offset - self.base_offset)
+        self.positions.append(position)
+
+    def lookup(self, offset: int) -> int:
+        """Position of the batch of the largest entry at or below `offset`; 0 without one."""
+        relative = offset - self.base_offset
+        if relative > RELATIVE_OFFSET_MAX:
+            return self.positions[-1] if self.positions else 0
+        slot = bisect_right(self.offsets, relative) - 1
+        return self.positions[slot] if slot >= 0 else 0
+
+    def position_before(self, position: int) -> int:
+        """The largest position of an entry at or below `position`; 0 without one."""
+        slot = bisect_right(self.positions, position) - 1
+        return self.positions[slot] if slot >= 0 else 0
+
+    def last_position(self) -> int:
+        """Position of the newest entry; 0 without one."""
+        return self.positions[-1] if self.positions else 0
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop entries at or above `offset`."""
+        relative = min(offset - self.base_offset, RELATIVE_OFFSET_MAX)
+        self._truncate_entries(bisect_left(self.offsets, relative))
+
+    def load(self, records_bytes: int) -> None:
+        """Read the file; `CorruptIndexError` if it does not fit records of that many bytes."""
+        entries = array("i", self._read())
+        if _LITTLE_ENDIAN:
+            entries.byteswap()
+        self.offsets = entries[0::2]
+        self.positions = entries[1::2]
+        if not entries:
+            return
+        if self.offsets[0] < 0 or self.positions[0] < 0 or self.positions[-1] >= records_bytes:
+            msg = f"entries outside of the segment's {records_bytes} bytes"
+            raise self._corrupt(msg)
+        if not _rises(self.offsets) or not _rises(self.positions):
+            msg = "entries do not rise"
+            raise self._corrupt(msg)
+
+    def _encode(self, first: int) -> bytes:
+        entries = array("i", bytes(8 * (len(self.offsets) - first)))
+        entries[0::2] = self.offsets[first:]
+        entries[1::2] = self.positions[first:]
+        if _LITTLE_ENDIAN:
+            entries.byteswap()
+        return entries.tobytes()
+
+    def _cut(self, entries: int) -> None:
+        del self.offsets[entries:]
+        del self.positions[entries:]
+
+
+class TimeIndex(_Index):
+    """Entries of int64 timestamp (ms), int32 offset (relative to the base).
+
+    An entry says: no record up to that offset is newer. Timestamps rise strictly.
+    """
+
+    __slots__ = ("offsets", "timestamps")
+
+    ENTRY_BYTES = 12
+
+    def __init__(self, files: FileSystem, path: str, base_offset: int) -> None:
+        super().__init__(files, path, base_offset)
+        self.timestamps = array("q")
+        self.offsets = array("i")
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def maybe_append(self, timestamp: int, offset: int) -> None:
+        """Add an entry, unless the newest has that timestamp already."""
+        last = self.timestamps[-1] if self.timestamps else NO_TIMESTAMP
+        if timestamp > last:
+            self.timestamps.append(timestamp)
+            self.offsets.append(offset - self.base_offset)
+
+    def lookup(self, timestamp: int) -> int:
+        """Offset of the largest entry at or below `timestamp`; the base offset without one."""
+        slot = bisect_right(self.timestamps, timestamp) - 1
+        return self.base_offset + (self.offsets[slot] if slot >= 0 else 0)
+
+    def last(self) -> tuple[int, int]:
+        """Timestamp and offset of the newest entry; (-1, base offset) without one."""
+        if not self.timestamps:
+            return NO_TIMESTAMP, self.base_offset
+        return self.timestamps[-1], self.base_offset + self.offsets[-1]
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop entries at or above `offset`."""
+        relative = min(offset - self.base_offset, RELATIVE_OFFSET_MAX)
+        self._truncate_entries(bisect_left(self.offsets, relative))
+
+    def load(self) -> None:
+        """Read the file; `CorruptIndexError` if its entries cannot be right."""
+        data = self._read()
+        count = len(data) // 12
+        self.timestamps = array("q", bytes(8 * count))
+        self.offsets = array("i", bytes(4 * count))
+        for slot, (timestamp, offset) in enumerate(_TIME.iter_unpack(data)):
+            self.timestamps[slot] = timestamp
+            self.offsets[slot] = offset
+        if not count:
+            return
+        if self.offsets[0] < 0 or not _rises(self.timestamps):
+            msg = "timestamps do not rise"
+            raise self._corrupt(msg)
+        if sorted(self.offsets) != self.offsets.tolist():
+            msg = "offsets fall"
+            raise self._corrupt(msg)
+
+    def peek_last(self) -> tuple[int, int] | None:
+        """The newest entry as it lies in the file, without loading it; None if there is none."""
+        try:
+            file = self._files.open(self._path)
+        except FileNotFoundError:
+            return None
+        try:
+            size = file.size()
+            if not size or size % 12:
+                return None
+            timestamp, offset = _TIME.unpack(file.pread(size - 12, 12))
+        finally:
+            file.close()
+        return (timestamp, self.base_offset + offset) if offset >= 0 else None
+
+    def _encode(self, first: int) -> bytes:
+        pack = _TIME.pack
+        entries = zip(self.timestamps[first:], self.offsets[first:], strict=True)
+        return b"".join([pack(timestamp, offset) for timestamp, offset in entries])
+
+    def _cut(self, entries: int) -> None:
+        del self.timestamps[entries:]
+        del self.offsets[entries:]
+
+
+class AbortedEntry(NamedTuple):
+    """One aborted transaction: 34 bytes of the transaction index."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int  # of the marker
+    last_stable_offset: int  # after the marker
+
+
+class TransactionIndex:
+    """Aborted transactions whose marker lies in this segment, in the order of the markers.
+
+    Written at once, because aborts are rare; the file exists only if there are entries.
+    """
+
+    __slots__ = ("_files", "_path", "entries")
+
+    def __init__(self, files: FileSystem, path: str) -> None:
+        self._files = files
+        self._path = path
+        self.entries: list[AbortedEntry] = []
+
+    def load(self) -> None:
+        """Read the file, if there is one; what does not make whole entries is left out."""
+        self.entries = []
+        try:
+            data = self._files.read_bytes(self._path)
+        except FileNotFoundError:
+            return
+        whole = len(data) - len(data) % _TRANSACTION.size
+        for version, *fields in _TRANSACTION.iter_unpack(data[:whole]):
+            if version > 0:
+                msg = f"{self._path}: entry of version {version}"
+                raise CorruptIndexError(msg)
+            self.entries.append(AbortedEntry(*fields))
+
+    def append(self, entry: AbortedEntry) -> None:
+        """Add an aborted transaction."""
+        self.entries.append(entry)
+        file = self._files.open(self._path, create=True)
+        try:
+            file.append((_TRANSACTION.pack(0, *entry),))
+        finally:
+            file.close()
+
+    def open_written(self) -> File | None:
+        """The file, left open for the caller to sync and close; None without entries."""
+        return self._files.open(self._path, create=True) if self.entries else None
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop transactions whose marker is at or above `offset`."""
+        kept = [entry for entry in self.entries if entry.last_offset < offset]
+        if len(kept) != len(self.entries):
+            self.entries = kept
+            self._rewrite()
+
+    def reset(self) -> None:
+        """Drop all entries and the file."""
+        self.entries = []
+        self._files.remove(self._path)
+
+    def collect(self, start_offset: int, upper_bound: int, found: list[AbortedEntry]) -> bool:
+        """Add what overlaps [start, upper bound) to `found`; whether later segments add nothing."""
+        for entry in self.entries:
+            if entry.last_offset >= start_offset and entry.first_offset < upper_bound:
+                found.append(entry)
+            if entry.last_stable_offset >= upper_bound:
+                return True
+        return False
+
+    def _rewrite(self) -> None:
+        file = self._files.open(self._path, create=True)
+        try:
+            file.truncate(0)
+            if self.entries:
+                file.append((b"".join(_TRANSACTION.pack(0, *entry) for entry in self.entries),))
+        finally:
+            file.close()
+
+
+def _rises(values: array[int]) -> bool:
+    """Whether each value is larger than the one before."""
+    iterator = iter(values)
+    previous = next(iterator)
+    for value in iterator:
+        if value <= previous:
+            return False
+        previous = value
+    return True

@@ -1,0 +1,90 @@
+"""Walking over the batches of a records file.
+
+`whole_batches` reads everything, for recovery and rebuilding; `batch_places` reads as little as it
+can, for look-ups. Both take a file and know nothing of segments. CRCs are the caller's business.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog_protocol.batch import (
+    HEADER_BYTES,
+    LENGTH_OVERHEAD,
+    MAGIC,
+    BatchHeader,
+    read_header,
+)
+from tidelog_protocol.errors import ErrorCode
+from tidelog_storage.types import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tidelog_storage.seams import File
+
+SHORT_HEADER = Struct(">qi11xi")  # base offset, batch length, last offset delta
+SHORT_BYTES = SHORT_HEADER.size
+
+_SCAN_BYTES = 1 << 20
+_WALK_BYTES = 8192
+_unpack_short = SHORT_HEADER.unpack_from
+
+
+class BatchPlace(NamedTuple):
+    """Where a batch lies in its segment."""
+
+    position: int
+    size: int
+    base_offset: int
+    last_offset: int
+
+
+def whole_batches(
+    records: File, position: int, end: int
+) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+    """(position, header, bytes) of the whole batches in [position, end).
+
+    Stops before anything that cannot be a whole batch. The bytes are the caller's to keep.
+    """
+    chunk = b""
+    start = position
+    while end - position >= HEADER_BYTES:
+        offset = position - start
+        if len(chunk) - offset < HEADER_BYTES:
+            chunk = records.pread(position, min(_SCAN_BYTES, end - position))
+            start, offset = position, 0
+            if len(chunk) < HEADER_BYTES:
+                return
+        header = read_header(chunk, offset)
+        size = header.batch_length + LENGTH_OVERHEAD
+        if header.magic != MAGIC or size < HEADER_BYTES or size > end - position:
+            return
+        if len(chunk) - offset < size:
+            chunk = records.pread(position, max(size, min(_SCAN_BYTES, end - position)))
+            start, offset = position, 0
+            if len(chunk) < size:
+                return
+        yield position, header, memoryview(chunk)[offset : offset + size]
+        position += size
+
+
+def batch_places(records: File, position: int, end: int) -> Iterator[BatchPlace]:
+    """Places of the batches from a batch's `position` up to `end`, the end of one.
+
+    StorageError CORRUPT_MESSAGE where there is none: the file was changed behind our back.
+    """
+    chunk = b""
+    start = position
+    while end - position >= HEADER_BYTES:
+        offset = position - start
+        if len(chunk) - offset < SHORT_BYTES:
+            chunk = records.pread(position, _WALK_BYTES)
+            start, offset = position, 0
+        base_offset, length, delta = _unpack_short(chunk, offset)
+        size = length + LENGTH_OVERHEAD
+        if not HEADER_BYTES <= size <= end - position:
+            raise StorageError(ErrorCode.CORRUPT_MESSAGE, f"no record batch at {position}")
+        yield BatchPlace(position, size, base_offset, base_offset + delta)
+        position += size

@@ -1,0 +1,487 @@
+"""One segment of a log: a records file and its three indexes.
+
+The log (`log.py`) decides what is written and when to roll; a segment appends whole batches, finds
+positions of offsets and timestamps, cuts reads at batch boundaries, truncates, and scans itself.
+The indexes of a sealed segment are loaded when first needed and built again if their files are
+missing or cannot be right.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog_protocol.batch import LENGTH_OVERHEAD, BatchHeader, crc_is_valid
+from tidelog_storage.indexes import (
+    NO_TIMESTAMP,
+    RELATIVE_OFFSET_MAX,
+    CorruptIndexError,
+    OffsetIndex,
+    TimeIndex,
+    TransactionIndex,
+)
+from tidelog_storage.scan import (
+    SHORT_BYTES,
+    SHORT_HEADER,
+    BatchPlace,
+    batch_places,
+    whole_batches,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from tidelog_storage.seams import Buffer, File, FileSystem
+
+LOG_SUFFIX = ".log"
+INDEX_SUFFIX = ".index"
+TIME_INDEX_SUFFIX = ".timeindex"
+TRANSACTION_INDEX_SUFFIX = ".txnindex"
+DELETED_SUFFIX = ".deleted"
+SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+
+VIEW_BYTES_MIN = 65536  # larger reads are views: below, one pread is as cheap and holds no mapping
+_unpack_short = SHORT_HEADER.unpack_from
+
+
+class SegmentOptions(NamedTuple):
+    """What a segment needs of the log's configuration."""
+
+    index_interval_bytes: int
+    index_bytes_max: int
+
+
+class Slice(NamedTuple):
+    """Whole batches of a segment, as `Segment.read` cuts them."""
+
+    part: bytes | memoryview
+    size: int
+    next_offset: int  # -1: the slice ends where the caller's limit is
+    first_batch_incomplete: bool = False
+
+
+_NOTHING = Slice(b"", 0, -1)
+_TOO_LARGE = Slice(b"", 0, -1, first_batch_incomplete=True)
+
+
+def file_name(offset: int, suffix: str) -> str:
+    """Name of a segment's or snapshot's file: 20 digits and a suffix."""
+    return f"{offset:020d}{suffix}"
+
+
+class Segment:
+    """Batches of offsets from `base_offset` on; `size` bytes.
+
+    Invariant: batches lie in the order of their offsets, and every index entry points at the start
+    of one of them. `bytes_since_index_entry` counts from the newest entry's batch on.
+    """
+
+    __slots__ = (
+        "_first_timestamp",
+        "_offset_index",
+        "_options",
+        "_records",
+        "_time_index",
+        "_timestamps_known",
+        "_transaction_index",
+        "base_offset",
+        "bytes_since_index_entry",
+        "created_ms",
+        "files",
+        "folder",
+        "index_is_full",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "size",
+    )
+
+    def __init__(
+        self,
+        files: FileSystem,
+        folder: str,
+        base_offset: int,
+        *,
+        size: int,
+        options: SegmentOptions,
+        created_ms: int,
+    ) -> None:
+        """A segment as it lies in `folder`, nothing opened yet. See `create` for a new one."""
+        self.files = files
+        self.folder = folder
+        self.base_offset = base_offset
+        self.size = size
+        self.created_ms = created_ms
+        self.max_timestamp = NO_TIMESTAMP  # valid after `know_timestamps`
+        self.max_timestamp_offset = base_offset  # last offset of the batch that has it
+        self.bytes_since_index_entry = 0
+        self.index_is_full = False
+        self._options = options
+        self._records: File | None = None
+        self._offset_index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
+        self._transaction_index: TransactionIndex | None = None
+        self._timestamps_known = False
+        self._first_timestamp: int | None = None
+
+    @classmethod
+    def create(
+        cls,
+        files: FileSystem,
+        folder: str,
+        base_offset: int,
+        *,
+        options: SegmentOptions,
+        created_ms: int,
+    ) -> Segment:
+        """An empty segment; leftovers of that name are emptied."""
+        segment = cls(files, folder, base_offset, size=0, options=options, created_ms=created_ms)
+        records = files.open(segment.path(LOG_SUFFIX), create=True)
+        if records.size():
+            records.truncate(0)
+        segment._records = records
+        segment.reset_indexes()
+        return segment
+
+    def __repr__(self) -> str:
+        return f"Segment({self.folder}, {self.base_offset}, {self.size} bytes)"
+
+    # -- files -------------------------------------------------------------------------------------
+
+    def path(self, suffix: str) -> str:
+        """One of the segment's files."""
+        return f"{self.folder}/{file_name(self.base_offset, suffix)}"
+
+    @property
+    def records(self) -> File:
+        """The records file, opened when first needed."""
+        records = self._records
+        if records is None:
+            records = self._records = self.files.open(self.path(LOG_SUFFIX))
+        return records
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        """The offset index, loaded or rebuilt when first needed."""
+        if self._offset_index is None:
+            self.load_indexes()
+            assert self._offset_index is not None
+        return self._offset_index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        """The time index, loaded or rebuilt when first needed."""
+        if self._time_index is None:
+            self.load_indexes()
+            assert self._time_index is not None
+        return self._time_index
+
+    @property
+    def transaction_index(self) -> TransactionIndex:
+        """The transaction index, loaded when first needed."""
+        index = self._transaction_index
+        if index is None:
+            index = TransactionIndex(self.files, self.path(TRANSACTION_INDEX_SUFFIX))
+            index.load()
+            self._transaction_index = index
+        return index
+
+    def _new_indexes(self) -> tuple[OffsetIndex, TimeIndex]:
+        return (
+            OffsetIndex(self.files, self.path(INDEX_SUFFIX), self.base_offset),
+            TimeIndex(self.files, self.path(TIME_INDEX_SUFFIX), self.base_offset),
+        )
+
+    def reset_indexes(self) -> None:
+        """Start all indexes empty, as before the first append or a rebuild."""
+        self._offset_index, self._time_index = self._new_indexes()
+        self._transaction_index = TransactionIndex(self.files, self.path(TRANSACTION_INDEX_SUFFIX))
+        self._transaction_index.reset()
+        self._forget()
+        self._timestamps_known = True
+
+    def _forget(self) -> None:
+        self.max_timestamp = NO_TIMESTAMP
+        self.max_timestamp_offset = self.base_offset
+        self.bytes_since_index_entry = 0
+        self.index_is_full = False
+        self._first_timestamp = None
+
+    def load_indexes(self) -> None:
+        """Read offset and time index; build both from the records if they are no good."""
+        offset_index, time_index = self._new_indexes()
+        try:
+            offset_index.load(self.size)
+            time_index.load()
+            if self.size and not len(time_index) and self._may_have_timestamps():
+                msg = "empty time index"
+                raise CorruptIndexError(msg)
+        except (CorruptIndexError, FileNotFoundError):
+            self.rebuild_indexes()
+            return
+        self._offset_index, self._time_index = offset_index, time_index
+        if not self._timestamps_known:
+            self.max_timestamp, self.max_timestamp_offset = time_index.last()
+            self._timestamps_known = True
+        self.bytes_since_index_entry = self.size - offset_index.last_position()
+        self._note_fullness()
+
+    def _may_have_timestamps(self) -> bool:
+        first = next(self.batches(), None)
+        return first is not None and first[1].max_timestamp >= 0
+
+    def rebuild_indexes(self) -> None:
+        """Build offset and time index from the records and write them."""
+        self._offset_index, self._time_index = self._new_indexes()
+        self._forget()
+        self._timestamps_known = True
+        for position, header, _ in self.batches():
+            self._note_batch(header.last_offset, header.max_timestamp, position)
+            self.bytes_since_index_entry += header.size_in_bytes
+        self.write_indexes(seal=True)
+
+    def write_indexes(self, *, seal: bool) -> None:
+        """Bring the index files up to date, if the indexes are loaded.
+
+        `seal`: at roll and close, the largest timestamp gets an entry of its own, so that it is
+        known later without reading records.
+        """
+        if self._offset_index is None or self._time_index is None:
+            return
+        if seal:
+            self._time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
+        self._offset_index.write()
+        self._time_index.write()
+
+    def files_to_sync(self, *, with_indexes: bool) -> tuple[list[File], list[File]]:
+        """Files whose fsync makes the segment durable: ours, and handles to close afterwards."""
+        private: list[File] = []
+        if with_indexes:
+            private += [self.offset_index.open_written(), self.time_index.open_written()]
+        if (transactions := self.transaction_index.open_written()) is not None:
+            private.append(transactions)
+        return [self.records], private
+
+    def close(self) -> None:
+        """Write the indexes and release the handle; any later use opens it again."""
+        self.write_indexes(seal=True)
+        self.release()
+
+    def release(self) -> None:
+        """Give up the handle and, of a sealed segment, the loaded indexes; nothing is written."""
+        if self._records is not None:
+            self._records.close()
+            self._records = None
+        self._offset_index = None
+        self._time_index = None
+        self._transaction_index = None
+
+    def mark_deleted(self) -> list[str]:
+        """Rename the files so that the log no longer has them; returns the new paths.
+
+        They are removed later, because a reader may be about to open them (KIP-405 copies too).
+        """
+        self.release()
+        renamed = []
+        for suffix in SEGMENT_SUFFIXES:
+            path = self.path(suffix)
+            if suffix != TRANSACTION_INDEX_SUFFIX or self.files.exists(path):
+                try:
+                    self.files.rename(path, path + DELETED_SUFFIX)
+                except FileNotFoundError:
+                    continue  # index files appear at the first flush or roll
+                renamed.append(path + DELETED_SUFFIX)
+        return renamed
+
+    def remove(self) -> None:
+        """Remove the files now."""
+        self.release()
+        for suffix in SEGMENT_SUFFIXES:
+            self.files.remove(self.path(suffix))
+
+    # -- appending ---------------------------------------------------------------------------------
+
+    def append(self, buffer: Buffer, last_offset: int, max_timestamp: int) -> None:
+        """Append one whole batch. OSError: nothing was written."""
+        position = self.size
+        size = self.records.append((buffer,))
+        self.size = position + size
+        self._note_batch(last_offset, max_timestamp, position)
+        self.bytes_since_index_entry += size
+
+    def append_all(self, buffer: Buffer, headers: Sequence[BatchHeader]) -> None:
+        """Append several whole batches, which fill `buffer`. OSError: nothing was written."""
+        position = self.size
+        self.size = position + self.records.append((buffer,))
+        for header in headers:
+            self._note_batch(header.last_offset, header.max_timestamp, position)
+            size = header.size_in_bytes
+            position += size
+            self.bytes_since_index_entry += size
+
+    def _note_batch(self, last_offset: int, max_timestamp: int, position: int) -> None:
+        if not position:
+            self._first_timestamp = max_timestamp
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = last_offset
+        if self.bytes_since_index_entry > self._options.index_interval_bytes:
+            self.offset_index.append(last_offset, position)
+            self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
+            self.bytes_since_index_entry = 0
+            self._note_fullness()
+
+    def _note_fullness(self) -> None:
+        limit = self._options.index_bytes_max
+        self.index_is_full = (
+            len(self.offset_index) >= limit // OffsetIndex.ENTRY_BYTES
+            # the last slot is kept for the entry made when the segment is sealed
+            or len(self.time_index) >= limit // TimeIndex.ENTRY_BYTES - 1
+        )
+
+    def fits(self, offset: int) -> bool:
+        """Whether the offset can be written relative to the base."""
+        return 0 <= offset - self.base_offset <= RELATIVE_OFFSET_MAX
+
+    def waited_ms(self, now_ms: int, timestamp: int) -> int:
+        """How old the segment is for `segment.ms`: by its first batch, else by the clock."""
+        first = self.first_timestamp()
+        return timestamp - first if first >= 0 else now_ms - self.created_ms
+
+    def first_timestamp(self) -> int:
+        """Largest timestamp of the first batch; -1 when there is none."""
+        first = self._first_timestamp
+        if first is None:
+            if not self.size:
+                return NO_TIMESTAMP
+            batch = next(self.batches(), None)
+            first = self._first_timestamp = batch[1].max_timestamp if batch else NO_TIMESTAMP
+        return first
+
+    def know_timestamps(self) -> int:
+        """The largest timestamp, from the time index's last entry if it is not known yet."""
+        if not self._timestamps_known:
+            index = self._new_indexes()[1]
+            last = index.peek_last() if self.size else None
+            if last is None:
+                self.load_indexes()
+            else:
+                self.max_timestamp, self.max_timestamp_offset = last
+                self._timestamps_known = True
+        return self.max_timestamp
+
+    def retention_timestamp(self) -> int:
+        """The time retention counts from: largest timestamp, or when the segment was opened."""
+        timestamp = self.know_timestamps()
+        return timestamp if timestamp >= 0 else self.created_ms
+
+    # -- finding -----------------------------------------------------------------------------------
+
+    def batches(
+        self, position: int = 0, end: int | None = None
+    ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
+        """(position, header, bytes) of whole batches from `position` on; see `whole_batches`."""
+        return whole_batches(self.records, position, self.size if end is None else end)
+
+    def find(self, offset: int) -> BatchPlace | None:
+        """The first batch that ends at or after `offset`; None if all end before."""
+        for place in batch_places(self.records, self.offset_index.lookup(offset), self.size):
+            if place.last_offset >= offset:
+                return place
+        return None
+
+    def next_offset(self) -> int:
+        """Offset after the last batch; the base offset when empty."""
+        next_offset = self.base_offset
+        for place in batch_places(self.records, self.offset_index.last_position(), self.size):
+            next_offset = place.last_offset + 1
+        return next_offset
+
+    def read(self, position: int, max_bytes: int, limit: int, *, min_one_batch: bool) -> Slice:
+        """Whole batches from a batch's `position` up to `limit` (a batch boundary).
+
+        At most `max_bytes`; a larger first batch is given whole if `min_one_batch`, else the slice
+        is empty and marked.
+        """
+        available = limit - position
+        if available <= max_bytes:
+            return Slice(self._bytes(position, available), available, -1)
+        if max_bytes >= SHORT_BYTES:
+            data = self._bytes(position, max_bytes)
+            # From the last index entry that leaves room for a header, few batches are left to walk.
+            near = self.offset_index.position_before(position + max_bytes - SHORT_BYTES)
+            cut = max(near - position, 0)
+            next_offset = -1
+            while max_bytes - cut >= SHORT_BYTES:
+                base_offset, length, delta = _unpack_short(data, cut)
+                next_offset = base_offset
+                if length + LENGTH_OVERHEAD > max_bytes - cut:
+                    break
+                cut += length + LENGTH_OVERHEAD
+                next_offset = base_offset + delta + 1
+            if cut:
+                return Slice(memoryview(data)[:cut], cut, next_offset)
+        if not min_one_batch:
+            return _TOO_LARGE
+        first = next(batch_places(self.records, position, self.size))
+        return Slice(self._bytes(position, first.size), first.size, first.last_offset + 1)
+
+    def _bytes(self, position: int, length: int) -> bytes | memoryview:
+        if length < VIEW_BYTES_MIN:
+            return self.records.pread(position, length)
+        return self.records.view(position, length)
+
+    # -- cutting -----------------------------------------------------------------------------------
+
+    def truncate_to(self, offset: int, now_ms: int) -> None:
+        """Drop the batches that end at or after `offset`."""
+        place = self.find(offset)
+        self.offset_index.truncate_to(offset)
+        self.time_index.truncate_to(offset)
+        self.transaction_index.truncate_to(offset)
+        if place is not None:
+            self.cut(place.position)
+        if not self.size:
+            self.created_ms = now_ms
+            self._first_timestamp = None
+        self.bytes_since_index_entry = self.size - self.offset_index.last_position()
+        self._note_fullness()
+        self._reread_timestamps()
+
+    def cut(self, size: int) -> None:
+        """Shorten the records file; the caller puts the indexes right."""
+        self.records.truncate(size)
+        self.size = size
+
+    def _reread_timestamps(self) -> None:
+        self.max_timestamp, self.max_timestamp_offset = self.time_index.last()
+        self._timestamps_known = True
+        for _, header, _ in self.batches(self.offset_index.lookup(self.max_timestamp_offset)):
+            if header.max_timestamp > self.max_timestamp:
+                self.max_timestamp = header.max_timestamp
+                self.max_timestamp_offset = header.last_offset
+
+    def recover(self, on_batch: Callable[[BatchHeader, memoryview], None]) -> int:
+        """After an unclean stop: keep the whole, valid batches, rebuild the indexes.
+
+        `on_batch` sees each kept batch in order. Returns the bytes cut off.
+        """
+        self.reset_indexes()
+        valid = 0
+        last_offset = self.base_offset - 1
+        for position, header, data in self.batches():
+            if (
+                header.base_offset <= last_offset
+                or not self.fits(header.last_offset)
+                or header.last_offset_delta < 0
+                or not crc_is_valid(data, header)
+            ):
+                break
+            self._note_batch(header.last_offset, header.max_timestamp, position)
+            self.bytes_since_index_entry += header.size_in_bytes
+            last_offset = header.last_offset
+            valid = position + header.size_in_bytes
+            on_batch(header, data)
+        cut = self.size - valid
+        if cut:
+            self.cut(valid)
+        self.write_indexes(seal=True)
+        return cut
