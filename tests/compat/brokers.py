@@ -1,0 +1,135 @@
+"""A broker under test: tidelog as its users start it, or the reference, behind one small door."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+READY = "tidelog ready bootstrap.servers="
+START_TIMEOUT_S = 30.0
+
+# What both brokers run with, in Kafka's names: only what makes tests fast and small.
+SETTINGS: Mapping[str, str] = {
+    "auto.create.topics.enable": "true",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "500",
+    "log.retention.ms": "-1",  # tests write timestamps of the past
+    "num.partitions": "1",
+    "offsets.topic.num.partitions": "8",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "transaction.state.log.replication.factor": "1",
+}
+
+
+class Broker(Protocol):
+    """What a test may do to a broker. `start` again after `kill` uses the same port and data."""
+
+    name: str
+    bootstrap: str
+
+    def start(self) -> None: ...
+    def stop(self) -> int: ...
+    def kill(self) -> None: ...
+
+
+def address(bootstrap: str) -> tuple[str, int]:
+    """The host and port of a bootstrap string."""
+    host, _, port = bootstrap.rpartition(":")
+    return host, int(port)
+
+
+def free_port() -> int:
+    """A port nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+class Tidelog:
+    """`python -m tidelog serve` as a child process on a folder of its own."""
+
+    name = "tidelog"
+
+    def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
+        self.folder = folder
+        self.bootstrap = ""
+        self._settings = {**SETTINGS, **(settings or {})}
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it and wait for its line; the port of an earlier start is taken again."""
+        port = address(self.bootstrap)[1] if self.bootstrap else 0
+        command = [sys.executable, "-m", "tidelog", "serve", "--port", str(port)]
+        command += ["--data-dir", str(self.folder / "data")]
+        for key, value in self._settings.items():
+            command += ["--set", f"{key}={value}"]
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / "tidelog.log").open("ab") as errors:
+            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors)
+        line = self._first_line()
+        if not line.startswith(READY):
+            self.kill()
+            log = (self.folder / "tidelog.log").read_text()[-3000:]
+            raise RuntimeError(f"tidelog did not start: {line!r}\n{log}")
+        self.bootstrap = line.removeprefix(READY).strip()
+
+    def _first_line(self) -> str:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        if not select.select([self._process.stdout], [], [], START_TIMEOUT_S)[0]:
+            return ""
+        return self._process.stdout.readline().decode()
+
+    def kill(self) -> None:
+        """SIGKILL, as the machine's out-of-memory killer would."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> int:
+        """SIGTERM; the exit code (bounded by 10 s, then killed)."""
+        return self._end(signal.SIGTERM)
+
+    def _end(self, how: signal.Signals) -> int:
+        process, self._process = self._process, None
+        if process is None:
+            return 0
+        process.send_signal(how)
+        try:
+            code = process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            code = process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+        return code
+
+    def rss_bytes(self) -> int:
+        """Resident memory of the broker process now."""
+        assert self._process is not None
+        with open(f"/proc/{self._process.pid}/statm") as statm:
+            return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def wait_until_listening(bootstrap: str, timeout_s: float = START_TIMEOUT_S) -> None:
+    """Wait until a connection is accepted. Raises TimeoutError."""
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            socket.create_connection(address(bootstrap), timeout=1).close()
+        except OSError:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"nothing listens on {bootstrap}") from None
+            time.sleep(0.02)
+        else:
+            return

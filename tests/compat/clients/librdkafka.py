@@ -1,0 +1,218 @@
+"""confluent-kafka (librdkafka) behind the JSON line protocol."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
+from compat.clients.protocol import WAIT_S, Driver, Member, deadline, decoded, encoded
+
+
+def record(message: Message) -> dict[str, Any]:
+    if message.error():
+        raise KafkaException(message.error())
+    return {
+        "partition": message.partition(),
+        "offset": message.offset(),
+        "timestamp": message.timestamp()[1],
+        "key": encoded(message.key()),
+        "value": encoded(message.value()),
+        "headers": [[name, encoded(value)] for name, value in message.headers() or []],
+    }
+
+
+def producer_config(request: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "bootstrap.servers": request["bootstrap"],
+        "acks": request["acks"],
+        "enable.idempotence": request["idempotent"],
+        "compression.type": request["codec"],
+        "linger.ms": 5,
+        "message.max.bytes": 20_000_000,
+        "message.timeout.ms": 30_000,
+    }
+
+
+class GroupMember(Member):
+    def open(self, request: dict[str, Any]) -> None:
+        config = {
+            "bootstrap.servers": request["bootstrap"],
+            "group.id": request["group"],
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+            "session.timeout.ms": request["session_timeout_ms"],
+            "heartbeat.interval.ms": 200,
+        }
+        if request.get("instance"):
+            config["group.instance.id"] = request["instance"]
+        self.consumer = Consumer(config)
+        self.consumer.subscribe([request["topic"]])
+
+    def poll(self) -> list[dict[str, Any]]:
+        return [record(message) for message in self.consumer.consume(500, timeout=0.05)]
+
+    def assignment(self) -> list[int]:
+        return [partition.partition for partition in self.consumer.assignment()]
+
+    def commit(self) -> None:
+        self.consumer.commit(asynchronous=False)
+
+    def close(self) -> None:
+        self.consumer.close()
+
+
+class Flood(threading.Thread):
+    """An idempotent producer that numbers its records until told to stop; see test_kill.py."""
+
+    def __init__(self, request: dict[str, Any]) -> None:
+        super().__init__(daemon=True)
+        self.request = request
+        self.acknowledged: list[int] = []
+        self.failed: list[str] = []
+        self.stopping = threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        request = {**self.request, "acks": "all", "idempotent": True, "codec": "none"}
+        producer = Producer({**producer_config(request), "queue.buffering.max.messages": 500})
+        number = 0
+        while not self.stopping.is_set():
+            try:
+                producer.produce(
+                    self.request["topic"],
+                    value=b"%d" % number,
+                    partition=number % self.request["partitions"],
+                    on_delivery=self._delivered,
+                )
+            except BufferError:
+                producer.poll(0.1)
+            else:
+                number += 1
+                producer.poll(0)
+        producer.flush(WAIT_S)
+
+    def _delivered(self, error: Any, message: Message) -> None:
+        if error is not None:
+            self.failed.append(str(error))
+        else:
+            self.acknowledged.append(int(message.value() or b""))
+
+
+class LibrdkafkaDriver(Driver):
+    member_class = GroupMember
+
+    def do_produce(self, request: dict[str, Any]) -> dict[str, Any]:
+        producer = Producer(producer_config(request))
+        delivered: dict[int, list[int]] = {}
+        errors: list[Any] = []
+        for index, one in enumerate(request["records"]):
+
+            def report(error: Any, message: Message, index: int = index) -> None:
+                if error is not None:
+                    errors.append(error)
+                else:
+                    offset = message.offset()
+                    delivered[index] = [message.partition(), -1 if offset is None else offset]
+
+            optional = {name: one[name] for name in ("timestamp", "partition") if name in one}
+            producer.produce(
+                request["topic"],
+                key=decoded(one.get("key")),
+                value=decoded(one.get("value")),
+                headers=[(name, decoded(value)) for name, value in one.get("headers", [])],
+                on_delivery=report,
+                **optional,
+            )
+        assert producer.flush(WAIT_S) == 0, "records left in the queue"
+        if errors:
+            raise KafkaException(errors[0])
+        return {"offsets": [delivered[index] for index in range(len(request["records"]))]}
+
+    def do_flood(self, request: dict[str, Any]) -> dict[str, Any]:
+        self.flooding = Flood(request)
+        return {}
+
+    def do_flooded(self, request: dict[str, Any]) -> dict[str, Any]:
+        if request.get("stop"):
+            self.flooding.stopping.set()
+            self.flooding.join(WAIT_S)
+        answer: dict[str, Any] = {"count": len(self.flooding.acknowledged)}
+        if request.get("stop"):
+            answer["acknowledged"] = self.flooding.acknowledged
+            answer["failed"] = self.flooding.failed
+        return answer
+
+    def do_consume(self, request: dict[str, Any]) -> dict[str, Any]:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": request["bootstrap"],
+                "group.id": "unused",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+            }
+        )
+        start = -2 if request["from"] == "earliest" else request["from"]
+        consumer.assign([TopicPartition(request["topic"], request["partition"], start)])
+        records: list[dict[str, Any]] = []
+        over = deadline()
+        while len(records) < request["count"] and not over():
+            records += map(record, consumer.consume(request["count"] - len(records), timeout=0.2))
+        consumer.close()
+        return {"records": records}
+
+    def do_committed(self, request: dict[str, Any]) -> dict[str, Any]:
+        consumer = Consumer(
+            {"bootstrap.servers": request["bootstrap"], "group.id": request["group"]}
+        )
+        wanted = TopicPartition(request["topic"], request["partition"])
+        offset = consumer.committed([wanted], timeout=WAIT_S)[0].offset
+        consumer.close()
+        return {"offset": max(offset, -1)}
+
+    def do_offsets(self, request: dict[str, Any]) -> dict[str, Any]:
+        specials = {"earliest": OffsetSpec.earliest(), "latest": OffsetSpec.latest()}
+        at = request["at"]
+        spec = specials[at] if at in specials else OffsetSpec.for_timestamp(at)
+        partition = TopicPartition(request["topic"], request["partition"])
+        return {"offset": self._result(request, "list_offsets", {partition: spec}).offset}
+
+    def _result(self, request: dict[str, Any], call: str, argument: Any) -> Any:
+        admin = AdminClient({"bootstrap.servers": request["bootstrap"]})
+        futures = getattr(admin, call)(argument)
+        return next(iter(futures.values())).result(WAIT_S)
+
+    def do_create_topic(self, request: dict[str, Any]) -> dict[str, Any]:
+        topic = NewTopic(
+            request["topic"],
+            num_partitions=request["partitions"],
+            replication_factor=1,
+            config=request.get("configs", {}),
+        )
+        self._result(request, "create_topics", [topic])
+        return {}
+
+    def do_delete_topic(self, request: dict[str, Any]) -> dict[str, Any]:
+        self._result(request, "delete_topics", [request["topic"]])
+        return {}
+
+    def do_topics(self, request: dict[str, Any]) -> dict[str, Any]:
+        admin = AdminClient({"bootstrap.servers": request["bootstrap"]})
+        return {"topics": sorted(admin.list_topics(timeout=WAIT_S).topics)}
+
+    def do_describe_topic(self, request: dict[str, Any]) -> dict[str, Any]:
+        admin = AdminClient({"bootstrap.servers": request["bootstrap"]})
+        topic = admin.list_topics(request["topic"], timeout=WAIT_S).topics[request["topic"]]
+        if topic.error is not None:
+            raise KafkaException(topic.error)
+        return {"partitions": len(topic.partitions), "leader": topic.partitions[0].leader}
+
+    def do_delete_records(self, request: dict[str, Any]) -> dict[str, Any]:
+        wanted = TopicPartition(request["topic"], request["partition"], request["before"])
+        return {"low_watermark": self._result(request, "delete_records", [wanted]).low_watermark}
+
+
+if __name__ == "__main__":
+    LibrdkafkaDriver().serve()

@@ -1,0 +1,155 @@
+"""Fixtures of the compatibility tests: the broker under test and the clients that talk to it.
+
+`TIDELOG_COMPAT_BROKER` chooses the broker: `tidelog` (default), `kafka` (the reference) or `both`:
+the very same tests must pass against either.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from compat import kafka_jars
+from compat.brokers import Broker, Tidelog
+from compat.go_client import build_go_client
+from compat.jvm import Jvm
+from compat.line_process import LineProcess
+from compat.reference import ApacheKafka
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+TESTS = Path(__file__).parents[1]
+CLIENTS = ("aiokafka", "librdkafka", "kafka-python", "java", "go")
+PYTHON_CLIENTS = {
+    "aiokafka": "compat.clients.aiokafka_client",
+    "librdkafka": "compat.clients.librdkafka",
+    "kafka-python": "compat.clients.kafka_python",
+}
+
+
+def broker_kinds() -> list[str]:
+    """The brokers this run tests."""
+    chosen = os.environ.get("TIDELOG_COMPAT_BROKER", "tidelog")
+    return ["tidelog", "kafka"] if chosen == "both" else [chosen]
+
+
+class Client:
+    """A client program bound to one broker; every op of clients/protocol.py by name."""
+
+    def __init__(self, name: str, process: LineProcess, bootstrap: str) -> None:
+        self.name = name
+        self.process = process
+        self.bootstrap = bootstrap
+
+    def call(self, op: str, **fields: object) -> dict:
+        return self.process.call(op, bootstrap=self.bootstrap, **fields)
+
+
+class ClientPool:
+    """Starts client programs on demand, keeps one of each kind, ends all."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._kept: dict[str, LineProcess] = {}
+        self._all: list[LineProcess] = []
+
+    def start(self, name: str) -> LineProcess:
+        log = self._folder / f"{name}-{len(self._all)}.log"
+        if name == "java":
+            kafka_jars.require()
+            process: LineProcess = Jvm(log)
+        elif name == "go":
+            process = LineProcess([str(build_go_client())], log)
+        else:
+            command = [sys.executable, "-W", "ignore", "-m", PYTHON_CLIENTS[name]]
+            process = LineProcess(command, log, {"PYTHONPATH": str(TESTS)})
+        self._all.append(process)
+        return process
+
+    def get(self, name: str) -> LineProcess:
+        process = self._kept.get(name)
+        if process is None or not process.running():
+            process = self._kept[name] = self.start(name)
+        return process
+
+    def close(self) -> None:
+        for process in self._all:
+            process.kill()
+
+
+@pytest.fixture(scope="session")
+def client_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClientPool]:
+    pool = ClientPool(tmp_path_factory.mktemp("clients"))
+    yield pool
+    pool.close()
+
+
+class BrokerPool:
+    """One running broker of each kind."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._running: dict[str, Broker] = {}
+
+    def get(self, kind: str) -> Broker:
+        if kind not in self._running:
+            if kind == "kafka":
+                kafka_jars.require()
+            made = {"tidelog": Tidelog, "kafka": ApacheKafka}[kind](self._folder / kind)
+            made.start()
+            self._running[kind] = made
+        return self._running[kind]
+
+    def close(self) -> None:
+        for broker in self._running.values():
+            broker.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def broker_pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerPool]:
+    pool = BrokerPool(tmp_path_factory.mktemp("brokers"))
+    yield pool
+    pool.close()
+
+
+@pytest.fixture(params=broker_kinds())
+def broker(request: pytest.FixtureRequest, broker_pool: BrokerPool) -> Broker:
+    """The broker under test, started once per run."""
+    return broker_pool.get(request.param)
+
+
+@pytest.fixture(params=CLIENTS)
+def client(request: pytest.FixtureRequest, client_pool: ClientPool, broker: Broker) -> Client:
+    """Each client in turn."""
+    return Client(request.param, client_pool.get(request.param), broker.bootstrap)
+
+
+@pytest.fixture
+def doomed_client(client: Client, client_pool: ClientPool) -> Client:
+    """A second program of the same client, to be killed by the test."""
+    return Client(client.name, client_pool.start(client.name), client.bootstrap)
+
+
+@pytest.fixture
+def java(client_pool: ClientPool) -> Jvm:
+    """A JVM for Kafka's console tools."""
+    process = client_pool.get("java")
+    assert isinstance(process, Jvm)
+    return process
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def fresh() -> Callable[[str], str]:
+    """Names nobody used before, for topics and groups."""
+    return lambda kind: f"{kind}-{os.getpid()}-{next(_numbers)}"

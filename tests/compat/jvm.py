@@ -1,0 +1,73 @@
+"""A JVM running tests/compat/java: Kafka's tools, a Kafka client, or the reference broker."""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import hashlib
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from compat import kafka_jars
+from compat.line_process import LineProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SOURCES = sorted((Path(__file__).parent / "java").glob("*.java"))
+# Short-lived JVMs on few cores: the first compiler alone and a serial collector start fastest.
+FAST_START = [
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "-Xshare:auto",
+    "-Djava.awt.headless=true",
+]
+# Warnings of expected trouble (a killed broker, a missing topic) would only bury real failures.
+QUIET = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
+
+
+class ToolResult(NamedTuple):
+    """What a console tool left: exit code (-1 when it did not end in time) and its two streams."""
+
+    exit: int
+    out: str
+    err: str
+
+
+@functools.cache
+def driver_classes() -> Path:
+    """The folder of compiled drivers, in the cache under the hash of their sources."""
+    digest = hashlib.sha256(b"".join(source.read_bytes() for source in SOURCES)).hexdigest()[:16]
+    jars = kafka_jars.classpath()
+    target = kafka_jars.cache_dir() / f"driver-{digest}"
+    with (kafka_jars.cache_dir() / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (target / "done").exists():
+            compiler = [kafka_jars.javac(), "-nowarn", "-cp", jars, "-d", str(target)]
+            subprocess.run([*compiler, *map(str, SOURCES)], check=True, timeout=120)
+            (target / "done").touch()
+    return target
+
+
+class Jvm(LineProcess):
+    """One JVM with the driver in it."""
+
+    def __init__(self, log: Path, *, heap: str = "-Xmx256m", options: Sequence[str] = ()) -> None:
+        classpath = f"{driver_classes()}:{kafka_jars.classpath()}"
+        launch = [kafka_jars.java(), heap, *FAST_START, *QUIET, *options, "-cp", classpath]
+        super().__init__([*launch, "Driver"], log)
+
+    def tool(self, main: str, *args: str, stdin: str = "", timeout_s: float = 60.0) -> ToolResult:
+        """Run the main class of one of Kafka's tools; a bare name is org.apache.kafka.tools'."""
+        if "." not in main:
+            main = f"org.apache.kafka.tools.{main}"
+        answer = self.call(
+            "tool",
+            main=main,
+            args=list(args),
+            stdin=stdin,
+            timeout_ms=int(timeout_s * 1000),
+            answer_timeout_s=timeout_s + 10,
+        )
+        return ToolResult(answer["exit"], answer["out"], answer["err"])

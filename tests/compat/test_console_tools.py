@@ -1,0 +1,158 @@
+"""The console tools of Apache Kafka's own jars, as users run them: kafka-topics and its kin."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from compat.brokers import Broker
+    from compat.jvm import Jvm
+
+pytestmark = [pytest.mark.compat, pytest.mark.timeout(180)]
+
+BOOTSTRAP = "--bootstrap-server"
+
+
+class Tools:
+    """Each tool by its shell name; asserts success and returns what it printed."""
+
+    def __init__(self, jvm: Jvm, bootstrap: str) -> None:
+        self.jvm = jvm
+        self.bootstrap = bootstrap
+
+    def run(self, main: str, *args: str, stdin: str = "") -> str:
+        result = self.jvm.tool(main, *args, BOOTSTRAP, self.bootstrap, stdin=stdin)
+        assert result.exit == 0, result
+        return result.out
+
+    def topics(self, *args: str) -> str:
+        return self.run("TopicCommand", *args)
+
+    def configs(self, *args: str) -> str:
+        return self.run("ConfigCommand", *args)
+
+    def groups(self, *args: str) -> str:
+        return self.run("consumer.group.ConsumerGroupCommand", *args)
+
+    def produce(self, topic: str, lines: str, *args: str) -> str:
+        return self.run("ConsoleProducer", "--topic", topic, *args, stdin=lines)
+
+    def consume(self, topic: str, count: int, *args: str) -> str:
+        bound = ["--max-messages", str(count), "--timeout-ms", "20000"]
+        return self.run("consumer.ConsoleConsumer", "--topic", topic, *bound, *args)
+
+
+@pytest.fixture
+def tools(java: Jvm, broker: Broker) -> Tools:
+    return Tools(java, broker.bootstrap)
+
+
+@pytest.fixture
+def topic(tools: Tools, fresh: Callable[[str], str]) -> str:
+    name = fresh("tool")
+    created = tools.topics("--create", "--topic", name, "--partitions", "2")
+    assert f"Created topic {name}." in created
+    return name
+
+
+def test_topics(tools: Tools, topic: str) -> None:
+    assert topic in tools.topics("--list").split()
+    described = tools.topics("--describe", "--topic", topic)
+    assert re.search(rf"Topic: {topic}\s+TopicId: \S{{22}}\s+PartitionCount: 2", described)
+    assert described.count("Leader: ") == 2
+    tools.topics("--alter", "--topic", topic, "--partitions", "5")
+    assert "PartitionCount: 5" in tools.topics("--describe", "--topic", topic)
+    tools.topics("--delete", "--topic", topic)
+    assert topic not in tools.topics("--list").split()
+
+
+def test_produce_and_consume(tools: Tools, topic: str) -> None:
+    lines = "".join(f"k{index}\tv{index}\n" for index in range(100))
+    with_key = ["--property", "parse.key=true", "--compression-codec", "zstd"]
+    tools.produce(topic, lines, *with_key)
+    shown = ["--from-beginning", "--property", "print.key=true"]
+    consumed = tools.consume(topic, 100, *shown)
+    assert sorted(consumed.splitlines()) == sorted(lines.splitlines())
+
+
+def test_get_offsets_and_delete_records(tools: Tools, topic: str, tmp_path: Path) -> None:
+    tools.produce(topic, "a\nb\nc\nd\n", "--property", "partitioner.class=unused")
+    latest = tools.run("GetOffsetShell", "--topic", topic, "--time", "-1")
+    ends = {line.rsplit(":", 2)[1]: int(line.rsplit(":", 1)[1]) for line in latest.splitlines()}
+    assert sum(ends.values()) == 4
+    fullest = max(ends, key=lambda partition: ends[partition])
+    wanted = tmp_path / "delete.json"
+    wanted.write_text(
+        f'{{"partitions": [{{"topic": "{topic}", "partition": {fullest}, "offset": 1}}],'
+        ' "version": 1}'
+    )
+    deleted = tools.run("DeleteRecordsCommand", "--offset-json-file", str(wanted))
+    assert re.search(rf"{topic}-{fullest}\s+low_watermark: 1", deleted)
+    earliest = tools.run("GetOffsetShell", "--topic", topic, "--time", "-2")
+    assert f"{topic}:{fullest}:1" in earliest
+
+
+def test_configs(tools: Tools, topic: str) -> None:
+    entity = ["--entity-type", "topics", "--entity-name", topic]
+    tools.configs(*entity, "--alter", "--add-config", "retention.ms=123456,cleanup.policy=compact")
+    described = tools.configs(*entity, "--describe")
+    assert "retention.ms=123456" in described
+    assert "cleanup.policy=compact" in described
+    tools.configs(*entity, "--alter", "--delete-config", "retention.ms")
+    assert "retention.ms" not in tools.configs(*entity, "--describe")
+    everything = tools.configs(*entity, "--describe", "--all")
+    assert "segment.bytes=1073741824" in everything
+    brokers = tools.configs("--entity-type", "brokers", "--describe", "--all")
+    assert "offsets.topic.num.partitions=8" in brokers
+
+
+def test_consumer_groups(tools: Tools, topic: str, fresh: Callable[[str], str]) -> None:
+    group = fresh("group")
+    tools.produce(topic, "".join(f"line {index}\n" for index in range(10)))
+    tools.consume(topic, 10, "--from-beginning", "--group", group)
+    assert group in tools.groups("--list").split()
+    described = tools.groups("--describe", "--group", group)
+    rows = [line.split() for line in described.splitlines() if line.startswith(group)]
+    assert sum(int(row[3]) for row in rows) == 10
+    assert all(row[5] == "0" for row in rows), "lag"
+    assert "Empty" in tools.groups("--describe", "--group", group, "--state")
+    reset = ["--group", group, "--topic", topic, "--reset-offsets"]
+    tools.groups(*reset, "--to-earliest", "--execute")
+    described = tools.groups("--describe", "--group", group)
+    rows = [line.split() for line in described.splitlines() if line.startswith(group)]
+    assert sum(int(row[5]) for row in rows) == 10, "lag"
+    tools.groups("--delete-offsets", "--group", group, "--topic", topic)
+    tools.groups("--delete", "--group", group)
+    assert group not in tools.groups("--list").split()
+
+
+def test_performance_tools(tools: Tools, topic: str) -> None:
+    produced = tools.jvm.tool(
+        "ProducerPerformance",
+        *["--topic", topic, "--num-records", "20000", "--record-size", "200"],
+        *["--throughput", "-1", "--producer-props", f"bootstrap.servers={tools.bootstrap}"],
+        "acks=all",
+    )
+    assert produced.exit == 0, produced
+    assert "20000 records sent" in produced.out
+    measured = tools.run(
+        "ConsumerPerformance",
+        *["--topic", topic, "--num-records", "20000", "--timeout", "20000", "--hide-header"],
+    )
+    assert int(measured.split(",")[4]) >= 20000
+
+
+def test_broker_api_versions_and_cluster(tools: Tools) -> None:
+    versions = tools.run("BrokerApiVersionsCommand")
+    assert "Produce(0): 0 to 13" in versions
+    assert "UNKNOWN" not in versions
+    cluster = tools.run("ClusterTool", "cluster-id")
+    assert "Cluster ID: " in cluster
+    directories = tools.run("LogDirsCommand", "--describe")
+    assert '"logDirs"' in directories
