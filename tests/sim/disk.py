@@ -1,0 +1,303 @@
+"""A simulated disk: what is written and what is durable are kept apart.
+
+Model. A file is an inode with written bytes and a synced length (bytes below it are durable once the
+inode is). Names (creations, renames, removals, in the order they happened) are durable up to some
+point of a journal; `fsync_dir` and an atomic write move that point, and so does fsync of a file for
+the names that led to it, as journaling file systems do.
+
+A process that is killed loses nothing written. A power failure keeps, by the seed: a prefix of the
+journal not shorter than the durable one, and of each file its synced bytes, then a part of the rest,
+whose end may be torn into zeros or noise.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+from collections.abc import Sequence
+from typing import Any
+
+from tidelog_storage.seams import Buffer
+
+
+class Inode:
+    """A file's bytes, whatever its name is."""
+
+    __slots__ = ("data", "durable", "synced")
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.synced = 0  # data[:synced] survives a power failure
+        self.durable = bytearray()  # what is on the platter below `synced`
+
+
+class SimDisk:
+    """One machine's disk. Outlives the machine's lives; handles of an earlier life are fenced."""
+
+    def __init__(self, seed: int | str, capacity_bytes: int | None = None) -> None:
+        self.rng = random.Random(f"{seed}:disk")
+        self.capacity_bytes = capacity_bytes
+        self.names: dict[str, Inode] = {}
+        self.folders: set[str] = {""}
+        self.life = 0
+        self.locks: set[str] = set()
+        self.durable_names: dict[str, Inode] = {}
+        self.durable_folders: set[str] = {""}
+        self.journal: list[tuple[Any, ...]] = []  # name changes that are not durable yet
+        self.syncs = 0
+
+    # -- lives ------------------------------------------------------------------------------------
+
+    def files(self) -> SimFiles:
+        """The `FileSystem` seam for a new life of the machine."""
+        return SimFiles(self)
+
+    def kill(self) -> None:
+        """The process dies; the operating system lives on and keeps what was written."""
+        self.life += 1
+        self.locks.clear()
+
+    def power_failure(self) -> None:
+        """The machine dies: unsynced names and bytes survive in part."""
+        self.kill()
+        for change in self.journal[: self.rng.randint(0, len(self.journal))]:
+            _apply(self.durable_names, self.durable_folders, change)
+        self.names = dict(self.durable_names)
+        self.folders = set(self.durable_folders)
+        self.journal.clear()
+        for inode in dict.fromkeys(self.names.values()):
+            self._tear(inode)
+
+    def _tear(self, inode: Inode) -> None:
+        rest = bytes(inode.data[inode.synced :])
+        kept = self.rng.randint(0, len(rest))
+        end = rest[:kept]
+        if end and self.rng.random() < 0.5:
+            torn = self.rng.randint(1, min(len(end), 4096))
+            noise = bytes(torn) if self.rng.random() < 0.5 else self.rng.randbytes(torn)
+            end = end[:-torn] + noise
+        inode.data = bytearray(inode.durable[: inode.synced]) + end
+        inode.durable = bytearray(inode.data)
+        inode.synced = len(inode.data)
+
+    # -- room -------------------------------------------------------------------------------------
+
+    def used_bytes(self) -> int:
+        """Bytes of all files that have a name."""
+        return sum(len(inode.data) for inode in dict.fromkeys(self.names.values()))
+
+    def check_room(self, more: int) -> None:
+        """Raise ENOSPC when the disk can't take `more` bytes."""
+        if self.capacity_bytes is not None and self.used_bytes() + more > self.capacity_bytes:
+            raise OSError(errno.ENOSPC, "simulated disk is full")
+
+    # -- names --------------------------------------------------------------------------------------
+
+    def change(self, *change: Any) -> None:
+        """A name changes: visible at once, durable later."""
+        _apply(self.names, self.folders, change)
+        self.journal.append(change)
+
+    def sync_names(self) -> None:
+        """All name changes so far are durable."""
+        for change in self.journal:
+            _apply(self.durable_names, self.durable_folders, change)
+        self.journal.clear()
+
+    def sync(self, inode: Inode) -> None:
+        """A file's bytes, and the names that led to it, are durable."""
+        self.syncs += 1
+        inode.durable = bytearray(inode.data)
+        inode.synced = len(inode.data)
+        self.sync_names()
+
+
+def _apply(names: dict[str, Inode], folders: set[str], change: tuple[Any, ...]) -> None:
+    match change:
+        case ("create", str(path), Inode() as inode):
+            names[path] = inode
+        case ("remove", str(path)):
+            names.pop(path, None)
+        case ("folder", str(path)):
+            folders.add(path)
+        case ("remove_tree", str(path)):
+            for name in [name for name in names if name.startswith(path + "/")]:
+                del names[name]
+            folders.difference_update({f for f in folders if f == path or f.startswith(path + "/")})
+        case ("rename", str(source), str(target)):
+            if source in names:
+                names[target] = names.pop(source)
+            for name in [name for name in names if name.startswith(source + "/")]:
+                names[target + name[len(source) :]] = names.pop(name)
+            for folder in [f for f in folders if f == source or f.startswith(source + "/")]:
+                folders.discard(folder)
+                folders.add(target + folder[len(source) :])
+        case _:
+            raise AssertionError(change)
+
+
+class SimFiles:
+    """The `FileSystem` of one life of a machine."""
+
+    def __init__(self, disk: SimDisk) -> None:
+        self.disk = disk
+        self.life = disk.life
+
+    def fence(self) -> None:
+        """Code of a dead life must never get here."""
+        assert self.life == self.disk.life, "a dead process touched the disk"
+
+    def open(self, path: str, *, create: bool = False) -> SimFile:
+        """Open for reading and appending."""
+        self.fence()
+        inode = self.disk.names.get(path)
+        if inode is None:
+            if not create:
+                raise FileNotFoundError(errno.ENOENT, path)
+            self._need_folder(path)
+            inode = Inode()
+            self.disk.change("create", path, inode)
+        return SimFile(self, inode)
+
+    def _need_folder(self, path: str) -> None:
+        folder = path.rpartition("/")[0]
+        if folder not in self.disk.folders:
+            raise FileNotFoundError(errno.ENOENT, folder)
+
+    def read_bytes(self, path: str) -> bytes:
+        """The whole content."""
+        return bytes(self.open(path).inode.data)
+
+    def write_atomic(self, path: str, data: bytes) -> None:
+        """Replace as a whole, durably."""
+        self.fence()
+        self._need_folder(path)
+        self.disk.check_room(len(data))
+        inode = Inode()
+        inode.data = bytearray(data)
+        self.disk.change("create", path + ".tmp", inode)
+        self.disk.sync(inode)
+        self.disk.change("rename", path + ".tmp", path)
+        self.disk.sync_names()
+
+    def rename(self, source: str, target: str) -> None:
+        """Rename over the target."""
+        self.fence()
+        if source not in self.disk.names and source not in self.disk.folders:
+            raise FileNotFoundError(errno.ENOENT, source)
+        self.disk.change("rename", source, target)
+
+    def fsync_dir(self, path: str) -> None:
+        """Names are durable."""
+        self.fence()
+        self.disk.sync_names()
+
+    def list(self, path: str) -> list[str]:
+        """Sorted names in a folder."""
+        return sorted(self._entries(path))
+
+    def sizes(self, path: str) -> dict[str, int]:
+        """Sizes of the files in a folder."""
+        prefix = path + "/"
+        names = self.disk.names
+        return {
+            name: len(names[prefix + name].data)
+            for name in sorted(self._entries(path))
+            if prefix + name in names
+        }
+
+    def _entries(self, path: str) -> set[str]:
+        self.fence()
+        if path not in self.disk.folders:
+            raise FileNotFoundError(errno.ENOENT, path)
+        prefix = path + "/"
+        everything = [*self.disk.names, *self.disk.folders]
+        return {name[len(prefix) :].split("/")[0] for name in everything if name.startswith(prefix)}
+
+    def make_dirs(self, path: str) -> None:
+        """Create a folder and its parents."""
+        self.fence()
+        parts = path.split("/")
+        for count in range(1, len(parts) + 1):
+            folder = "/".join(parts[:count])
+            if folder not in self.disk.folders:
+                self.disk.change("folder", folder)
+
+    def remove(self, path: str) -> None:
+        """Remove a file."""
+        self.fence()
+        if path in self.disk.names:
+            self.disk.change("remove", path)
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a folder with all in it."""
+        self.fence()
+        self.disk.change("remove_tree", path)
+
+    def exists(self, path: str) -> bool:
+        """Whether it is there."""
+        self.fence()
+        return path in self.disk.names or path in self.disk.folders
+
+    def lock(self, path: str) -> SimLock:
+        """Take a lock."""
+        self.fence()
+        if path in self.disk.locks:
+            raise BlockingIOError(errno.EAGAIN, path)
+        self.disk.locks.add(path)
+        return SimLock(self.disk, path)
+
+
+class SimLock:
+    """A held lock."""
+
+    def __init__(self, disk: SimDisk, path: str) -> None:
+        self.disk, self.path = disk, path
+
+    def release(self) -> None:
+        """Give it up."""
+        self.disk.locks.discard(self.path)
+
+
+class SimFile:
+    """An open file of one life."""
+
+    def __init__(self, files: SimFiles, inode: Inode) -> None:
+        self.files, self.inode = files, inode
+
+    def size(self) -> int:
+        """Length in bytes."""
+        return len(self.inode.data)
+
+    def pread(self, position: int, length: int) -> bytes:
+        """A copy of a part."""
+        self.files.fence()
+        return bytes(self.inode.data[position : position + length])
+
+    def view(self, position: int, length: int) -> memoryview:
+        """A copy too: it stays valid whatever happens to the file."""
+        return memoryview(self.pread(position, length))
+
+    def append(self, buffers: Sequence[Buffer]) -> int:
+        """Write at the end; a full disk takes nothing."""
+        self.files.fence()
+        size = sum(len(buffer) for buffer in buffers)
+        self.files.disk.check_room(size)
+        for buffer in buffers:
+            self.inode.data += buffer
+        return size
+
+    def truncate(self, size: int) -> None:
+        """Cut; what is cut counts as unsynced."""
+        self.files.fence()
+        assert size <= len(self.inode.data)
+        del self.inode.data[size:]
+        self.inode.synced = min(self.inode.synced, size)
+
+    def fsync(self) -> None:
+        """Durable."""
+        self.files.fence()
+        self.files.disk.sync(self.inode)
+
+    def close(self) -> None:
+        """Nothing to release."""

@@ -1,0 +1,209 @@
+"""An asyncio loop without a clock or a selector: one seed decides the order of everything.
+
+Callbacks run in *lanes*: a lane is a machine or a client (a context variable, inherited by what it
+starts). Within a lane the order is asyncio's own, first in, first out, because protocols and futures
+rely on it; between lanes the seed chooses. Time stands still while anything is ready and then jumps
+to the next timer. Nothing ready and no timer while somebody waits is a deadlock, and an error.
+
+A crash closes a lane: its callbacks, timers and transports never run again, as if the power had gone.
+(A cancelled task would still run its `finally` blocks and write to the disk of a dead machine.)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import hashlib
+import heapq
+import random
+from collections import deque
+from typing import Any
+
+LANE: contextvars.ContextVar[str] = contextvars.ContextVar("lane", default="test")
+STEPS_MAX = 50_000_000
+
+
+class DeadlockError(RuntimeError):
+    """Somebody waits, and nothing can ever happen again."""
+
+
+class SimLoop(asyncio.AbstractEventLoop):
+    """Virtual time, seeded order, a hash of all that happened."""
+
+    def __init__(self, seed: int | str) -> None:
+        self._order = random.Random(f"{seed}:sched")
+        self._now = 0.0
+        self._ready: dict[str, deque[asyncio.Handle]] = {}
+        self._lanes: list[str] = []  # lanes with something ready, in the order they became so
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._sequence = 0
+        self._closed_lanes: set[str] = set()
+        self._trace = hashlib.blake2b(digest_size=16)
+        self._running = False
+        self._stopping = False
+        self._closed = False
+        self.steps = 0
+        self.failures: list[dict[str, Any]] = []
+        self.after_step: Any = None  # called after every callback: the invariants' place
+
+    # -- what happened --------------------------------------------------------------------------
+
+    def note(self, text: str) -> None:
+        """Put something into the trace, so that two runs of a seed can be compared."""
+        self._trace.update(f"{self._now:.9f} {text}\n".encode())
+
+    @property
+    def trace(self) -> str:
+        """Hash of all steps so far."""
+        return self._trace.hexdigest()
+
+    def close_lane(self, lane: str) -> None:
+        """Nothing of this lane runs any more."""
+        self._closed_lanes.add(lane)
+        self._ready.pop(lane, None)
+        if lane in self._lanes:
+            self._lanes.remove(lane)
+
+    # -- scheduling -----------------------------------------------------------------------------
+
+    def time(self) -> float:
+        """Virtual seconds since the loop was made."""
+        return self._now
+
+    def call_soon(self, callback, *args, context=None):  # noqa: ANN001
+        """Run when its lane's turn comes."""
+        handle = asyncio.Handle(callback, args, self, context)
+        self._enqueue(handle)
+        return handle
+
+    call_soon_threadsafe = call_soon  # there are no threads here
+
+    def call_later(self, delay, callback, *args, context=None):  # noqa: ANN001
+        """Run at `delay` virtual seconds from now."""
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
+    def call_at(self, when, callback, *args, context=None):  # noqa: ANN001
+        """Run at a virtual moment."""
+        timer = asyncio.TimerHandle(when, callback, args, self, context)
+        timer._scheduled = True
+        self._sequence += 1
+        heapq.heappush(self._timers, (when, self._sequence, timer))
+        return timer
+
+    def _timer_handle_cancelled(self, handle) -> None:  # noqa: ANN001
+        pass  # it is skipped when its time comes
+
+    def _enqueue(self, handle: asyncio.Handle) -> None:
+        lane = handle._context.get(LANE, "test")
+        if lane in self._closed_lanes:
+            return
+        queue = self._ready.get(lane)
+        if queue is None:
+            queue = self._ready[lane] = deque()
+        if not queue:
+            self._lanes.append(lane)
+        queue.append(handle)
+
+    def _wake_timers(self) -> None:
+        timers = self._timers
+        while timers and timers[0][2].cancelled():
+            heapq.heappop(timers)
+        if not self._lanes and timers:
+            self._now = max(self._now, timers[0][0])
+        while timers and timers[0][0] <= self._now:
+            handle = heapq.heappop(timers)[2]
+            if not handle.cancelled():
+                self._enqueue(handle)
+
+    def _step(self) -> None:
+        self._wake_timers()
+        if not self._lanes:
+            if self._timers:
+                return
+            raise DeadlockError(f"at {self._now:.3f} s nothing can run")
+        index = 0 if len(self._lanes) == 1 else self._order.randrange(len(self._lanes))
+        lane = self._lanes[index]
+        queue = self._ready[lane]
+        handle = queue.popleft()
+        if not queue:
+            del self._lanes[index]
+        if handle.cancelled():
+            return
+        self.steps += 1
+        assert self.steps < STEPS_MAX, "the run does not end"
+        name = getattr(handle._callback, "__qualname__", type(handle._callback).__name__)
+        self.note(f"{lane} {name}")
+        handle._run()
+        if self.after_step is not None:
+            self.after_step()
+
+    # -- running --------------------------------------------------------------------------------
+
+    def run_forever(self) -> None:
+        """Until `stop`."""
+        self._running = True
+        asyncio._set_running_loop(self)
+        try:
+            while not self._stopping:
+                self._step()
+        finally:
+            self._stopping = self._running = False
+            asyncio._set_running_loop(None)
+
+    def run_until_complete(self, future):  # noqa: ANN001
+        """Run until it is done; returns its result."""
+        future = asyncio.ensure_future(future, loop=self)
+        future.add_done_callback(lambda _done: self.stop())
+        self.run_forever()
+        return future.result()
+
+    def stop(self) -> None:
+        """End `run_forever` after this step."""
+        self._stopping = True
+
+    def is_running(self) -> bool:
+        """Whether it runs."""
+        return self._running
+
+    def is_closed(self) -> bool:
+        """Whether it was closed."""
+        return self._closed
+
+    def close(self) -> None:
+        """Forget everything."""
+        self._closed = True
+        self._ready.clear()
+        self._timers.clear()
+
+    async def shutdown_asyncgens(self) -> None:
+        """asyncio.Runner asks for it; there are none."""
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
+        """asyncio.Runner asks for it; there is none."""
+
+    # -- futures, tasks, errors -----------------------------------------------------------------
+
+    def create_future(self) -> asyncio.Future[Any]:
+        """A future of this loop."""
+        return asyncio.Future(loop=self)
+
+    def create_task(self, coro, **options):  # noqa: ANN001
+        """A task of this loop; never eager, because that would change the order."""
+        options.pop("eager_start", None)
+        name = options.pop("name", None) or getattr(coro, "__qualname__", "task")
+        return asyncio.Task(coro, loop=self, name=name, **options)
+
+    def get_debug(self) -> bool:
+        """Never: debug mode reads the real clock."""
+        return False
+
+    def set_debug(self, enabled: bool) -> None:
+        """asyncio.Runner calls it."""
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """An exception nobody took is a failure of the run."""
+        self.failures.append(context)
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        """The same."""
+        self.failures.append(context)

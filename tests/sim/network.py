@@ -1,0 +1,295 @@
+"""In-memory transports that drive the same protocol objects as the real ones.
+
+Each direction of a connection is a stream: bytes arrive in order, after a latency drawn for each
+write, cut into pieces at chance. A reader that pauses lets bytes pile up at the writer, whose
+protocol is then told to pause. `reset` breaks connections in the middle of whatever they carry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import random
+from collections.abc import Callable
+from typing import Any
+
+from sim.loop import LANE, SimLoop
+
+HIGH_WATER_BYTES = 64 * 1024
+LOW_WATER_BYTES = 16 * 1024
+
+
+class SimNetwork:
+    """All hosts of a run; `door(host)` is what one of them gets as its `Network` seam."""
+
+    def __init__(self, loop: SimLoop, seed: int | str) -> None:
+        self.loop = loop
+        self.rng = random.Random(f"{seed}:net")
+        self.latency_s = (0.00005, 0.001)
+        self.listeners: dict[tuple[str, int], SimListener] = {}
+        self.connections: list[tuple[SimTransport, SimTransport]] = []
+        self._port = 20_000
+
+    def door(self, host: str) -> SimDoor:
+        """The `Network` of one host."""
+        return SimDoor(self, host)
+
+    def draw_latency(self) -> float:
+        """Seconds that one write travels."""
+        return self.rng.uniform(*self.latency_s)
+
+    def free_port(self) -> int:
+        """A port nobody listens on."""
+        self._port += 1
+        return self._port
+
+    def reset(self, index: int) -> None:
+        """Break one open connection, both ends at once."""
+        for end in self.connections[index % len(self.connections)]:
+            end.break_off(ConnectionResetError(errno.ECONNRESET, "reset"))
+
+    def drop_host(self, host: str) -> None:
+        """The host is gone: its listeners close, its peers see resets, it sees nothing."""
+        for address in [key for key, value in self.listeners.items() if value.host == host]:
+            del self.listeners[address]
+        for pair in list(self.connections):
+            if host in (pair[0].host, pair[1].host):
+                for end in pair:
+                    end.break_off(ConnectionResetError(errno.ECONNRESET, "peer died"))
+
+
+class SimListener:
+    """A listening address."""
+
+    def __init__(
+        self, network: SimNetwork, host: str, port: int, factory: Callable[[], Any]
+    ) -> None:
+        self.network, self.host, self.port, self.factory = network, host, port, factory
+        self.lane = LANE.get()
+
+    def close(self) -> None:
+        """Take no more connections."""
+        self.network.listeners.pop((self.host, self.port), None)
+
+
+class SimDoor:
+    """The `Network` seam of one host."""
+
+    def __init__(self, network: SimNetwork, host: str) -> None:
+        self.network, self.host = network, host
+
+    async def listen(
+        self, host: str, port: int, protocol_factory: Callable[[], Any]
+    ) -> SimListener:
+        """Listen on this host; the address in `host` only names it."""
+        port = port or self.network.free_port()
+        if (self.host, port) in self.network.listeners:
+            raise OSError(errno.EADDRINUSE, f"{self.host}:{port} is taken")
+        listener = SimListener(self.network, self.host, port, protocol_factory)
+        self.network.listeners[self.host, port] = listener
+        return listener
+
+    async def connect(
+        self, host: str, port: int, protocol_factory: Callable[[], Any]
+    ) -> tuple[SimTransport, Any]:
+        """Connect to (host, port), after a latency."""
+        await asyncio.sleep(self.network.draw_latency())
+        listener = self.network.listeners.get((host, port))
+        if listener is None:
+            raise ConnectionRefusedError(errno.ECONNREFUSED, f"{host}:{port}")
+        here = SimTransport(self.network, self.host, LANE.get(), self.network.free_port())
+        there = SimTransport(self.network, listener.host, listener.lane, port)
+        here.peer, there.peer = there, here
+        self.network.connections.append((here, there))
+        here.attach(protocol_factory())
+        there.in_lane(lambda: there.attach(listener.factory()))
+        return here, here.protocol
+
+
+class SimTransport(asyncio.Transport):
+    """One end of a connection."""
+
+    peer: SimTransport
+
+    def __init__(self, network: SimNetwork, host: str, lane: str, port: int) -> None:
+        super().__init__()
+        self.network, self.host, self.lane, self.port = network, host, lane, port
+        self.protocol: Any = None
+        self._arrived = bytearray()  # bytes here that the protocol has not taken
+        self._travelling = 0  # bytes written and not yet taken at the other end
+        self._last_arrival = 0.0
+        self._reading = True
+        self._delivering = False
+        self._paused_writing = False
+        self._closing = False
+        self._lost = False
+        self._ended = False  # the peer's end of stream has arrived
+
+    # -- asyncio's transport ----------------------------------------------------------------------
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Addresses, as sockets give them."""
+        known = {"peername": (self.peer.host, self.peer.port), "sockname": (self.host, self.port)}
+        return known.get(name, default)
+
+    def set_protocol(self, protocol: Any) -> None:
+        """Another protocol takes over."""
+        self.protocol = protocol
+
+    def get_protocol(self) -> Any:
+        """The protocol."""
+        return self.protocol
+
+    def is_closing(self) -> bool:
+        """Closed, or about to be."""
+        return self._closing or self._lost
+
+    def is_reading(self) -> bool:
+        """Whether arrived bytes are given to the protocol."""
+        return self._reading and not self.is_closing()
+
+    def pause_reading(self) -> None:
+        """Let bytes pile up."""
+        self._reading = False
+
+    def resume_reading(self) -> None:
+        """Take them again."""
+        self._reading = True
+        self._schedule_delivery(0)
+
+    def get_write_buffer_size(self) -> int:
+        """Bytes that the other end has not taken."""
+        return self._travelling
+
+    def get_write_buffer_limits(self) -> tuple[int, int]:
+        """Low and high water."""
+        return LOW_WATER_BYTES, HIGH_WATER_BYTES
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Fixed here."""
+
+    def can_write_eof(self) -> bool:
+        """No half-closed connections."""
+        return False
+
+    def write(self, data: Any) -> None:
+        """Send a copy: who wrote may reuse the buffer, as with a socket that took it."""
+        if self.is_closing() or not data:
+            return
+        payload = bytes(data)
+        self._travelling += len(payload)
+        peer = self.peer
+        peer._arrive_later(lambda: peer._arrived.extend(payload))
+        if self._travelling > HIGH_WATER_BYTES and not self._paused_writing:
+            self._paused_writing = True
+            self.protocol.pause_writing()
+
+    def writelines(self, list_of_data: Any) -> None:
+        """Send several buffers."""
+        self.write(b"".join(list_of_data))
+
+    def close(self) -> None:
+        """Send what is written, then end."""
+        if self.is_closing():
+            return
+        self._closing = True
+        self.peer._arrive_later(self.peer._end_of_stream)
+        self.network.loop.call_soon(self._lose, None)
+
+    def abort(self) -> None:
+        """End at once."""
+        self.break_off(None)
+        self.peer.break_off(ConnectionResetError(errno.ECONNRESET, "aborted"))
+
+    # -- the wire -----------------------------------------------------------------------------------
+
+    def in_lane(self, action: Callable[[], Any], delay: float = 0.0) -> None:
+        """Run something on this end's machine."""
+        token = LANE.set(self.lane)
+        try:
+            self.network.loop.call_later(delay, action)
+        finally:
+            LANE.reset(token)
+
+    def attach(self, protocol: Any) -> None:
+        """The connection is made at this end."""
+        self.protocol = protocol
+        protocol.connection_made(self)
+        self._schedule_delivery(0)
+
+    def _arrive_later(self, action: Callable[[], Any]) -> None:
+        """Do it here after the network's latency, never before what was sent earlier."""
+        loop = self.network.loop
+        at = max(self._last_arrival, loop.time() + self.network.draw_latency())
+        self._last_arrival = at
+
+        def arrive() -> None:
+            if not self._lost:
+                action()
+                self._deliver()
+
+        self.in_lane(arrive, at - loop.time())
+
+    def _schedule_delivery(self, delay: float) -> None:
+        if not self._delivering and not self._lost:
+            self._delivering = True
+            self.in_lane(self._deliver_scheduled, delay)
+
+    def _deliver_scheduled(self) -> None:
+        self._delivering = False
+        self._deliver()
+
+    def _deliver(self) -> None:
+        """Give the protocol one piece of what has arrived; the rest follows at another step."""
+        if self._lost or self.protocol is None or not self._reading:
+            return
+        if self._arrived:
+            size = len(self._arrived)
+            if size > 1 and self.network.rng.random() < 0.3:
+                size = self.network.rng.randrange(1, size)  # torn
+            taken = self._give(size)
+            del self._arrived[:taken]
+            self.peer._taken(taken)
+            if self._arrived:
+                self._schedule_delivery(self.network.draw_latency() / 10)
+                return
+        if self._ended and not self._arrived:
+            self._lose(None)
+
+    def _give(self, size: int) -> int:
+        protocol = self.protocol
+        if isinstance(protocol, asyncio.BufferedProtocol):
+            buffer = protocol.get_buffer(size)
+            size = min(size, len(buffer))
+            buffer[:size] = self._arrived[:size]
+            protocol.buffer_updated(size)
+        else:
+            protocol.data_received(bytes(self._arrived[:size]))
+        return size
+
+    def _taken(self, size: int) -> None:
+        self._travelling -= size
+        if self._paused_writing and self._travelling <= LOW_WATER_BYTES and not self._lost:
+            self._paused_writing = False
+            self.in_lane(lambda: None if self._lost else self.protocol.resume_writing())
+
+    def _end_of_stream(self) -> None:
+        self._ended = True
+
+    def break_off(self, error: Exception | None) -> None:
+        """The connection is gone at this end, whatever was under way."""
+        if not self._lost and not self._closing:
+            self._closing = True
+            self.in_lane(lambda: self._lose(error))
+
+    def _lose(self, error: Exception | None) -> None:
+        if self._lost:
+            return
+        self._lost = True
+        pair = next((p for p in self.network.connections if self in p), None)
+        if pair is not None and (pair[0]._lost and pair[1]._lost):
+            self.network.connections.remove(pair)
+        if not self.peer.is_closing() and error is None:
+            self.peer._arrive_later(self.peer._end_of_stream)
+        if self.protocol is not None:
+            self.protocol.connection_lost(error)
