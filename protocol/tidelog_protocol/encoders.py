@@ -1,0 +1,290 @@
+"""From a table and a version to the source of an encoder.
+
+The generated function appends pieces to a list and joins it once. Neighbouring fields of fixed
+size, lengths and empty sections of tagged fields are packed by one `struct` call. Record batches
+are never joined: `encode_parts` closes the piece before them and goes on behind them.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any, cast
+
+from tidelog_protocol.decoders import FORMATS, has_records
+from tidelog_protocol.primitives import UVARINTS, ZERO_UUID, write_uvarint
+from tidelog_protocol.schema import MISSING, Field, Message, Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tidelog_protocol.schema import Buffer
+
+__all__ = ["encoder", "parts_encoder"]
+
+COPIED_BYTES_MAX = 512
+"""Record batches up to this size are copied: a part of its own costs more."""
+
+_packers: dict[str, Any] = {}
+
+
+def encoder(message: type[Message], version: int, *, flexible: bool) -> Callable[[Any], bytes]:
+    """Generate `encode(message)`, which gives bytes."""
+    if not has_records(message):
+        return cast("Callable[[Any], bytes]", _Writer(message, version, flexible=flexible).made())
+    parts = parts_encoder(message, version, flexible=flexible)
+    return lambda value: b"".join(parts(value))
+
+
+def parts_encoder(
+    message: type[Message], version: int, *, flexible: bool
+) -> Callable[[Any], list[Buffer]]:
+    """Generate `encode(message)`, which gives a list of buffers."""
+    made = _Writer(message, version, flexible=flexible).made()
+    if has_records(message):
+        return cast("Callable[[Any], list[Buffer]]", made)
+    return lambda value: [made(value)]
+
+
+class _Writer:
+    """Writes one encoder, line by line. `o` is the list of pieces, `w` its `append`."""
+
+    def __init__(self, message: type[Message], version: int, *, flexible: bool) -> None:
+        self.message = message
+        self.version = version
+        self.flexible = flexible
+        self.lines: list[str] = []
+        self.indent = " "
+        self.pending: list[tuple[str, str | None]] = []  # (struct format, expression)
+        self.append = "w"
+        self.names = 0
+        self.scope: dict[str, Any] = {
+            "U": UVARINTS,
+            "uvarint": write_uvarint,
+            "join": b"".join,
+            "pack": struct.pack,
+            "ZERO_UUID": ZERO_UUID,
+        }
+
+    def made(self) -> Callable[[Any], Any]:
+        """Compile and return the function."""
+        head = ["def encode(m):", " o = []; w = o.append"]
+        if has_records(self.message):
+            head.append(" parts = []")
+        self.structure(self.message, "m")
+        self.flush()
+        if has_records(self.message):
+            self.line("if o: parts.append(join(o))")
+            self.line("return parts")
+        else:
+            self.line("return join(o)")
+        source = "\n".join(head + self.lines)
+        name = f"<encode {self.message.__name__} v{self.version}>"
+        exec(compile(source, name, "exec"), self.scope)  # noqa: S102 - made of our own tables alone
+        return cast("Callable[[Any], Any]", self.scope["encode"])
+
+    # Lines, names, groups of fixed size
+
+    def line(self, text: str) -> None:
+        self.lines.append(self.indent + text)
+
+    def enter(self) -> None:
+        self.indent += " "
+
+    def leave(self) -> None:
+        self.indent = self.indent[:-1]
+
+    def name(self, prefix: str) -> str:
+        self.names += 1
+        return f"{prefix}{self.names}"
+
+    def flush(self) -> None:
+        """Pack what has gathered with one call."""
+        if not self.pending:
+            return
+        layout = ">" + "".join(each for each, _ in self.pending)
+        values = ", ".join(value for _, value in self.pending if value is not None)
+        self.pending.clear()
+        packer = _packers.get(layout)
+        if packer is None:
+            packer = _packers[layout] = struct.Struct(layout).pack
+        if not values:
+            self.line(f"{self.append}({packer()!r})")
+            return
+        name = "p_" + layout[1:].replace("?", "o")
+        self.scope[name] = packer
+        self.line(f"{self.append}({name}({values}))")
+
+    def length(self, length: str, *, short: bool) -> None:
+        """Write the length held by a variable; compact ones are already one higher."""
+        if self.flexible:
+            self.flush()
+            self.line(f"{self.append}(U[{length}] if {length} < 128 else uvarint({length}))")
+        else:
+            self.pending.append(("h" if short else "i", length))
+            self.flush()
+
+    # Structures
+
+    def structure(self, cls: type[Struct], source: str) -> None:
+        """Write a structure held by a variable; its end may still be pending."""
+        tagged = []
+        for field in cls.FIELDS:
+            if not field.in_version(self.version):
+                continue
+            if field.tag is not None and self.flexible:
+                tagged.append(field)
+            else:
+                self.value(field, f"{source}.{field.name}")
+        if self.flexible:
+            self.tags(source, tagged)
+
+    def tags(self, source: str, known: list[Field]) -> None:
+        """Write the tagged fields that differ from their defaults, in the order of their tags."""
+        if not known:
+            self.pending.append(("x", None))
+            return
+        self.flush()
+        known = sorted(known, key=lambda field: cast("int", field.tag))
+        bare = " and ".join(self.is_default(f, f"{source}.{f.name}", deep=False) for f in known)
+        self.line(f"if {bare}: {self.append}(U[0])")
+        self.line("else:")
+        self.enter()
+        count, section, pieces = self.name("t"), self.name("s"), self.name("o")
+        self.line(f"{count} = 0; {section} = []")
+        outer = self.append
+        for field in known:
+            place = f"{source}.{field.name}"
+            self.line(f"if not ({self.is_default(field, place, deep=True)}):")
+            self.enter()
+            self.line(f"{count} += 1; {pieces} = []")
+            self.append = f"{pieces}.append"
+            self.value(field, place)
+            self.flush()
+            self.line(f"{pieces} = join({pieces})")
+            self.line(f"{section} += ({write_uvarint(cast('int', field.tag))!r}, ")
+            self.lines[-1] += f"uvarint(len({pieces})), {pieces})"
+            self.leave()
+        self.append = outer
+        self.line(f"{outer}(uvarint({count}))")
+        self.line(f"{outer}(join({section}))")
+        self.leave()
+
+    def is_default(self, field: Field, place: str, *, deep: bool) -> str:
+        """Return a condition: the field has its default; `deep` looks into structures too."""
+        if field.kind == "struct":
+            if not deep or not isinstance(field.element, type):
+                return f"{place} is None"
+            inner = [
+                self.is_default(each, f"{place}.{each.name}", deep=True)
+                for each in field.element.FIELDS
+                if each.in_version(self.version)
+            ]
+            return f"({place} is None or ({' and '.join(inner)}))"
+        if field.default is None:
+            return f"{place} is None"
+        if field.default is MISSING:
+            return f"not {place}"
+        return f"{place} == {field.default!r}"
+
+    # Values
+
+    def value(self, field: Field, place: str) -> None:
+        """Write one field."""
+        kind = field.kind
+        nullable = field.nullable_in(self.version)
+        if kind in FORMATS:
+            self.pending.append((FORMATS[kind], place))
+        elif kind == "array":
+            self.array(field, place, nullable=nullable)
+        elif kind == "struct":
+            self.single(field, place, nullable=nullable)
+        elif kind == "records":
+            self.records(place, nullable=nullable)
+        else:
+            self.bytes_like(kind, place, nullable=nullable)
+
+    def bytes_like(self, kind: str, place: str, *, nullable: bool) -> None:
+        """Write a string or bytes."""
+        data, length = self.name("v"), self.name("n")
+        self.line(f"{data} = {place}")
+        encode = f"{data} = {data}.encode(); " if kind == "string" else ""
+        plus = " + 1" if self.flexible else ""
+        if nullable:
+            null = "0" if self.flexible else "-1"
+            self.line(f"if {data} is None: {length} = {null}; {data} = b''")
+            self.line(f"else: {encode}{length} = len({data}){plus}")
+        else:
+            self.line(f"{encode}{length} = len({data}){plus}")
+        self.length(length, short=kind == "string")
+        self.line(f"{self.append}({data})")
+
+    def records(self, place: str, *, nullable: bool) -> None:
+        """Write batches: their length, then the batches themselves by reference."""
+        data, length = self.name("v"), self.name("n")
+        self.flush()
+        self.line(f"{data} = {place}")
+        if nullable:
+            self.line(f"if {data} is None: {data} = (); {length} = -1")
+        test = "elif" if nullable else "if"
+        self.line(f"{test} type({data}) is list or type({data}) is tuple:")
+        self.line(f" {length} = sum(map(len, {data}))")
+        self.line(f"else: {length} = len({data}); {data} = ({data},)")
+        if self.flexible:
+            self.line(f"{length} += 1")
+        self.length(length, short=False)
+        self.line(f"if {length} > {COPIED_BYTES_MAX}:")
+        self.line(" parts.append(join(o)); o.clear(); parts += " + data)
+        self.line(f"else: o += {data}")
+
+    def single(self, field: Field, place: str, *, nullable: bool) -> None:
+        """Write one structure; a nullable one has a byte before it, below zero for null."""
+        element = field.element
+        assert element is not None
+        assert not isinstance(element, str)
+        source = self.name("m")
+        self.line(f"{source} = {place}")
+        if not nullable:
+            self.structure(element, source)
+            return
+        self.flush()
+        self.line(f"if {source} is None: {self.append}({struct.pack('>b', -1)!r})")
+        self.line("else:")
+        self.enter()
+        self.pending.append(("b", "1"))
+        self.structure(element, source)
+        self.flush()
+        self.leave()
+
+    def array(self, field: Field, place: str, *, nullable: bool) -> None:
+        """Write an array."""
+        element = field.element
+        assert element is not None
+        items, length = self.name("a"), self.name("n")
+        self.line(f"{items} = {place}")
+        plus = " + 1" if self.flexible else ""
+        if nullable:
+            null = "0" if self.flexible else "-1"
+            self.line(f"if {items} is None: {length} = {null}; {items} = ()")
+            self.line(f"else: {length} = len({items}){plus}")
+        else:
+            self.line(f"{length} = len({items}){plus}")
+        self.length(length, short=False)
+        if element == "uuid":
+            self.line(f"{self.append}(join({items}))")
+        elif isinstance(element, str) and element in FORMATS:
+            layout = f"f'>{{len({items})}}{FORMATS[element]}'"
+            self.line(f"{self.append}(pack({layout}, *{items}))")
+        else:
+            self.loop(element, items)
+
+    def loop(self, element: str | type[Struct], items: str) -> None:
+        """Write elements one by one."""
+        item = self.name("m")
+        self.line(f"for {item} in {items}:")
+        self.enter()
+        if isinstance(element, str):
+            self.bytes_like(element, item, nullable=False)
+        else:
+            self.structure(element, item)
+        self.flush()
+        self.leave()
