@@ -59,8 +59,8 @@ class Jvm(LineProcess):
         super().__init__([*launch, "Driver"], log)
 
     def tool(self, main: str, *args: str, stdin: str = "", timeout_s: float = 60.0) -> ToolResult:
-        """Run the main class of one of Kafka's tools; a bare name is org.apache.kafka.tools'."""
-        if "." not in main:
+        """Run the main class of one of Kafka's tools, named below org.apache.kafka.tools."""
+        if not main.startswith(("org.", "kafka.")):
             main = f"org.apache.kafka.tools.{main}"
         answer = self.call(
             "tool",

@@ -35,7 +35,7 @@ class Tools:
         return self.run("TopicCommand", *args)
 
     def configs(self, *args: str) -> str:
-        return self.run("ConfigCommand", *args)
+        return self.run("kafka.admin.ConfigCommand", *args)
 
     def groups(self, *args: str) -> str:
         return self.run("consumer.group.ConsumerGroupCommand", *args)
@@ -74,15 +74,15 @@ def test_topics(tools: Tools, topic: str) -> None:
 
 def test_produce_and_consume(tools: Tools, topic: str) -> None:
     lines = "".join(f"k{index}\tv{index}\n" for index in range(100))
-    with_key = ["--property", "parse.key=true", "--compression-codec", "zstd"]
+    with_key = ["--reader-property", "parse.key=true", "--compression-codec", "zstd"]
     tools.produce(topic, lines, *with_key)
-    shown = ["--from-beginning", "--property", "print.key=true"]
+    shown = ["--from-beginning", "--formatter-property", "print.key=true"]
     consumed = tools.consume(topic, 100, *shown)
     assert sorted(consumed.splitlines()) == sorted(lines.splitlines())
 
 
 def test_get_offsets_and_delete_records(tools: Tools, topic: str, tmp_path: Path) -> None:
-    tools.produce(topic, "a\nb\nc\nd\n", "--property", "partitioner.class=unused")
+    tools.produce(topic, "a\nb\nc\nd\n")
     latest = tools.run("GetOffsetShell", "--topic", topic, "--time", "-1")
     ends = {line.rsplit(":", 2)[1]: int(line.rsplit(":", 1)[1]) for line in latest.splitlines()}
     assert sum(ends.values()) == 4

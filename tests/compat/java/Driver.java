@@ -17,6 +17,8 @@ import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.lang.reflect.InvocationTargetException;
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
 import org.apache.kafka.common.utils.Exit;
 
 public final class Driver {
@@ -116,7 +118,9 @@ public final class Driver {
         };
         Exit.setExitProcedure(leave);
         Exit.setHaltProcedure(leave);
-        Exit.setShutdownHookAdder((name, hook) -> { });
+        // What a tool does at the end of its JVM (the console producer flushes) is done when it ends.
+        List<Runnable> hooks = new ArrayList<>();
+        Exit.setShutdownHookAdder((name, hook) -> hooks.add(hook));
         Thread tool = new Thread(() -> {
             try {
                 invoke(request.get("main").asText(), args(request));
@@ -125,6 +129,8 @@ public final class Driver {
             } catch (Throwable failure) {
                 code[0] = 1;
                 failure.printStackTrace();
+            } finally {
+                hooks.forEach(Runnable::run);
             }
         });
         tool.setDaemon(true);
