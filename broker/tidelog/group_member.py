@@ -1,7 +1,7 @@
 """Values of the classic group machine: members, its answers, and the effects it asks for.
 
-Owned by `groups.py`, which decides, and read by `group_coordinator.py`, which acts. Knows nothing of
-the wire or of storage: the API room turns these answers into messages.
+Owned by `groups.py`, which decides, and read by `group_coordinator.py`, which acts. Knows nothing
+of the wire or of storage: the API room turns these answers into messages.
 """
 
 from __future__ import annotations
@@ -110,12 +110,20 @@ class CompleteJoin(NamedTuple):
     waiter: JoinWaiter
     result: JoinResult
 
+    def answer(self) -> None:
+        """Do it."""
+        self.waiter(self.result)
+
 
 class CompleteSync(NamedTuple):
     """Effect: answer a parked SyncGroup."""
 
     waiter: SyncWaiter
     result: SyncResult
+
+    def answer(self) -> None:
+        """Do it."""
+        self.waiter(self.result)
 
 
 class AssignmentStored(NamedTuple):

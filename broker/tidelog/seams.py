@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
 
 if TYPE_CHECKING:
     import asyncio
+    import builtins
     from collections.abc import Callable
 
     from tidelog_storage.seams import FileSystem
@@ -83,7 +84,7 @@ class Rng(Protocol):
         """A float in [low, high]."""
         ...
 
-    def uuid(self) -> bytes:
+    def uuid(self) -> builtins.bytes:
         """16 bytes of a random (version 4) UUID."""
         ...
 

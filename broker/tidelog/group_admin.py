@@ -1,0 +1,209 @@
+"""Offsets of groups, and looking after groups: commit, fetch, list, describe, delete, expire.
+
+The half of the group coordinator that is not about membership: it finds the group, asks the pure
+machine whether the request may, and has records written. Called by the group APIs; knows no wire.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog.group_member import CONSUMER_PROTOCOL_TYPE
+from tidelog.group_offsets import OffsetChange, expired_offsets
+from tidelog_protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tidelog.group_coordinator import GroupCoordinator
+    from tidelog.group_offsets import OffsetAndMetadata
+    from tidelog.group_shard import GroupShard
+    from tidelog.groups import Group
+    from tidelog.purgatory import TimerHandle, Timers
+
+__all__ = ["Committer", "GroupAdmin"]
+
+logger = logging.getLogger(__name__)
+
+_NO_OFFSETS: Mapping[str, Mapping[int, OffsetAndMetadata]] = {}
+
+
+class Committer(NamedTuple):
+    """On whose behalf offsets are committed; generation -1 outside of group management."""
+
+    member_id: str
+    group_instance_id: str | None
+    generation: int
+
+
+class GroupAdmin:
+    """Offsets and administration over the shards of a `GroupCoordinator`."""
+
+    def __init__(self, coordinator: GroupCoordinator, timers: Timers) -> None:
+        """`timers` is the running loop."""
+        self._coordinator = coordinator
+        self._timers = timers
+        self._timer: TimerHandle | None = None
+
+    # ---- offsets -----------------------------------------------------------------------------
+
+    def commit(
+        self,
+        group_id: str,
+        committer: Committer,
+        changes: Sequence[OffsetChange],
+        on_done: Callable[[ErrorCode], None],
+    ) -> None:
+        """OffsetCommit: one answer for all, once it is committed; perhaps before this returns.
+
+        GROUP_ID_NOT_FOUND for an unknown group with a generation: before v9 clients do not know it.
+        """
+        coordinator = self._coordinator
+        shard = coordinator.shard_of(group_id)
+        if isinstance(shard, ErrorCode):
+            on_done(shard)
+            return
+        now = coordinator.now()
+        group = shard.groups.get(group_id)
+        if group is not None:
+            error = group.validate_commit(*committer, now)
+        else:  # outside of groups anyone may commit, and a group is made of it
+            error = ErrorCode.GROUP_ID_NOT_FOUND if committer.generation >= 0 else ErrorCode.NONE
+        if error is not ErrorCode.NONE:
+            on_done(error)
+            return
+        coordinator.write_offsets(shard, changes, on_done)
+
+    def fetch(
+        self,
+        group_id: str,
+        *,
+        require_stable: bool,
+        on_done: Callable[[ErrorCode, Mapping[str, Mapping[int, OffsetAndMetadata]]], None],
+    ) -> None:
+        """OffsetFetch: the committed offsets of a group, none for an unknown one.
+
+        With `require_stable` (KIP-447) everything written before counts, so it is waited for.
+        """
+        coordinator = self._coordinator
+        shard = coordinator.shard_of(group_id)
+        if isinstance(shard, ErrorCode):
+            on_done(shard, _NO_OFFSETS)
+            return
+        if not require_stable:
+            coordinator.advance(shard)
+            on_done(ErrorCode.NONE, shard.committed.of_group(group_id))
+            return
+        stable_shard = shard
+
+        def settled(error: ErrorCode) -> None:
+            if error is ErrorCode.COORDINATOR_NOT_AVAILABLE:
+                error = ErrorCode.NOT_COORDINATOR  # consumers before 3.9 do not retry the other
+            if error is not ErrorCode.NONE:
+                on_done(error, _NO_OFFSETS)
+            else:
+                on_done(error, stable_shard.committed.of_group(group_id))
+
+        coordinator.settled(shard, settled)
+
+    def delete_offsets(
+        self,
+        group_id: str,
+        topics: Mapping[str, Sequence[int]],
+        on_done: Callable[[ErrorCode, Mapping[str, ErrorCode]], None],
+    ) -> None:
+        """OffsetDelete (KIP-496): an error for all, or one for each topic."""
+        found = self.find(group_id)
+        if isinstance(found, ErrorCode):
+            on_done(found, {})
+            return
+        shard, group = found
+        if not group.is_empty and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            on_done(ErrorCode.NON_EMPTY_GROUP, {})
+            return
+        results = {
+            topic: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+            if group.is_subscribed(topic)
+            else ErrorCode.NONE
+            for topic in topics
+        }
+        known = shard.latest.of_group(group_id)
+        changes = [
+            OffsetChange(group_id, topic, partition, None)
+            for topic, partitions in topics.items()
+            if results[topic] is ErrorCode.NONE
+            for partition in partitions
+            if partition in known.get(topic, {})
+        ]
+        self._coordinator.write_offsets(shard, changes, lambda error: on_done(error, results))
+
+    # ---- groups ------------------------------------------------------------------------------
+
+    def find(self, group_id: str) -> tuple[GroupShard, Group] | ErrorCode:
+        """A group and where it is, or why not."""
+        shard = self._coordinator.shard_of(group_id)
+        if isinstance(shard, ErrorCode):
+            return shard
+        group = shard.groups.get(group_id)
+        return ErrorCode.GROUP_ID_NOT_FOUND if group is None else (shard, group)
+
+    def list_groups(self) -> list[Group] | ErrorCode:
+        """ListGroups: all groups of this broker, or COORDINATOR_LOAD_IN_PROGRESS."""
+        coordinator = self._coordinator
+        if coordinator.is_closed:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if coordinator.is_loading:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return [group for shard in coordinator.active_shards() for group in shard.groups.values()]
+
+    def delete_group(self, group_id: str, on_done: Callable[[ErrorCode], None]) -> None:
+        """DeleteGroups, one of them: an empty group goes with its offsets."""
+        found = self.find(group_id)
+        if isinstance(found, ErrorCode):
+            on_done(found)
+            return
+        shard, group = found
+        if not group.is_empty:
+            on_done(ErrorCode.NON_EMPTY_GROUP)
+            return
+        changes = shard.latest.forget_group(group_id)
+        self._coordinator.remove(shard, group, changes, on_done)
+
+    # ---- expiry ------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Look for expired offsets every offsets.retention.check.interval.ms from now on."""
+        interval_s = self._coordinator.config.offsets_retention_check_interval_ms / 1000
+        self._timer = self._timers.call_at(self._timers.time() + interval_s, self._tick)
+
+    def stop(self) -> None:
+        """No more looks."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _tick(self) -> None:
+        self.expire_offsets()
+        self.start()
+
+    def expire_offsets(self) -> None:
+        """Write tombstones for expired offsets, and for empty groups that have none left."""
+        for shard in self._coordinator.active_shards():
+            self._expire_shard(shard)
+
+    def _expire_shard(self, shard: GroupShard) -> None:
+        coordinator = self._coordinator
+        retention_ms = coordinator.config.offsets_retention_minutes * 60_000
+        now_ms = coordinator.now().wall_ms
+        for group in list(shard.groups.values()):
+            tombstones, is_all = expired_offsets(group, shard.latest, now_ms, retention_ms)
+            coordinator.write_tombstones(shard, tombstones)
+            # If those could not be written the group stays for the next look.
+            if is_all and group.is_empty and not shard.latest.of_group(group.group_id):
+                coordinator.remove(shard, group, [], _log_failure)
+
+
+def _log_failure(error: ErrorCode) -> None:
+    if error is not ErrorCode.NONE:
+        logger.warning("Could not delete an expired group: %s", error.name)

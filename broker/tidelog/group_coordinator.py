@@ -1,0 +1,471 @@
+"""The group coordinator: groups of the partitions of `__consumer_offsets` that this broker leads.
+
+Performs what the pure group machine (`groups.py`) decides: answers parked requests, writes records,
+sets timers. Follows elections: a partition is loaded when this broker becomes its leader and let go
+when it no longer is. Called by the group APIs and, on new images, by the metadata log; knows no
+wire. Offsets and the administration of groups are in `group_admin.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from tidelog.cluster_image import GROUP_METADATA_TOPIC
+from tidelog.group_member import (
+    Effect,
+    JoinRequest,
+    JoinResult,
+    JoinWaiter,
+    LeaveResult,
+    LeavingMember,
+    Now,
+    Persist,
+    SyncRequest,
+    SyncResult,
+    SyncWaiter,
+)
+from tidelog.group_records import decode, group_record, group_tombstone, offset_record
+from tidelog.group_shard import GroupShard, Watch
+from tidelog.groups import Group, GroupLimits
+from tidelog.internal_topics import InternalTopic, LoadedRecord, partition_for
+from tidelog_protocol.errors import ErrorCode, ProtocolError
+from tidelog_storage.types import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from tidelog.cluster_image import ClusterImage
+    from tidelog.config import BrokerConfig
+    from tidelog.group_offsets import OffsetChange
+    from tidelog.internal_topics import KeyValue
+    from tidelog.purgatory import TimerHandle, Timers
+    from tidelog.replica_manager import ReplicaManager
+    from tidelog.seams import Clock, Rng
+
+__all__ = ["GroupCoordinator"]
+
+logger = logging.getLogger(__name__)
+
+TOMBSTONES_MAX = 1000  # in one batch of a clean-up: far below max.message.bytes
+
+# What the failure of a write means to a client of the group.
+_WRITE_ERRORS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+
+class GroupCoordinator:
+    """Groups by partition, their timers and their records.
+
+    Invariant: a shard is in `_shards` while this broker leads its partition; its groups are only
+    served when it `is_loading` no longer.
+    """
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        clock: Clock,
+        rng: Rng,
+        timers: Timers,
+        replica_manager: ReplicaManager,
+    ) -> None:
+        """`timers` is the running loop."""
+        self.config = config
+        self.topic = InternalTopic(
+            GROUP_METADATA_TOPIC,
+            replica_manager,
+            commit_timeout_ms=config.offsets_commit_timeout_ms,
+            codec=config.offsets_topic_compression_codec,
+            load_buffer_bytes=config.offsets_load_buffer_size,
+        )
+        self._node_id = replica_manager.node_id
+        self._clock = clock
+        self._rng = rng
+        self._timers = timers
+        self._limits = GroupLimits(config.group_initial_rebalance_delay_ms, config.group_max_size)
+        self._shards: dict[int, GroupShard] = {}
+        self._partition_count = 0  # 0: the topic does not exist
+        self._loads: dict[int, Iterator[list[LoadedRecord]]] = {}
+        self._load_timer: TimerHandle | None = None
+        self._is_closed = False
+
+    # ---- elections ---------------------------------------------------------------------------
+
+    def on_image(self, old: ClusterImage | None, new: ClusterImage) -> None:
+        """Follow the cluster; call it after the replica manager has applied the image."""
+        topic = new.topics.get(GROUP_METADATA_TOPIC)
+        partitions = () if topic is None else topic.partitions
+        before = None if old is None else old.topics.get(GROUP_METADATA_TOPIC)
+        self._partition_count = len(partitions)
+        if old is None or topic is not before:
+            if before is not None and topic is not None and before.topic_id != topic.topic_id:
+                self._resign_all()
+            led = {p.partition: p.leader_epoch for p in partitions if p.leader == self._node_id}
+            for index in [index for index in self._shards if index not in led]:
+                self._resign(index)
+            for index, leader_epoch in led.items():
+                self._elect(index, leader_epoch)
+        if old is not None and old.topics is not new.topics:
+            for name, gone in old.topics.items():
+                if gone.topic_id not in new.topic_names and name != GROUP_METADATA_TOPIC:
+                    self._topic_deleted(name, gone.topic_id)
+
+    def close(self) -> None:
+        """Let all groups go, as when another broker took over."""
+        self._is_closed = True
+        self._resign_all()
+
+    def _elect(self, index: int, leader_epoch: int) -> None:
+        shard = self._shards.get(index)
+        if shard is not None:
+            shard.leader_epoch = leader_epoch  # still ours: what is in memory is what is in the log
+            return
+        shard = self._shards[index] = GroupShard(index, leader_epoch, self._limits)
+        try:
+            if self.topic.is_vacant(index):
+                self._loaded(shard)
+                return
+            self._loads[index] = self.topic.load(index)
+        except StorageError as error:
+            logger.error("Cannot load %s-%s: %s", self.topic.name, index, error)
+            del self._shards[index]
+            return
+        if self._load_timer is None:
+            self._load_timer = self._timers.call_at(self._timers.time(), self._load_some)
+
+    def _load_some(self) -> None:
+        """Take in one chunk of one partition, then let the loop run."""
+        self._load_timer = None
+        if not self._loads:
+            return
+        index, chunks = next(iter(self._loads.items()))
+        shard = self._shards[index]
+        try:
+            chunk = next(chunks, None)
+            if chunk is None:
+                del self._loads[index]
+                self._loaded(shard)
+            else:
+                self._replay(shard, chunk)
+        except (StorageError, ProtocolError, OSError):
+            # As in Kafka its groups hear NOT_COORDINATOR until a new election.
+            logger.exception("Loading %s-%s failed", self.topic.name, index)
+            self._loads.pop(index, None)
+            self._shards.pop(index, None)
+        if self._loads and self._load_timer is None:
+            self._load_timer = self._timers.call_at(self._timers.time(), self._load_some)
+
+    def _replay(self, shard: GroupShard, chunk: list[LoadedRecord]) -> None:
+        now = self.now()
+        for header, record in chunk:
+            if header.is_control:
+                continue
+            change = decode(record.key, record.value)
+            if change is not None:
+                shard.replay(change, record.offset + 1, now)
+
+    def _loaded(self, shard: GroupShard) -> None:
+        shard.is_loading = False
+        shard.advance(self.topic.high_watermark(shard.index))
+        now = self.now()
+        for group in list(shard.groups.values()):
+            group.resume(now)
+            effects: list[Effect] = []
+            if len(group.members) > self._limits.group_size_max:
+                effects = group.begin_rebalance("it is larger than group.max.size", now)
+            self.perform(shard, group, effects)
+
+    def _resign_all(self) -> None:
+        for index in list(self._shards):
+            self._resign(index)
+
+    def _resign(self, index: int) -> None:
+        shard = self._shards.pop(index)
+        self._loads.pop(index, None)
+        shard.stop_timers()
+        now = self.now()
+        for group in shard.groups.values():
+            for effect in group.unload(ErrorCode.NOT_COORDINATOR, now):
+                if not isinstance(effect, Persist):
+                    effect.answer()
+
+    def _topic_deleted(self, name: str, topic_id: bytes) -> None:
+        """Offsets of a deleted topic go at once, not with their retention."""
+        for shard in self.active_shards():
+            self.write_tombstones(shard, shard.latest.forget_topic(name, topic_id))
+
+    # ---- look-up -----------------------------------------------------------------------------
+
+    def now(self) -> Now:
+        """This moment, as the group machine takes it."""
+        return Now(int(self._clock.monotonic() * 1000), self._clock.wall_ms())
+
+    def partition_for(self, group_id: str) -> int:
+        """The partition of `__consumer_offsets` that a group lives in."""
+        count = self._partition_count or self.config.offsets_topic_num_partitions
+        return partition_for(group_id, count)
+
+    def shard_of(self, group_id: str) -> GroupShard | ErrorCode:
+        """Where a group is, or why it is not served here now."""
+        if self._is_closed:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        shard = self._shards.get(self.partition_for(group_id))
+        if shard is None:
+            return ErrorCode.NOT_COORDINATOR
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if shard.is_loading else shard
+
+    def active_shards(self) -> list[GroupShard]:
+        """The shards that are loaded."""
+        return [shard for shard in self._shards.values() if not shard.is_loading]
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether some partition is still being loaded."""
+        return any(shard.is_loading for shard in self._shards.values())
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the coordinator has been stopped."""
+        return self._is_closed
+
+    # ---- membership --------------------------------------------------------------------------
+
+    def join(self, group_id: str, request: JoinRequest, waiter: JoinWaiter) -> None:
+        """JoinGroup; `waiter` is called once, perhaps before this returns."""
+        error = self._check_join(group_id, request)
+        if error is not ErrorCode.NONE:
+            waiter(JoinResult(error, request.member_id))
+            return
+        shard = self.shard_of(group_id)
+        if isinstance(shard, ErrorCode):
+            waiter(JoinResult(shard, ""))
+            return
+        now = self.now()
+        group = shard.groups.get(group_id)
+        if group is None:
+            if request.member_id:
+                waiter(JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
+                return
+            created = self._create(shard, group_id, now)
+            if isinstance(created, ErrorCode):
+                waiter(JoinResult(created, ""))
+                return
+            group = created
+        if not request.member_id:
+            prefix = request.group_instance_id or request.client_id
+            request = request._replace(new_member_id=f"{prefix}-{self._new_uuid()}")
+        self.perform(shard, group, group.join(request, waiter, now))
+
+    def _check_join(self, group_id: str, request: JoinRequest) -> ErrorCode:
+        if self._is_closed:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if not group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        low_ms = self.config.group_min_session_timeout_ms
+        high_ms = self.config.group_max_session_timeout_ms
+        if not low_ms <= request.session_timeout_ms <= high_ms:
+            return ErrorCode.INVALID_SESSION_TIMEOUT
+        return ErrorCode.NONE
+
+    def _create(self, shard: GroupShard, group_id: str, now: Now) -> Group | ErrorCode:
+        """A new group is written down before its first rebalance, as Kafka does."""
+        group = Group(group_id, now, self._limits)
+        error = self._append(shard, [group_record(group, {})], (), _ignore)
+        if error is not ErrorCode.NONE:
+            return error
+        shard.groups[group_id] = group
+        return group
+
+    def _new_uuid(self) -> str:
+        text = self._rng.uuid().hex()
+        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+    def sync(self, group_id: str, request: SyncRequest, waiter: SyncWaiter) -> None:
+        """SyncGroup; `waiter` is called once, perhaps before this returns."""
+        found = self._find(group_id)
+        if isinstance(found, ErrorCode):
+            waiter(SyncResult(found))
+            return
+        shard, group = found
+        self.perform(shard, group, group.sync(request, waiter, self.now()))
+
+    def heartbeat(
+        self, group_id: str, member_id: str, instance_id: str | None, generation: int
+    ) -> ErrorCode:
+        """Heartbeat. While a group loads, its members are left in peace."""
+        found = self._find(group_id)
+        if found is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            return ErrorCode.NONE
+        if isinstance(found, ErrorCode):
+            return found
+        return found[1].heartbeat(member_id, instance_id, generation, self.now())
+
+    def leave(
+        self, group_id: str, leaving: Sequence[LeavingMember]
+    ) -> tuple[ErrorCode, list[LeaveResult]]:
+        """LeaveGroup: an error for all, or a result for each."""
+        found = self._find(group_id)
+        if found is ErrorCode.UNKNOWN_MEMBER_ID:
+            return ErrorCode.NONE, [
+                LeaveResult(each.member_id, each.group_instance_id, found) for each in leaving
+            ]
+        if isinstance(found, ErrorCode):
+            return found, []
+        shard, group = found
+        results, effects = group.leave(leaving, self.now())
+        self.perform(shard, group, effects)
+        return ErrorCode.NONE, results
+
+    def _find(self, group_id: str) -> tuple[GroupShard, Group] | ErrorCode:
+        """A group for its members; to them an unknown group is an unknown member."""
+        if not group_id and not self._is_closed:
+            return ErrorCode.INVALID_GROUP_ID
+        shard = self.shard_of(group_id)
+        if isinstance(shard, ErrorCode):
+            return shard
+        group = shard.groups.get(group_id)
+        return ErrorCode.UNKNOWN_MEMBER_ID if group is None else (shard, group)
+
+    # ---- effects -----------------------------------------------------------------------------
+
+    def perform(self, shard: GroupShard, group: Group, effects: Sequence[Effect]) -> None:
+        """Do what a step asked for, then see when the group wants to be looked at again."""
+        for effect in effects:
+            if isinstance(effect, Persist):
+                self._persist(shard, group, effect)
+            else:
+                effect.answer()
+        self.watch(shard, group)
+
+    def _persist(self, shard: GroupShard, group: Group, effect: Persist) -> None:
+        then = effect.then
+
+        def stored(error: ErrorCode) -> None:
+            if then is not None:
+                self.perform(shard, group, group.stored(then, error, self.now()))
+            else:
+                _ignore(error)
+
+        error = self._append(shard, [group_record(group, effect.assignments)], (), stored)
+        if error is not ErrorCode.NONE:
+            stored(error)
+
+    def watch(self, shard: GroupShard, group: Group) -> None:
+        """Have one timer for a group, no later than its next deadline.
+
+        Heartbeats only move deadlines later and don't come here: the timer fires early once a
+        session, finds nothing due and is set again.
+        """
+        group_id = group.group_id
+        deadline_ms = group.next_deadline_ms()
+        watch = shard.watches.get(group_id)
+        if deadline_ms is None or self._shards.get(shard.index) is not shard:
+            if watch is not None:
+                watch.handle.cancel()
+                del shard.watches[group_id]
+            return
+        if watch is not None:
+            if watch.at_ms <= deadline_ms:
+                return
+            watch.handle.cancel()
+        wait_s = max(deadline_ms - self._clock.monotonic() * 1000, 0) / 1000
+        handle = self._timers.call_at(self._timers.time() + wait_s, self._expire, shard, group)
+        shard.watches[group_id] = Watch(handle, deadline_ms)
+
+    def _expire(self, shard: GroupShard, group: Group) -> None:
+        shard.watches.pop(group.group_id, None)
+        if self._shards.get(shard.index) is shard and shard.groups.get(group.group_id) is group:
+            self.perform(shard, group, group.expire(self.now()))
+
+    # ---- writing -----------------------------------------------------------------------------
+
+    def write_offsets(
+        self,
+        shard: GroupShard,
+        changes: Sequence[OffsetChange],
+        on_done: Callable[[ErrorCode], None],
+    ) -> None:
+        """Write offsets or their tombstones as one batch.
+
+        `on_done` hears once, when it is committed or has failed, perhaps before this returns.
+        """
+        if not changes:
+            on_done(ErrorCode.NONE)
+            return
+        records = [offset_record(change) for change in changes]
+        error = self._append(shard, records, changes, on_done)
+        if error is not ErrorCode.NONE:
+            on_done(error)
+
+    def write_tombstones(self, shard: GroupShard, changes: Sequence[OffsetChange]) -> None:
+        """Write any number of tombstones nobody waits for."""
+        for start in range(0, len(changes), TOMBSTONES_MAX):
+            self.write_offsets(shard, changes[start : start + TOMBSTONES_MAX], _ignore)
+
+    def remove(
+        self,
+        shard: GroupShard,
+        group: Group,
+        changes: Sequence[OffsetChange],
+        on_done: Callable[[ErrorCode], None],
+    ) -> None:
+        """Delete an empty group with these tombstones of its offsets; `on_done` as above."""
+        assert group.is_empty
+        records = [offset_record(change) for change in changes]
+        records.append(group_tombstone(group.group_id))
+        del shard.groups[group.group_id]
+        error = self._append(shard, records, changes, on_done)
+        if error is not ErrorCode.NONE:
+            shard.groups[group.group_id] = group
+            on_done(error)
+            return
+        self.perform(shard, group, group.unload(ErrorCode.UNKNOWN_MEMBER_ID, self.now()))
+
+    def settled(self, shard: GroupShard, on_done: Callable[[ErrorCode], None]) -> None:
+        """Say when all that is written by now is committed."""
+
+        def committed(error: ErrorCode) -> None:
+            self.advance(shard)
+            on_done(_WRITE_ERRORS.get(error, error))
+
+        self.topic.commit(shard.index, shard.end_offset, committed)
+
+    def advance(self, shard: GroupShard) -> None:
+        """Let readers see what is committed by now."""
+        try:
+            shard.advance(self.topic.high_watermark(shard.index))
+        except StorageError:
+            return  # the partition has left this broker; the image will say so
+
+    def _append(
+        self,
+        shard: GroupShard,
+        records: Sequence[KeyValue],
+        changes: Sequence[OffsetChange],
+        on_done: Callable[[ErrorCode], None],
+    ) -> ErrorCode:
+        """Append one batch; an error means that nothing was written and `on_done` is not called."""
+        now = self.now()
+        try:
+            result = self.topic.append(
+                shard.index, records, leader_epoch=shard.leader_epoch, now_ms=now.wall_ms
+            )
+        except StorageError as error:
+            return _WRITE_ERRORS.get(error.code, error.code)
+        shard.appended(changes, result.last_offset + 1, now)
+        self.settled(shard, on_done)
+        return ErrorCode.NONE
+
+
+def _ignore(error: ErrorCode) -> None:
+    if error is not ErrorCode.NONE:
+        logger.warning("A write to __consumer_offsets was not committed: %s", error.name)

@@ -1,0 +1,148 @@
+"""Committed offsets of groups: values, their store, and when they expire. Pure.
+
+Used by the shards of the group coordinator. A store is what one moment of the log says; a shard has
+two of them, one with everything appended and one with what is committed.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog.group_member import CONSUMER_PROTOCOL_TYPE
+from tidelog.group_rebalance import GroupState
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from tidelog.groups import Group
+
+NO_TIMESTAMP = -1
+ZERO_UUID = bytes(16)
+
+
+class OffsetAndMetadata(NamedTuple):
+    """One committed offset. `expire_timestamp` only from OffsetCommit v2-v4, else -1."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+    commit_timestamp: int = NO_TIMESTAMP
+    expire_timestamp: int = NO_TIMESTAMP
+    topic_id: bytes = ZERO_UUID
+
+    def is_of(self, topic_id: bytes) -> bool:
+        """False only if both ids are known and differ: the topic was made anew since."""
+        return topic_id in {self.topic_id, ZERO_UUID} or self.topic_id == ZERO_UUID
+
+
+class OffsetChange(NamedTuple):
+    """One record about an offset; None forgets it."""
+
+    group_id: str
+    topic: str
+    partition: int
+    offset: OffsetAndMetadata | None
+
+
+PartitionOffsets = dict[int, OffsetAndMetadata]
+_NO_OFFSETS: dict[str, PartitionOffsets] = {}
+
+
+class OffsetStore:
+    """Offsets by group, topic and partition. Invariant: no empty mapping is kept."""
+
+    __slots__ = ("_groups",)
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[str, PartitionOffsets]] = {}
+
+    def apply(self, change: OffsetChange) -> None:
+        """Do what a record says."""
+        group_id, topic, partition, offset = change
+        if offset is not None:
+            topics = self._groups.setdefault(group_id, {})
+            topics.setdefault(topic, {})[partition] = offset
+            return
+        topics = self._groups.get(group_id, _NO_OFFSETS)
+        offsets = topics.get(topic)
+        if offsets is None or offsets.pop(partition, None) is None:
+            return
+        if not offsets:
+            del topics[topic]
+        if not topics:
+            del self._groups[group_id]
+
+    def of_group(self, group_id: str) -> Mapping[str, Mapping[int, OffsetAndMetadata]]:
+        """A group's offsets by topic and partition; empty if it has none."""
+        return self._groups.get(group_id, _NO_OFFSETS)
+
+    def forget_group(self, group_id: str) -> list[OffsetChange]:
+        """Tombstones for all of a group's offsets."""
+        return [
+            OffsetChange(group_id, topic, partition, None)
+            for topic, offsets in self.of_group(group_id).items()
+            for partition in offsets
+        ]
+
+    def forget_topic(self, topic: str, topic_id: bytes) -> list[OffsetChange]:
+        """Tombstones for every group's offsets of a deleted topic."""
+        return [
+            OffsetChange(group_id, topic, partition, None)
+            for group_id, topics in self._groups.items()
+            for partition, offset in topics.get(topic, {}).items()
+            if offset.topic_id in {topic_id, ZERO_UUID}
+        ]
+
+
+class Expiry(NamedTuple):
+    """What a look at a group's offsets found: tombstones, and whether nothing else is left."""
+
+    tombstones: list[OffsetChange]
+    is_all: bool
+
+
+def expired_offsets(group: Group, store: OffsetStore, now_ms: int, retention_ms: int) -> Expiry:
+    """Offsets past their retention (offsets.retention.minutes, KIP-186 and KIP-211).
+
+    It counts from when a group lost its last member; for topics that a stable consumer group no
+    longer subscribes to, and for consumers outside groups, from the commit.
+    """
+    topics = store.of_group(group.group_id)
+    if not topics:
+        return Expiry([], True)
+    base = _retention_base(group)
+    if base is None:
+        return Expiry([], False)
+    tombstones, is_all = [], True
+    for topic, offsets in topics.items():
+        for partition, offset in offsets.items():
+            since = offset.commit_timestamp if base == NO_TIMESTAMP else base
+            is_expired = (
+                now_ms - since >= retention_ms
+                if offset.expire_timestamp == NO_TIMESTAMP
+                else now_ms >= offset.expire_timestamp
+            )
+            if is_expired and not group.is_subscribed(topic):
+                tombstones.append(OffsetChange(group.group_id, topic, partition, None))
+            else:
+                is_all = False
+    return Expiry(tombstones, is_all)
+
+
+def _retention_base(group: Group) -> int | None:
+    """Since when retention counts: a time, -1 for each commit's own, None for never."""
+    if group.protocol_type is None:
+        return NO_TIMESTAMP
+    if group.is_empty:
+        return group.state_timestamp_ms
+    is_known = group.protocol_type == CONSUMER_PROTOCOL_TYPE and group.topics is not None
+    return NO_TIMESTAMP if is_known and group.state is GroupState.STABLE else None
+
+
+def iter_offsets(
+    topics: Mapping[str, Mapping[int, OffsetAndMetadata]],
+) -> Iterator[tuple[str, int, OffsetAndMetadata]]:
+    """All offsets of a group, flat."""
+    for topic, offsets in topics.items():
+        for partition, offset in offsets.items():
+            yield topic, partition, offset

@@ -1,0 +1,120 @@
+"""One partition of `__consumer_offsets` in memory: its groups and their offsets.
+
+Owned by `group_coordinator.py`. Follows the log: `replay` at load, `appended` for what this broker
+writes itself. Pure: no log, wire or timers; the coordinator keeps a timer handle per group here.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog.group_member import Member
+from tidelog.group_offsets import OffsetChange, OffsetStore
+from tidelog.group_records import GroupChange
+from tidelog.groups import Group, GroupLimits, GroupState
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tidelog.group_member import Now
+    from tidelog.purgatory import TimerHandle
+    from tidelog_protocol.messages.coordinator_records import GroupMetadataValue
+
+Change = OffsetChange | GroupChange
+
+
+class Watch(NamedTuple):
+    """A timer of a group and when it fires."""
+
+    handle: TimerHandle
+    at_ms: int
+
+
+class GroupShard:
+    """Groups and offsets of one partition.
+
+    Invariant: `committed` is `latest` without the changes in the appends that `_pending` holds;
+    readers see `committed`: what they were told is never taken back by a change of leader.
+    """
+
+    def __init__(self, index: int, leader_epoch: int, limits: GroupLimits) -> None:
+        self.index = index
+        self.leader_epoch = leader_epoch
+        self.limits = limits
+        self.is_loading = True
+        self.groups: dict[str, Group] = {}
+        self.latest = OffsetStore()
+        self.committed = OffsetStore()
+        self.watches: dict[str, Watch] = {}
+        self.end_offset = 0  # after the last append
+        self._pending: deque[tuple[int, Sequence[OffsetChange]]] = deque()
+
+    def group(self, group_id: str, now: Now) -> Group:
+        """The group, made if it is not there."""
+        group = self.groups.get(group_id)
+        if group is None:
+            group = self.groups[group_id] = Group(group_id, now, self.limits)
+        return group
+
+    def replay(self, change: Change, end_offset: int, now: Now) -> None:
+        """Take in one record of the log at load."""
+        if isinstance(change, OffsetChange):
+            self.appended([change], end_offset, now)
+            return
+        self.end_offset = end_offset
+        self.groups.pop(change.group_id, None)
+        if change.value is not None:
+            self.groups[change.group_id] = _restored(
+                change.group_id, change.value, now, self.limits
+            )
+
+    def appended(self, changes: Sequence[OffsetChange], end_offset: int, now: Now) -> None:
+        """Take in offsets just written; they are committed when the log says so (`advance`)."""
+        self.end_offset = end_offset
+        for change in changes:
+            self.latest.apply(change)
+            if change.offset is not None:
+                self.group(change.group_id, now)  # offsets alone make a simple group
+        if changes:
+            self._pending.append((end_offset, changes))
+
+    def advance(self, high_watermark: int) -> None:
+        """Everything below the high watermark is committed."""
+        pending = self._pending
+        while pending and pending[0][0] <= high_watermark:
+            for change in pending.popleft()[1]:
+                self.committed.apply(change)
+
+    def stop_timers(self) -> None:
+        """Cancel every group's timer."""
+        for watch in self.watches.values():
+            watch.handle.cancel()
+        self.watches.clear()
+
+
+def _restored(group_id: str, value: GroupMetadataValue, now: Now, limits: GroupLimits) -> Group:
+    """A group as its record tells it: stable with its members, or empty."""
+    group = Group(group_id, now, limits)
+    for each in value.members:
+        rebalance_timeout_ms = each.rebalance_timeout
+        if rebalance_timeout_ms == -1:
+            rebalance_timeout_ms = each.session_timeout
+        member = Member(
+            each.member_id,
+            each.group_instance_id,
+            client_id=each.client_id,
+            client_host=each.client_host,
+            rebalance_timeout_ms=rebalance_timeout_ms,
+            session_timeout_ms=each.session_timeout,
+            protocols=((value.protocol or "", bytes(each.subscription)),),
+            assignment=bytes(each.assignment),
+        )
+        group.insert(member, value.protocol_type)
+    group.state = GroupState.STABLE if value.members else GroupState.EMPTY
+    group.state_timestamp_ms = value.current_state_timestamp
+    group.generation = value.generation
+    group.protocol_type = value.protocol_type or None
+    group.protocol_name = value.protocol
+    group.leader = value.leader if value.leader in group.members else group.leader
+    return group

@@ -1,0 +1,174 @@
+"""Records of Kafka's own topics (`__consumer_offsets`, ...): a coordinator writes and loads them.
+
+Owns how a batch of key/value records gets into a partition led by this broker, when it counts as
+committed, and how all of them are read back. Called by the coordinators; knows nothing of what the
+records mean. Creation of the topics is the controller's: `ensure`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from tidelog.partition import Partition
+from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.records import (
+    BatchHeader,
+    Codec,
+    Record,
+    build_batch,
+    iter_batches,
+    iter_records,
+)
+from tidelog_storage.types import Records, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+    from tidelog.cluster_image import ClusterImage
+    from tidelog.replica_manager import ReplicaManager
+    from tidelog_storage.types import AppendResult
+
+__all__ = ["InternalTopic", "LoadedRecord", "Topics", "ensure", "java_hash", "partition_for"]
+
+KeyValue = tuple[bytes, bytes | None]
+"""A record of a compacted topic; value None is a tombstone."""
+
+LOAD_CHUNK_BYTES = (
+    1 << 16
+)  # decoding these takes some ten milliseconds, between which the loop runs
+
+
+class LoadedRecord(NamedTuple):
+    """A record as it lies in the log, with the header of its batch (producer, control bit)."""
+
+    header: BatchHeader
+    record: Record
+
+
+class Topics(Protocol):
+    """The part of the controller that makes topics on demand."""
+
+    def auto_create(self, names: Sequence[str]) -> Awaitable[object]:
+        """Create the topics that do not exist; internal ones with their own settings."""
+        ...
+
+
+def java_hash(text: str) -> int:
+    """Java's `String.hashCode`, over UTF-16 units, as a signed 32-bit int."""
+    value = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for position in range(0, len(units), 2):
+        value = (31 * value + (units[position] << 8 | units[position + 1])) & 0xFFFFFFFF
+    return value - (1 << 32) if value & 0x80000000 else value
+
+
+def partition_for(key: str, partition_count: int) -> int:
+    """Where a group or transactional id is coordinated; Kafka's abs makes 0 of the smallest int."""
+    value = java_hash(key)
+    return (0 if value == -(1 << 31) else abs(value)) % partition_count
+
+
+async def ensure(topics: Topics, image: Callable[[], ClusterImage], name: str) -> bool:
+    """Create an internal topic if it is missing; False if that failed: the client tries again."""
+    if name not in image().topics:
+        await topics.auto_create([name])
+    return name in image().topics
+
+
+class InternalTopic:
+    """The partitions of one internal topic that this broker leads."""
+
+    def __init__(
+        self,
+        name: str,
+        replica_manager: ReplicaManager,
+        *,
+        commit_timeout_ms: int,
+        codec: int = Codec.NONE,
+        load_buffer_bytes: int = LOAD_CHUNK_BYTES,
+    ) -> None:
+        self.name = name
+        self._replica_manager = replica_manager
+        self._commit_timeout_ms = commit_timeout_ms
+        self._codec = codec
+        self._load_chunk_bytes = min(load_buffer_bytes, LOAD_CHUNK_BYTES)
+
+    def append(
+        self, index: int, records: Sequence[KeyValue], *, leader_epoch: int, now_ms: int
+    ) -> AppendResult:
+        """Append the records as one batch, as leader of `leader_epoch` and of no other.
+
+        Raises StorageError. Nothing is woken and nothing committed before `commit`, so that the
+        caller can bring its state in line with the log first.
+        """
+        partition = self._partition(index)
+        if not partition.is_leader or partition.leader_epoch != leader_epoch:
+            # A coordinator that has not yet heard of its successor must not write for it.
+            raise StorageError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        batch = build_batch(
+            [Record(delta, now_ms, key, value) for delta, (key, value) in enumerate(records)],
+            codec=self._codec,
+            base_sequence=-1,
+        )
+        return self._replica_manager.append(
+            partition, memoryview(bytearray(batch)), acks=-1, now_ms=now_ms, from_client=False
+        )
+
+    def commit(self, index: int, end_offset: int, on_done: Callable[[ErrorCode], None]) -> None:
+        """Say when everything before `end_offset` is committed: NONE, or why it may never be.
+
+        `on_done` may be called before this returns. After REQUEST_TIMED_OUT the records may still
+        become committed.
+        """
+        try:
+            partition = self._partition(index)
+        except StorageError as error:
+            on_done(error.code)
+            return
+        manager = self._replica_manager
+        manager.appended((partition.topic_partition,))
+        operation = manager.await_acks(
+            [(partition, end_offset)], self._commit_timeout_ms, lambda errors: on_done(errors[0])
+        )
+        if operation.decided:
+            on_done(operation.errors[0])
+
+    def high_watermark(self, index: int) -> int:
+        """Offsets below it are committed; raises StorageError without such a partition here."""
+        high_watermark: int = self._partition(index).log.high_watermark
+        return high_watermark
+
+    def is_vacant(self, index: int) -> bool:
+        """Whether there is nothing to load."""
+        log = self._partition(index).log
+        return bool(log.log_start_offset == log.log_end_offset)
+
+    def load(self, index: int) -> Iterator[list[LoadedRecord]]:
+        """Everything up to the log end of this moment, in chunks between which the loop may run.
+
+        Raises StorageError or OSError if the log cannot be read, ProtocolError for corrupt batches.
+        """
+        log = self._partition(index).log
+        offset, end_offset = log.log_start_offset, log.log_end_offset
+        while offset < end_offset:
+            outcome = log.read(
+                offset, self._load_chunk_bytes, upper_bound=end_offset, min_one_batch=True
+            )
+            if not isinstance(outcome, Records):
+                raise StorageError(ErrorCode.OFFSET_OUT_OF_RANGE)
+            if outcome.next_offset <= offset:
+                return  # compaction left nothing behind here
+            data = outcome.parts[0] if len(outcome.parts) == 1 else b"".join(outcome.parts)
+            yield [
+                LoadedRecord(header, record)
+                for position, header in iter_batches(data)
+                for record in iter_records(data, position)
+                if offset <= record.offset < end_offset
+            ]
+            offset = outcome.next_offset
+
+    def _partition(self, index: int) -> Partition:
+        partition = self._replica_manager.partition(self.name, index)
+        if isinstance(partition, Partition):
+            return partition
+        raise StorageError(partition)
