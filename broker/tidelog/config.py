@@ -9,10 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from tidelog import config_keys
-from tidelog.config_vocabulary import BrokerKey, ConfigError
+from tidelog.config_vocabulary import CLUSTER_WIDE, READ_ONLY, BrokerKey, ConfigError
+from tidelog_storage.config import BROKER_KEYS, LogConfig
+from tidelog_storage.config_key import collect_keys
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from tidelog.cluster_image import ClusterImage
+    from tidelog_storage.config_key import ConfigKey
 
 # Settings of a broker on a developer's machine, under the user's own: internal topics fit on one
 # broker, and the first member of a group does not wait for company.
@@ -48,15 +53,21 @@ class BrokerConfig(
 ):
     """The settings of one broker, immutable; attributes are Kafka's names with underscores.
 
-    `given` holds the strings the user set, `KEYS` every declared key by its Kafka name.
+    `given` holds the strings the user set, `KEYS` every declared key by its Kafka name (those of
+    `config_keys.py` and the topic defaults of `tidelog_storage.config`), `log_defaults` what topics
+    get that set nothing themselves.
     """
 
-    KEYS: Mapping[str, BrokerKey] = {}
+    KEYS: Mapping[str, ConfigKey] = {}
     given: Mapping[str, str]
+    log_defaults: LogConfig
 
-    def __init__(self, values: Mapping[str, object], given: Mapping[str, str]) -> None:
+    def __init__(
+        self, values: Mapping[str, object], given: Mapping[str, str], log_defaults: LogConfig
+    ) -> None:
         self.__dict__.update(values)
         self.__dict__["given"] = given
+        self.__dict__["log_defaults"] = log_defaults
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"{name}: a BrokerConfig does not change; build a new one")
@@ -67,24 +78,37 @@ class BrokerConfig(
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> BrokerConfig:
         """The configuration of these settings; ConfigError names the first key that is wrong."""
-        values: dict[str, object] = {}
         for name in properties:
             if name not in cls.KEYS:
                 raise ConfigError(name, f"Unknown configuration '{name}'")
+        values: dict[str, object] = {}
         for name, key in cls.KEYS.items():
             text = properties.get(name)
             if text is not None:
-                value = key.parse(text)
+                values[name.replace(".", "_")] = key.parse(text)
             elif key.required:
                 raise ConfigError(
                     name, f'Missing required configuration "{name}" which has no default value.'
                 )
             else:
-                value = key.default
-            values[name.replace(".", "_")] = value
-        config = cls(values, dict(properties))
+                values[name.replace(".", "_")] = key.default
+        config = cls(values, dict(properties), LogConfig.from_broker(properties))
         config._check_together()
         return config
+
+    def with_dynamic(self, overrides: Mapping[str, str]) -> BrokerConfig:
+        """This configuration with dynamic settings over the given ones.
+
+        Names that are not declared are left out, as a broker that was downgraded meets them.
+        ConfigError for a value that is wrong.
+        """
+        known = {name: text for name, text in overrides.items() if name in self.KEYS}
+        return BrokerConfig.from_properties({**self.given, **known}) if known else self
+
+    def value(self, name: str) -> object:
+        """The value of a key by its Kafka name."""
+        value: object = getattr(self, name.replace(".", "_"))
+        return value
 
     def _check_together(self) -> None:
         """Rules between keys."""
@@ -130,17 +154,53 @@ class BrokerConfig(
         return self.metadata_log_dir or self.log_directories()[0]
 
 
-def _collect_keys() -> dict[str, BrokerKey]:
-    keys: dict[str, BrokerKey] = {}
-    for room in BrokerConfig.__mro__:
-        for attribute, key in vars(room).items():
-            if isinstance(key, BrokerKey):
-                key.name = attribute.replace("_", ".")
-                keys[key.name] = key
-    return keys
+BrokerConfig.KEYS = {**collect_keys(BrokerConfig), **BROKER_KEYS}
+
+# Topic defaults in units that only a restart can change (KIP-226: the ms keys are dynamic).
+_READ_ONLY_TOPIC_DEFAULTS = frozenset(
+    {
+        "log.flush.scheduler.interval.ms",
+        "log.retention.hours",
+        "log.retention.minutes",
+        "log.roll.hours",
+        "log.roll.jitter.hours",
+    }
+)
 
 
-BrokerConfig.KEYS = _collect_keys()
+def update_mode(name: str) -> str:
+    """How a declared key may change while the broker runs."""
+    key = BrokerConfig.KEYS[name]
+    if isinstance(key, BrokerKey):
+        return key.mode
+    return READ_ONLY if name in _READ_ONLY_TOPIC_DEFAULTS else CLUSTER_WIDE
+
+
+class TopicConfigs:
+    """What topics' logs go by under an image: their own settings over the broker's of that moment.
+
+    Called as `configs(image, topic)`. Remembers the broker's part while images share it, because
+    an image is asked about all its topics in a row.
+    """
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._config = config
+        self._effective = config
+        self._seen: object = None
+
+    def broker(self, image: ClusterImage) -> BrokerConfig:
+        """The broker's configuration with the dynamic settings of an image."""
+        if self._seen is not image.broker_configs:
+            dynamic = image.broker_config(self._config.node_id)
+            self._effective = self._config.with_dynamic(dynamic)
+            self._seen = image.broker_configs
+        return self._effective
+
+    def __call__(self, image: ClusterImage, topic: str) -> LogConfig:
+        """The configuration of one topic."""
+        defaults = self.broker(image).log_defaults
+        overrides = image.topic_config(topic)
+        return LogConfig.from_overrides(defaults, overrides) if overrides else defaults
 
 
 def parse_endpoints(key: str, entries: list[str]) -> list[Endpoint]:

@@ -6,8 +6,8 @@ defaults, ranges, importance and the way a key may change while the broker runs 
 are not repeated here: they come from `tidelog_storage.config`, where each topic key names its
 broker synonyms.
 
-`inert=True` marks keys that Kafka's own configuration files set and that have no meaning for one process
-with one event loop: they are accepted, checked and described, and change nothing.
+`inert=True` marks keys that Kafka's own configuration files set and that have no meaning for one
+process with one event loop: they are accepted, checked and described, and change nothing.
 
 Who may add keys: the feature that reads them. A key that nothing reads and that is not inert is a
 bug.
@@ -207,9 +207,7 @@ class LogKeys:
     log_retention_check_interval_ms: int = long(
         300000, "Time between looks for old segments.", low=1
     )
-    log_flush_scheduler_interval_ms: int = long(
-        9223372036854775807, "Time between looks for logs to flush.", importance=HIGH
-    )
+    log_flush_scheduler_interval_ms: int  # declared by LogConfig, as a default of flush.ms
     log_flush_offset_checkpoint_interval_ms: int = integer(
         60000, "Time between writes of recovery-point-offset-checkpoint.", low=0, importance=HIGH
     )
@@ -224,18 +222,6 @@ class LogKeys:
     )
     num_recovery_threads_per_data_dir: int = integer(
         2, "Recovery threads.", low=1, importance=HIGH, mode=CLUSTER_WIDE, inert=True
-    )
-    log_retention_minutes: int | None = integer(
-        None, "Retention time in minutes; log.retention.ms goes before it.", importance=HIGH
-    )
-    log_retention_hours: int = integer(
-        168, "Retention time in hours; the minutes and ms keys go before it.", importance=HIGH
-    )
-    log_roll_hours: int = integer(
-        168, "Age of a rolled segment in hours; log.roll.ms goes before it.", low=1, importance=HIGH
-    )
-    log_roll_jitter_hours: int = integer(
-        0, "Largest random part of the roll age in hours.", low=0, importance=HIGH
     )
     log_cleaner_enable: bool = boolean(True, "Compact topics with cleanup.policy=compact.")
     log_cleaner_threads: int = integer(
