@@ -1,0 +1,177 @@
+"""Which APIs this codec speaks: key, name, versions, header versions, and where their tables lie.
+
+The tables are imported and compiled when an API is first used. Whether a broker serves an API is
+decided by its dispatcher; this only says what could be read and written.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from importlib import import_module
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, cast
+
+from tidelog_protocol.compiler import Codec, codec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tidelog_protocol.schema import Message
+
+__all__ = ["API", "Api", "ApiKey"]
+
+
+class ApiKey(IntEnum):
+    """Numbers of the APIs, by Kafka's names."""
+
+    PRODUCE = 0
+    FETCH = 1
+    LIST_OFFSETS = 2
+    METADATA = 3
+    OFFSET_COMMIT = 8
+    OFFSET_FETCH = 9
+    FIND_COORDINATOR = 10
+    JOIN_GROUP = 11
+    HEARTBEAT = 12
+    LEAVE_GROUP = 13
+    SYNC_GROUP = 14
+    DESCRIBE_GROUPS = 15
+    LIST_GROUPS = 16
+    API_VERSIONS = 18
+    CREATE_TOPICS = 19
+    DELETE_TOPICS = 20
+    DELETE_RECORDS = 21
+    INIT_PRODUCER_ID = 22
+    OFFSET_FOR_LEADER_EPOCH = 23
+    DESCRIBE_CONFIGS = 32
+    ALTER_CONFIGS = 33
+    DESCRIBE_LOG_DIRS = 35
+    CREATE_PARTITIONS = 37
+    DELETE_GROUPS = 42
+    INCREMENTAL_ALTER_CONFIGS = 44
+    OFFSET_DELETE = 47
+    DESCRIBE_CLUSTER = 60
+    DESCRIBE_TOPIC_PARTITIONS = 75
+
+
+NEVER = 32768
+"""`flexible_from` of an API without flexible versions."""
+
+
+class Api:
+    """One API: versions `min_version` to `max_version`, flexible from `flexible_from` on.
+
+    `advertised_min_version` is what the ApiVersions answer says: lower than `min_version` for
+    Produce, because librdkafka takes Produce 0 to 2 as signs of features (KAFKA-18659).
+    """
+
+    __slots__ = (
+        "_module",
+        "_request_codecs",
+        "_response_codecs",
+        "advertised_min_version",
+        "flexible_from",
+        "key",
+        "max_version",
+        "min_version",
+        "name",
+    )
+
+    def __init__(
+        self,
+        key: ApiKey,
+        versions: tuple[int, int],
+        flexible_from: int,
+        module: str,
+        advertised_min_version: int | None = None,
+    ) -> None:
+        self.key = key
+        self.name = "".join(word.capitalize() for word in key.name.split("_"))
+        self.min_version, self.max_version = versions
+        self.flexible_from = flexible_from
+        lowest = advertised_min_version
+        self.advertised_min_version = self.min_version if lowest is None else lowest
+        self._module = module
+        self._request_codecs: dict[int, Codec[Any]] = {}
+        self._response_codecs: dict[int, Codec[Any]] = {}
+
+    def __repr__(self) -> str:
+        return f"<Api {self.name}({int(self.key)}) {self.min_version}-{self.max_version}>"
+
+    @property
+    def request(self) -> type[Message]:
+        """The request's table."""
+        return self._table("Request")
+
+    @property
+    def response(self) -> type[Message]:
+        """The response's table."""
+        return self._table("Response")
+
+    def _table(self, kind: str) -> type[Message]:
+        module = import_module(f"tidelog_protocol.messages.{self._module}")
+        return cast("type[Message]", getattr(module, self.name + kind))
+
+    def serves(self, version: int) -> bool:
+        """Whether this version can be read and written."""
+        return self.min_version <= version <= self.max_version
+
+    def request_codec(self, version: int) -> Codec[Any]:
+        """Codec of requests in a version; ProtocolError when there is no such version."""
+        known = self._request_codecs.get(version)
+        if known is None:
+            known = self._request_codecs[version] = codec(self.request, version)
+        return known
+
+    def response_codec(self, version: int) -> Codec[Any]:
+        """Codec of responses in a version; ProtocolError when there is no such version."""
+        known = self._response_codecs.get(version)
+        if known is None:
+            known = self._response_codecs[version] = codec(self.response, version)
+        return known
+
+    def request_header_version(self, version: int) -> int:
+        """1, or 2 (with tagged fields) for flexible versions, unknown ones included."""
+        return 2 if version >= self.flexible_from else 1
+
+    def response_header_version(self, version: int) -> int:
+        """0, or 1 (with tagged fields) for flexible versions.
+
+        Always 0 for ApiVersions: its clients don't know yet what the broker understands (KIP-511).
+        """
+        return 1 if version >= self.flexible_from and self.key is not ApiKey.API_VERSIONS else 0
+
+
+_APIS = (
+    Api(ApiKey.PRODUCE, (3, 13), 9, "data", advertised_min_version=0),
+    Api(ApiKey.FETCH, (4, 18), 12, "data"),
+    Api(ApiKey.LIST_OFFSETS, (1, 11), 6, "data"),
+    Api(ApiKey.METADATA, (0, 13), 9, "cluster"),
+    Api(ApiKey.OFFSET_COMMIT, (2, 10), 8, "group_offsets"),
+    Api(ApiKey.OFFSET_FETCH, (1, 10), 6, "group_offsets"),
+    Api(ApiKey.FIND_COORDINATOR, (0, 6), 3, "groups"),
+    Api(ApiKey.JOIN_GROUP, (0, 9), 6, "groups"),
+    Api(ApiKey.HEARTBEAT, (0, 4), 4, "groups"),
+    Api(ApiKey.LEAVE_GROUP, (0, 5), 4, "groups"),
+    Api(ApiKey.SYNC_GROUP, (0, 5), 4, "groups"),
+    Api(ApiKey.DESCRIBE_GROUPS, (0, 6), 5, "group_admin"),
+    Api(ApiKey.LIST_GROUPS, (0, 5), 3, "group_admin"),
+    Api(ApiKey.API_VERSIONS, (0, 5), 3, "cluster"),
+    Api(ApiKey.CREATE_TOPICS, (2, 7), 5, "admin"),
+    Api(ApiKey.DELETE_TOPICS, (1, 6), 4, "admin"),
+    Api(ApiKey.DELETE_RECORDS, (0, 2), 2, "data"),
+    Api(ApiKey.INIT_PRODUCER_ID, (0, 5), 2, "txns"),
+    Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, (2, 4), 4, "data"),
+    Api(ApiKey.DESCRIBE_CONFIGS, (1, 4), 4, "configs"),
+    Api(ApiKey.ALTER_CONFIGS, (0, 2), 2, "configs"),
+    Api(ApiKey.DESCRIBE_LOG_DIRS, (1, 5), 2, "admin"),
+    Api(ApiKey.CREATE_PARTITIONS, (0, 3), 2, "admin"),
+    Api(ApiKey.DELETE_GROUPS, (0, 3), 2, "group_admin"),
+    Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, (0, 1), 1, "configs"),
+    Api(ApiKey.OFFSET_DELETE, (0, 0), NEVER, "group_offsets"),
+    Api(ApiKey.DESCRIBE_CLUSTER, (0, 2), 0, "cluster"),
+    Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, (0, 0), 0, "cluster"),
+)
+
+API: Mapping[int, Api] = MappingProxyType({int(api.key): api for api in _APIS})
+"""All APIs by key."""

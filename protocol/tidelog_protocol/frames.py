@@ -1,0 +1,268 @@
+"""Frames without I/O: received bytes to whole frames, headers, messages to bytes.
+
+A frame is an int32 size and that many bytes: a header and a body. `FrameReader` says where the next
+received bytes are to be put and gives back the frames that are complete; it never touches a socket.
+Called by the broker's connections and by clients of our own.
+"""
+
+from __future__ import annotations
+
+import struct
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog_protocol.apis import API
+from tidelog_protocol.errors import ProtocolError
+from tidelog_protocol.primitives import skip_tagged_fields
+
+if TYPE_CHECKING:
+    from tidelog_protocol.apis import Api
+    from tidelog_protocol.schema import Buffer, Message
+
+__all__ = [
+    "FrameReader",
+    "RequestHeader",
+    "decode_request_header",
+    "decode_response_header",
+    "request_frame",
+    "response_frame",
+]
+
+_SIZE = Struct(">i")
+_SIZE_AND_CORRELATION_ID = Struct(">ii")
+_SIZE_CORRELATION_ID_AND_TAGS = Struct(">iix")
+_REQUEST_HEAD = Struct(">hhih")
+
+JOINED_BYTES_MAX = 4096
+"""Frames up to this size go out as one bytes object."""
+
+CARRIED_BYTES_MAX = 32 << 10
+"""Up to this size the beginning of a frame is copied back to the shared buffer: cheaper than to
+receive its rest apart, which takes a wake-up of its own."""
+
+PRIVATE_BYTES_FIRST = 2 << 20
+"""A large frame's own buffer starts with at most this size: a peer can't make us hold more than
+twice what it has really sent, beyond this."""
+
+
+class RequestHeader(NamedTuple):
+    """The fields every request starts with."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str | None
+
+
+def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
+    """Read a request's header; the body starts at the position given beside it.
+
+    The fixed fields are the same in every header version, so the header of an API or a version
+    that isn't served is read as well: whether to answer it is the caller's business. Raises
+    ProtocolError for bytes that are missing.
+    """
+    try:
+        api_key, api_version, correlation_id, length = _REQUEST_HEAD.unpack_from(frame)
+        position = 10
+        client_id = None
+        if length >= 0:
+            end = position + length
+            if end > len(frame):
+                raise ProtocolError("request header: client id beyond the end")
+            client_id = str(frame[position:end], "utf-8", "replace")
+            position = end
+        elif length != -1:
+            raise ProtocolError("request header: client id of negative length")
+        api = API.get(api_key)
+        if api is not None and api_version >= api.flexible_from:
+            tags = frame[position]
+            position += 1
+            if tags:
+                position = skip_tagged_fields(frame, position, tags)
+    except (struct.error, IndexError) as error:
+        raise ProtocolError("request header: bytes missing") from error
+    return RequestHeader(api_key, api_version, correlation_id, client_id), position
+
+
+def decode_response_header(api: Api, version: int, frame: Buffer) -> tuple[int, int]:
+    """Read a response's header: its correlation id, and where the body starts."""
+    try:
+        (correlation_id,) = _SIZE.unpack_from(frame)
+        position = 4
+        if api.response_header_version(version):
+            position = skip_tagged_fields(frame, 5, frame[4])
+    except (struct.error, IndexError) as error:
+        raise ProtocolError("response header: bytes missing") from error
+    return correlation_id, position
+
+
+def response_frame(api: Api, header: RequestHeader, message: Message) -> list[Buffer]:
+    """Return the whole frame that answers a request, in pieces ready for `writelines`.
+
+    The answer is in the request's version. (The answer to an ApiVersions request of an unknown
+    version is in version 0: give a header that says so.) Record batches stay as they were given.
+    """
+    version = header.api_version
+    parts = api.response_codec(version).encode_parts(message)
+    if api.response_header_version(version):
+        return _framed(_SIZE_CORRELATION_ID_AND_TAGS, header.correlation_id, parts)
+    return _framed(_SIZE_AND_CORRELATION_ID, header.correlation_id, parts)
+
+
+def _framed(head: Struct, correlation_id: int, parts: list[Buffer]) -> list[Buffer]:
+    """Put size and correlation id before the body's pieces."""
+    size = head.size - 4 + sum(map(len, parts))
+    start = head.pack(size, correlation_id)
+    if size <= JOINED_BYTES_MAX:
+        return [b"".join((start, *parts))]
+    parts[0] = start + parts[0]
+    return parts
+
+
+def request_frame(api: Api, header: RequestHeader, message: Message) -> list[Buffer]:
+    """Return the whole frame of a request, in pieces ready for `writelines`."""
+    version = header.api_version
+    parts = api.request_codec(version).encode_parts(message)
+    client_id = b"" if header.client_id is None else header.client_id.encode()
+    length = -1 if header.client_id is None else len(client_id)
+    head = _REQUEST_HEAD.pack(header.api_key, version, header.correlation_id, length) + client_id
+    if api.request_header_version(version) == 2:
+        head += b"\0"
+    start = _SIZE.pack(len(head) + sum(map(len, parts))) + head
+    if len(start) + sum(map(len, parts)) <= JOINED_BYTES_MAX:
+        return [b"".join((start, *parts))]
+    return [start, *parts]
+
+
+class FrameReader:
+    """Cuts the bytes of one connection into frames.
+
+    Two verbs, always in turn: `writable()` gives the memory the next bytes are to be received
+    into, `received(n)` says how many came and gives the frames that are complete now.
+
+    Bytes go into `shared_buffer`, which all connections of a loop share: nobody else writes to it
+    between the two calls. What is left of an incomplete frame moves out of it: a few bytes are
+    carried to the buffer's start next time, a larger part goes to a private buffer of the frame's
+    size, which then receives directly. So idle connections hold no buffer at all.
+
+    Frames are views into these buffers, without their size field. They hold until the next
+    `writable()` on this loop.
+    """
+
+    __slots__ = (
+        "_carried",
+        "_carried_bytes_max",
+        "_filled",
+        "_frame_bytes_max",
+        "_private",
+        "_private_size",
+        "_shared",
+        "_spare",
+        "_start",
+        "error",
+    )
+
+    def __init__(self, frame_bytes_max: int, shared_buffer: memoryview) -> None:
+        self._frame_bytes_max = frame_bytes_max
+        self._shared = shared_buffer
+        self._carried_bytes_max = min(CARRIED_BYTES_MAX, len(shared_buffer) // 2)
+        self._start = 0  # where in the shared buffer the bytes after the carried ones go
+        self._carried = b""  # an incomplete frame with its size field, if small
+        self._private: memoryview | None = None  # the buffer of a large incomplete frame
+        self._private_size = 0  # the whole frame's size; Invariant: _filled < _private_size
+        self._filled = 0
+        self._spare: memoryview | None = None  # a private buffer to be used again
+        self.error: ProtocolError | None = None
+        """Set with the last good frames when what follows them is no frame: answer, then close."""
+
+    @property
+    def pending(self) -> bool:
+        """Whether part of a frame has come and the rest is awaited."""
+        return self._private is not None or bool(self._carried)
+
+    def writable(self) -> memoryview:
+        """Return where the next bytes go; never empty. Frames given before are void now."""
+        private = self._private
+        if private is not None:
+            if self._filled == len(private):
+                private = self._grow(private)
+            return private[self._filled : self._private_size]
+        carried = self._carried
+        if carried:
+            self._start = len(carried)
+            self._shared[: self._start] = carried
+            return self._shared[self._start :]
+        return self._shared
+
+    def received(self, count: int) -> list[memoryview]:
+        """Take `count` bytes, just written to what `writable()` gave, and return whole frames.
+
+        ProtocolError for a frame of negative size or above the limit. Frames that came before it
+        are still given, with `error` set; the error is raised by the next call then.
+        """
+        if self.error is not None:
+            raise self.error
+        if self._private is not None:
+            return self._received_private(count)
+        shared = self._shared
+        end = self._start + count
+        self._start = 0
+        frames: list[memoryview] = []
+        position = 0
+        while end - position >= 4:
+            (size,) = _SIZE.unpack_from(shared, position)
+            if not 0 <= size <= self._frame_bytes_max:
+                self._refuse(size, frames)
+                return frames
+            after = position + 4 + size
+            if after > end:
+                self._keep(shared[position:end], size)
+                return frames
+            frames.append(shared[position + 4 : after])
+            position = after
+        self._carried = bytes(shared[position:end]) if position < end else b""
+        self._spare = None  # no large frame under way: this connection needs no buffer of its own
+        return frames
+
+    def _refuse(self, size: int, frames: list[memoryview]) -> None:
+        """A size that can't be: raise, or remember it when good frames came first."""
+        self.error = ProtocolError(f"frame of {size} bytes; the limit is {self._frame_bytes_max}")
+        self._carried = b""
+        if not frames:
+            raise self.error
+
+    def _keep(self, part: memoryview, size: int) -> None:
+        """Move the beginning of an incomplete frame out of the shared buffer."""
+        if len(part) <= self._carried_bytes_max and size + 4 <= len(self._shared):
+            self._carried = bytes(part)
+            return
+        self._carried = b""
+        body = part[4:]
+        private = self._spare
+        self._spare = None
+        if private is None or len(private) < min(size, PRIVATE_BYTES_FIRST):
+            first = min(size, max(PRIVATE_BYTES_FIRST, 2 * len(body)))
+            private = memoryview(bytearray(first))
+        private[: len(body)] = body
+        self._private = private
+        self._private_size = size
+        self._filled = len(body)
+
+    def _grow(self, private: memoryview) -> memoryview:
+        """Double a private buffer that is full before its frame is complete."""
+        grown = memoryview(bytearray(min(self._private_size, 2 * len(private))))
+        grown[: len(private)] = private
+        self._private = grown
+        return grown
+
+    def _received_private(self, count: int) -> list[memoryview]:
+        """Bytes of a large frame have come, and nothing behind it."""
+        self._filled += count
+        if self._filled < self._private_size:
+            return []
+        private = self._private
+        assert private is not None
+        self._private = None
+        if len(private) <= PRIVATE_BYTES_FIRST:
+            self._spare = private
+        return [private[: self._private_size]]
