@@ -1,8 +1,18 @@
-"""Values of `__cluster_metadata`, the log of the cluster's metadata."""
+"""Values of `__cluster_metadata`, the log of the cluster's metadata.
+
+A record's value is an envelope of three unsigned varints (frame version 1, the record's api key,
+its version) and the record itself: `encode_record`, `decode_record`. Keys are null.
+"""
 # ruff: noqa: D106 - a nested structure is part of its message's table
 
 from __future__ import annotations
 
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from tidelog_protocol.compiler import codec
+from tidelog_protocol.errors import ProtocolError
+from tidelog_protocol.primitives import read_uvarint, write_uvarint
 from tidelog_protocol.schema import (
     Message,
     Struct,
@@ -19,7 +29,13 @@ from tidelog_protocol.schema import (
     uuid,
 )
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tidelog_protocol.schema import Buffer
+
 __all__ = [
+    "RECORDS",
     "AbortTransactionRecord",
     "AccessControlEntryRecord",
     "BeginTransactionRecord",
@@ -47,7 +63,11 @@ __all__ = [
     "UnregisterControllerRecord",
     "UserScramCredentialRecord",
     "ZkMigrationStateRecord",
+    "decode_record",
+    "encode_record",
 ]
+
+FRAME_VERSION = 1
 
 
 class RegisterBrokerRecord(Message, api_key=0, versions="0-4", flexible="0+"):
@@ -327,3 +347,64 @@ class UnregisterControllerRecord(Message, api_key=29, versions="0", flexible="0+
     """A controller was taken out of the cluster."""
 
     controller_id: int = int32()
+
+
+RECORDS: Mapping[int, type[Message]] = MappingProxyType(
+    {
+        int(record.API_KEY or 0): record
+        for record in (
+            RegisterBrokerRecord,
+            UnregisterBrokerRecord,
+            TopicRecord,
+            PartitionRecord,
+            ConfigRecord,
+            PartitionChangeRecord,
+            FenceBrokerRecord,
+            UnfenceBrokerRecord,
+            RemoveTopicRecord,
+            DelegationTokenRecord,
+            UserScramCredentialRecord,
+            FeatureLevelRecord,
+            ClientQuotaRecord,
+            ProducerIdsRecord,
+            BrokerRegistrationChangeRecord,
+            AccessControlEntryRecord,
+            RemoveAccessControlEntryRecord,
+            NoOpRecord,
+            ZkMigrationStateRecord,
+            RemoveUserScramCredentialRecord,
+            BeginTransactionRecord,
+            EndTransactionRecord,
+            AbortTransactionRecord,
+            RemoveDelegationTokenRecord,
+            RegisterControllerRecord,
+            ClearElrRecord,
+            UnregisterControllerRecord,
+        )
+    }
+)
+"""Tables by api key."""
+
+
+def encode_record(record: Message, version: int) -> bytes:
+    """Write a record in one of its versions, in its envelope."""
+    table = type(record)
+    assert table.API_KEY is not None
+    head = write_uvarint(FRAME_VERSION) + write_uvarint(table.API_KEY) + write_uvarint(version)
+    return head + codec(table, version).encode(record)
+
+
+def decode_record(value: Buffer) -> tuple[Message, int]:
+    """Read an enveloped record and its version; ProtocolError for what isn't known here."""
+    try:
+        frame_version, position = read_uvarint(value, 0)
+        api_key, position = read_uvarint(value, position)
+        version, position = read_uvarint(value, position)
+    except IndexError as error:
+        raise ProtocolError("metadata record: bytes missing") from error
+    if frame_version != FRAME_VERSION:
+        raise ProtocolError(f"metadata record of frame version {frame_version}")
+    table = RECORDS.get(api_key)
+    if table is None:
+        raise ProtocolError(f"metadata record of unknown api key {api_key}")
+    return codec(table, version).decode(value, position), version
