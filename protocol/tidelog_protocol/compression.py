@@ -236,7 +236,8 @@ def _skippable_bytes(view: memoryview, position: int) -> int:
 
 def _lz4_bound(view: memoryview, size_max: int) -> int:
     """Upper bound of the bytes in LZ4 frames, from their block headers; stops counting early."""
-    bound = position = 0
+    bound = 0
+    position = 0
     try:
         while position < len(view):
             skipped = _skippable_bytes(view, position)
@@ -248,7 +249,7 @@ def _lz4_bound(view: memoryview, size_max: int) -> int:
             checksum = 4 if flags & 0x10 else 0
             position += 7 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
             while True:
-                (length,) = _UINT32_LE.unpack_from(view, position)
+                length = int(_UINT32_LE.unpack_from(view, position)[0])
                 position += 4
                 if not length:
                     break
@@ -256,7 +257,7 @@ def _lz4_bound(view: memoryview, size_max: int) -> int:
                 bound += min(block_max, 255 * length)
                 if bound > size_max:
                     return bound
-                position += int(length) + checksum
+                position += length + checksum
             position += 4 if flags & 0x04 else 0
     except (StructError, IndexError):
         msg = "lz4 frame ends early"
@@ -266,7 +267,8 @@ def _lz4_bound(view: memoryview, size_max: int) -> int:
 
 def _zstd_bound(view: memoryview, size_max: int) -> int:
     """Upper bound of the bytes in zstd frames, from their block headers; stops counting early."""
-    bound = position = 0
+    bound = 0
+    position = 0
     try:
         while position < len(view):
             skipped = _skippable_bytes(view, position)

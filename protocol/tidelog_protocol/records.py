@@ -28,10 +28,11 @@ from tidelog_protocol.batch import (
     assemble,
     crc_is_valid,
     iter_batches,
+    placed,
     read_header,
     read_magic,
-    set_log_append_time,
     set_offset_and_epoch,
+    set_timestamp,
 )
 from tidelog_protocol.compression import DECOMPRESSED_BYTES_MAX, Codec, compress, decompress
 from tidelog_protocol.errors import ProtocolError
@@ -63,11 +64,12 @@ __all__ = [
     "iter_batches",
     "iter_payload",
     "iter_records",
+    "placed",
     "read_header",
     "read_magic",
     "records_payload",
-    "set_log_append_time",
     "set_offset_and_epoch",
+    "set_timestamp",
     "with_codec",
 ]
 
@@ -300,10 +302,8 @@ def build_batch(
     return assemble(header, compress(codec, payload) if codec else payload)
 
 
-def with_codec(
-    batch: Buffer, header: BatchHeader, codec: int, payload: bytes, level: int | None
-) -> bytes:
-    """The same batch with its uncompressed `payload` compressed by another codec."""
+def with_codec(header: BatchHeader, codec: int, payload: bytes, level: int | None = None) -> bytes:
+    """The batch of `header` and the uncompressed `payload`, compressed by another codec."""
     changed = header._replace(attributes=(header.attributes & ~CODEC_MASK) | codec)
     return assemble(changed, compress(codec, payload, level))
 

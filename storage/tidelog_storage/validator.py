@@ -1,0 +1,370 @@
+"""Checks of a produced batch, and the fields that only the broker may set (wire.md section 6).
+
+On the plain path (codec kept, CreateTime, topic not compacted, no lower limit of timestamps) only
+the header and the CRC are looked at, and the batch stays in the caller's buffer: Kafka also walks
+the records, we never do. Where the topic's settings ask about single records the batch is
+decompressed within limits, and each bad record is reported by its index. `log.py` calls this before
+every append as leader; sequences of producers are `producer_state.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+from tidelog_protocol.errors import ErrorCode, ProtocolError
+from tidelog_protocol.records import (
+    CREATE_TIME,
+    HEADER_BYTES,
+    LOG_APPEND_TIME,
+    MAGIC,
+    NO_TIMESTAMP,
+    BatchHeader,
+    Codec,
+    Record,
+    crc_is_valid,
+    iter_payload,
+    placed,
+    read_header,
+    read_magic,
+    records_payload,
+    set_offset_and_epoch,
+    set_timestamp,
+    with_codec,
+)
+from tidelog_storage.types import RecordError, StorageError
+
+if TYPE_CHECKING:
+    from tidelog_storage.config import LogConfig
+    from tidelog_storage.types import TopicPartition
+
+BATCH_DECOMPRESSED_BYTES_MAX = 256 * 1024 * 1024
+"""Ours, beside Kafka's limit per record: a small zstd batch can announce gigabytes."""
+
+_MAGIC_MAX = MAGIC
+_OVERHEAD_OF_OLDEST_FORMAT = 14
+_INT64_MAX = 2**63 - 1
+_ZSTD_VERSION_MIN = 7
+_SHOWN_ERRORS = 3
+
+
+class ValidatedAppend(NamedTuple):
+    """A batch ready to be written as it is, and its header with the final offset and epoch."""
+
+    buffer: memoryview | bytes  # the caller's own buffer, or new bytes after recompression
+    header: BatchHeader
+
+
+def validate_and_assign(
+    records: memoryview,
+    *,
+    next_offset: int,
+    leader_epoch: int,
+    now_ms: int,
+    config: LogConfig,
+    produce_version: int = 13,
+    from_client: bool = True,
+    topic_partition: TopicPartition | None = None,
+) -> ValidatedAppend:
+    """Check the one batch in `records` (writable) and give it offset, epoch and timestamp type.
+
+    Raises StorageError with the code for the client, and with `record_errors` where single records
+    are at fault; `records` may have its header changed then. `from_client` False leaves out what
+    only untrusted producers get wrong. `topic_partition` is for the texts.
+    """
+    header = _the_batch(records, produce_version)
+    size = header.batch_length + 12
+    where = topic_partition if topic_partition is not None else "?"
+    if from_client and header.base_offset != 0:
+        _refuse(
+            ErrorCode.INVALID_RECORD,
+            f"The baseOffset of the record batch in the append to {where} should be 0, but it is"
+            f" {header.base_offset}",
+        )
+    if size > config.max_message_bytes:
+        _refuse(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"The record batch size in the append to {where} is {size} bytes which exceeds the"
+            f" maximum configured value of {config.max_message_bytes}).",
+        )
+    if not crc_is_valid(records, header):
+        _refuse(
+            ErrorCode.CORRUPT_MESSAGE,
+            f"Record is corrupt (stored crc = {header.crc}) in topic partition {where}.",
+        )
+    if from_client:
+        _check_header(header, where)
+    payload = None
+    max_timestamp = header.max_timestamp
+    if _must_look_inside(header, config, now_ms, from_client=from_client):
+        payload = _payload(records, header, where)
+        if from_client:
+            max_timestamp = _check_records(payload, header, config, now_ms, where)
+    if config.uses_log_append_time:
+        header = set_timestamp(records, 0, header, LOG_APPEND_TIME, now_ms)
+    elif max_timestamp != header.max_timestamp or header.timestamp_type != CREATE_TIME:
+        header = set_timestamp(records, 0, header, CREATE_TIME, max_timestamp)
+    validated = _place(records, placed(header, next_offset, leader_epoch), config, payload)
+    _check_final_size(validated.buffer, size, config, where)
+    return validated
+
+
+def _refuse(code: ErrorCode, message: str) -> NoReturn:
+    raise StorageError(code, message)
+
+
+# -- the header ------------------------------------------------------------------------------------
+
+
+def _the_batch(records: memoryview, version: int) -> BatchHeader:
+    """The header of the only batch, whole, of the format and codec that the request may use."""
+    magic = read_magic(records)
+    if magic != MAGIC or len(records) < HEADER_BYTES:
+        _refuse_shape(records, magic, version)
+    header = read_header(records)
+    size = header.batch_length + 12
+    if size != len(records) or size < HEADER_BYTES:
+        _refuse_length(size, len(records), version)
+    codec = header.attributes & 7
+    if codec > Codec.ZSTD:
+        _refuse(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Unknown compression type id: {codec}")
+    if codec == Codec.ZSTD and version < _ZSTD_VERSION_MIN:
+        _refuse(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"Produce requests with version {version} are not allowed to use ZStandard compression",
+        )
+    return header
+
+
+def _refuse_shape(records: memoryview, magic: int, version: int) -> NoReturn:
+    """What begins the field is not a batch of version 2."""
+    if magic > _MAGIC_MAX or (magic < 0 and len(records) > 16):
+        _refuse(ErrorCode.CORRUPT_MESSAGE, f"Invalid magic found in record: {magic}")
+    length = int.from_bytes(records[8:12], "big", signed=True) if len(records) >= 12 else -1
+    if len(records) < 12 or len(records) < length + 12:
+        _refuse_empty(version)
+    if length < _OVERHEAD_OF_OLDEST_FORMAT or magic == MAGIC:
+        _refuse_small(length)
+    _refuse(
+        ErrorCode.INVALID_RECORD,
+        f"Produce requests with version {version} are only allowed to contain record batches with"
+        " magic version 2",
+    )
+
+
+def _refuse_length(size: int, given: int, version: int) -> NoReturn:
+    """The batch's own length is not that of the field."""
+    if size < HEADER_BYTES:
+        _refuse_small(size - 12)
+    if size > given:
+        _refuse_empty(version)
+    _refuse(
+        ErrorCode.INVALID_RECORD,
+        f"Produce requests with version {version} are only allowed to contain exactly one record"
+        " batch per partition",
+    )
+
+
+def _refuse_small(length: int) -> NoReturn:
+    _refuse(
+        ErrorCode.CORRUPT_MESSAGE,
+        f"Record size {length} is less than the minimum record overhead"
+        f" ({_OVERHEAD_OF_OLDEST_FORMAT})",
+    )
+
+
+def _refuse_empty(version: int) -> NoReturn:
+    """No whole batch: Kafka's iterator stops before a torn one."""
+    _refuse(
+        ErrorCode.INVALID_RECORD,
+        f"Produce requests with version {version} must have at least one record batch per"
+        " partition",
+    )
+
+
+def _check_header(header: BatchHeader, where: object) -> None:
+    """What a client says about its records must fit together."""
+    count = header.records_count
+    if header.last_offset_delta != count - 1 or count <= 0:
+        _refuse_count(header, where)
+    if header.is_control:
+        _refuse(
+            ErrorCode.INVALID_RECORD,
+            f"Clients are not allowed to write control records in topic partition {where}",
+        )
+    if header.producer_id >= 0:
+        if header.base_sequence < 0:
+            _refuse(
+                ErrorCode.INVALID_RECORD,
+                f"Invalid sequence number {header.base_sequence} in record batch with producerId"
+                f" {header.producer_id} in topic partition {where}",
+            )
+    elif header.is_transactional:
+        _refuse(
+            ErrorCode.INVALID_RECORD,
+            f"Transactional record batch without a producer id in topic partition {where}",
+        )
+
+
+def _refuse_count(header: BatchHeader, where: object) -> NoReturn:
+    count, delta = header.records_count, header.last_offset_delta
+    offsets = f"[{header.base_offset}, {header.base_offset + delta}]"
+    if delta < 0:
+        message = f"Batch has an invalid offset range: {offsets} in topic partition {where}"
+    elif count <= 0:
+        message = f"Invalid reported count for record batch: {count} in topic partition {where}"
+    else:
+        message = (
+            f"Inconsistent batch offset range {offsets} and count of records {count} in topic"
+            f" partition {where}"
+        )
+    _refuse(ErrorCode.INVALID_RECORD, message)
+
+
+# -- the records -----------------------------------------------------------------------------------
+
+
+def _must_look_inside(
+    header: BatchHeader, config: LogConfig, now_ms: int, *, from_client: bool
+) -> bool:
+    """Whether the header alone cannot say that all is well."""
+    target = config.target_codec
+    if target is not None and target != header.attributes & 7 and not header.is_control:
+        return True
+    if not from_client:
+        return False
+    if config.is_compacted:
+        return True
+    if config.uses_log_append_time:
+        return header.timestamp_type == LOG_APPEND_TIME  # an error for each record
+    return (
+        header.max_timestamp - now_ms > config.message_timestamp_after_max_ms
+        or config.message_timestamp_before_max_ms != _INT64_MAX
+    )
+
+
+def _payload(records: memoryview, header: BatchHeader, where: object) -> bytes:
+    try:
+        return records_payload(records, header, 0, BATCH_DECOMPRESSED_BYTES_MAX)
+    except ProtocolError as error:
+        raise _malformed(error, where) from error
+
+
+def _malformed(error: ProtocolError, where: object) -> StorageError:
+    return StorageError(ErrorCode.INVALID_RECORD, f"{error} in topic partition {where}")
+
+
+def _check_records(
+    payload: bytes, header: BatchHeader, config: LogConfig, now_ms: int, where: object
+) -> int:
+    """Check every record; the largest timestamp, which the header may have wrong."""
+    errors: list[RecordError] = []
+    invalid_timestamp = False
+    largest = NO_TIMESTAMP
+    record_bytes_max = config.max_decompressed_message_bytes if header.codec else _INT64_MAX
+    try:
+        for index, record in enumerate(iter_payload(header, payload)):
+            _check_shape(index, record, header, record_bytes_max)
+            largest = max(largest, record.timestamp)
+            text = _timestamp_error(record, header, config, now_ms)
+            if config.is_compacted and record.key is None:
+                text = (
+                    f"Compacted topic cannot accept message without key in topic partition {where}"
+                )
+            elif text is not None:
+                invalid_timestamp = True
+            if text is not None:
+                errors.append(RecordError(batch_index=index, message=text))
+    except ProtocolError as error:
+        raise _malformed(error, where) from error
+    if errors:
+        raise _rejection(errors, invalid_timestamp=invalid_timestamp)
+    return largest
+
+
+def _check_shape(index: int, record: Record, header: BatchHeader, bytes_max: int) -> None:
+    delta = record.offset - header.base_offset
+    if delta != index:
+        msg = f"offset delta {delta} of record {index}"
+        raise ProtocolError(msg)
+    size = len(record.key or b"") + len(record.value or b"")
+    if size > bytes_max:
+        msg = f"decompressed record of {size} bytes, at most {bytes_max} are allowed"
+        raise ProtocolError(msg)
+
+
+def _timestamp_error(
+    record: Record, header: BatchHeader, config: LogConfig, now_ms: int
+) -> str | None:
+    timestamp = record.timestamp
+    if not config.uses_log_append_time and timestamp != NO_TIMESTAMP:
+        before = config.message_timestamp_before_max_ms
+        after = config.message_timestamp_after_max_ms
+        if -after <= now_ms - timestamp <= before:
+            return None
+        return (
+            f"Timestamp {timestamp} of message with offset {record.offset} is out of range. The"
+            f" timestamp should be within [{_int64(now_ms - before)}, {_int64(now_ms + after)}]"
+        )
+    if header.timestamp_type == LOG_APPEND_TIME:
+        return (
+            f"Invalid timestamp type in message with offset {record.offset}. Producer should not"
+            " set timestamp type to LogAppendTime."
+        )
+    return None
+
+
+def _int64(value: int) -> int:
+    """`value` as Java's long arithmetic has it, which the texts show."""
+    return (value + 2**63) % 2**64 - 2**63
+
+
+def _rejection(errors: list[RecordError], *, invalid_timestamp: bool) -> StorageError:
+    if invalid_timestamp:
+        return StorageError(
+            ErrorCode.INVALID_TIMESTAMP,
+            "One or more records have been rejected due to invalid timestamp",
+            errors,
+        )
+    shown = ", ".join(
+        f"RecordError(batchIndex={error.batch_index}, message='{error.message}')"
+        for error in errors[:_SHOWN_ERRORS]
+    )
+    return StorageError(
+        ErrorCode.INVALID_RECORD,
+        f"One or more records have been rejected due to {len(errors)} record errors in total, and"
+        f" only showing the first three errors at most: [{shown}]",
+        errors,
+    )
+
+
+# -- what the broker sets --------------------------------------------------------------------------
+
+
+def _place(
+    records: memoryview, header: BatchHeader, config: LogConfig, payload: bytes | None
+) -> ValidatedAppend:
+    """Write offset and epoch in place, or compress anew if the topic wants another codec."""
+    target = config.target_codec
+    if payload is not None and target is not None and target != header.codec:
+        batch = with_codec(header, target, payload, config.compression_level)
+        return ValidatedAppend(batch, read_header(batch))
+    set_offset_and_epoch(records, 0, header.base_offset, header.leader_epoch)
+    return ValidatedAppend(records, header)
+
+
+def _check_final_size(
+    buffer: memoryview | bytes, size_before: int, config: LogConfig, where: object
+) -> None:
+    size = len(buffer)
+    if size > config.segment_size:
+        _refuse(
+            ErrorCode.RECORD_LIST_TOO_LARGE,
+            f"Message batch size is {size} bytes in append to partition {where}, which exceeds the"
+            f" maximum configured segment size of {config.segment_size}.",
+        )
+    if size != size_before and size > config.max_message_bytes:
+        _refuse(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"Message batch size is {size} bytes in append to partition {where} which exceeds the"
+            f" maximum configured size of {config.max_message_bytes}.",
+        )
