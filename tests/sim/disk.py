@@ -1,23 +1,25 @@
 """A simulated disk: what is written and what is durable are kept apart.
 
-Model. A file is an inode with written bytes and a synced length (bytes below it are durable once the
-inode is). Names (creations, renames, removals, in the order they happened) are durable up to some
-point of a journal; `fsync_dir` and an atomic write move that point, and so does fsync of a file for
-the names that led to it, as journaling file systems do.
+Model. A file is an inode with written bytes and a synced length (bytes below it are durable once
+the inode is). Names (creations, renames, removals, in the order they happened) are durable up to
+some point of a journal; `fsync_dir` and an atomic write move that point, and so does fsync of a
+file for the names that led to it, as journaling file systems do.
 
 A process that is killed loses nothing written. A power failure keeps, by the seed: a prefix of the
-journal not shorter than the durable one, and of each file its synced bytes, then a part of the rest,
-whose end may be torn into zeros or noise.
+journal not shorter than the durable one, and of each file its synced bytes, then a part of the
+rest, whose end may be torn into zeros or noise.
 """
 
 from __future__ import annotations
 
 import errno
 import random
-from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tidelog_storage.seams import Buffer
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tidelog_storage.seams import Buffer
 
 
 class Inode:
@@ -46,7 +48,7 @@ class SimDisk:
         self.journal: list[tuple[Any, ...]] = []  # name changes that are not durable yet
         self.syncs = 0
 
-    # -- lives ------------------------------------------------------------------------------------
+    # lives
 
     def files(self) -> SimFiles:
         """The `FileSystem` seam for a new life of the machine."""
@@ -80,7 +82,7 @@ class SimDisk:
         inode.durable = bytearray(inode.data)
         inode.synced = len(inode.data)
 
-    # -- room -------------------------------------------------------------------------------------
+    # room
 
     def used_bytes(self) -> int:
         """Bytes of all files that have a name."""
@@ -91,7 +93,7 @@ class SimDisk:
         if self.capacity_bytes is not None and self.used_bytes() + more > self.capacity_bytes:
             raise OSError(errno.ENOSPC, "simulated disk is full")
 
-    # -- names --------------------------------------------------------------------------------------
+    # names
 
     def change(self, *change: Any) -> None:
         """A name changes: visible at once, durable later."""

@@ -1,12 +1,13 @@
 """An asyncio loop without a clock or a selector: one seed decides the order of everything.
 
 Callbacks run in *lanes*: a lane is a machine or a client (a context variable, inherited by what it
-starts). Within a lane the order is asyncio's own, first in, first out, because protocols and futures
-rely on it; between lanes the seed chooses. Time stands still while anything is ready and then jumps
-to the next timer. Nothing ready and no timer while somebody waits is a deadlock, and an error.
+starts). Within a lane the order is asyncio's own, first in, first out, because protocols and
+futures rely on it; between lanes the seed chooses. Time stands still while anything is ready and
+then jumps to the next timer. Nothing ready and no timer while somebody waits is a deadlock, and an
+error.
 
-A crash closes a lane: its callbacks, timers and transports never run again, as if the power had gone.
-(A cancelled task would still run its `finally` blocks and write to the disk of a dead machine.)
+A crash closes a lane: its callbacks, timers and transports never run again, as if the power had
+gone. (A cancelled task would still run its `finally` blocks and write to the disk of a dead machine.)
 """
 
 from __future__ import annotations
@@ -17,7 +18,12 @@ import hashlib
 import heapq
 import random
 from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+T = TypeVar("T")
 
 LANE: contextvars.ContextVar[str] = contextvars.ContextVar("lane", default="test")
 STEPS_MAX = 50_000_000
@@ -46,7 +52,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.failures: list[dict[str, Any]] = []
         self.after_step: Any = None  # called after every callback: the invariants' place
 
-    # -- what happened --------------------------------------------------------------------------
+    # what happened
 
     def note(self, text: str) -> None:
         """Put something into the trace, so that two runs of a seed can be compared."""
@@ -64,13 +70,13 @@ class SimLoop(asyncio.AbstractEventLoop):
         if lane in self._lanes:
             self._lanes.remove(lane)
 
-    # -- scheduling -----------------------------------------------------------------------------
+    # scheduling
 
     def time(self) -> float:
         """Virtual seconds since the loop was made."""
         return self._now
 
-    def call_soon(self, callback, *args, context=None):  # noqa: ANN001
+    def call_soon(self, callback, *args, context=None):
         """Run when its lane's turn comes."""
         handle = asyncio.Handle(callback, args, self, context)
         self._enqueue(handle)
@@ -78,11 +84,11 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     call_soon_threadsafe = call_soon  # there are no threads here
 
-    def call_later(self, delay, callback, *args, context=None):  # noqa: ANN001
+    def call_later(self, delay, callback, *args, context=None):
         """Run at `delay` virtual seconds from now."""
         return self.call_at(self._now + delay, callback, *args, context=context)
 
-    def call_at(self, when, callback, *args, context=None):  # noqa: ANN001
+    def call_at(self, when, callback, *args, context=None):
         """Run at a virtual moment."""
         timer = asyncio.TimerHandle(when, callback, args, self, context)
         timer._scheduled = True
@@ -90,7 +96,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         heapq.heappush(self._timers, (when, self._sequence, timer))
         return timer
 
-    def _timer_handle_cancelled(self, handle) -> None:  # noqa: ANN001
+    def _timer_handle_cancelled(self, handle) -> None:
         pass  # it is skipped when its time comes
 
     def _enqueue(self, handle: asyncio.Handle) -> None:
@@ -137,7 +143,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         if self.after_step is not None:
             self.after_step()
 
-    # -- running --------------------------------------------------------------------------------
+    # running
 
     def run_forever(self) -> None:
         """Until `stop`."""
@@ -150,7 +156,7 @@ class SimLoop(asyncio.AbstractEventLoop):
             self._stopping = self._running = False
             asyncio._set_running_loop(None)
 
-    def run_until_complete(self, future):  # noqa: ANN001
+    def run_until_complete(self, future):
         """Run until it is done; returns its result."""
         future = asyncio.ensure_future(future, loop=self)
         future.add_done_callback(lambda _done: self.stop())
@@ -181,13 +187,13 @@ class SimLoop(asyncio.AbstractEventLoop):
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
         """asyncio.Runner asks for it; there is none."""
 
-    # -- futures, tasks, errors -----------------------------------------------------------------
+    # futures, tasks, errors
 
     def create_future(self) -> asyncio.Future[Any]:
         """A future of this loop."""
         return asyncio.Future(loop=self)
 
-    def create_task(self, coro, **options):  # noqa: ANN001
+    def create_task(self, coro, **options):
         """A task of this loop; never eager, because that would change the order."""
         options.pop("eager_start", None)
         name = options.pop("name", None) or getattr(coro, "__qualname__", "task")
@@ -197,13 +203,24 @@ class SimLoop(asyncio.AbstractEventLoop):
         """Never: debug mode reads the real clock."""
         return False
 
-    def set_debug(self, enabled: bool) -> None:
-        """asyncio.Runner calls it."""
-
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """An exception nobody took is a failure of the run."""
-        self.failures.append(context)
+        """An exception nobody took is a failure of the run; tasks of dead lanes are none."""
+        if not self._closed:
+            self.failures.append(context)
 
-    def default_exception_handler(self, context: dict[str, Any]) -> None:
-        """The same."""
-        self.failures.append(context)
+    default_exception_handler = call_exception_handler
+
+
+def simulate(
+    seed: int | str, main: Callable[[SimLoop], Coroutine[Any, Any, T]]
+) -> tuple[T, SimLoop]:
+    """Run `main(loop)` to its end in a fresh loop; what still waits then (the dead) is left behind.
+
+    asyncio.Runner would cancel the tasks of dead lanes and wait for them for ever.
+    """
+    loop = SimLoop(seed)
+    try:
+        result = loop.run_until_complete(main(loop))
+    finally:
+        loop.close()
+    return result, loop

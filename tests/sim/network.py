@@ -10,10 +10,14 @@ from __future__ import annotations
 import asyncio
 import errno
 import random
-from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sim.loop import LANE, SimLoop
+from sim.loop import LANE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from sim.loop import SimLoop
 
 HIGH_WATER_BYTES = 64 * 1024
 LOW_WATER_BYTES = 16 * 1024
@@ -125,7 +129,7 @@ class SimTransport(asyncio.Transport):
         self._lost = False
         self._ended = False  # the peer's end of stream has arrived
 
-    # -- asyncio's transport ----------------------------------------------------------------------
+    # asyncio's transport
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """Addresses, as sockets give them."""
@@ -201,7 +205,7 @@ class SimTransport(asyncio.Transport):
         self.break_off(None)
         self.peer.break_off(ConnectionResetError(errno.ECONNRESET, "aborted"))
 
-    # -- the wire -----------------------------------------------------------------------------------
+    # the wire
 
     def in_lane(self, action: Callable[[], Any], delay: float = 0.0) -> None:
         """Run something on this end's machine."""

@@ -1,0 +1,113 @@
+"""The simulated disk loses what a power failure may lose, and nothing else."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from sim.disk import SimDisk
+
+
+def fresh(seed=1, **options):
+    disk = SimDisk(seed, **options)
+    files = disk.files()
+    files.make_dirs("data/t-0")
+    files.fsync_dir("data")
+    return disk, files
+
+
+def test_a_killed_process_loses_nothing_written():
+    disk, files = fresh()
+    files.open("data/t-0/a", create=True).append([b"one", b"two"])
+    disk.kill()
+    assert disk.files().read_bytes("data/t-0/a") == b"onetwo"
+
+
+def test_power_failure_keeps_what_was_synced_and_some_of_the_rest():
+    lengths = set()
+    for seed in range(60):
+        disk, files = fresh(seed)
+        file = files.open("data/t-0/a", create=True)
+        file.append([b"s" * 100])
+        file.fsync()
+        file.append([b"u" * 100])
+        disk.power_failure()
+        kept = disk.files().read_bytes("data/t-0/a")
+        assert kept[:100] == b"s" * 100
+        lengths.add(len(kept))
+    assert min(lengths) < 110
+    assert max(lengths) > 190
+
+
+def test_power_failure_may_tear_the_unsynced_end():
+    torn = 0
+    for seed in range(60):
+        disk, files = fresh(seed)
+        file = files.open("data/t-0/a", create=True)
+        file.fsync()
+        file.append([b"u" * 100])
+        disk.power_failure()
+        torn += disk.files().read_bytes("data/t-0/a").strip(b"u") != b""
+    assert 5 < torn < 55
+
+
+def test_unsynced_names_may_vanish_in_order():
+    survivors = set()
+    for seed in range(40):
+        disk, files = fresh(seed)
+        for name in "abc":
+            files.open(f"data/t-0/{name}", create=True)
+        disk.power_failure()
+        survivors.add("".join(disk.files().list("data/t-0")))
+    assert survivors == {"", "a", "ab", "abc"}
+
+
+def test_an_atomic_write_is_old_or_new_and_durable_once_it_returns():
+    for seed in range(20):
+        disk, files = fresh(seed)
+        files.write_atomic("data/checkpoint", b"old")
+        files.write_atomic("data/checkpoint", b"new")
+        disk.power_failure()
+        assert disk.files().read_bytes("data/checkpoint") == b"new"
+        assert not disk.files().exists("data/checkpoint.tmp")
+
+
+def test_a_full_disk_takes_nothing_of_a_write():
+    disk, files = fresh(capacity_bytes=10)
+    file = files.open("data/t-0/a", create=True)
+    file.append([b"12345678"])
+    with pytest.raises(OSError, match="full") as refusal:
+        file.append([b"ab", b"c"])
+    assert refusal.value.errno == errno.ENOSPC
+    assert file.size() == 8
+    assert disk.used_bytes() == 8
+
+
+def test_a_dead_life_can_not_touch_the_disk():
+    disk, files = fresh()
+    file = files.open("data/t-0/a", create=True)
+    disk.kill()
+    with pytest.raises(AssertionError, match="dead process"):
+        file.append([b"x"])
+
+
+def test_folders_move_and_vanish_with_what_is_in_them():
+    _, files = fresh()
+    files.open("data/t-0/a", create=True).append([b"x"])
+    files.rename("data/t-0", "data/t-0.x-delete")
+    assert files.list("data") == ["t-0.x-delete"]
+    assert files.read_bytes("data/t-0.x-delete/a") == b"x"
+    files.remove_tree("data/t-0.x-delete")
+    assert files.list("data") == []
+
+
+def test_a_lock_is_held_until_released_or_until_death():
+    disk, files = fresh()
+    lock = files.lock("data/.lock")
+    with pytest.raises(BlockingIOError):
+        files.lock("data/.lock")
+    lock.release()
+    files.lock("data/.lock")
+    disk.kill()
+    disk.files().lock("data/.lock")
