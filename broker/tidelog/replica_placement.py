@@ -1,0 +1,62 @@
+"""Which brokers get the replicas of new partitions.
+
+Brokers are laid out so that neighbours are in different racks as far as possible; each partition
+takes the next `replication_factor` of them, starting one further than the partition before, from a
+random start. So leaders and replicas spread evenly, and a partition's replicas over the racks. The
+first replica, the preferred leader, is a broker that is not fenced.
+"""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tidelog.cluster_image import BrokerImage
+    from tidelog.seams import Rng
+
+
+class PlacementError(Exception):
+    """There are not enough brokers; the text is the client's."""
+
+
+def place(
+    brokers: Iterable[BrokerImage], partitions: int, replication_factor: int, rng: Rng
+) -> list[tuple[int, ...]]:
+    """Replicas of that many new partitions. PlacementError if the cluster is too small."""
+    ring = _ring(brokers)
+    unfenced = [broker.node_id for broker in ring if not broker.fenced]
+    fenced = [broker.node_id for broker in ring if broker.fenced]
+    if replication_factor <= 0:
+        raise PlacementError(
+            f"Invalid replication factor {replication_factor}: "
+            "the replication factor must be positive."
+        )
+    if not unfenced:
+        raise PlacementError(
+            "All brokers are currently fenced, or have all their log directories cordoned."
+        )
+    if replication_factor > len(ring):
+        raise PlacementError(
+            f"The target replication factor of {replication_factor} cannot be reached because "
+            f"only {len(ring)} broker(s) are registered or some brokers have all their log "
+            "directories cordoned."
+        )
+    start = int(rng.uniform(0, len(unfenced))) % len(unfenced)
+    placed = []
+    for partition in range(partitions):
+        first = (start + partition) % len(unfenced)
+        candidates = unfenced[first:] + unfenced[:first] + fenced
+        placed.append(tuple(candidates[:replication_factor]))
+    return placed
+
+
+def _ring(brokers: Iterable[BrokerImage]) -> list[BrokerImage]:
+    """Brokers by id, one of each rack in turn."""
+    racks: dict[str, list[BrokerImage]] = {}
+    for broker in sorted(brokers):
+        racks.setdefault(broker.rack or "", []).append(broker)
+    rounds = zip_longest(*(racks[name] for name in sorted(racks)))
+    return [broker for round_ in rounds for broker in round_ if broker is not None]
