@@ -51,6 +51,7 @@ _UINT32 = Struct(">I")
 _unpack_header = _HEADER.unpack_from
 _pack_int64 = _INT64.pack_into
 _pack_int32 = _INT32.pack_into
+_new = tuple.__new__  # what a NamedTuple's own constructor calls, three times as fast
 
 
 class BatchHeader(NamedTuple):
@@ -131,7 +132,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     if len(buffer) - position < HEADER_BYTES:
         msg = f"{len(buffer) - position} bytes are too few for a record batch header"
         raise ProtocolError(msg)
-    return tuple.__new__(BatchHeader, _unpack_header(buffer, position))
+    return _new(BatchHeader, _unpack_header(buffer, position))
 
 
 def read_magic(buffer: Buffer, position: int = 0) -> int:
@@ -150,7 +151,7 @@ def iter_batches(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
     position = 0
     end = len(buffer)
     while end - position >= HEADER_BYTES:
-        header: BatchHeader = tuple.__new__(BatchHeader, _unpack_header(buffer, position))
+        header: BatchHeader = _new(BatchHeader, _unpack_header(buffer, position))
         if header.magic != MAGIC:
             msg = f"record batch magic {header.magic} at {position}"
             raise ProtocolError(msg)
@@ -180,7 +181,7 @@ def set_offset_and_epoch(
 
 def placed(header: BatchHeader, base_offset: int, leader_epoch: int) -> BatchHeader:
     """The header as `set_offset_and_epoch` leaves it; `_replace` would take four times as long."""
-    return tuple.__new__(
+    return _new(
         BatchHeader, (base_offset, header.batch_length, leader_epoch, *header[_AFTER_EPOCH:])
     )
 

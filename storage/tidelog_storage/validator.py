@@ -117,9 +117,8 @@ def _refuse(code: ErrorCode, message: str) -> NoReturn:
 
 def _the_batch(records: memoryview, version: int) -> BatchHeader:
     """The header of the only batch, whole, of the format and codec that the request may use."""
-    magic = read_magic(records)
-    if magic != MAGIC or len(records) < HEADER_BYTES:
-        _refuse_shape(records, magic, version)
+    if len(records) < HEADER_BYTES or records[16] != MAGIC:
+        _refuse_shape(records, read_magic(records), version)
     header = read_header(records)
     size = header.batch_length + 12
     if size != len(records) or size < HEADER_BYTES:
