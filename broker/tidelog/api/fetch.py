@@ -1,0 +1,481 @@
+"""Fetch (API 1): records from the logs of this broker, to consumers and followers.
+
+Behaviour. A request names partitions, or continues a session (KIP-227, `fetch_sessions.py`) and
+names only what changed. They are read in order until `max_bytes` is reached; the first batch of the
+first partition with data is sent whatever its size. With fewer than `min_bytes` and no error the
+request is parked (`DelayedFetch`) until an append or a watermark brings enough, `max_wait_ms` is
+over, or another request arrives on the connection: answers keep their order, so that one would wait
+for us, and a Fetch may always answer early. Segment bytes go out as they lie on disk.
+
+A partition of an unknown topic is answered with its error but does not hurry the others, as in
+Kafka. An incremental answer leaves out partitions without news.
+
+Left out: quotas, reading from followers by rack (KIP-392 needs replicas), the remote tier.
+
+Version notes. 4: isolation level. 5: log start offset. 6: KAFKA_STORAGE_ERROR (before:
+NOT_LEADER_OR_FOLLOWER). 7 (KIP-227): sessions. 9 (KIP-320): current leader epoch. 10: zstd (before:
+UNSUPPORTED_COMPRESSION_TYPE for topics with compression.type=zstd). 11 (KIP-392): rack; consumers
+may read from a follower. 12 (KIP-595): flexible, last fetched epoch, diverging epoch. 13 (KIP-516):
+topic ids. 15 (KIP-903): replica state. 16 (KIP-951): current leader and endpoints beside
+NOT_LEADER_OR_FOLLOWER and FENCED_LEADER_EPOCH. 17, 18: fields of the Raft log, read and ignored.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.fetch_sessions import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    INVALID_SESSION_ID,
+    FetchedPartition,
+    FetchSession,
+    FetchSessionCache,
+    next_epoch,
+)
+from tidelog.partition import (
+    HIGH_WATERMARK,
+    LOG_END,
+    TRANSACTION_COMMITTED,
+    FetchParams,
+    ReadResult,
+)
+from tidelog.purgatory import DelayedOperation
+from tidelog_protocol.apis import ApiKey
+from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.messages.data import FetchResponse
+from tidelog_protocol.primitives import ZERO_UUID
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tidelog.config import BrokerConfig
+    from tidelog.dispatch import Deferred, Handler, RequestContext
+    from tidelog.partition import Partition
+    from tidelog.replica_manager import ReplicaManager
+    from tidelog.seams import Rng
+    from tidelog_protocol.messages.data import FetchRequest
+
+__all__ = ["DelayedFetch", "FetchApi"]
+
+_Topic = FetchResponse.FetchableTopicResponse
+_PartitionData = _Topic.PartitionData
+
+_READ_COMMITTED = 1
+_UNKNOWN = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+_TELLS_LEADER = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+
+
+class _Fetch:
+    """One request: what is read and how it will be answered.
+
+    `session` is set for incremental fetches, `opens_session` for full ones that want one.
+    """
+
+    __slots__ = (
+        "by_id",
+        "epoch",
+        "from_follower",
+        "opens_session",
+        "params",
+        "requests",
+        "session",
+        "version",
+    )
+
+    def __init__(
+        self,
+        version: int,
+        params: FetchParams,
+        requests: list[FetchedPartition],
+        session: FetchSession | None,
+        epoch: int,
+    ) -> None:
+        self.version = version
+        self.by_id = version >= 13
+        self.params = params
+        self.from_follower = params.replica_id >= 0
+        self.requests = requests
+        self.session = session
+        self.epoch = epoch
+        self.opens_session = epoch == INITIAL_EPOCH
+
+
+class DelayedFetch(DelayedOperation[tuple[str, int]]):
+    """A Fetch without enough bytes yet.
+
+    Case A: this broker no longer leads a partition, or the request's epoch is fenced now.
+    Case B: a partition is gone or offline, or one that was unknown has come.
+    Case C: the log was truncated below the fetch offset, or diverges from the reader's last epoch.
+    Case D: enough bytes came below the reader's bound.
+    Case F: the reader's segment is not the last any more: what it has is all this read can give.
+    Case E: another request waits on the connection, or the deadline: whatever there is.
+    Woken by: the partitions. Only those that were touched are read again; for the rest the first
+    look holds.
+    """
+
+    __slots__ = (
+        "crosses_segments",
+        "_api",
+        "_bytes",
+        "_counted",
+        "_fetch",
+        "_indexes",
+        "_results",
+        "_touched",
+        "deferred",
+    )
+
+    def __init__(self, api: FetchApi, fetch: _Fetch, results: list[ReadResult]) -> None:
+        super().__init__()
+        self._api = api
+        self._fetch = fetch
+        self._results = results
+        self._touched: dict[int, None] = {}
+        self._bytes = 0
+        self._indexes = {
+            (request.topic, request.partition): index
+            for index, request in enumerate(fetch.requests)
+            if request.topic is not None
+        }
+        # For min_bytes > 1 alone: by index, (bytes appended to the log when first seen, bytes
+        # counted).
+        self._counted: dict[int, tuple[int, int]] = {}
+        self.crosses_segments = False
+        if fetch.params.min_bytes > 1:
+            self._count_first(api.replica_manager)
+        self.deferred: Deferred | None = None
+
+    def keys(self) -> Sequence[tuple[str, int]]:
+        """What to watch."""
+        return list(self._indexes)
+
+    def hurry(self) -> None:
+        """Case E: the connection has more to do."""
+        self._api.replica_manager.fetch_purgatory.finish(self)
+
+    def cancel(self) -> None:
+        """The connection is gone."""
+        self._api.replica_manager.fetch_purgatory.cancel(self)
+
+    def touch(self, key: tuple[str, int]) -> bool:
+        """See the cases of the class."""
+        index = self._indexes[key]
+        self._touched[index] = None
+        partition = self._api.replica_manager.partition(*key)
+        if isinstance(partition, ErrorCode) or self._results[index].error:
+            return True  # Case B
+        request = self._fetch.requests[index]
+        if self._is_cut_off(request, partition):
+            return True
+        if partition.end_offset(self._fetch.params.isolation) <= request.fetch_offset:
+            return False
+        return self._fetch.params.min_bytes <= 1 or self._has_enough(index, request, partition)
+
+    def _is_cut_off(self, request: FetchedPartition, partition: Partition) -> bool:
+        """Cases A and C: the reader has to learn that the log is another one now."""
+        if partition.leader_error(
+            request.current_leader_epoch, leader_only=self._fetch.params.leader_only
+        ):
+            return True
+        if request.fetch_offset > partition.log.log_end_offset:
+            return True
+        if request.last_fetched_epoch == -1:
+            return False
+        end = partition.log.end_offset_for_epoch(request.last_fetched_epoch)
+        return end.leader_epoch < request.last_fetched_epoch or end.offset < request.fetch_offset
+
+    def _has_enough(self, index: int, request: FetchedPartition, partition: Partition) -> bool:
+        """Cases D and F: count what came to one partition since it was last counted."""
+        if partition.on_older_segment(request.fetch_offset, self._fetch.params.isolation):
+            return True
+        appended, counted = self._counted[index]
+        available = min(
+            self._results[index].size + partition.bytes_appended - appended, request.max_bytes
+        )
+        self._counted[index] = (appended, available)
+        self._bytes += available - counted
+        return self._bytes >= self._fetch.params.min_bytes
+
+    def complete(self, *, expired: bool) -> None:
+        """Read again what was touched, and answer."""
+        fetch = self._fetch
+        results = self._results
+        if self._touched:
+            again = sorted(self._touched)
+            kept = sum(
+                result.size for index, result in enumerate(results) if index not in self._touched
+            )
+            fresh = self._api.replica_manager.read(
+                [fetch.requests[index] for index in again],
+                fetch.params,
+                max_bytes=max(0, fetch.params.max_bytes - kept),
+                min_one_batch=not kept,
+            )
+            for index, result in zip(again, fresh, strict=True):
+                results[index] = result
+        assert self.deferred is not None
+        self.deferred.complete(self._api.answer(fetch, results))
+
+    def _count_first(self, replica_manager: ReplicaManager) -> None:
+        for key, index in self._indexes.items():
+            partition = replica_manager.partition(*key)
+            if not isinstance(partition, ErrorCode):
+                size = self._results[index].size
+                self._counted[index] = (partition.bytes_appended, size)
+                self._bytes += size
+                if partition.on_older_segment(
+                    self._fetch.requests[index].fetch_offset, self._fetch.params.isolation
+                ):
+                    self.crosses_segments = True
+
+
+class FetchApi:
+    """Handler of Fetch, with the broker's fetch sessions."""
+
+    def __init__(self, replica_manager: ReplicaManager, config: BrokerConfig, rng: Rng) -> None:
+        self.replica_manager = replica_manager
+        self.sessions = FetchSessionCache(
+            config.max_incremental_fetch_session_cache_slots,
+            lambda: int.from_bytes(rng.bytes(4), "big"),
+        )
+        self._max_bytes = config.fetch_max_bytes
+
+    def handlers(self) -> dict[ApiKey, Handler]:
+        """What this object serves."""
+        return {ApiKey.FETCH: self.fetch}
+
+    def fetch(self, context: RequestContext, request: FetchRequest) -> FetchResponse | Deferred:
+        """Resolve the session, read, then answer or park."""
+        version = context.api_version
+        params = self._params(version, request)
+        epoch = request.session_epoch
+        session: FetchSession | None = None
+        if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
+            if request.session_id != INVALID_SESSION_ID:
+                self.sessions.remove(request.session_id)  # a full fetch closes the session it names
+            requests = self._full_requests(version, request)
+        else:
+            found = self._resume(version, request)
+            if isinstance(found, ErrorCode):
+                return FetchResponse(error_code=found)
+            if found.partitions:
+                session = found
+            else:  # the request forgot the last partition: the session is closed
+                epoch = FINAL_EPOCH
+            requests = list(found.partitions.values())
+        fetch = _Fetch(version, params, requests, session, epoch)
+        results = self.replica_manager.read(requests, params, max_bytes=params.max_bytes)
+        if request.max_wait_ms > 0 and _must_wait(results, params.min_bytes):
+            return self._park(context, fetch, results, request.max_wait_ms)
+        return self.answer(fetch, results)
+
+    def _params(self, version: int, request: FetchRequest) -> FetchParams:
+        state = request.replica_state
+        replica_id = request.replica_id if state is None else state.replica_id
+        max_bytes = min(request.max_bytes, self._max_bytes)
+        if replica_id >= 0:
+            isolation = LOG_END
+        elif request.isolation_level == _READ_COMMITTED:
+            isolation = TRANSACTION_COMMITTED
+        else:
+            isolation = HIGH_WATERMARK
+        return FetchParams(
+            replica_id=replica_id,
+            isolation=isolation,
+            leader_only=replica_id >= 0 or version < 11,
+            min_bytes=min(request.min_bytes, max_bytes),
+            max_bytes=max_bytes,
+        )
+
+    def _full_requests(self, version: int, request: FetchRequest) -> list[FetchedPartition]:
+        if version < 13:
+            return [
+                FetchedPartition(topic.topic, ZERO_UUID, partition)
+                for topic in request.topics
+                for partition in topic.partitions
+            ]
+        names = self._topic_names()
+        return [
+            FetchedPartition(names.get(topic.topic_id), topic.topic_id, partition)
+            for topic in request.topics
+            for partition in topic.partitions
+        ]
+
+    def _topic_names(self) -> dict[bytes, str]:
+        image = self.replica_manager.image
+        return {} if image is None else image.topic_names  # type: ignore[return-value]
+
+    def _resume(self, version: int, request: FetchRequest) -> FetchSession | ErrorCode:
+        """Bring a session up to date; without partitions left it is closed."""
+        sessions = self.sessions
+        session = sessions.resolve(
+            request.session_id, request.session_epoch, uses_topic_ids=version >= 13
+        )
+        if isinstance(session, ErrorCode):
+            return session
+        names = self._topic_names()
+        if request.topics:
+            session.add(request.topics, names)
+        if request.forgotten_topics_data:
+            session.forget(request.forgotten_topics_data)
+        if not session.partitions:
+            sessions.remove(session.session_id)
+            return session
+        sessions.advance(session, self.replica_manager.clock.wall_ms())
+        if session.unresolved:
+            session.resolve_names(names)
+        return session
+
+    def _park(
+        self, context: RequestContext, fetch: _Fetch, results: list[ReadResult], max_wait_ms: int
+    ) -> FetchResponse | Deferred:
+        operation = DelayedFetch(self, fetch, results)
+        if operation.crosses_segments:
+            return self.answer(fetch, results)
+        operation.deferred = context.defer(operation.hurry, operation.cancel)
+        self.replica_manager.fetch_purgatory.park(operation, operation.keys(), max_wait_ms)
+        return operation.deferred
+
+    # ---- answers ------------------------------------------------------------------------------
+
+    def answer(self, fetch: _Fetch, results: list[ReadResult]) -> FetchResponse:
+        """The response of these results; opens or updates the session."""
+        requests = fetch.requests
+        if fetch.version < 10:
+            self._hide_zstd(fetch, results)
+        session = fetch.session
+        if session is None:
+            session_id = self._open_session(fetch, results) if fetch.opens_session else 0
+            return self._response(fetch, requests, results, session_id)
+        if session.epoch != next_epoch(fetch.epoch):
+            # Another connection went on with the session while this request was parked.
+            return FetchResponse(
+                error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=session.session_id
+            )
+        named: list[FetchedPartition] = []
+        named_results: list[ReadResult] = []
+        for partition, result in zip(requests, results, strict=True):
+            size = result.size
+            if session.must_answer(
+                partition, result.error, result, has_news=size > 0 or result.diverging is not None
+            ):
+                named.append(partition)
+                named_results.append(result)
+                if size:
+                    session.move_to_end(partition)
+        return self._response(fetch, named, named_results, session.session_id)
+
+    def _open_session(self, fetch: _Fetch, results: list[ReadResult]) -> int:
+        """A session with what this answer tells, or 0 if there is no room for it."""
+        for partition, result in zip(fetch.requests, results, strict=True):
+            partition.high_watermark = result.high_watermark
+            partition.local_log_start_offset = result.log_start_offset
+        return self.sessions.create(
+            {partition.key(): partition for partition in fetch.requests},
+            privileged=fetch.from_follower,
+            uses_topic_ids=fetch.by_id,
+            now_ms=self.replica_manager.clock.wall_ms(),
+        )
+
+    def _response(
+        self,
+        fetch: _Fetch,
+        requests: Sequence[FetchedPartition],
+        results: Sequence[ReadResult],
+        session_id: int,
+    ) -> FetchResponse:
+        """Partitions that follow each other in one topic share its entry."""
+        topics: list[_Topic] = []
+        topic_name: str | None = ""
+        topic_id = b""
+        failed = False
+        partitions: list[_PartitionData] = []
+        for request, result in zip(requests, results, strict=True):
+            if request.topic_id != topic_id or request.topic != topic_name:
+                topic_id = request.topic_id
+                topic_name = request.topic
+                partitions = []
+                topics.append(
+                    _Topic(topic=topic_name or "", topic_id=topic_id, partitions=partitions)
+                )
+            data = _PartitionData(
+                partition_index=request.partition,
+                error_code=result.error,
+                high_watermark=result.high_watermark,
+                last_stable_offset=result.last_stable_offset,
+                log_start_offset=result.log_start_offset,
+                aborted_transactions=None,
+                records=result.records or b"",
+            )
+            partitions.append(data)
+            if result.aborted is not None:
+                data.aborted_transactions = [
+                    FetchResponse.AbortedTransaction(
+                        producer_id=entry.producer_id, first_offset=entry.first_offset
+                    )
+                    for entry in result.aborted
+                ]
+            if result.diverging is not None:
+                data.diverging_epoch = FetchResponse.EpochEndOffset(
+                    epoch=result.diverging.leader_epoch, end_offset=result.diverging.offset
+                )
+            if result.error:
+                failed = True
+        response = FetchResponse(session_id=session_id, responses=topics)
+        if failed:
+            self._explain_errors(fetch, requests, response)
+        return response
+
+    def _explain_errors(
+        self, fetch: _Fetch, requests: Sequence[FetchedPartition], response: FetchResponse
+    ) -> None:
+        """Errors that old clients don't know, and for new ones who leads (KIP-951)."""
+        answers = (data for topic in response.responses for data in topic.partitions)
+        image = self.replica_manager.image
+        nodes = {}
+        for request, data in zip(requests, answers, strict=True):
+            if data.error_code == ErrorCode.KAFKA_STORAGE_ERROR and fetch.version <= 5:
+                data.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            if fetch.version < 16 or data.error_code not in _TELLS_LEADER or image is None:
+                continue
+            state = image.partition(request.topic or "", request.partition)
+            if state is not None:
+                data.current_leader = FetchResponse.LeaderIdAndEpoch(
+                    leader_id=state.leader, leader_epoch=state.leader_epoch
+                )
+                nodes[state.leader] = image.brokers.get(state.leader)
+        response.node_endpoints = [
+            FetchResponse.NodeEndpoint(
+                node_id=node.node_id, host=node.host, port=node.port, rack=node.rack
+            )
+            for node in nodes.values()
+            if node is not None
+        ]
+
+    def _hide_zstd(self, fetch: _Fetch, results: list[ReadResult]) -> None:
+        """Clients before v10 can't read zstd: refuse topics that are configured for it."""
+        for index, request in enumerate(fetch.requests):
+            partition = self.replica_manager.partition(request.topic or "", request.partition)
+            if (
+                not isinstance(partition, ErrorCode)
+                and not results[index].error
+                and partition.log.config.compression_type == "zstd"
+            ):
+                results[index] = ReadResult(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+
+
+def _must_wait(results: list[ReadResult], min_bytes: int) -> bool:
+    """Whether there is too little: fewer than `min_bytes`, no divergence, no error but unknown
+    topics."""
+    size = 0
+    unknown = 0
+    for result in results:
+        size += result.size
+        if result.diverging is not None:
+            return False
+        if result.error:
+            if result.error not in _UNKNOWN:
+                return False
+            unknown += 1
+    return size < min_bytes and unknown < len(results)

@@ -1,0 +1,300 @@
+"""Produce (API 0): records from a client into the logs of this broker.
+
+Behaviour. Each partition is judged alone, in request order, and answered alone: unknown topic, then
+the acks value, internal topics, transactions, leadership, `min.insync.replicas`, then everything
+the log checks. The batch goes from the receive buffer to the log as it came; nothing here looks at
+a record. After all appends the parked fetches are woken, then the answer is sent (acks=1), parked
+until the high watermark has passed (acks=-1), or left out (acks=0, where any error closes the
+connection so that the producer notices).
+
+Transactions are not served yet. A transactional batch without a transactional id gets
+TRANSACTIONAL_ID_AUTHORIZATION_FAILED for the whole request, as from Kafka without an authorizer;
+one with an id gets INVALID_TXN_STATE, as from Kafka when the partition was never added to the
+transaction, which it cannot have been.
+
+Version notes. 3: batches v2. 5: log start offset. 7: zstd. 8 (KIP-467): per-record errors. 9:
+flexible. 10 (KIP-951): current leader and its endpoint beside NOT_LEADER_OR_FOLLOWER. 11 and 12: as
+10 (transactions). 13 (KIP-516): topic ids instead of names. Below 3: advertised (KAFKA-18659),
+refused by dispatch.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from tidelog_protocol.apis import ApiKey
+from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.messages.data import ProduceResponse
+from tidelog_storage.types import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tidelog.dispatch import Deferred, Handler, RequestContext
+    from tidelog.partition import Partition
+    from tidelog.replica_manager import DelayedAnswers, ReplicaManager
+    from tidelog_protocol.messages.data import ProduceRequest
+
+__all__ = ["ProduceApi"]
+
+_log = logging.getLogger(__name__)
+
+_TopicAnswer = ProduceResponse.TopicProduceResponse
+_Answer = _TopicAnswer.PartitionProduceResponse
+
+ADMIN_CLIENT_ID = "__admin_client"  # the only client that may write to internal topics (AdminUtils)
+
+# Errors after which Kafka tells no log start offset: the log was not there, or never looked.
+_WITHOUT_LOG_START = frozenset(
+    {
+        ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.MESSAGE_TOO_LARGE,
+        ErrorCode.RECORD_LIST_TOO_LARGE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+        ErrorCode.INVALID_TOPIC_EXCEPTION,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.INVALID_REQUIRED_ACKS,
+    }
+)
+# Errors whose message Kafka passes on to the client.
+_WITH_MESSAGE = frozenset(
+    {ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP, ErrorCode.INVALID_TXN_STATE}
+)
+
+_NOT_IN_TRANSACTION = "Partition was not added to the transaction"
+_ATTRIBUTES_LOW = 22  # low byte of a batch's attributes
+_TRANSACTIONAL_BIT = 0x10
+
+
+class _Request:
+    """What the appends of one request share, and what they leave behind."""
+
+    __slots__ = ("acks", "failed", "internal_allowed", "now_ms", "touched", "version", "waits")
+
+    def __init__(self, context: RequestContext, acks: int, now_ms: int) -> None:
+        self.version = context.api_version
+        self.acks = acks
+        self.now_ms = now_ms
+        self.internal_allowed = context.client_id == ADMIN_CLIENT_ID
+        self.failed = False
+        self.touched: list[Partition] = []
+        self.waits: list[tuple[Partition, int, _Answer]] = []
+
+
+class ProduceApi:
+    """Handler of Produce."""
+
+    def __init__(self, replica_manager: ReplicaManager) -> None:
+        self._replicas = replica_manager
+
+    def handlers(self) -> dict[ApiKey, Handler]:
+        """What this object serves."""
+        return {ApiKey.PRODUCE: self.produce}
+
+    def produce(
+        self, context: RequestContext, request: ProduceRequest
+    ) -> ProduceResponse | Deferred | None:
+        """Append, wake, answer."""
+        replicas = self._replicas
+        acks = request.acks
+        if request.transactional_id is None and any(
+            _is_transactional(data.records) for data in _partitions(request)
+        ):
+            return self._refuse_all(
+                context, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            )
+        work = _Request(context, acks, replicas.clock.wall_ms())
+        by_id = work.version >= 13
+        responses = []
+        for topic in request.topic_data:
+            answers = []
+            for data in topic.partition_data:
+                if by_id:
+                    partition = replicas.partition_by_id(topic.topic_id, data.index)
+                else:
+                    partition = replicas.partition(topic.name, data.index)
+                answers.append(self._append(work, partition, data.index, data.records))
+            responses.append(
+                _TopicAnswer(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
+            )
+        response = ProduceResponse(responses=responses)
+        if work.touched:
+            replicas.appended([partition.topic_partition for partition in work.touched])
+        if work.failed:
+            self._log_failures(context, response)
+            if acks == 0:
+                context.close()
+                return None
+            if work.version >= 10:
+                self._add_leaders(request, response, by_id=by_id)
+        if acks == 0:
+            return None
+        return self._park(context, work, response, request.timeout_ms) if work.waits else response
+
+    def _append(
+        self, work: _Request, partition: Partition | ErrorCode, index: int, records: object
+    ) -> _Answer:
+        """Append one partition's batch; its answer."""
+        if isinstance(partition, ErrorCode):
+            return self._failure(work, index, partition)
+        acks = work.acks
+        try:
+            if not isinstance(records, memoryview):
+                raise StorageError(ErrorCode.INVALID_RECORD)
+            if acks not in (-1, 0, 1):
+                raise StorageError(ErrorCode.INVALID_REQUIRED_ACKS)
+            if partition.is_internal and not work.internal_allowed:
+                raise StorageError(ErrorCode.INVALID_TOPIC_EXCEPTION)
+            if _is_transactional(records):
+                raise StorageError(ErrorCode.INVALID_TXN_STATE, _NOT_IN_TRANSACTION)
+            result = self._replicas.append(
+                partition, records, acks=acks, now_ms=work.now_ms, produce_version=work.version
+            )
+        except StorageError as error:
+            return self._storage_failure(work, index, partition, error)
+        work.touched.append(partition)
+        answer = _Answer(
+            index=index,
+            error_code=0,
+            base_offset=result.first_offset,
+            log_append_time_ms=result.log_append_time,
+            log_start_offset=result.log_start_offset,
+        )
+        if acks == -1 and partition.log.high_watermark <= result.last_offset:
+            work.waits.append((partition, result.last_offset + 1, answer))
+        return answer
+
+    def _failure(self, work: _Request, index: int, error: ErrorCode) -> _Answer:
+        work.failed = True
+        return _Answer(
+            index=index,
+            error_code=error,
+            base_offset=-1,
+            log_append_time_ms=-1,
+            log_start_offset=-1,
+        )
+
+    def _storage_failure(
+        self, work: _Request, index: int, partition: Partition, error: StorageError
+    ) -> _Answer:
+        answer = self._failure(work, index, error.code)
+        if error.code not in _WITHOUT_LOG_START:
+            answer.log_start_offset = partition.log.log_start_offset
+        if error.code in _WITH_MESSAGE:
+            answer.error_message = error.message
+        answer.record_errors = [
+            ProduceResponse.BatchIndexAndErrorMessage(
+                batch_index=record.batch_index, batch_index_error_message=record.message
+            )
+            for record in error.record_errors
+        ]
+        return answer
+
+    def _refuse_all(
+        self, context: RequestContext, request: ProduceRequest, error: ErrorCode
+    ) -> ProduceResponse | None:
+        """One error for every partition; nothing is appended."""
+        work = _Request(context, request.acks, 0)
+        response = ProduceResponse(
+            responses=[
+                _TopicAnswer(
+                    name=topic.name,
+                    topic_id=topic.topic_id,
+                    partition_responses=[
+                        self._failure(work, data.index, error) for data in topic.partition_data
+                    ],
+                )
+                for topic in request.topic_data
+            ]
+        )
+        self._log_failures(context, response)
+        if request.acks == 0:
+            context.close()
+            return None
+        return response
+
+    def _park(
+        self, context: RequestContext, work: _Request, response: ProduceResponse, timeout_ms: int
+    ) -> ProduceResponse | Deferred:
+        """acks=-1 and some high watermark is behind: wait for it, or for the client's timeout."""
+        answers = [answer for _, _, answer in work.waits]
+
+        def settle(errors: list[ErrorCode]) -> None:
+            for answer, error in zip(answers, errors, strict=True):
+                answer.error_code = error
+
+        def on_done(errors: list[ErrorCode]) -> None:
+            settle(errors)
+            deferred.complete(response)
+
+        operation: DelayedAnswers = self._replicas.await_acks(
+            [(partition, offset) for partition, offset, _ in work.waits], timeout_ms, on_done
+        )
+        if operation.decided:
+            settle(operation.errors)
+            return response
+        deferred = context.defer(
+            on_cancel=lambda: self._replicas.produce_purgatory.cancel(operation)
+        )
+        return deferred
+
+    def _add_leaders(
+        self, request: ProduceRequest, response: ProduceResponse, *, by_id: bool
+    ) -> None:
+        """KIP-951: beside NOT_LEADER_OR_FOLLOWER, who leads and how to reach it."""
+        image = self._replicas.image
+        assert image is not None
+        nodes = {}
+        for topic in response.responses:
+            name = image.topic_names.get(topic.topic_id) if by_id else topic.name
+            for answer in topic.partition_responses:
+                if answer.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                    continue
+                state = None if name is None else image.partition(name, answer.index)
+                if state is not None:
+                    answer.current_leader = ProduceResponse.LeaderIdAndEpoch(
+                        leader_id=state.leader, leader_epoch=state.leader_epoch
+                    )
+                    nodes[state.leader] = image.brokers.get(state.leader)
+        response.node_endpoints = [
+            ProduceResponse.NodeEndpoint(
+                node_id=node.node_id, host=node.host, port=node.port, rack=node.rack
+            )
+            for node in nodes.values()
+            if node is not None
+        ]
+
+    def _log_failures(self, context: RequestContext, response: ProduceResponse) -> None:
+        level = logging.DEBUG
+        if _log.isEnabledFor(level):
+            for topic in response.responses:
+                for answer in topic.partition_responses:
+                    if answer.error_code:
+                        _log.log(
+                            level,
+                            "Produce from %s to %s-%d failed: %s",
+                            context.client_id,
+                            topic.name or topic.topic_id.hex(),
+                            answer.index,
+                            ErrorCode(answer.error_code).name,
+                        )
+
+
+def _partitions(
+    request: ProduceRequest,
+) -> Iterator[ProduceRequest.TopicProduceData.PartitionProduceData]:
+    for topic in request.topic_data:
+        yield from topic.partition_data
+
+
+def _is_transactional(records: object) -> bool:
+    """Whether the (first) batch has the transactional bit; False if there is no whole header."""
+    return (
+        isinstance(records, memoryview)
+        and len(records) > _ATTRIBUTES_LOW
+        and bool(records[_ATTRIBUTES_LOW] & _TRANSACTIONAL_BIT)
+    )

@@ -1,0 +1,426 @@
+"""One partition on this broker: who leads it, what its leader may do, and how far it is committed.
+
+Owns: leader epoch and role, the in-sync replicas, the high watermark's movement, and every check
+between a request and the log (epoch fence, role, bounds of a read). Called by `replica_manager.py`;
+decides, and acts on its `Log` alone: it knows no timers, purgatories or messages.
+
+replication.md sections 2 (high watermark), 3 (becoming leader), 7.1 (divergence), 8 (fencing), 10
+(reads, ListOffsets, DeleteRecords). A follower's log end is unknown until replication reports it,
+and an unknown log end holds the high watermark where it is (2.1 rule 3).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.cluster_image import is_internal_topic
+from tidelog_protocol.errors import ErrorCode
+from tidelog_storage.types import OffsetAndEpoch, OffsetAndTimestamp, OutOfRange, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tidelog.cluster_image import PartitionImage
+    from tidelog.fetch_sessions import FetchedPartition
+    from tidelog_storage.log import Log
+    from tidelog_storage.types import AbortedTransaction, AppendResult, TopicPartition
+
+__all__ = [
+    "EARLIEST_LOCAL_TIMESTAMP",
+    "EARLIEST_TIMESTAMP",
+    "HIGH_WATERMARK",
+    "LATEST_TIMESTAMP",
+    "LOG_END",
+    "MAX_TIMESTAMP",
+    "TRANSACTION_COMMITTED",
+    "FetchParams",
+    "Partition",
+    "ReadResult",
+]
+
+# Upper bound of a read (Kafka's FetchIsolation).
+LOG_END = 0  # replicas
+HIGH_WATERMARK = 1  # consumers
+TRANSACTION_COMMITTED = 2  # consumers with read_committed: the last stable offset
+
+# Special timestamps of ListOffsets. -5 (KIP-1005) and -6 (KIP-1023) ask for the remote tier.
+LATEST_TIMESTAMP = -1
+EARLIEST_TIMESTAMP = -2
+MAX_TIMESTAMP = -3  # KIP-734
+EARLIEST_LOCAL_TIMESTAMP = -4  # KIP-405
+
+_NO_RECORDS: tuple[bytes, ...] = ()
+_NO_EPOCH = -1
+_NOTHING_FOUND = OffsetAndTimestamp(-1, -1, -1)
+
+
+class FetchParams:
+    """What holds for every partition of a Fetch. `replica_id` -1 is a consumer, >= 0 a follower."""
+
+    __slots__ = ("isolation", "leader_only", "max_bytes", "min_bytes", "replica_id")
+
+    def __init__(
+        self,
+        *,
+        replica_id: int = -1,
+        isolation: int = HIGH_WATERMARK,
+        leader_only: bool = True,
+        min_bytes: int = 1,
+        max_bytes: int = 2**31 - 1,
+    ) -> None:
+        self.replica_id = replica_id
+        self.isolation = isolation
+        self.leader_only = leader_only
+        self.min_bytes = min_bytes
+        self.max_bytes = max_bytes
+
+
+class ReadResult:
+    """One partition's part of a Fetch answer; offsets are -1 beside an error.
+
+    `records` are `size` bytes of whole batches in one or more buffers. `aborted` is None unless the
+    reader is read_committed. `diverging` tells a follower where its log leaves ours.
+    """
+
+    __slots__ = (
+        "aborted",
+        "diverging",
+        "error",
+        "high_watermark",
+        "last_stable_offset",
+        "log_start_offset",
+        "records",
+        "size",
+    )
+
+    def __init__(
+        self,
+        error: int,
+        high_watermark: int = -1,
+        last_stable_offset: int = -1,
+        log_start_offset: int = -1,
+        aborted: Sequence[AbortedTransaction] | None = None,
+    ) -> None:
+        self.error = error
+        self.high_watermark = high_watermark
+        self.last_stable_offset = last_stable_offset
+        self.log_start_offset = log_start_offset
+        self.records: Sequence[bytes | memoryview] = _NO_RECORDS
+        self.size = 0
+        self.aborted = aborted
+        self.diverging: OffsetAndEpoch | None = None
+
+
+class Partition:
+    """A replica on this broker.
+
+    Invariants: log start <= high watermark <= log end; the high watermark never goes back while
+    this broker leads in `leader_epoch`. `isr` is empty unless this broker leads: a follower does
+    not know it. `bytes_appended` only grows; differences of it are the bytes that came since.
+    """
+
+    __slots__ = (
+        "_sole_replica",
+        "bytes_appended",
+        "is_internal",
+        "is_leader",
+        "isr",
+        "leader",
+        "leader_epoch",
+        "leader_epoch_start_offset",
+        "log",
+        "min_isr",
+        "node_id",
+        "partition_epoch",
+        "replicas",
+        "topic_id",
+        "topic_partition",
+    )
+
+    def __init__(
+        self, topic_partition: TopicPartition, topic_id: bytes, log: Log, node_id: int
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.log = log
+        self.node_id = node_id
+        self.is_internal = is_internal_topic(topic_partition.topic)
+        self.leader = -1
+        self.leader_epoch = -1
+        self.partition_epoch = -1
+        self.replicas: tuple[int, ...] = ()
+        self.isr: tuple[int, ...] = ()
+        self.is_leader = False
+        self.leader_epoch_start_offset = -1  # log end when this broker became leader
+        self.min_isr = 1
+        self.bytes_appended = 0
+        self._sole_replica = False
+
+    # ---- role ---------------------------------------------------------------------------------
+
+    def update(self, image: PartitionImage) -> None:
+        """Act on what the controller published; older partition epochs are ignored (section 3)."""
+        if image.partition_epoch < self.partition_epoch:
+            return
+        new_epoch = image.leader_epoch > self.leader_epoch
+        self.partition_epoch = image.partition_epoch
+        self.leader = image.leader
+        self.leader_epoch = image.leader_epoch
+        self.replicas = image.replicas
+        if image.leader == self.node_id:
+            if new_epoch or not self.is_leader:
+                self.leader_epoch_start_offset = self.log.log_end_offset
+                self.log.assign_epoch(image.leader_epoch)
+            self.isr = image.isr
+            self.is_leader = True
+        else:
+            self.isr = ()
+            self.is_leader = False
+            self.leader_epoch_start_offset = -1
+        self.config_changed()
+
+    def config_changed(self) -> None:
+        """The log has another configuration, or the replicas changed: the minimum may let it move
+        on."""
+        self.min_isr = min(self.log.config.min_insync_replicas, max(len(self.replicas), 1))
+        self._sole_replica = self.isr == (self.node_id,) and self.min_isr <= 1
+        self.advance_high_watermark()
+
+    def remove(self) -> None:
+        """The replica leaves this broker: whoever still holds this object finds no leader in it."""
+        self.is_leader = False
+        self.leader = -1
+        self.isr = ()
+
+    def leader_error(
+        self, current_leader_epoch: int, *, leader_only: bool = True
+    ) -> ErrorCode | None:
+        """Fence a request by its epoch, then by the role (section 8); None if it may go on."""
+        if current_leader_epoch not in (_NO_EPOCH, self.leader_epoch):
+            if current_leader_epoch < self.leader_epoch:
+                return ErrorCode.FENCED_LEADER_EPOCH
+            return ErrorCode.UNKNOWN_LEADER_EPOCH
+        if leader_only and not self.is_leader:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return None
+
+    # ---- appending ----------------------------------------------------------------------------
+
+    def append(
+        self,
+        records: memoryview,
+        *,
+        acks: int,
+        now_ms: int,
+        produce_version: int = 13,
+        from_client: bool = True,
+    ) -> AppendResult:
+        """Append one batch as leader and move the high watermark if that commits it. Raises
+        StorageError."""
+        if not self.is_leader:
+            raise StorageError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if acks == -1 and len(self.isr) < self.min_isr:
+            raise StorageError(ErrorCode.NOT_ENOUGH_REPLICAS)
+        log = self.log
+        result = log.append_as_leader(
+            records,
+            leader_epoch=self.leader_epoch,
+            now_ms=now_ms,
+            produce_version=produce_version,
+            from_client=from_client,
+        )
+        self.bytes_appended += len(records)
+        if self._sole_replica:
+            log.set_high_watermark(log.log_end_offset)
+        else:
+            self.advance_high_watermark()
+        return result
+
+    def advance_high_watermark(self) -> bool:
+        """Move the high watermark to the smallest log end of the in-sync replicas; True if it
+        moved.
+
+        It stands still below the minimum of in-sync replicas (2.1 rule 2), while a follower's log
+        end is unknown (rule 3), and never goes back (rule 1).
+        """
+        if not self.is_leader or len(self.isr) < self.min_isr:
+            return False
+        if self.isr != (self.node_id,):
+            return False
+        log = self.log
+        if log.high_watermark >= log.log_end_offset:
+            return False
+        log.set_high_watermark(log.log_end_offset)
+        return True
+
+    def acknowledged(self, required_offset: int) -> ErrorCode | None:
+        """Whether an acks=-1 append up to `required_offset` is decided: its error code, None to
+        wait on."""
+        if not self.is_leader:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if self.log.high_watermark < required_offset:
+            return None
+        if len(self.isr) < self.min_isr:
+            return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        return ErrorCode.NONE
+
+    # ---- reading ------------------------------------------------------------------------------
+
+    def end_offset(self, isolation: int) -> int:
+        """The bound of a read: log end, high watermark or last stable offset."""
+        log = self.log
+        if isolation == HIGH_WATERMARK:
+            return log.high_watermark
+        return log.log_end_offset if isolation == LOG_END else log.last_stable_offset
+
+    def on_older_segment(self, offset: int, isolation: int) -> bool:
+        """Whether a read at `offset` ends with its segment, and not with what there is."""
+        segments = self.log.segments
+        end_offset = self.end_offset(isolation)
+        return offset < end_offset and segments.floor(offset) is not segments.floor(end_offset)
+
+    def read(
+        self, request: FetchedPartition, params: FetchParams, max_bytes: int, *, min_one_batch: bool
+    ) -> ReadResult:
+        """Read for a Fetch: fence, divergence, range, then whole batches below the reader's bound.
+
+        With `min_one_batch` the first batch comes whole even if it is larger than `max_bytes`.
+        """
+        error = self._read_error(request.current_leader_epoch, params)
+        if error is not None:
+            return ReadResult(error)
+        log = self.log
+        high_watermark = log.high_watermark
+        last_stable_offset = log.last_stable_offset
+        isolation = params.isolation
+        if isolation == HIGH_WATERMARK:
+            bound = high_watermark
+            aborted: Sequence[AbortedTransaction] | None = None
+        elif isolation == LOG_END:
+            bound = log.log_end_offset
+            aborted = None
+        else:
+            bound = last_stable_offset
+            aborted = ()
+        offset = request.fetch_offset
+        result = ReadResult(0, high_watermark, last_stable_offset, log.log_start_offset, aborted)
+        if request.last_fetched_epoch != _NO_EPOCH and self._diverges(request, result):
+            return result
+        if offset == bound:
+            return result  # nothing new: the common case of a long poll
+        if max_bytes <= 0 and not min_one_batch and log.log_start_offset <= offset < bound:
+            return result  # the answer is full already
+        outcome = log.read(offset, max_bytes, upper_bound=bound, min_one_batch=min_one_batch)
+        if isinstance(outcome, OutOfRange):
+            return ReadResult(ErrorCode.OFFSET_OUT_OF_RANGE)
+        result.records = outcome.parts
+        result.size = outcome.size
+        if aborted is not None and outcome.size:
+            result.aborted = log.aborted_transactions(offset, outcome.next_offset)
+        return result
+
+    def _read_error(self, current_leader_epoch: int, params: FetchParams) -> ErrorCode | None:
+        if params.replica_id < 0:
+            if self.is_leader and current_leader_epoch in (_NO_EPOCH, self.leader_epoch):
+                return None
+            return self.leader_error(current_leader_epoch, leader_only=params.leader_only)
+        error = self.leader_error(current_leader_epoch)
+        if error is None and (
+            params.replica_id == self.node_id or params.replica_id not in self.replicas
+        ):
+            # A replica that sent an epoch has newer metadata than we, or we than it: it retries.
+            # Without an epoch nobody can tell.
+            if current_leader_epoch != _NO_EPOCH:
+                return ErrorCode.UNKNOWN_LEADER_EPOCH
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return error
+
+    def _diverges(self, request: FetchedPartition, result: ReadResult) -> bool:
+        """Whether the reader's last epoch ends elsewhere in our log (KIP-595), or is out of
+        range."""
+        end = self.log.end_offset_for_epoch(request.last_fetched_epoch)
+        if (
+            end.offset < 0
+            or end.leader_epoch < 0
+            or request.fetch_offset
+            < result.log_start_offset  # in any case, whatever the epochs say
+        ):
+            result.error = ErrorCode.OFFSET_OUT_OF_RANGE
+            result.high_watermark = result.last_stable_offset = result.log_start_offset = -1
+            result.aborted = None
+            return True
+        if end.leader_epoch < request.last_fetched_epoch or end.offset < request.fetch_offset:
+            result.diverging = end
+            return True
+        return False
+
+    # ---- offsets ------------------------------------------------------------------------------
+
+    def offset_for(
+        self, timestamp: int, *, isolation: int, current_leader_epoch: int, leader_only: bool
+    ) -> OffsetAndTimestamp | ErrorCode:
+        """ListOffsets for one partition: a timestamp or a special one; (-1, -1, -1) if nothing is
+        found.
+
+        `isolation` LOG_END stands for replicas, which see everything. OFFSET_NOT_AVAILABLE while
+        this leader's high watermark has not reached the start of its epoch: it does not know yet
+        what is committed.
+        """
+        error = self.leader_error(current_leader_epoch, leader_only=leader_only)
+        if error is not None:
+            return error
+        log = self.log
+        if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):  # no remote tier: the same
+            return OffsetAndTimestamp(log.log_start_offset, -1, self._earliest_epoch())
+        last_fetchable = self.end_offset(isolation)
+        found: OffsetAndTimestamp | None = None
+        if timestamp == LATEST_TIMESTAMP:
+            if isolation == LOG_END or self.leader_epoch_start_offset <= log.high_watermark:
+                return OffsetAndTimestamp(last_fetchable, -1, self.leader_epoch)
+        elif timestamp == MAX_TIMESTAMP:
+            found = log.max_timestamp_offset()
+        elif timestamp >= 0:
+            found = log.offset_for_timestamp(timestamp)
+        if found is not None and found.offset < last_fetchable:
+            return found
+        if isolation != LOG_END and self.leader_epoch_start_offset > log.high_watermark:
+            return ErrorCode.OFFSET_NOT_AVAILABLE
+        return _NOTHING_FOUND  # also what is in the remote tier, or waits to get there
+
+    def _earliest_epoch(self) -> int:
+        """Epoch of the log start, -1 if the cache has forgotten it."""
+        epoch = self.log.epochs.epoch_for_offset(self.log.log_start_offset)
+        return _NO_EPOCH if epoch is None else epoch
+
+    def end_offset_for_epoch(
+        self, leader_epoch: int, *, current_leader_epoch: int
+    ) -> OffsetAndEpoch | ErrorCode:
+        """OffsetForLeaderEpoch: where an epoch ends in the leader's log (replication.md 5.2)."""
+        error = self.leader_error(current_leader_epoch)
+        return self.log.end_offset_for_epoch(leader_epoch) if error is None else error
+
+    def delete_records(self, offset: int) -> int | ErrorCode:
+        """Move the log start to `offset` (-1: the high watermark); the offset that was meant, or an
+        error."""
+        if not self.is_leader:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        log = self.log
+        if not log.config.deletes:
+            return ErrorCode.POLICY_VIOLATION
+        if offset == -1:
+            offset = log.high_watermark
+        if offset < 0 or offset > log.high_watermark:
+            return ErrorCode.OFFSET_OUT_OF_RANGE
+        log.maybe_increment_log_start(offset, "client delete records")
+        return offset
+
+    @property
+    def low_watermark(self) -> int:
+        """The smallest log start of all live replicas: records below it are gone everywhere."""
+        return self.log.log_start_offset
+
+    def records_deleted(self, offset: int) -> ErrorCode | None:
+        """Whether a DeleteRecords up to `offset` is decided: its error code, None to wait on."""
+        if not self.is_leader:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return ErrorCode.NONE if self.low_watermark >= offset else None

@@ -1,0 +1,202 @@
+"""Where operations wait for something to happen to a key, or for their deadline.
+
+Owns: watch lists by key, one timer for all deadlines, and the rule that an operation completes
+exactly once. Called by the replica manager (events) and the API handlers (parking); knows nothing
+of Fetch or Produce, which are `DelayedOperation`s of their own.
+
+An event costs a dictionary look-up per key when nobody waits, and one `touch` per waiting operation
+when somebody does: never a scan of what the operation covers. Operations that are ready are
+completed after all keys of the event were touched, so that a Fetch woken by an append to ten
+partitions answers with all ten.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable
+
+__all__ = ["DelayedOperation", "Purgatory", "TimerHandle", "Timers"]
+
+K = TypeVar("K", bound="Hashable")
+
+
+class TimerHandle(Protocol):
+    """A timer that has not run yet (`asyncio.TimerHandle`)."""
+
+    def cancel(self) -> None:
+        """Never run it."""
+        ...
+
+
+class Timers(Protocol):
+    """The part of an event loop that counts time; `asyncio`'s loops have it."""
+
+    def time(self) -> float:
+        """Seconds on the clock that `call_at` uses."""
+        ...
+
+    def call_at(self, when: float, callback: Callable[..., Any], *args: Any) -> TimerHandle:
+        """Call back at `when`."""
+        ...
+
+
+class DelayedOperation(Generic[K]):
+    """Something that waits; subclasses list their cases of completion.
+
+    States: parked -> completed (by an event, by force or by its deadline) or cancelled. `closed` is
+    True in both end states, and neither `touch` nor `complete` is called again.
+    """
+
+    __slots__ = ("closed", "watched_keys")
+
+    def __init__(self) -> None:
+        self.closed = False
+        self.watched_keys: tuple[K, ...] = ()
+
+    def touch(self, key: K) -> bool:
+        """Something happened to `key`; True if the operation can complete now."""
+        raise NotImplementedError
+
+    def complete(self, *, expired: bool) -> None:
+        """Do it, with what there is; `expired` if the deadline is the reason. Called once."""
+        raise NotImplementedError
+
+
+class Purgatory(Generic[K]):
+    """Parked operations, by the keys that can wake them."""
+
+    __slots__ = (
+        "_deadlines",
+        "_next_tie",
+        "_parked",
+        "_purge_min",
+        "_timer",
+        "_timer_at",
+        "_timers",
+        "_watchers",
+    )
+
+    def __init__(self, timers: Timers, *, purge_min: int = 1000) -> None:
+        """`purge_min`: dead deadlines that are kept at most beside as many live ones."""
+        self._timers = timers
+        self._watchers: dict[K, dict[DelayedOperation[K], None]] = {}
+        self._deadlines: list[tuple[float, int, DelayedOperation[K]]] = []
+        self._next_tie = 0
+        self._parked = 0
+        self._purge_min = purge_min
+        self._timer: TimerHandle | None = None
+        self._timer_at = 0.0
+
+    def __len__(self) -> int:
+        """Operations that wait."""
+        return self._parked
+
+    def watched(self, key: K) -> int:
+        """How many operations wait for this key."""
+        return len(self._watchers.get(key, ()))
+
+    def park(self, operation: DelayedOperation[K], keys: Iterable[K], wait_ms: float) -> None:
+        """Watch an operation that cannot complete yet, for at most `wait_ms`.
+
+        The caller has just seen that it cannot complete; there is no gap for an event to be lost
+        in, because nothing is awaited between that look and this call.
+        """
+        assert not operation.closed
+        operation.watched_keys = watched = tuple(keys)
+        watchers = self._watchers
+        for key in watched:
+            waiting = watchers.get(key)
+            if waiting is None:
+                watchers[key] = {operation: None}
+            else:
+                waiting[operation] = None
+        self._parked += 1
+        deadline = self._timers.time() + wait_ms / 1000
+        self._next_tie += 1
+        heappush(self._deadlines, (deadline, self._next_tie, operation))
+        if self._timer is None or deadline < self._timer_at:
+            self._schedule(deadline)
+        if len(self._deadlines) > 2 * self._parked + self._purge_min:
+            self._purge()
+
+    def check(self, key: K) -> None:
+        """Something happened to `key`: complete what can complete now."""
+        waiting = self._watchers.get(key)
+        if waiting is not None:
+            for operation in [o for o in waiting if o.touch(key)]:
+                self.finish(operation)
+
+    def check_all(self, keys: Iterable[K]) -> None:
+        """Like `check`, for several keys of one event: all are touched before anything
+        completes."""
+        ready: dict[DelayedOperation[K], None] = {}
+        watchers = self._watchers
+        for key in keys:
+            waiting = watchers.get(key)
+            if waiting is not None:
+                for operation in waiting:
+                    if operation.touch(key):
+                        ready[operation] = None
+        for operation in ready:
+            self.finish(operation)
+
+    def finish(self, operation: DelayedOperation[K]) -> bool:
+        """Complete with what there is, now; False if it was over already."""
+        if operation.closed:
+            return False
+        self._unwatch(operation)
+        operation.complete(expired=False)
+        return True
+
+    def cancel(self, operation: DelayedOperation[K]) -> None:
+        """Forget an operation without completing it: nobody waits for its answer any more."""
+        if not operation.closed:
+            self._unwatch(operation)
+
+    def close(self) -> None:
+        """Complete everything with what there is and take no more timers (orderly stop)."""
+        for _, _, operation in sorted(self._deadlines):
+            self.finish(operation)
+        self._deadlines.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _unwatch(self, operation: DelayedOperation[K]) -> None:
+        operation.closed = True
+        self._parked -= 1
+        watchers = self._watchers
+        for key in operation.watched_keys:
+            waiting = watchers.get(key)
+            if waiting is not None and waiting.pop(operation, operation) is None and not waiting:
+                del watchers[key]
+
+    def _schedule(self, deadline: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = deadline
+        self._timer = self._timers.call_at(deadline, self._expire)
+
+    def _expire(self) -> None:
+        """Complete what is due. A dead entry costs one pop; the timer follows the first live
+        one."""
+        self._timer = None
+        now = max(
+            self._timers.time(), self._timer_at
+        )  # a loop may fire within its clock's resolution
+        deadlines = self._deadlines
+        while deadlines and (deadlines[0][2].closed or deadlines[0][0] <= now):
+            operation = heappop(deadlines)[2]
+            if not operation.closed:
+                self._unwatch(operation)
+                operation.complete(expired=True)
+        if deadlines and self._timer is None:
+            self._schedule(deadlines[0][0])
+
+    def _purge(self) -> None:
+        """Drop the deadlines of operations that are over: most complete long before theirs."""
+        self._deadlines = [entry for entry in self._deadlines if not entry[2].closed]
+        heapify(self._deadlines)
