@@ -1,0 +1,171 @@
+"""Looking after groups: DescribeGroups, ListGroups, DeleteGroups.
+
+Behaviour. Only classic groups exist, so every group is of the type "classic". A group's protocol,
+its members' metadata and assignments are told while it is stable. ListGroups fails as a whole
+while a partition of `__consumer_offsets` loads. DeleteGroups deletes empty groups with their
+offsets; a group named twice is answered once. There is no authorizer: the authorized operations
+are all of them.
+
+Version notes. DescribeGroups 3 (KIP-430): authorized operations; 4 (KIP-345): static members; 6
+(KIP-1043): GROUP_ID_NOT_FOUND with a message for an unknown group, which before looks dead.
+ListGroups 4 (KIP-518): states, and filter by them; 5 (KIP-848): types, and filter. DeleteGroups
+3: error message.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tidelog.group_rebalance import GroupState
+from tidelog_protocol.apis import ApiKey
+from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.messages.group_admin import (
+    DeleteGroupsResponse,
+    DescribeGroupsResponse,
+    ListGroupsResponse,
+)
+
+if TYPE_CHECKING:
+    from tidelog.dispatch import Deferred, Handler, RequestContext
+    from tidelog.group_admin import GroupAdmin
+    from tidelog.group_member import Member
+    from tidelog.groups import Group
+    from tidelog_protocol.messages.group_admin import (
+        DeleteGroupsRequest,
+        DescribeGroupsRequest,
+        ListGroupsRequest,
+    )
+
+__all__ = ["GroupAdminApi"]
+
+_CLASSIC_TYPE = "classic"
+# READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: a bit for each AclOperation.
+_ALL_OPERATIONS = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
+_OPERATIONS_OMITTED = -(1 << 31)
+
+_DescribedGroup = DescribeGroupsResponse.DescribedGroup
+_DescribedMember = _DescribedGroup.DescribedGroupMember
+
+
+class GroupAdminApi:
+    """Handlers of the APIs that admin tools use on groups."""
+
+    def __init__(self, admin: GroupAdmin) -> None:
+        self._admin = admin
+
+    def handlers(self) -> dict[ApiKey, Handler]:
+        """By api key."""
+        return {
+            ApiKey.DESCRIBE_GROUPS: self.describe,
+            ApiKey.LIST_GROUPS: self.list_groups,
+            ApiKey.DELETE_GROUPS: self.delete,
+        }
+
+    def describe(
+        self, context: RequestContext, request: DescribeGroupsRequest
+    ) -> DescribeGroupsResponse:
+        """DescribeGroups."""
+        operations = _OPERATIONS_OMITTED
+        if request.include_authorized_operations:
+            operations = _ALL_OPERATIONS
+        return DescribeGroupsResponse(
+            groups=[
+                self._describe_one(group_id, context.api_version, operations)
+                for group_id in request.groups
+            ]
+        )
+
+    def _describe_one(self, group_id: str, version: int, operations: int) -> _DescribedGroup:
+        found = self._admin.find(group_id)
+        if found is ErrorCode.GROUP_ID_NOT_FOUND:
+            described = _DescribedGroup(group_id=group_id, group_state=GroupState.DEAD.value)
+            if version >= 6:
+                described.error_code = found
+                described.error_message = f"Group {group_id} not found."
+            else:
+                described.authorized_operations = operations
+            return described
+        if isinstance(found, ErrorCode):
+            return _DescribedGroup(group_id=group_id, error_code=found)
+        group = found[1]
+        is_stable = group.state is GroupState.STABLE
+        return _DescribedGroup(
+            group_id=group_id,
+            group_state=group.state.value,
+            protocol_type=group.protocol_type or "",
+            protocol_data=(group.protocol_name or "") if is_stable else "",
+            members=[
+                _described_member(member, group.protocol_name if is_stable else None)
+                for member in group.members.values()
+            ],
+            authorized_operations=operations,
+        )
+
+    def list_groups(
+        self, _context: RequestContext, request: ListGroupsRequest
+    ) -> ListGroupsResponse:
+        """ListGroups."""
+        groups = self._admin.list_groups()
+        if isinstance(groups, ErrorCode):
+            return ListGroupsResponse(error_code=groups)
+        states = {state.strip().lower() for state in request.states_filter}
+        types = {name.lower() for name in request.types_filter}
+        if types and _CLASSIC_TYPE not in types:
+            groups = []
+        return ListGroupsResponse(
+            groups=[
+                _listed(group)
+                for group in groups
+                if not states or group.state.value.lower() in states
+            ]
+        )
+
+    def delete(self, context: RequestContext, request: DeleteGroupsRequest) -> Deferred:
+        """DeleteGroups."""
+        deferred = context.defer()
+        group_ids = list(dict.fromkeys(request.groups_names))
+        results: dict[str, ErrorCode] = {}
+
+        def answer_if_complete() -> None:
+            if len(results) == len(group_ids):
+                deferred.complete(_deleted([(name, results[name]) for name in group_ids]))
+
+        def deleted(group_id: str, error: ErrorCode) -> None:
+            results[group_id] = error
+            answer_if_complete()
+
+        if not group_ids:
+            answer_if_complete()
+        for group_id in group_ids:
+            self._admin.delete_group(group_id, partial(deleted, group_id))
+        return deferred
+
+
+def _described_member(member: Member, protocol_name: str | None) -> _DescribedMember:
+    return _DescribedMember(
+        member_id=member.member_id,
+        group_instance_id=member.group_instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        member_metadata=b"" if protocol_name is None else member.metadata(protocol_name),
+        member_assignment=member.assignment,
+    )
+
+
+def _listed(group: Group) -> ListGroupsResponse.ListedGroup:
+    return ListGroupsResponse.ListedGroup(
+        group_id=group.group_id,
+        protocol_type=group.protocol_type or "",
+        group_state=group.state.value,
+        group_type=_CLASSIC_TYPE,
+    )
+
+
+def _deleted(results: list[tuple[str, ErrorCode]]) -> DeleteGroupsResponse:
+    return DeleteGroupsResponse(
+        results=[
+            DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=error)
+            for group_id, error in results
+        ]
+    )

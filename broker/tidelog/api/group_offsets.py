@@ -1,0 +1,371 @@
+"""Offsets of groups: OffsetCommit, OffsetFetch, OffsetDelete.
+
+Behaviour. OffsetCommit checks each topic and partition against the cluster first, then the group;
+what is left is written as one batch and answered when that is committed. OffsetFetch asks no
+metadata (an offset of a deleted topic that is still there is told), except to translate topic
+ids. There are no transactions yet, so no offset is unstable; with require_stable the answer waits
+for all writes before it.
+
+Version notes. OffsetCommit 2-4: retention time; 6 (KIP-320): leader epoch; 7 (KIP-345): instance
+id; 9 (KIP-848): GROUP_ID_NOT_FOUND where older versions hear ILLEGAL_GENERATION; 10 (KIP-848):
+topic ids. OffsetFetch 1: errors in the partitions only; 2: null asks for all topics; 7 (KIP-447):
+require_stable; 8 (KIP-709): several groups; 10: topic ids. OffsetDelete 0 (KIP-496).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tidelog.group_admin import Committer
+from tidelog.group_offsets import NO_TIMESTAMP, ZERO_UUID, OffsetAndMetadata, OffsetChange
+from tidelog_protocol.apis import ApiKey
+from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.messages.group_offsets import (
+    OffsetCommitResponse,
+    OffsetDeleteResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tidelog.cluster_image import ClusterImage, TopicImage
+    from tidelog.dispatch import Deferred, Handler, RequestContext
+    from tidelog.group_admin import GroupAdmin
+    from tidelog.seams import Clock
+    from tidelog_protocol.messages.group_offsets import OffsetCommitRequest, OffsetDeleteRequest
+
+    Offsets = Mapping[str, Mapping[int, OffsetAndMetadata]]
+
+__all__ = ["GroupOffsetsApi"]
+
+_TOPIC_ID_VERSION = 10
+_GROUPS_VERSION = 8
+_DEFAULT_RETENTION = -1
+
+_CommitTopic = OffsetCommitResponse.OffsetCommitResponseTopic
+_CommitPartition = OffsetCommitResponse.OffsetCommitResponsePartition
+_FetchGroup = OffsetFetchResponse.OffsetFetchResponseGroup
+_FetchTopics = OffsetFetchResponse.OffsetFetchResponseGroup.OffsetFetchResponseTopics
+_FetchPartitions = _FetchTopics.OffsetFetchResponsePartitions
+_DeleteTopic = OffsetDeleteResponse.OffsetDeleteResponseTopic
+_DeletePartition = OffsetDeleteResponse.OffsetDeleteResponsePartition
+
+
+class _CommitAnswer:
+    """Answers in Kafka's order: topics with a refused partition first, as they came."""
+
+    def __init__(self) -> None:
+        self.topics: dict[tuple[str, bytes], _CommitTopic] = {}
+
+    def add(
+        self, topic: OffsetCommitRequest.OffsetCommitRequestTopic, index: int, error: int
+    ) -> None:
+        """One partition's error code."""
+        key = (topic.name, topic.topic_id)
+        answer = self.topics.get(key)
+        if answer is None:
+            answer = self.topics[key] = _CommitTopic(name=topic.name, topic_id=topic.topic_id)
+        answer.partitions.append(_CommitPartition(partition_index=index, error_code=error))
+
+    def response(self) -> OffsetCommitResponse:
+        """All of it."""
+        return OffsetCommitResponse(topics=list(self.topics.values()))
+
+
+class GroupOffsetsApi:
+    """Handlers of committed offsets."""
+
+    def __init__(
+        self,
+        admin: GroupAdmin,
+        image: Callable[[], ClusterImage],
+        clock: Clock,
+        *,
+        metadata_bytes_max: int,
+    ) -> None:
+        """`metadata_bytes_max` is offset.metadata.max.bytes."""
+        self._admin = admin
+        self._image = image
+        self._clock = clock
+        self._metadata_bytes_max = metadata_bytes_max
+
+    def handlers(self) -> dict[ApiKey, Handler]:
+        """By api key."""
+        return {
+            ApiKey.OFFSET_COMMIT: self.commit,
+            ApiKey.OFFSET_FETCH: self.fetch,
+            ApiKey.OFFSET_DELETE: self.delete,
+        }
+
+    # ---- OffsetCommit ------------------------------------------------------------------------
+
+    def commit(
+        self, context: RequestContext, request: OffsetCommitRequest
+    ) -> Deferred | OffsetCommitResponse:
+        """OffsetCommit."""
+        version = context.api_version
+        answer = _CommitAnswer()
+        accepted = self._existing(version, request, answer)
+        if not accepted:
+            return answer.response()
+        now_ms = self._clock.wall_ms()
+        expire_timestamp = NO_TIMESTAMP
+        if request.retention_time_ms != _DEFAULT_RETENTION:
+            expire_timestamp = now_ms + request.retention_time_ms
+        changes = []
+        outcomes = []
+        for topic, image, partition in accepted:
+            metadata = partition.committed_metadata or ""
+            is_too_large = _java_length(metadata) > self._metadata_bytes_max
+            outcomes.append((topic, partition.partition_index, is_too_large))
+            if not is_too_large:
+                offset = OffsetAndMetadata(
+                    partition.committed_offset,
+                    partition.committed_leader_epoch,
+                    metadata,
+                    now_ms,
+                    expire_timestamp,
+                    image.topic_id,
+                )
+                changes.append(
+                    OffsetChange(request.group_id, image.name, partition.partition_index, offset)
+                )
+        deferred = context.defer()
+
+        def done(error: ErrorCode) -> None:
+            if error is ErrorCode.GROUP_ID_NOT_FOUND and version < 9:
+                error = ErrorCode.ILLEGAL_GENERATION
+            for topic, index, is_too_large in outcomes:
+                is_refused = is_too_large and error is ErrorCode.NONE
+                answer.add(
+                    topic, index, ErrorCode.OFFSET_METADATA_TOO_LARGE if is_refused else error
+                )
+            deferred.complete(answer.response())
+
+        committer = Committer(
+            request.member_id, request.group_instance_id, request.generation_id_or_member_epoch
+        )
+        self._admin.commit(request.group_id, committer, changes, done)
+        return deferred
+
+    def _existing(
+        self, version: int, request: OffsetCommitRequest, answer: _CommitAnswer
+    ) -> list[
+        tuple[
+            OffsetCommitRequest.OffsetCommitRequestTopic,
+            TopicImage,
+            OffsetCommitRequest.OffsetCommitRequestTopic.OffsetCommitRequestPartition,
+        ]
+    ]:
+        """The partitions that exist; the others are answered."""
+        cluster = self._image()
+        accepted = []
+        for topic in request.topics:
+            if version >= _TOPIC_ID_VERSION:
+                image = cluster.topic_by_id(topic.topic_id)
+                missing = ErrorCode.UNKNOWN_TOPIC_ID
+            else:
+                image = cluster.topics.get(topic.name)
+                missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            for partition in topic.partitions:
+                index = partition.partition_index
+                if image is None:
+                    answer.add(topic, index, missing)
+                elif not 0 <= index < len(image.partitions):
+                    answer.add(topic, index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                else:
+                    accepted.append((topic, image, partition))
+        return accepted
+
+    # ---- OffsetFetch -------------------------------------------------------------------------
+
+    def fetch(self, context: RequestContext, request: OffsetFetchRequest) -> Deferred:
+        """OffsetFetch."""
+        version = context.api_version
+        deferred = context.defer()
+        groups = request.groups if version >= _GROUPS_VERSION else [_single_group(request)]
+        answers: list[_FetchGroup | None] = [None] * len(groups)
+        left = len(groups)
+
+        def answered(position: int, error: ErrorCode, offsets: Offsets) -> None:
+            nonlocal left
+            answers[position] = self._fetched(version, groups[position], error, offsets)
+            left -= 1
+            if not left:
+                deferred.complete(_fetch_response(version, answers))
+
+        if not groups:
+            deferred.complete(OffsetFetchResponse())
+        for position, group in enumerate(groups):
+            self._admin.fetch(
+                group.group_id,
+                require_stable=request.require_stable,
+                on_done=partial(answered, position),
+            )
+        return deferred
+
+    def _fetched(
+        self,
+        version: int,
+        group: OffsetFetchRequest.OffsetFetchRequestGroup,
+        error: ErrorCode,
+        offsets: Offsets,
+    ) -> _FetchGroup:
+        answer = _FetchGroup(group_id=group.group_id, error_code=error)
+        if error is not ErrorCode.NONE:
+            if version < 2:  # no place for it but the partitions
+                answer.topics = [
+                    _no_offsets(topic.name, ZERO_UUID, topic.partition_indexes, error)
+                    for topic in group.topics or ()
+                ]
+        elif group.topics is None:
+            answer.topics = self._all_topics(version, offsets)
+        else:
+            answer.topics = [self._asked_topic(version, topic, offsets) for topic in group.topics]
+        return answer
+
+    def _all_topics(self, version: int, offsets: Offsets) -> list[_FetchTopics]:
+        cluster = self._image()
+        answers = []
+        for name, partitions in offsets.items():
+            image = cluster.topics.get(name)
+            if image is None and version >= _TOPIC_ID_VERSION:
+                continue  # it cannot be named
+            answers.append(
+                _FetchTopics(
+                    name=name,
+                    topic_id=ZERO_UUID if image is None else image.topic_id,
+                    partitions=[_offset(index, each) for index, each in partitions.items()],
+                )
+            )
+        return answers
+
+    def _asked_topic(
+        self,
+        version: int,
+        topic: OffsetFetchRequest.OffsetFetchRequestGroup.OffsetFetchRequestTopics,
+        offsets: Offsets,
+    ) -> _FetchTopics:
+        name, topic_id = topic.name, ZERO_UUID
+        if version >= _TOPIC_ID_VERSION:
+            topic_id = topic.topic_id
+            image = self._image().topic_by_id(topic_id)
+            if image is None:
+                return _no_offsets(
+                    "", topic_id, topic.partition_indexes, ErrorCode.UNKNOWN_TOPIC_ID
+                )
+            name = image.name
+        known = offsets.get(name, {})
+        answer = _FetchTopics(name=name, topic_id=topic_id)
+        for index in topic.partition_indexes:
+            offset = known.get(index)
+            if offset is None or not offset.is_of(topic_id):
+                answer.partitions.append(_no_offset(index, ErrorCode.NONE))
+            else:
+                answer.partitions.append(_offset(index, offset))
+        return answer
+
+    # ---- OffsetDelete ------------------------------------------------------------------------
+
+    def delete(self, context: RequestContext, request: OffsetDeleteRequest) -> Deferred:
+        """OffsetDelete."""
+        deferred = context.defer()
+        cluster = self._image()
+        answers: dict[str, _DeleteTopic] = {}
+        existing: dict[str, list[int]] = {}
+        for topic in request.topics:
+            for partition in topic.partitions:
+                index = partition.partition_index
+                if cluster.partition(topic.name, index) is None:
+                    _add_deleted(answers, topic.name, index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+                else:
+                    existing.setdefault(topic.name, []).append(index)
+
+        def done(error: ErrorCode, results: Mapping[str, ErrorCode]) -> None:
+            if error is not ErrorCode.NONE:
+                deferred.complete(OffsetDeleteResponse(error_code=error))
+                return
+            for name, indexes in existing.items():
+                for index in indexes:
+                    _add_deleted(answers, name, index, results[name])
+            deferred.complete(OffsetDeleteResponse(topics=list(answers.values())))
+
+        if request.group_id:
+            self._admin.delete_offsets(request.group_id, existing, done)
+        else:
+            done(ErrorCode.INVALID_GROUP_ID, {})
+        return deferred
+
+
+def _java_length(text: str) -> int:
+    """Length as Java counts it: characters outside the basic plane are two."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+def _single_group(request: OffsetFetchRequest) -> OffsetFetchRequest.OffsetFetchRequestGroup:
+    """A request before v8 in the form of later ones."""
+    topics = None
+    if request.topics is not None:
+        topics = [
+            OffsetFetchRequest.OffsetFetchRequestTopics(
+                name=topic.name, partition_indexes=topic.partition_indexes
+            )
+            for topic in request.topics
+        ]
+    return OffsetFetchRequest.OffsetFetchRequestGroup(group_id=request.group_id, topics=topics)
+
+
+def _fetch_response(version: int, answers: list[_FetchGroup | None]) -> OffsetFetchResponse:
+    groups = [answer for answer in answers if answer is not None]
+    assert len(groups) == len(answers)
+    if version >= _GROUPS_VERSION:
+        return OffsetFetchResponse(groups=groups)
+    (group,) = groups
+    return OffsetFetchResponse(
+        error_code=group.error_code,
+        topics=[
+            OffsetFetchResponse.OffsetFetchResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetFetchResponse.OffsetFetchResponsePartition(
+                        partition_index=partition.partition_index,
+                        committed_offset=partition.committed_offset,
+                        committed_leader_epoch=partition.committed_leader_epoch,
+                        metadata=partition.metadata,
+                        error_code=partition.error_code,
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in group.topics
+        ],
+    )
+
+
+def _offset(index: int, offset: OffsetAndMetadata) -> _FetchPartitions:
+    return _FetchPartitions(
+        partition_index=index,
+        committed_offset=offset.offset,
+        committed_leader_epoch=offset.leader_epoch,
+        metadata=offset.metadata,
+    )
+
+
+def _no_offset(index: int, error: ErrorCode) -> _FetchPartitions:
+    return _FetchPartitions(
+        partition_index=index, committed_offset=-1, metadata="", error_code=error
+    )
+
+
+def _no_offsets(name: str, topic_id: bytes, indexes: list[int], error: ErrorCode) -> _FetchTopics:
+    return _FetchTopics(
+        name=name, topic_id=topic_id, partitions=[_no_offset(index, error) for index in indexes]
+    )
+
+
+def _add_deleted(answers: dict[str, _DeleteTopic], name: str, index: int, error: ErrorCode) -> None:
+    topic = answers.setdefault(name, _DeleteTopic(name=name))
+    topic.partitions.append(_DeletePartition(partition_index=index, error_code=error))

@@ -1,0 +1,266 @@
+"""Groups: FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup, and their administration.
+
+Behaviour. FindCoordinator for a group creates `__consumer_offsets` when it is missing and answers
+once it is there (Kafka answers COORDINATOR_NOT_AVAILABLE and creates it meanwhile: the client's
+retry costs more than the creation). Keys of transactions and share groups are refused with
+INVALID_REQUEST, as Kafka refuses the key of a coordinator that it does not run: clients give up
+at once and say so. Joins and syncs are parked by the coordinator until their group decides; a
+parked request of a connection that has gone stays a member until its session ends, as in Kafka.
+There is no authorizer: everyone may do everything, which is what the authorized operations of
+DescribeGroups say.
+
+Version notes. FindCoordinator 4 (KIP-699): several keys; 6 (KIP-932): share keys. JoinGroup 1:
+rebalance time-out apart from the session's; 4 (KIP-394): MEMBER_ID_REQUIRED; 5 (KIP-345): static
+members; 7 (KIP-559): protocol type, null protocol; 8 (KIP-800): reason; 9 (KIP-814): skip the
+assignment. SyncGroup 5 (KIP-559): protocol type and name are mandatory. LeaveGroup 3 (KIP-345):
+several members; before, the one member's error is the request's. DescribeGroups 6 (KIP-1043):
+GROUP_ID_NOT_FOUND instead of a dead group. ListGroups 4 (KIP-518) and 5 (KIP-848): filters by
+state and by type.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.cluster_image import GROUP_METADATA_TOPIC
+from tidelog.group_member import JoinRequest, LeavingMember, SyncRequest
+from tidelog.internal_topics import ensure
+from tidelog_protocol.apis import ApiKey
+from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.messages.groups import (
+    FindCoordinatorResponse,
+    HeartbeatResponse,
+    JoinGroupResponse,
+    LeaveGroupResponse,
+    SyncGroupResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from typing import Any
+
+    from tidelog.cluster_image import ClusterImage
+    from tidelog.dispatch import Deferred, Handler, RequestContext
+    from tidelog.group_coordinator import GroupCoordinator
+    from tidelog.group_member import JoinResult, SyncResult
+    from tidelog.internal_topics import Topics
+    from tidelog_protocol.messages.groups import (
+        FindCoordinatorRequest,
+        HeartbeatRequest,
+        JoinGroupRequest,
+        LeaveGroupRequest,
+        SyncGroupRequest,
+    )
+
+__all__ = ["GroupsApi"]
+
+_GROUP_KEY_TYPE = 0
+_TRANSACTION_KEY_TYPE = 1
+
+_Coordinator = FindCoordinatorResponse.Coordinator
+
+# What Kafka says beside an error; with several keys a message is only ours.
+_MESSAGES = {
+    ErrorCode.NONE: "NONE",
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available.",
+    ErrorCode.INVALID_REQUEST: (
+        "This broker coordinates groups only: transactions and share groups are not served."
+    ),
+}
+
+
+class GroupsApi:
+    """Handlers of membership."""
+
+    def __init__(
+        self,
+        coordinator: GroupCoordinator,
+        image: Callable[[], ClusterImage],
+        topics: Topics,
+    ) -> None:
+        """`image` gives the present one; `topics` creates internal topics (the controller)."""
+        self._coordinator = coordinator
+        self._image = image
+        self._topics = topics
+
+    def handlers(self) -> dict[ApiKey, Handler]:
+        """By api key."""
+        return {
+            ApiKey.FIND_COORDINATOR: self.find_coordinator,
+            ApiKey.JOIN_GROUP: self.join,
+            ApiKey.SYNC_GROUP: self.sync,
+            ApiKey.HEARTBEAT: self.heartbeat,
+            ApiKey.LEAVE_GROUP: self.leave,
+        }
+
+    # ---- FindCoordinator ---------------------------------------------------------------------
+
+    def find_coordinator(
+        self, context: RequestContext, request: FindCoordinatorRequest
+    ) -> FindCoordinatorResponse | Coroutine[Any, Any, FindCoordinatorResponse]:
+        """FindCoordinator: at once if the topic is there."""
+        if request.key_type == _GROUP_KEY_TYPE and GROUP_METADATA_TOPIC not in self._image().topics:
+            return self._create_and_find(context.api_version, request)
+        return self._found(context.api_version, request)
+
+    async def _create_and_find(
+        self, version: int, request: FindCoordinatorRequest
+    ) -> FindCoordinatorResponse:
+        await ensure(self._topics, self._image, GROUP_METADATA_TOPIC)
+        return self._found(version, request)
+
+    def _found(self, version: int, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
+        if version >= 4:
+            return FindCoordinatorResponse(
+                coordinators=[
+                    self._coordinator_of(key, request.key_type) for key in request.coordinator_keys
+                ]
+            )
+        found = self._coordinator_of(request.key, request.key_type)
+        return FindCoordinatorResponse(
+            error_code=found.error_code,
+            error_message=_MESSAGES[ErrorCode(found.error_code)],
+            node_id=found.node_id,
+            host=found.host,
+            port=found.port,
+        )
+
+    def _coordinator_of(self, key: str, key_type: int) -> _Coordinator:
+        error, message = ErrorCode.COORDINATOR_NOT_AVAILABLE, ""
+        if key_type != _GROUP_KEY_TYPE:
+            error = ErrorCode.INVALID_REQUEST
+            message = _MESSAGES[error] if key_type == _TRANSACTION_KEY_TYPE else ""
+        else:
+            image = self._image()
+            index = self._coordinator.partition_for(key)
+            partition = image.partition(GROUP_METADATA_TOPIC, index)
+            if partition is not None and image.is_alive(partition.leader):
+                broker = image.brokers[partition.leader]
+                return _Coordinator(
+                    key=key,
+                    node_id=broker.node_id,
+                    host=broker.host,
+                    port=broker.port,
+                    error_message="",
+                )
+        return _Coordinator(
+            key=key, node_id=-1, host="", port=-1, error_code=error, error_message=message
+        )
+
+    # ---- JoinGroup, SyncGroup ----------------------------------------------------------------
+
+    def join(self, context: RequestContext, request: JoinGroupRequest) -> Deferred:
+        """JoinGroup."""
+        version = context.api_version
+        deferred = context.defer()
+
+        def answer(result: JoinResult) -> None:
+            deferred.complete(_join_response(version, result))
+
+        rebalance_timeout_ms = request.rebalance_timeout_ms
+        if version == 0:
+            rebalance_timeout_ms = request.session_timeout_ms
+        join = JoinRequest(
+            member_id=request.member_id,
+            group_instance_id=request.group_instance_id,
+            client_id=context.client_id or "",
+            client_host=f"/{context.client_host}",  # as Java prints an address
+            rebalance_timeout_ms=rebalance_timeout_ms,
+            session_timeout_ms=request.session_timeout_ms,
+            protocol_type=request.protocol_type,
+            protocols=tuple((each.name, bytes(each.metadata)) for each in request.protocols),
+            requires_known_member_id=version >= 4,
+            supports_skipping_assignment=version >= 9,
+            reason=request.reason,
+        )
+        self._coordinator.join(request.group_id, join, answer)
+        return deferred
+
+    def sync(
+        self, context: RequestContext, request: SyncGroupRequest
+    ) -> Deferred | SyncGroupResponse:
+        """SyncGroup."""
+        if context.api_version >= 5 and None in {request.protocol_type, request.protocol_name}:
+            return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        deferred = context.defer()
+
+        def answer(result: SyncResult) -> None:
+            deferred.complete(
+                SyncGroupResponse(
+                    error_code=result.error,
+                    protocol_type=result.protocol_type,
+                    protocol_name=result.protocol_name,
+                    assignment=result.assignment,
+                )
+            )
+
+        sync = SyncRequest(
+            member_id=request.member_id,
+            group_instance_id=request.group_instance_id,
+            generation=request.generation_id,
+            protocol_type=request.protocol_type,
+            protocol_name=request.protocol_name,
+            assignments={each.member_id: bytes(each.assignment) for each in request.assignments},
+        )
+        self._coordinator.sync(request.group_id, sync, answer)
+        return deferred
+
+    # ---- Heartbeat, LeaveGroup ---------------------------------------------------------------
+
+    def heartbeat(self, _context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
+        """Heartbeat."""
+        error = self._coordinator.heartbeat(
+            request.group_id, request.member_id, request.group_instance_id, request.generation_id
+        )
+        return HeartbeatResponse(error_code=error)
+
+    def leave(self, context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
+        """LeaveGroup."""
+        version = context.api_version
+        leaving = (
+            [
+                LeavingMember(each.member_id, each.group_instance_id, each.reason)
+                for each in request.members
+            ]
+            if version >= 3
+            else [LeavingMember(request.member_id, None)]
+        )
+        error, results = self._coordinator.leave(request.group_id, leaving)
+        if version < 3:
+            if error is ErrorCode.NONE:
+                error = results[0].error
+            return LeaveGroupResponse(error_code=error)
+        return LeaveGroupResponse(
+            error_code=error,
+            members=[
+                LeaveGroupResponse.MemberResponse(
+                    member_id=result.member_id,
+                    group_instance_id=result.group_instance_id,
+                    error_code=result.error,
+                )
+                for result in results
+            ],
+        )
+
+
+def _join_response(version: int, result: JoinResult) -> JoinGroupResponse:
+    protocol_name = result.protocol_name
+    if protocol_name is None and version < 7:
+        protocol_name = ""  # the field was not nullable
+    return JoinGroupResponse(
+        error_code=result.error,
+        generation_id=result.generation,
+        protocol_type=result.protocol_type,
+        protocol_name=protocol_name,
+        leader=result.leader or "",
+        skip_assignment=result.skip_assignment,
+        member_id=result.member_id,
+        members=[
+            JoinGroupResponse.JoinGroupResponseMember(
+                member_id=member.member_id,
+                group_instance_id=member.group_instance_id,
+                metadata=member.metadata,
+            )
+            for member in result.members
+        ],
+    )
