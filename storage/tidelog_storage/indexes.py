@@ -35,7 +35,7 @@ class CorruptIndexError(Exception):
 class _Index:
     """What the two array-backed indexes share: their way to and from the file."""
 
-    __slots__ = ("_entries_written", "_files", "_path", "base_offset")
+    __slots__ = ("_entries_written", "_files", "_has_file", "_path", "base_offset")
 
     ENTRY_BYTES: ClassVar[int]
 
@@ -43,6 +43,7 @@ class _Index:
         self._files = files
         self._path = path
         self._entries_written = 0  # entries that the file holds and that are still ours
+        self._has_file = False  # as we left it: nothing else is in it
         self.base_offset = base_offset
 
     def __len__(self) -> int:
@@ -66,15 +67,19 @@ class _Index:
         if kept < len(self):
             file.append((self._encode(kept),))
         self._entries_written = len(self)
+        self._has_file = True
         return file
 
     def write(self) -> None:
         """Bring the file up to date, without syncing it; an empty index is an empty file."""
-        self.open_written().close()
+        if not self._has_file or self._entries_written != len(self):
+            self.open_written().close()
 
     def _truncate_entries(self, entries: int) -> None:
         self._cut(entries)
-        self._entries_written = min(self._entries_written, entries)
+        if self._entries_written > entries:
+            self._entries_written = entries
+            self._has_file = False  # it holds more than we do, until the next write
 
     def _read(self) -> bytes:
         data = self._files.read_bytes(self._path)
@@ -82,6 +87,7 @@ class _Index:
             msg = f"{self._path}: {len(data)} bytes are not a multiple of {self.ENTRY_BYTES}"
             raise CorruptIndexError(msg)
         self._entries_written = len(data) // self.ENTRY_BYTES
+        self._has_file = True
         return data
 
     def _corrupt(self, why: str) -> CorruptIndexError:

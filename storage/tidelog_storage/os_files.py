@@ -14,6 +14,7 @@ import contextlib
 import fcntl
 import mmap
 import os
+from itertools import count
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -28,10 +29,11 @@ _COPY_BYTES = 1 << 20
 class OsFile:
     """An open file of the operating system; see `seams.File`."""
 
-    __slots__ = ("_fd", "_map", "_map_bytes", "_path", "_retired_maps", "_size")
+    __slots__ = ("_fd", "_map", "_map_bytes", "_path", "_retired_maps", "_size", "_syncs")
 
-    def __init__(self, path: str, descriptor: int) -> None:
+    def __init__(self, path: str, descriptor: int, *, syncs: bool = True) -> None:
         self._path = path
+        self._syncs = syncs
         self._fd = descriptor
         self._size = os.fstat(descriptor).st_size
         self._map: mmap.mmap | None = None
@@ -86,6 +88,8 @@ class OsFile:
 
     def fsync(self) -> None:
         """Make the content durable, through a descriptor of its own: the loop may close ours."""
+        if not self._syncs:
+            return
         try:
             descriptor = os.dup(self._fd)
         except OSError:
@@ -185,12 +189,18 @@ class OsFileLock:
 class OsFileSystem:
     """The file system of this machine; see `seams.FileSystem`."""
 
-    __slots__ = ()
+    __slots__ = ("_next_temporary", "_syncs")
+
+    def __init__(self, *, syncs: bool = True) -> None:
+        """`syncs` False makes nothing durable, for data that is thrown away with the process."""
+        self._syncs = syncs
+        self._next_temporary = count()  # threads may write one path at the same time
 
     def open(self, path: str, *, create: bool = False) -> OsFile:
         """Open for reading and appending."""
         flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
-        return OsFile(path, os.open(path, flags | os.O_CREAT if create else flags, 0o644))
+        descriptor = os.open(path, flags | os.O_CREAT if create else flags, 0o644)
+        return OsFile(path, descriptor, syncs=self._syncs)
 
     def read_bytes(self, path: str) -> bytes:
         """The whole content of a small file."""
@@ -207,18 +217,19 @@ class OsFileSystem:
 
     def write_atomic(self, path: str, data: bytes) -> None:
         """Replace a file durably."""
-        temporary = path + ".tmp"
+        temporary = f"{path}.{next(self._next_temporary)}.tmp"
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
         descriptor = os.open(temporary, flags, 0o644)
         try:
             rest = memoryview(data)
             while rest:
                 rest = rest[os.write(descriptor, rest) :]
-            os.fsync(descriptor)
+            if self._syncs:
+                os.fsync(descriptor)
         finally:
             os.close(descriptor)
         os.rename(temporary, path)
-        _fsync_dir(os.path.dirname(path))
+        self.fsync_dir(os.path.dirname(path))
 
     def rename(self, source: str, target: str) -> None:
         """Rename over the target."""
@@ -226,7 +237,8 @@ class OsFileSystem:
 
     def fsync_dir(self, path: str) -> None:
         """Make a folder's entries durable."""
-        _fsync_dir(path)
+        if self._syncs:
+            _fsync_dir(path)
 
     def list(self, path: str) -> list[str]:
         """Sorted names."""

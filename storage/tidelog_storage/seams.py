@@ -70,7 +70,7 @@ class FileSystem(Protocol):
         ...
 
     def write_atomic(self, path: str, data: bytes) -> None:
-        """Replace `path` whole and durably: write `path.tmp`, fsync, rename, fsync the folder."""
+        """Replace `path` whole and durably: write a `.tmp`, fsync, rename, fsync the folder."""
         ...
 
     def rename(self, source: str, target: str) -> None:

@@ -89,6 +89,7 @@ class Segment:
         "files",
         "folder",
         "index_is_full",
+        "is_idle",
         "max_timestamp",
         "max_timestamp_offset",
         "size",
@@ -114,6 +115,7 @@ class Segment:
         self.max_timestamp_offset = base_offset  # last offset of the batch that has it
         self.bytes_since_index_entry = 0
         self.index_is_full = False
+        self.is_idle = False  # not read since the log last looked
         self._options = options
         self._records: File | None = None
         self._offset_index: OffsetIndex | None = None
@@ -259,11 +261,6 @@ class Segment:
         if (transactions := self.transaction_index.open_written()) is not None:
             private.append(transactions)
         return [self.records], private
-
-    def close(self) -> None:
-        """Write the indexes and release the handle; any later use opens it again."""
-        self.write_indexes(seal=True)
-        self.release()
 
     def release(self) -> None:
         """Give up the handle and, of a sealed segment, the loaded indexes; nothing is written."""

@@ -1,0 +1,179 @@
+"""One log directory: its lock, its owner, its partitions' folders and its checkpoint files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog_storage.checkpoints import (
+    LOG_START_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    REPLICATION_OFFSET_CHECKPOINT,
+    CheckpointError,
+    MetaProperties,
+    OffsetCheckpoint,
+    read_meta_properties,
+    take_clean_shutdown,
+    write_clean_shutdown,
+    write_meta_properties,
+)
+from tidelog_storage.recovery import Checkpointed
+from tidelog_storage.types import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tidelog_storage.log import Log
+    from tidelog_storage.seams import FileLock, FileSystem
+
+LOCK_NAME = ".lock"
+DELETE_SUFFIX = "-delete"
+METADATA_TOPIC = "__cluster_metadata"
+
+
+class LogDirectoryError(Exception):
+    """A directory that this broker cannot take; the message is for the operator."""
+
+
+class LogDirectory:
+    """A directory of partition folders.
+
+    `partitions` are those whose folder is here. What the checkpoint files say of a log that is not
+    loaded is kept and written again.
+    """
+
+    def __init__(self, files: FileSystem, path: str) -> None:
+        self._files = files
+        self._lock: FileLock | None = None
+        self._recovery_points: dict[TopicPartition, int] = {}
+        self._log_starts: dict[TopicPartition, int] = {}
+        self._high_watermarks: dict[TopicPartition, int] = {}
+        self._recovery_content = b""
+        self.path = path
+        self.directory_id = bytes(16)
+        self.had_clean_shutdown = True
+        self.partitions: set[TopicPartition] = set()
+        self.deleted_folders: list[str] = []
+
+    def open(self, cluster_id: str, node_id: int, new_directory_id: Callable[[], bytes]) -> None:
+        """Lock the directory (made if missing), check whose it is, read what lies in it."""
+        self._files.make_dirs(self.path)
+        try:
+            self._lock = self._files.lock(f"{self.path}/{LOCK_NAME}")
+        except BlockingIOError:
+            msg = f"log directory {self.path} is locked: another broker is using it"
+            raise LogDirectoryError(msg) from None
+        is_new = self._own(cluster_id, node_id, new_directory_id)
+        self.had_clean_shutdown = take_clean_shutdown(self._files, self.path) is not None or is_new
+        self._list_folders()
+        self._recovery_points = self._read(RECOVERY_POINT_CHECKPOINT)
+        self._log_starts = self._read(LOG_START_OFFSET_CHECKPOINT)
+        self._high_watermarks = self._read(REPLICATION_OFFSET_CHECKPOINT)
+
+    def _own(self, cluster_id: str, node_id: int, new_directory_id: Callable[[], bytes]) -> bool:
+        """Check or write `meta.properties`; whether the directory is new."""
+        try:
+            owner = read_meta_properties(self._files, self.path)
+        except CheckpointError as error:
+            raise LogDirectoryError(str(error)) from error
+        if owner is None:
+            self.directory_id = new_directory_id()
+            write_meta_properties(
+                self._files, self.path, MetaProperties(cluster_id, node_id, self.directory_id)
+            )
+            return True
+        if owner.cluster_id != cluster_id or owner.node_id != node_id:
+            msg = (
+                f"log directory {self.path} belongs to node {owner.node_id} of cluster"
+                f" {owner.cluster_id}, not to node {node_id} of cluster {cluster_id}"
+            )
+            raise LogDirectoryError(msg)
+        self.directory_id = owner.directory_id
+        return False
+
+    def _list_folders(self) -> None:
+        files = self._files.sizes(self.path)
+        for name in self._files.list(self.path):
+            if name in files:
+                continue
+            if name.endswith(DELETE_SUFFIX):
+                self.deleted_folders.append(f"{self.path}/{name}")
+                continue
+            topic, _, number = name.rpartition("-")
+            if topic and topic != METADATA_TOPIC and number.isdecimal():
+                self.partitions.add(TopicPartition(topic, int(number)))
+
+    def _read(self, name: str) -> dict[TopicPartition, int]:
+        try:
+            return OffsetCheckpoint(self._files, f"{self.path}/{name}").read()
+        except CheckpointError as error:
+            # All three are hints that a careful start can do without.
+            if self.had_clean_shutdown and name != REPLICATION_OFFSET_CHECKPOINT:
+                raise LogDirectoryError(str(error)) from error
+            return {}
+
+    def release(self) -> None:
+        """Give the lock up."""
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
+
+    def mark_clean(self, broker_epoch: int) -> None:
+        """The last act of an orderly stop."""
+        write_clean_shutdown(self._files, self.path, broker_epoch)
+
+    def forget(self, partition: TopicPartition) -> None:
+        """The partition's folder is gone."""
+        self.partitions.discard(partition)
+        for offsets in (self._recovery_points, self._log_starts, self._high_watermarks):
+            offsets.pop(partition, None)
+
+    # -- checkpoints -------------------------------------------------------------------------------
+
+    def checkpointed(self, partition: TopicPartition) -> Checkpointed:
+        """What the files say of a partition."""
+        return Checkpointed(
+            recovery_point=self._recovery_points.get(partition, 0),
+            log_start_offset=self._log_starts.get(partition, 0),
+            high_watermark=self._high_watermarks.get(partition, 0),
+        )
+
+    def _note(self, logs: Mapping[TopicPartition, Log]) -> None:
+        for partition in sorted(self.partitions):
+            log = logs.get(partition)
+            if log is None:
+                continue
+            self._recovery_points[partition] = log.recovery_point
+            self._high_watermarks[partition] = log.high_watermark
+            if log.log_start_offset > log.segments.first.base_offset:
+                self._log_starts[partition] = log.log_start_offset
+            else:
+                self._log_starts.pop(partition, None)
+
+    def prepare_checkpoints(self, logs: Mapping[TopicPartition, Log]) -> Callable[[], None]:
+        """All three files as they should be now; call the result to write them, on any thread."""
+        self._note(logs)
+        self._recovery_content = OffsetCheckpoint.content(self._recovery_points)
+        log_starts = OffsetCheckpoint.content(self._log_starts)
+        high_watermarks = OffsetCheckpoint.content(self._high_watermarks)
+
+        def write() -> None:
+            self._write_recovery_points()
+            self._files.write_atomic(f"{self.path}/{LOG_START_OFFSET_CHECKPOINT}", log_starts)
+            self._files.write_atomic(
+                f"{self.path}/{REPLICATION_OFFSET_CHECKPOINT}", high_watermarks
+            )
+
+        return write
+
+    def write_recovery_points(self, logs: Mapping[TopicPartition, Log]) -> None:
+        """Write that one file now, because a recovery point went back."""
+        self._note(logs)
+        self._recovery_content = OffsetCheckpoint.content(self._recovery_points)
+        self._write_recovery_points()
+
+    def _write_recovery_points(self) -> None:
+        """The newest content always wins, also over a write that another thread is at."""
+        content = None
+        while content is not self._recovery_content:
+            content = self._recovery_content
+            self._files.write_atomic(f"{self.path}/{RECOVERY_POINT_CHECKPOINT}", content)

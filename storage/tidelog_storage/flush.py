@@ -1,0 +1,91 @@
+"""Making a log durable in two steps, so that fsync never blocks the loop.
+
+`Log.prepare_flush` gives a `FlushTask`, which holds frozen values and may run on any thread; the
+log then takes note of it by `Log.flushed(task)`. A task belongs to the truncation count of its
+moment: what was truncated meanwhile is not taken for durable.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tidelog_storage.seams import File, FileSystem
+    from tidelog_storage.segments import Segments
+
+
+class FlushTask:
+    """Call it once, anywhere: afterwards everything below `offset` is durable. OSError if not."""
+
+    __slots__ = ("_files", "_folder", "_private", "_records", "offset", "truncations")
+
+    def __init__(
+        self,
+        *,
+        offset: int,
+        truncations: int,
+        records: Sequence[File],
+        private: Sequence[File],
+        files: FileSystem,
+        folder: str | None,
+    ) -> None:
+        """`private` handles are closed after their sync; `folder` is synced if not None."""
+        self.offset = offset
+        self.truncations = truncations
+        self._records = records
+        self._private = private
+        self._files = files
+        self._folder = folder
+
+    @classmethod
+    def of(
+        cls,
+        segments: Segments,
+        files: FileSystem,
+        folder: str,
+        *,
+        from_offset: int,
+        offset: int,
+        truncations: int,
+        closing: bool = False,
+    ) -> FlushTask:
+        """The task for the segments of [from_offset, offset).
+
+        The active segment's indexes are left out unless the log is `closing`: recovery builds them
+        anew in any case.
+        """
+        records: list[File] = []
+        private: list[File] = []
+        has_new_files = False
+        for segment in segments.from_floor(from_offset):
+            if segment.base_offset < offset:
+                shared, own = segment.files_to_sync(
+                    with_indexes=closing or segment is not segments.active
+                )
+                records += shared
+                private += own
+                has_new_files = has_new_files or segment.base_offset >= from_offset
+        return cls(
+            offset=offset,
+            truncations=truncations,
+            records=records,
+            private=private,
+            files=files,
+            folder=folder if has_new_files else None,
+        )
+
+    def __call__(self) -> None:
+        """Sync the files, then the folder's entries."""
+        try:
+            for file in (*self._records, *self._private):
+                file.fsync()
+        finally:
+            for file in self._private:
+                file.close()
+        if self._folder is not None:
+            try:
+                self._files.fsync_dir(self._folder)
+            except FileNotFoundError:
+                return  # the partition was deleted meanwhile

@@ -1,0 +1,510 @@
+"""The log of one partition: append as leader or follower, read, truncate, retain, flush.
+
+Everything is a plain function that runs to its end; time comes as an argument. At all times
+log start <= high watermark <= log end, and last stable <= high watermark. Batches stay opaque: an
+append writes the caller's buffer, a read gives the file's own bytes. `recovery.py` makes a `Log`
+from a folder, `manager.py` keeps them all, the broker's partitions call the rest.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.records import coordinator_epoch, iter_records
+from tidelog_storage import lookup
+from tidelog_storage.cleaner import Retention, deletable_count
+from tidelog_storage.flush import FlushTask
+from tidelog_storage.indexes import AbortedEntry
+from tidelog_storage.reader import Reader
+from tidelog_storage.replay import replay_producers
+from tidelog_storage.replicated import check_replicated
+from tidelog_storage.roll import RollPolicy
+from tidelog_storage.segment import Segment, SegmentOptions
+from tidelog_storage.types import (
+    AbortedTransaction,
+    AppendResult,
+    OutOfRange,
+    Records,
+    StorageError,
+)
+from tidelog_storage.validator import validate_and_assign
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tidelog_protocol.batch import BatchHeader
+    from tidelog_storage.config import LogConfig
+    from tidelog_storage.epochs import LeaderEpochCache
+    from tidelog_storage.producer_state import CompletedTransaction, ProducerStateManager
+    from tidelog_storage.seams import Buffer, FileSystem
+    from tidelog_storage.segments import Segments
+    from tidelog_storage.types import (
+        OffsetAndEpoch,
+        OffsetAndTimestamp,
+        ReadOutcome,
+        TopicPartition,
+    )
+
+_UNLIMITED = 1 << 62
+
+
+def segment_options(config: LogConfig) -> SegmentOptions:
+    """What segments need of the configuration."""
+    return SegmentOptions(config.index_interval_bytes, config.segment_index_bytes)
+
+
+class Log:
+    """One partition's log.
+
+    `log_start_offset`: first offset that may be read. `log_end_offset`: offset of the next record.
+    `high_watermark`: first offset not known to be on all replicas that count; the partition moves
+    it. `recovery_point`: everything below is durable.
+    """
+
+    __slots__ = (
+        "_config",
+        "_files",
+        "_flush_messages",
+        "_on_recovery_point_lowered",
+        "_on_roll",
+        "_reader",
+        "_rolls",
+        "_truncations",
+        "epochs",
+        "folder",
+        "high_watermark",
+        "last_flushed_ms",
+        "log_end_offset",
+        "log_start_offset",
+        "producers",
+        "recovery_point",
+        "removals",
+        "segments",
+        "topic_id",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        files: FileSystem,
+        folder: str,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        *,
+        topic_id: bytes | None,
+        segments: Segments,
+        epochs: LeaderEpochCache,
+        producers: ProducerStateManager,
+        log_start_offset: int,
+        log_end_offset: int,
+        high_watermark: int,
+        recovery_point: int,
+        on_roll: Callable[[Log], None] | None = None,
+        on_recovery_point_lowered: Callable[[Log], None] | None = None,
+    ) -> None:
+        """A loaded log; use `recovery.load_log`.
+
+        `on_roll` hears of a sealed segment, which wants to be flushed; `on_recovery_point_lowered`
+        makes the lowered point durable, else a crash would trust bytes written after a truncation.
+        """
+        assert 0 <= log_start_offset <= log_end_offset
+        self._files = files
+        self.folder = folder
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.segments = segments
+        self.epochs = epochs
+        self.producers = producers
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+        self.high_watermark = min(max(high_watermark, log_start_offset), log_end_offset)
+        self.recovery_point = min(recovery_point, log_end_offset)
+        self.last_flushed_ms = 0
+        self.removals: list[tuple[int, str]] = []  # (due at ms, path) of renamed files
+        self._on_roll = on_roll
+        self._on_recovery_point_lowered = on_recovery_point_lowered
+        self._truncations = 0
+        self._reader = Reader(segments)
+        self.config = config
+
+    def __repr__(self) -> str:
+        return f"Log({self.topic_partition}, {self.log_start_offset}..{self.log_end_offset})"
+
+    @property
+    def config(self) -> LogConfig:
+        """The topic's configuration; set it to change it."""
+        return self._config
+
+    @config.setter
+    def config(self, config: LogConfig) -> None:
+        self._config = config
+        self._rolls = RollPolicy(config, str(self.topic_partition))
+        self._flush_messages = min(config.flush_messages, _UNLIMITED)
+
+    @property
+    def size_in_bytes(self) -> int:
+        """Bytes of all segments' records."""
+        return self.segments.size_in_bytes
+
+    @property
+    def last_stable_offset(self) -> int:
+        """First offset of the oldest undecided transaction, else the high watermark."""
+        first = self.producers.first_unstable_offset
+        return self.high_watermark if first is None else min(first, self.high_watermark)
+
+    # -- appending ---------------------------------------------------------------------------------
+
+    def append_as_leader(
+        self,
+        records: memoryview,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        produce_version: int = 13,
+        from_client: bool = True,
+    ) -> AppendResult:
+        """Check a batch, give it offsets (in place) and append it.
+
+        StorageError with the code for the client; nothing was appended then.
+        """
+        validated = validate_and_assign(
+            records,
+            next_offset=self.log_end_offset,
+            leader_epoch=leader_epoch,
+            now_ms=now_ms,
+            config=self._config,
+            produce_version=produce_version,
+            from_client=from_client,
+            topic_partition=self.topic_partition,
+        )
+        header = validated.header
+        if header.producer_id >= 0:
+            duplicate = self._check_producer(header, validated.buffer, from_client=from_client)
+            if duplicate is not None:
+                return duplicate._replace(log_start_offset=self.log_start_offset)
+        self.epochs.assign(leader_epoch, header.base_offset)
+        self._append(validated.buffer, header, now_ms)
+        append_time = header.max_timestamp if self._config.uses_log_append_time else -1
+        return AppendResult(
+            header.base_offset, self.log_end_offset - 1, append_time, self.log_start_offset
+        )
+
+    def _check_producer(
+        self, header: BatchHeader, buffer: Buffer, *, from_client: bool
+    ) -> AppendResult | None:
+        if not header.is_control:
+            return self.producers.check(header, self.log_end_offset, from_client=from_client)
+        marker = next(iter_records(buffer), None)
+        if marker is not None:
+            self.producers.check_marker(header, coordinator_epoch(marker), self.log_end_offset)
+        return None
+
+    def _append(self, buffer: Buffer, header: BatchHeader, now_ms: int) -> None:
+        last_offset = header.base_offset + header.last_offset_delta
+        active = self.segments.active
+        if self._rolls.is_due(active, len(buffer), last_offset, header.max_timestamp, now_ms):
+            active = self.roll(now_ms, header.base_offset)
+        try:
+            active.append(buffer, last_offset, header.max_timestamp)
+        except OSError as error:
+            raise self._failed(error) from error
+        if header.producer_id >= 0:
+            self._update_producer(header, buffer, 0)
+        self._end_at(last_offset + 1)
+
+    def _update_producer(self, header: BatchHeader, buffer: Buffer, position: int) -> None:
+        completed = self.producers.update(header, buffer, position)
+        if completed is not None:
+            self.complete_transaction(completed, self.segments.active)
+
+    def _end_at(self, next_offset: int) -> None:
+        self.log_end_offset = next_offset
+        self.producers.map_end_offset = next_offset
+        if next_offset - self.recovery_point >= self._flush_messages:
+            self.flush()
+
+    def complete_transaction(self, completed: CompletedTransaction, segment: Segment) -> None:
+        """Note an aborted transaction in the index of the segment that holds its marker."""
+        if completed.is_aborted:
+            segment.transaction_index.append(
+                AbortedEntry(
+                    completed.producer_id,
+                    completed.first_offset,
+                    completed.last_offset,
+                    self.producers.last_stable_offset(completed),
+                )
+            )
+        self.producers.complete_transaction(completed)
+
+    def append_as_follower(
+        self, records: memoryview, *, leader_epoch: int, now_ms: int
+    ) -> AppendResult | None:
+        """Append a leader's batches as they are; None if there is nothing to append.
+
+        A torn batch at the end is left out, and so is what comes from a batch of an epoch above
+        `leader_epoch` on (KAFKA-18723): a newer leader's, to be fetched once we know of it.
+        StorageError CORRUPT_MESSAGE for a bad batch, OFFSET_OUT_OF_RANGE for offsets below the end.
+        """
+        batches = check_replicated(records, self.log_end_offset, leader_epoch)
+        if not batches:
+            return None
+        first, last = batches[0].header, batches[-1].header
+        size = batches[-1].position + last.size_in_bytes
+        for batch in batches:
+            if batch.header.leader_epoch >= 0:
+                self.epochs.assign(batch.header.leader_epoch, batch.header.base_offset)
+        active = self.segments.active
+        timestamp = max([batch.header.max_timestamp for batch in batches])
+        if self._rolls.is_due(active, size, last.last_offset, timestamp, now_ms):
+            active = self.roll(now_ms, first.base_offset)
+        try:
+            active.append_all(records[:size], [batch.header for batch in batches])
+        except OSError as error:
+            raise self._failed(error) from error
+        for batch in batches:
+            if batch.header.producer_id >= 0:
+                self._update_producer(batch.header, records, batch.position)
+        self._end_at(last.next_offset)
+        return AppendResult(first.base_offset, last.last_offset, -1, self.log_start_offset)
+
+    def assign_epoch(self, epoch: int) -> None:
+        """This broker leads in `epoch` from the log end on; durable before it returns."""
+        self.epochs.assign(epoch, self.log_end_offset)
+
+    def roll(self, now_ms: int, base_offset: int | None = None) -> Segment:
+        """Seal the active segment and begin a new one at the log end (or above, for a follower)."""
+        base_offset = max(self.log_end_offset, base_offset or 0)
+        active = self.segments.active
+        if not active.size and active.base_offset == base_offset:
+            active.created_ms = now_ms
+            return active
+        try:
+            active.write_indexes(seal=True)
+            self.producers.map_end_offset = base_offset
+            self.producers.take_snapshot()
+            segment = self._new_segment(base_offset, now_ms)
+        except OSError as error:
+            raise self._failed(error) from error
+        self.segments.add(segment)
+        if self._on_roll is not None:
+            self._on_roll(self)
+        return segment
+
+    def _new_segment(self, base_offset: int, now_ms: int) -> Segment:
+        return Segment.create(
+            self._files,
+            self.folder,
+            base_offset,
+            options=segment_options(self._config),
+            created_ms=now_ms,
+        )
+
+    def _failed(self, error: OSError) -> StorageError:
+        return StorageError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition}: {error}")
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def read(
+        self, offset: int, max_bytes: int, *, upper_bound: int, min_one_batch: bool = True
+    ) -> ReadOutcome:
+        """Whole batches from the one that holds `offset` on, below `upper_bound`, of one segment.
+
+        At most `max_bytes`; a larger first batch is given whole if `min_one_batch`.
+        `upper_bound` is a batch boundary: the log end, high watermark or last stable offset.
+        """
+        end = self.log_end_offset
+        if offset >= upper_bound or offset < self.log_start_offset:
+            if self.log_start_offset <= offset <= end:
+                return Records((), 0, offset)
+            return OutOfRange(self.log_start_offset, end)
+        try:
+            return self._reader.read(
+                offset,
+                max_bytes,
+                upper_bound=upper_bound,
+                log_end_offset=end,
+                min_one_batch=min_one_batch,
+            )
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def offset_for_timestamp(self, timestamp: int) -> OffsetAndTimestamp | None:
+        """The first record as new as `timestamp` (ms) or newer."""
+        return lookup.offset_for_timestamp(self.segments, timestamp, self.log_start_offset)
+
+    def max_timestamp_offset(self) -> OffsetAndTimestamp | None:
+        """The first record with the largest timestamp; None for an empty log (KIP-734)."""
+        return lookup.max_timestamp_offset(self.segments)
+
+    def end_offset_for_epoch(self, epoch: int) -> OffsetAndEpoch:
+        """Where a leader epoch ends here; see `LeaderEpochCache.end_offset_for`."""
+        return self.epochs.end_offset_for(epoch, self.log_end_offset)
+
+    def aborted_transactions(self, offset: int, upper_bound: int) -> list[AbortedTransaction]:
+        """Aborted transactions that overlap [offset, upper bound), for read_committed."""
+        found: list[AbortedEntry] = []
+        for segment in self.segments.from_floor(offset):
+            if segment.transaction_index.collect(offset, upper_bound, found):
+                break
+        return [AbortedTransaction(entry.producer_id, entry.first_offset) for entry in found]
+
+    # -- offsets -----------------------------------------------------------------------------------
+
+    def set_high_watermark(self, offset: int) -> int:
+        """Move the high watermark, clamped to log start .. log end; the one that holds now."""
+        offset = min(max(offset, self.log_start_offset), self.log_end_offset)
+        self.high_watermark = offset
+        self.producers.on_high_watermark_updated(offset)
+        return offset
+
+    def maybe_increment_log_start(self, offset: int, reason: str) -> bool:
+        """Hide what is below `offset`; whether the log start moved.
+
+        `reason` is for the caller's log. StorageError OFFSET_OUT_OF_RANGE above the high watermark.
+        """
+        if offset > self.high_watermark:
+            raise StorageError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"Cannot increment the log start offset to {offset} of partition"
+                f" {self.topic_partition} ({reason}) since it is larger than the high watermark"
+                f" {self.high_watermark}",
+            )
+        if offset <= self.log_start_offset:
+            return False
+        self.log_start_offset = offset
+        self.epochs.truncate_from_start(offset)
+        self.producers.on_log_start_incremented(offset)
+        return True
+
+    # -- cutting -----------------------------------------------------------------------------------
+
+    def truncate_to(self, offset: int, now_ms: int = 0) -> bool:
+        """Drop everything from `offset` (a batch boundary) on; whether there was anything.
+
+        The epoch cache is cut in any case: an epoch without records must go (replication.md 5.1).
+        """
+        if offset >= self.log_end_offset:
+            self.epochs.truncate_from_end(offset)
+            return False
+        if self.segments.first.base_offset > offset:
+            self.truncate_fully_and_start_at(offset, now_ms=now_ms)
+            return True
+        self._reader.forget()
+        for segment in self.segments.remove_above(offset):
+            segment.remove()
+        self.segments.active.truncate_to(offset, now_ms)
+        self._shrink_to(offset, min(self.log_start_offset, offset))
+        self.epochs.truncate_from_end(offset)
+        self.producers.truncate_and_reload(self.log_start_offset, offset, now_ms)
+        replay_producers(self)
+        self._lower_recovery_point(offset)
+        return True
+
+    def truncate_fully_and_start_at(
+        self, offset: int, log_start: int | None = None, now_ms: int = 0
+    ) -> None:
+        """Drop everything; the log goes on at `offset`, and may be read from `log_start` on."""
+        self._reader.forget()
+        for segment in self.segments.clear():
+            segment.remove()
+        self.segments.add(self._new_segment(offset, now_ms))
+        self.epochs.clear()
+        self.producers.truncate_fully_and_start_at(offset)
+        self.log_start_offset = offset if log_start is None else log_start
+        self._shrink_to(offset, self.log_start_offset)
+        self.high_watermark = offset
+        self._lower_recovery_point(offset)
+
+    def _shrink_to(self, offset: int, log_start_offset: int) -> None:
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = offset
+        self.high_watermark = min(self.high_watermark, offset)
+
+    def _lower_recovery_point(self, offset: int) -> None:
+        self._truncations += 1
+        if offset < self.recovery_point:
+            self.recovery_point = offset
+            if self._on_recovery_point_lowered is not None:
+                self._on_recovery_point_lowered(self)
+
+    def delete_old_segments(self, now_ms: int) -> int:
+        """One pass of retention; how many segments went. Their files go after a delay."""
+        count = deletable_count(self.segments, Retention.of(self, now_ms))
+        if not count:
+            return 0
+        if count == len(self.segments):
+            self.roll(now_ms)
+        self._reader.forget()
+        removed = self.segments.remove_first(count)
+        self.maybe_increment_log_start(self.segments.first.base_offset, "segment deletion")
+        due_ms = now_ms + self._config.file_delete_delay_ms
+        for segment in removed:
+            self.removals += [(due_ms, path) for path in segment.mark_deleted()]
+            self.producers.remove_snapshot(segment.base_offset)
+        return count
+
+    def remove_deleted(self, now_ms: int) -> None:
+        """Remove the files of deleted segments whose time has come."""
+        if self.removals and self.removals[0][0] <= now_ms:
+            for due_ms, path in self.removals:
+                if due_ms <= now_ms:
+                    self._files.remove(path)
+            self.removals = [removal for removal in self.removals if removal[0] > now_ms]
+
+    def release_idle(self) -> None:
+        """Give up handles and indexes of sealed segments not read since the last call."""
+        self.segments.release_idle(self.recovery_point)
+
+    # -- durability --------------------------------------------------------------------------------
+
+    def prepare_flush(
+        self, offset: int | None = None, *, closing: bool = False
+    ) -> FlushTask | None:
+        """What makes the log durable up to `offset` (the log end); None if it is.
+
+        Run the task on any thread, then tell the log by `flushed(task)`. `closing` takes in the
+        active segment's indexes, which are recovered after a crash but not after an orderly stop.
+        """
+        offset = self.log_end_offset if offset is None else min(offset, self.log_end_offset)
+        if offset <= self.recovery_point:
+            return None
+        self.epochs.flush()
+        return FlushTask.of(
+            self.segments,
+            self._files,
+            self.folder,
+            from_offset=self.recovery_point,
+            offset=offset,
+            truncations=self._truncations,
+            closing=closing,
+        )
+
+    def flushed(self, task: FlushTask) -> None:
+        """Take note that a task has succeeded."""
+        if task.truncations == self._truncations and task.offset > self.recovery_point:
+            self.recovery_point = task.offset
+
+    def flush(self) -> None:
+        """Make everything durable now, blocking."""
+        task = self.prepare_flush()
+        if task is not None:
+            task()
+            self.flushed(task)
+
+    def close(self) -> None:
+        """An orderly stop: all written, synced and closed. What did not change costs nothing."""
+        self.producers.take_snapshot()
+        for segment in self.segments:
+            segment.write_indexes(seal=True)
+        task = self.prepare_flush(closing=True)
+        if task is not None:
+            task()
+            self.flushed(task)
+        self.epochs.flush()
+        self.release()
+
+    def release(self) -> None:
+        """Give up all handles without writing anything: the folder goes, or the process does."""
+        for segment in self.segments:
+            segment.release()

@@ -1,0 +1,89 @@
+"""Reading a log's segments at an offset, fast for readers that go on where they stopped.
+
+One `Reader` belongs to one `Log`, which has checked the offset against its own ends.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog_storage.types import Records
+
+if TYPE_CHECKING:
+    from tidelog_storage.segment import Segment
+    from tidelog_storage.segments import Segments
+
+_PLACES_MAX = 64  # sequential readers of one log whose next position is remembered
+
+
+class Reader:
+    """Remembers where the next batch of each sequential reader lies: they never search."""
+
+    __slots__ = ("_bound", "_places", "_segments")
+
+    def __init__(self, segments: Segments) -> None:
+        self._segments = segments
+        self._places: dict[int, tuple[Segment, int]] = {}  # by offset, oldest first
+        self._bound: tuple[int, Segment, int] | None = None  # the last upper bound looked up
+
+    def forget(self) -> None:
+        """Positions have changed: the log was cut at either end."""
+        self._places.clear()
+        self._bound = None
+
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        *,
+        upper_bound: int,
+        log_end_offset: int,
+        min_one_batch: bool,
+    ) -> Records:
+        """Whole batches of one segment; see `Log.read`. The offset is below both ends."""
+        place = self._places.get(offset)
+        if place is None or place[1] >= place[0].size:  # unknown, or remembered before a roll
+            place = self._find(offset)
+            if place is None:
+                return Records((), 0, offset)
+        segment, position = place
+        limit = segment.size
+        next_offset = log_end_offset
+        if segment is not self._segments.active:
+            following = self._segments.after(segment.base_offset)
+            assert following is not None
+            next_offset = following.base_offset
+        if upper_bound < next_offset:
+            limit = self._position_of(segment, upper_bound)
+            next_offset = upper_bound
+        cut = segment.read(position, max_bytes, limit, min_one_batch=min_one_batch)
+        segment.is_idle = False
+        size = cut.size
+        if not size:
+            return Records((), 0, offset, cut.first_batch_incomplete)
+        if cut.next_offset >= 0:
+            next_offset = cut.next_offset
+        places = self._places
+        if len(places) >= _PLACES_MAX:
+            del places[next(iter(places))]
+        places[next_offset] = (segment, position + size)
+        return Records((cut.part,), size, next_offset)
+
+    def _find(self, offset: int) -> tuple[Segment, int] | None:
+        """Where the first batch that ends at or after `offset` lies."""
+        segment: Segment | None = self._segments.floor(offset) or self._segments.first
+        while segment is not None:
+            place = segment.find(offset)
+            if place is not None:
+                return segment, place.position
+            segment = self._segments.after(segment.base_offset)
+        return None
+
+    def _position_of(self, segment: Segment, upper_bound: int) -> int:
+        bound = self._bound
+        if bound is not None and bound[0] == upper_bound and bound[1] is segment:
+            return bound[2]
+        place = segment.find(upper_bound)
+        position = segment.size if place is None else place.position
+        self._bound = (upper_bound, segment, position)
+        return position

@@ -1,0 +1,313 @@
+"""From the files of a partition's folder to a `Log`, after a clean or an unclean stop.
+
+The order is replication.md 12. After a clean stop nothing is read but the newest index, the last
+batches, the epoch checkpoint and the newest producer snapshot; sealed segments stay closed. After
+an unclean one the segments from the recovery point on are read whole, cut at the first bad batch,
+and their indexes, the leader epochs and the producer state are built anew.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog_storage.checkpoints import (
+    CheckpointError,
+    EpochEntry,
+    LeaderEpochCheckpoint,
+    read_partition_metadata,
+)
+from tidelog_storage.epochs import LeaderEpochCache
+from tidelog_storage.log import Log, segment_options
+from tidelog_storage.producer_state import ProducerStateManager
+from tidelog_storage.replay import replay_producers
+from tidelog_storage.scan import batch_places
+from tidelog_storage.segment import (
+    DELETED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    Segment,
+    file_name,
+)
+from tidelog_storage.segments import Segments
+from tidelog_storage.types import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tidelog_protocol.batch import BatchHeader
+    from tidelog_storage.config import LogConfig
+    from tidelog_storage.seams import FileSystem
+    from tidelog_storage.types import TopicPartition
+
+CLEANED_SUFFIX = ".cleaned"
+SWAP_SUFFIX = ".swap"
+TEMPORARY_SUFFIX = ".tmp"
+SNAPSHOT_SUFFIX = ".snapshot"
+_INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
+
+
+class Checkpointed(NamedTuple):
+    """What the log directory's checkpoints say of one partition; see `checkpoints.py`."""
+
+    recovery_point: int = 0
+    log_start_offset: int = 0
+    high_watermark: int = 0
+
+
+def load_log(
+    files: FileSystem,
+    folder: str,
+    topic_partition: TopicPartition,
+    config: LogConfig,
+    *,
+    now_ms: int,
+    had_clean_shutdown: bool,
+    checkpointed: Checkpointed = Checkpointed(),  # noqa: B008 - immutable
+    topic_id: bytes | None = None,
+    producer_expiration_ms: int = 86_400_000,
+    on_roll: Callable[[Log], None] | None = None,
+    on_recovery_point_lowered: Callable[[Log], None] | None = None,
+    report: Callable[[str], None] | None = None,
+) -> Log:
+    """The log in `folder`, which is created if it is not there.
+
+    `report` gets a sentence for each thing that was repaired. CheckpointError if a file cannot be
+    understood, OSError if one cannot be read.
+    """
+    loader = _Loader(files, folder, topic_partition, config=config, now_ms=now_ms, report=report)
+    names = loader.list_files()
+    segments = loader.open_segments(names, checkpointed.log_start_offset)
+    recovered: list[Segment] = []
+    if not had_clean_shutdown:
+        recovered = loader.recover(segments, checkpointed.recovery_point)
+    log_end_offset = loader.end_offset(segments, recovered)
+    if log_end_offset < checkpointed.log_start_offset:
+        log_end_offset = loader.start_anew(segments, checkpointed.log_start_offset)
+    log_start_offset = max(checkpointed.log_start_offset, segments.first.base_offset)
+    producers = ProducerStateManager(
+        files,
+        folder,
+        topic_partition,
+        expiration_ms=producer_expiration_ms,
+        snapshot_offsets=_offsets_of(names, SNAPSHOT_SUFFIX),
+    )
+    producers.remove_stray_snapshots(segments.base_offsets)
+    if recovered:
+        _drop_snapshots_above(producers, recovered[0].base_offset)
+    epochs = loader.load_epochs(segments)
+    epochs.truncate_from_end(log_end_offset)
+    epochs.truncate_from_start(log_start_offset)
+    epochs.flush()
+    recovery_point = log_end_offset if had_clean_shutdown else checkpointed.recovery_point
+    log = Log(
+        files,
+        folder,
+        topic_partition,
+        config,
+        topic_id=loader.topic_id() if topic_id is None else topic_id,
+        segments=segments,
+        epochs=epochs,
+        producers=producers,
+        log_start_offset=log_start_offset,
+        log_end_offset=log_end_offset,
+        high_watermark=checkpointed.high_watermark,
+        recovery_point=min(recovery_point, log_end_offset),
+        on_roll=on_roll,
+        on_recovery_point_lowered=on_recovery_point_lowered,
+    )
+    producers.truncate_and_reload(log_start_offset, log_end_offset, now_ms)
+    replay_producers(log, {segment.base_offset for segment in recovered})
+    return log
+
+
+class _Loader:
+    """The steps of loading one folder."""
+
+    def __init__(
+        self,
+        files: FileSystem,
+        folder: str,
+        topic_partition: TopicPartition,
+        *,
+        config: LogConfig,
+        now_ms: int,
+        report: Callable[[str], None] | None,
+    ) -> None:
+        self._files = files
+        self._folder = folder
+        self._name = topic_partition
+        self._options = segment_options(config)
+        self._now_ms = now_ms
+        self._report_to = report
+        self._recovered_epochs: list[EpochEntry] = []
+
+    def _report(self, text: str) -> None:
+        if self._report_to is not None:
+            self._report_to(f"{self._name}: {text}")
+
+    def topic_id(self) -> bytes | None:
+        """The id in `partition.metadata`; None if it is missing."""
+        return read_partition_metadata(self._files, self._folder)
+
+    # -- files -------------------------------------------------------------------------------------
+
+    def list_files(self) -> dict[str, int]:
+        """Names and sizes, after what an interrupted deletion or compaction left was settled."""
+        try:
+            names = self._files.sizes(self._folder)
+        except FileNotFoundError:
+            self._files.make_dirs(self._folder)
+            return {}
+        suffixes = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX, TEMPORARY_SUFFIX)
+        if not any(name.endswith(suffixes) for name in names):
+            return names
+        self._finish_swaps(names)
+        for name in names:
+            if name.endswith(suffixes):
+                self._files.remove(f"{self._folder}/{name}")
+        return self._files.sizes(self._folder)
+
+    def _finish_swaps(self, names: dict[str, int]) -> None:
+        """A `.log.swap` is a whole compacted segment: it takes the place of those it covers.
+
+        Unless a `.cleaned` file is left at or below it: then the compaction did not get that far,
+        and the old segments are still whole.
+        """
+        swaps = _offsets_of(names, LOG_SUFFIX + SWAP_SUFFIX)
+        cleaned = _offsets_of(names, LOG_SUFFIX + CLEANED_SUFFIX)
+        first_unfinished = min(cleaned, default=None)
+        for base_offset in swaps:
+            if first_unfinished is not None and base_offset >= first_unfinished:
+                continue
+            swap = self._files.open(f"{self._folder}/{file_name(base_offset, LOG_SUFFIX)}.swap")
+            end_offset = base_offset
+            try:
+                for place in batch_places(swap, 0, swap.size()):
+                    end_offset = place.last_offset + 1
+            finally:
+                swap.close()
+            for covered in _offsets_of(names, LOG_SUFFIX):
+                if base_offset <= covered < end_offset:
+                    self._segment(covered, 0).remove()
+            path = f"{self._folder}/{file_name(base_offset, LOG_SUFFIX)}"
+            self._files.rename(path + SWAP_SUFFIX, path)
+            self._report(f"finished the compaction of segment {base_offset}")
+
+    def open_segments(self, names: dict[str, int], log_start_offset: int) -> Segments:
+        """The segments as they lie there, or an empty one at the log start."""
+        bases = _offsets_of(names, LOG_SUFFIX)
+        known = set(bases)
+        for suffix in _INDEX_SUFFIXES:
+            for orphan in set(_offsets_of(names, suffix)) - known:
+                self._files.remove(f"{self._folder}/{file_name(orphan, suffix)}")
+        if not bases:
+            return Segments([self._new_segment(log_start_offset)])
+        return Segments(
+            self._segment(base_offset, names[file_name(base_offset, LOG_SUFFIX)])
+            for base_offset in bases
+        )
+
+    def _segment(self, base_offset: int, size: int) -> Segment:
+        return Segment(
+            self._files,
+            self._folder,
+            base_offset,
+            size=size,
+            options=self._options,
+            created_ms=self._now_ms,
+        )
+
+    def _new_segment(self, base_offset: int) -> Segment:
+        return Segment.create(
+            self._files,
+            self._folder,
+            base_offset,
+            options=self._options,
+            created_ms=self._now_ms,
+        )
+
+    # -- records -----------------------------------------------------------------------------------
+
+    def recover(self, segments: Segments, recovery_point: int) -> list[Segment]:
+        """Read the segments from the recovery point on; what follows a bad batch is removed."""
+        recovered: list[Segment] = []
+        for segment in segments.from_floor(recovery_point):
+            cut = segment.recover(self._note_epoch)
+            recovered.append(segment)
+            if cut:
+                self._report(f"cut {cut} bytes off segment {segment.base_offset}")
+                for removed in segments.remove_above(segment.base_offset):
+                    self._report(f"removed segment {removed.base_offset} behind a cut")
+                    removed.remove()
+                break
+        return recovered
+
+    def _note_epoch(self, header: BatchHeader, _: memoryview) -> None:
+        epochs = self._recovered_epochs
+        if header.leader_epoch >= 0 and (not epochs or header.leader_epoch > epochs[-1].epoch):
+            epochs.append(EpochEntry(header.leader_epoch, header.base_offset))
+
+    def end_offset(self, segments: Segments, recovered: list[Segment]) -> int:
+        """Offset after the last batch; an active segment that turns out torn is recovered."""
+        active = segments.active
+        try:
+            return active.next_offset()
+        except StorageError as error:
+            self._report(f"segment {active.base_offset} is torn after a clean stop: {error}")
+            recovered += self.recover(segments, active.base_offset)
+            return active.next_offset()
+
+    def start_anew(self, segments: Segments, log_start_offset: int) -> int:
+        """The log ends below its log start: nothing in it may be read any more."""
+        self._report(f"all records lie below the log start {log_start_offset}: removed")
+        for segment in segments.clear():
+            segment.remove()
+        segments.add(self._new_segment(log_start_offset))
+        return log_start_offset
+
+    # -- epochs ------------------------------------------------------------------------------------
+
+    def load_epochs(self, segments: Segments) -> LeaderEpochCache:
+        """The checkpoint with what recovery found beyond it; rebuilt whole if it is lost.
+
+        Kafka refuses to load then. All batches are here, so their epochs say what it held.
+        """
+        checkpoint = LeaderEpochCheckpoint(self._files, self._folder)
+        entries: list[EpochEntry] = []
+        try:
+            entries = checkpoint.read()
+        except CheckpointError as error:
+            self._report(f"{error}; rebuilt from the records")
+        found = self._recovered_epochs
+        if not entries and segments.first.size:
+            found = self._epochs_of(segments)
+        cache = LeaderEpochCache(checkpoint, entries)
+        for entry in found:
+            if entry.epoch > cache.latest_epoch:
+                cache.assign(entry.epoch, entry.start_offset)
+        return cache
+
+    def _epochs_of(self, segments: Segments) -> list[EpochEntry]:
+        self._recovered_epochs = []
+        for segment in segments:
+            for _, header, batch in segment.batches():
+                self._note_epoch(header, batch)
+        return self._recovered_epochs
+
+
+def _offsets_of(names: dict[str, int], suffix: str) -> list[int]:
+    """Offsets of the files with that suffix, rising."""
+    length = 20 + len(suffix)
+    return sorted(
+        int(name[:20])
+        for name in names
+        if len(name) == length and name.endswith(suffix) and name[:20].isdecimal()
+    )
+
+
+def _drop_snapshots_above(producers: ProducerStateManager, offset: int) -> None:
+    for snapshot in list(producers.snapshots):
+        if snapshot > offset:
+            producers.remove_snapshot(snapshot)

@@ -1,0 +1,47 @@
+"""Checking batches that come from a leader, before a follower appends them as they are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog_protocol.batch import BatchHeader, crc_is_valid, iter_batches
+from tidelog_protocol.errors import ErrorCode, ProtocolError
+from tidelog_storage.types import StorageError
+
+if TYPE_CHECKING:
+    from tidelog_storage.seams import Buffer
+
+
+class ReplicatedBatch(NamedTuple):
+    """A good batch and where it lies in the buffer."""
+
+    header: BatchHeader
+    position: int
+
+
+def check_replicated(
+    records: Buffer, log_end_offset: int, leader_epoch: int
+) -> list[ReplicatedBatch]:
+    """The batches to append; they fill the buffer up to the end of the last one.
+
+    A torn batch at the end is left out, and so is what comes from a batch of an epoch above
+    `leader_epoch` on (KAFKA-18723): a newer leader's, to be fetched once we know of it.
+    StorageError CORRUPT_MESSAGE for a bad batch, OFFSET_OUT_OF_RANGE for offsets that do not rise.
+    """
+    batches: list[ReplicatedBatch] = []
+    next_offset = log_end_offset
+    try:
+        for position, header in iter_batches(records):
+            if header.leader_epoch > leader_epoch:
+                break
+            if header.last_offset_delta < 0 or not crc_is_valid(records, header, position):
+                msg = f"batch at offset {header.base_offset} is corrupt"
+                raise StorageError(ErrorCode.CORRUPT_MESSAGE, msg)
+            if header.base_offset < next_offset:
+                msg = f"offset {header.base_offset} is below the next offset {next_offset}"
+                raise StorageError(ErrorCode.OFFSET_OUT_OF_RANGE, msg)
+            batches.append(ReplicatedBatch(header, position))
+            next_offset = header.next_offset
+    except ProtocolError as error:
+        raise StorageError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+    return batches
