@@ -11,10 +11,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from tidelog.cluster_image import CLUSTER_METADATA_TOPIC
 from tidelog.partition import Partition, ReadResult
 from tidelog.purgatory import DelayedOperation, Purgatory
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.primitives import ZERO_UUID
+from tidelog_storage.checkpoints import CheckpointError
 from tidelog_storage.config import LogConfig
 from tidelog_storage.types import StorageError, TopicPartition
 
@@ -96,7 +98,7 @@ class DelayedAnswers(DelayedOperation[tuple[str, int]]):
 def topic_configs(
     properties: Mapping[str, str], node_id: int
 ) -> Callable[[ClusterImage, str], LogConfig]:
-    """A topic's configuration under an image: its own, the dynamic broker's, `server.properties`."""
+    """A topic's configuration under an image: its own, then the broker's dynamic and fixed one."""
     dynamic: dict[str, str] | None = None
     defaults: LogConfig | None = None
 
@@ -185,11 +187,14 @@ class ReplicaManager:
         broker."""
         try:
             log = self.logs.get(key)
+            if log is not None and log.topic_id not in (None, topic_id):
+                self._delete_log(key)  # of a topic of that name which is gone
+                log = None
             if log is None:
                 log = self.logs.create(key, topic_id, config)
             else:
                 log.config = config
-        except (OSError, StorageError) as error:
+        except (OSError, StorageError, CheckpointError) as error:
             _log.error("%s is offline: %s", key, error)
             self._offline[key] = topic_id
             return None
@@ -216,16 +221,24 @@ class ReplicaManager:
         partition = self._partitions.pop(key, None)
         if partition is not None:
             partition.remove()
-            self.logs.delete(partition.topic_partition)
+            self._delete_log(partition.topic_partition)
             self._wake_all(partition.topic_partition)
+
+    def _delete_log(self, key: TopicPartition) -> None:
+        try:
+            self.logs.delete(key, self.clock.wall_ms())
+        except OSError as error:
+            _log.error("the log of %s could not be deleted: %s", key, error)
 
     def _delete_strays(self, image: ClusterImage) -> None:
         """Delete logs that no topic owns: their topic went just before the broker stopped."""
         for key, log in list(self.logs.items()):
             topic = image.topics.get(key.topic)
-            if topic is None or topic.topic_id != log.topic_id:
+            if key.topic == CLUSTER_METADATA_TOPIC:
+                continue
+            if topic is None or log.topic_id not in (None, topic.topic_id):
                 _log.warning("deleting the stray log of %s", key)
-                self.logs.delete(key)
+                self._delete_log(key)
 
     # ---- look-up ------------------------------------------------------------------------------
 

@@ -115,7 +115,6 @@ class DelayedFetch(DelayedOperation[tuple[str, int]]):
     """
 
     __slots__ = (
-        "crosses_segments",
         "_api",
         "_bytes",
         "_counted",
@@ -123,6 +122,7 @@ class DelayedFetch(DelayedOperation[tuple[str, int]]):
         "_indexes",
         "_results",
         "_touched",
+        "crosses_segments",
         "deferred",
     )
 
