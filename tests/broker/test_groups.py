@@ -1,0 +1,575 @@
+"""The classic group machine, step by step, with a clock of its own."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from tidelog.group_member import (
+    AssignmentStored,
+    CompleteJoin,
+    CompleteSync,
+    JoinRequest,
+    JoinResult,
+    LeavingMember,
+    Now,
+    Persist,
+    StaticMemberStored,
+    SyncRequest,
+    SyncResult,
+    subscribed_topics,
+)
+from tidelog.groups import TRANSITIONS, Group, GroupLimits, GroupState
+from tidelog_protocol.errors import ErrorCode
+
+NONE = ErrorCode.NONE
+SUBSCRIPTION = b"\x00\x01\x00\x00\x00\x01\x00\x05topic\xff\xff\xff\xff\x00\x00\x00\x00"
+
+
+class Harness:
+    """A group, its clock, and everything it answered, by the name of who asked."""
+
+    def __init__(self, limits: GroupLimits | None = None) -> None:
+        self.ticks_ms = 1000
+        self.group = Group("group", self.now, limits or GroupLimits(initial_rebalance_delay_ms=0))
+        self.joined: dict[str, list[JoinResult]] = {}
+        self.synced: dict[str, list[SyncResult]] = {}
+        self.writes: list[Persist] = []
+        self.ids = itertools.count()
+
+    @property
+    def now(self) -> Now:
+        return Now(self.ticks_ms, 1_700_000_000_000 + self.ticks_ms)
+
+    def perform(self, effects) -> None:
+        for effect in effects:
+            if isinstance(effect, CompleteJoin | CompleteSync):
+                effect.answer()
+            else:
+                self.writes.append(effect)
+
+    def join(
+        self, name: str, member_id: str = "", instance=None, protocols=("range",), **more
+    ) -> None:
+        request = JoinRequest(
+            member_id=member_id,
+            group_instance_id=instance,
+            client_id=name,
+            client_host="/127.0.0.1",
+            rebalance_timeout_ms=more.pop("rebalance_timeout_ms", 60_000),
+            session_timeout_ms=more.pop("session_timeout_ms", 10_000),
+            protocol_type=more.pop("protocol_type", "consumer"),
+            protocols=tuple(
+                each if isinstance(each, tuple) else (each, SUBSCRIPTION) for each in protocols
+            ),
+            new_member_id=f"{name}-{next(self.ids)}",
+            **more,
+        )
+        results = self.joined.setdefault(name, [])
+        self.perform(self.group.join(request, results.append, self.now))
+
+    def sync(self, name: str, member_id: str, generation=None, assignments=None, **more) -> None:
+        request = SyncRequest(
+            member_id=member_id,
+            group_instance_id=more.pop("instance", None),
+            generation=self.group.generation if generation is None else generation,
+            protocol_type=more.pop("protocol_type", None),
+            protocol_name=more.pop("protocol_name", None),
+            assignments=assignments or {},
+        )
+        results = self.synced.setdefault(name, [])
+        self.perform(self.group.sync(request, results.append, self.now))
+
+    def wait(self, ms: int) -> None:
+        """Let time pass, with a look at each deadline as the coordinator has it."""
+        end_ms = self.ticks_ms + ms
+        while True:
+            at_ms = self.group.next_deadline_ms()
+            if at_ms is None or at_ms > end_ms:
+                break
+            self.ticks_ms = max(at_ms, self.ticks_ms)
+            self.perform(self.group.expire(self.now))
+        self.ticks_ms = end_ms
+
+    def store(self, error: ErrorCode = NONE) -> None:
+        """Finish the writes that are under way."""
+        writes, self.writes = self.writes, []
+        for write in writes:
+            if write.then is not None:
+                self.perform(self.group.stored(write.then, error, self.now))
+
+    def member(self, name: str) -> str:
+        return self.joined[name][-1].member_id
+
+    def heartbeat(self, name: str, **more) -> ErrorCode:
+        generation = more.get("generation", self.group.generation)
+        return self.group.heartbeat(self.member(name), more.get("instance"), generation, self.now)
+
+    def stabilise(self, *names: str, **more) -> None:
+        """Join all at once, sync all."""
+        for name in names:
+            self.join(name, **more)
+        self.wait(0)
+        assert self.group.state is GroupState.COMPLETING_REBALANCE
+        self.sync_all(*names)
+
+    def sync_all(self, *names: str) -> None:
+        leader = self.group.leader
+        given = {self.member(name): name.encode() for name in names}
+        for name in names:
+            member = self.member(name)
+            self.sync(name, member, assignments=given if member == leader else None)
+        self.store()
+        assert self.group.state is GroupState.STABLE
+
+
+def test_every_state_has_its_row_and_nothing_leaves_dead() -> None:
+    assert set(TRANSITIONS) == set(GroupState)
+    assert TRANSITIONS[GroupState.DEAD] == {GroupState.DEAD}
+    group = Harness().group
+    with pytest.raises(AssertionError):
+        group.transition(GroupState.STABLE, Now(0, 0))
+
+
+def test_three_members_join_sync_and_get_what_the_leader_gave() -> None:
+    harness = Harness()
+    harness.stabilise("a", "b", "c")
+    results = [harness.joined[name][0] for name in "abc"]
+    assert {result.generation for result in results} == {1}
+    assert {result.leader for result in results} == {results[0].member_id}
+    assert [len(result.members) for result in results] == [3, 0, 0]
+    assert {result.protocol_type for result in results} == {"consumer"}
+    assert [harness.synced[name] for name in "abc"] == [
+        [SyncResult(NONE, "consumer", "range", name.encode())] for name in "abc"
+    ]
+    assert harness.heartbeat("b") is NONE
+    assert harness.group.topics == {"topic"}
+
+
+def test_assignment_is_answered_only_when_it_is_stored() -> None:
+    harness = Harness()
+    harness.join("a")
+    harness.wait(0)
+    harness.sync("a", harness.member("a"), assignments={harness.member("a"): b"x"})
+    assert harness.synced["a"] == []
+    (write,) = harness.writes
+    assert write.assignments == {harness.member("a"): b"x"}
+    assert isinstance(write.then, AssignmentStored)
+    harness.store()
+    assert harness.synced["a"][0].assignment == b"x"
+
+
+def test_a_failed_write_of_the_assignment_begins_a_new_rebalance() -> None:
+    harness = Harness()
+    harness.join("a")
+    harness.wait(0)
+    harness.sync("a", harness.member("a"))
+    harness.store(ErrorCode.NOT_COORDINATOR)
+    assert harness.synced["a"] == [SyncResult(ErrorCode.NOT_COORDINATOR)]
+    assert harness.group.state is GroupState.PREPARING_REBALANCE
+
+
+def test_a_write_that_a_rebalance_overtook_changes_nothing() -> None:
+    harness = Harness()
+    harness.join("a")
+    harness.wait(0)
+    harness.sync("a", harness.member("a"))
+    harness.join("b")  # while the assignment of generation 1 is being written
+    assert harness.synced["a"] == [SyncResult(ErrorCode.REBALANCE_IN_PROGRESS)]
+    harness.store()
+    assert harness.group.state is GroupState.PREPARING_REBALANCE
+    assert len(harness.synced["a"]) == 1
+
+
+def test_a_dynamic_member_is_told_its_id_first() -> None:  # KIP-394
+    harness = Harness()
+    harness.join("a", requires_known_member_id=True)
+    (told,) = harness.joined["a"]
+    assert told == JoinResult(ErrorCode.MEMBER_ID_REQUIRED, "a-0")
+    assert harness.group.is_empty
+    assert harness.group.pending_members.keys() == {"a-0"}
+    harness.join("a", "a-0", requires_known_member_id=True)
+    harness.wait(0)
+    assert harness.joined["a"][1].error is NONE
+    assert not harness.group.pending_members
+
+
+def test_a_pending_member_that_never_comes_is_forgotten() -> None:
+    harness = Harness()
+    harness.join("a", requires_known_member_id=True, session_timeout_ms=6000)
+    harness.wait(6000)
+    assert not harness.group.pending_members
+    harness.join("a", "a-0")
+    assert harness.joined["a"][1].error is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_a_rebalance_waits_for_pending_members() -> None:
+    harness = Harness()
+    harness.stabilise("a")
+    harness.join("b", requires_known_member_id=True)
+    harness.join("a", harness.member("a"))  # the leader wants a rebalance
+    assert harness.group.state is GroupState.PREPARING_REBALANCE
+    harness.join("b", harness.member("b"), requires_known_member_id=True)
+    assert harness.group.state is GroupState.COMPLETING_REBALANCE
+    assert len(harness.group.members) == 2
+
+
+def test_initial_delay_is_extended_while_members_come_up_to_the_rebalance_timeout() -> None:
+    harness = Harness(GroupLimits(initial_rebalance_delay_ms=3000))
+    harness.join("a", rebalance_timeout_ms=10_000)
+    harness.wait(2999)
+    assert harness.joined["a"] == []
+    harness.join("b", rebalance_timeout_ms=10_000)
+    harness.wait(3000)  # a new member came in the first 3 s: 3 more
+    assert harness.joined["a"] == []
+    harness.wait(1)
+    assert harness.joined["a"][0].error is NONE
+    assert harness.group.generation == 1
+
+    harness = Harness(GroupLimits(initial_rebalance_delay_ms=3000))
+    harness.join("0", rebalance_timeout_ms=10_000)
+    started_ms = harness.ticks_ms
+    names = map(str, itertools.count(1))
+    while harness.group.state is GroupState.PREPARING_REBALANCE:
+        harness.wait(100)
+        if harness.group.state is GroupState.PREPARING_REBALANCE:
+            harness.join(next(names), rebalance_timeout_ms=10_000)
+    assert harness.ticks_ms - started_ms == 10_000
+
+
+def test_members_that_do_not_come_back_are_out_after_the_rebalance_timeout() -> None:
+    harness = Harness()
+    harness.stabilise("a", "b", rebalance_timeout_ms=5000)
+    harness.join("b", harness.member("b"), protocols=[("range", b"new")], rebalance_timeout_ms=5000)
+    assert harness.heartbeat("a") is ErrorCode.REBALANCE_IN_PROGRESS
+    harness.wait(4999)
+    assert harness.group.generation == 1
+    harness.wait(1)
+    assert harness.group.generation == 2
+    assert harness.group.members.keys() == {harness.member("b")}
+    assert harness.group.leader == harness.member("b")
+    assert len(harness.joined["b"][-1].members) == 1
+    assert harness.heartbeat("a") is ErrorCode.UNKNOWN_MEMBER_ID
+
+
+def test_session_timeout_removes_a_member_and_the_others_rebalance() -> None:
+    harness = Harness()
+    harness.stabilise("a", "b", session_timeout_ms=10_000)
+    for _ in range(4):
+        harness.wait(2500)
+        if harness.group.state is GroupState.STABLE:
+            assert harness.heartbeat("a") is NONE
+    assert harness.group.state is GroupState.PREPARING_REBALANCE
+    assert harness.group.members.keys() == {harness.member("a")}
+    assert harness.heartbeat("a") is ErrorCode.REBALANCE_IN_PROGRESS
+    harness.join("a", harness.member("a"))
+    assert harness.joined["a"][-1].generation == 2
+
+
+def test_a_parked_join_keeps_a_member_alive_but_not_a_new_one_for_ever() -> None:
+    harness = Harness()
+    harness.stabilise("a", "b", session_timeout_ms=10_000, rebalance_timeout_ms=600_000)
+    harness.join("a", harness.member("a"), rebalance_timeout_ms=600_000)  # leader
+    harness.join("c", rebalance_timeout_ms=600_000)
+    for _ in range(40):
+        harness.wait(9000)
+        harness.heartbeat("b")
+    assert harness.member("a")  # alive, without a heartbeat for six minutes
+    assert harness.joined["c"] == [JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, "")]
+    assert len(harness.group.members) == 2
+
+
+def test_the_last_member_leaves_an_empty_group_behind() -> None:
+    harness = Harness()
+    harness.stabilise("a")
+    results, effects = harness.group.leave([LeavingMember(harness.member("a"), None)], harness.now)
+    harness.perform(effects)
+    assert [result.error for result in results] == [NONE]
+    group = harness.group
+    assert (group.state, group.generation, group.leader) == (GroupState.EMPTY, 2, None)
+    assert (group.protocol_type, group.protocol_name) == ("consumer", None)
+    assert harness.writes[-1] == Persist({}, None)
+    assert group.next_deadline_ms() is None
+
+
+def test_leave_answers_each_member_on_its_own() -> None:
+    harness = Harness()
+    harness.join("s", instance="i-1")
+    harness.join("t", instance="i-2")
+    harness.join("a")
+    harness.wait(0)
+    harness.sync_all("s", "t", "a")
+    harness.join("p", requires_known_member_id=True)
+    leaving = [
+        LeavingMember("", "i-1"),
+        LeavingMember("", "nobody"),
+        LeavingMember("wrong", "i-2"),
+        LeavingMember(harness.member("a"), None),
+        LeavingMember(harness.member("p"), None),
+        LeavingMember("unknown", None),
+        LeavingMember("", None),
+    ]
+    results, effects = harness.group.leave(leaving, harness.now)
+    harness.perform(effects)
+    assert [result.error for result in results] == [
+        NONE,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.FENCED_INSTANCE_ID,
+        NONE,
+        NONE,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+    ]
+    assert harness.group.members.keys() == {harness.member("t")}
+    assert not harness.group.pending_members
+
+
+def test_protocol_is_the_one_most_members_want_of_those_all_support() -> None:
+    harness = Harness()
+    harness.join("a", protocols=["sticky", "range"])
+    harness.join("b", protocols=["range", "sticky"])
+    harness.join("c", protocols=["cooperative", "range", "sticky"])
+    harness.wait(0)
+    assert harness.group.protocol_name == "range"
+
+
+@pytest.mark.parametrize(
+    ("more", "error"),
+    [
+        ({"protocols": ["roundrobin"]}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ({"protocol_type": "connect"}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ({"protocols": []}, ErrorCode.INCONSISTENT_GROUP_PROTOCOL),
+        ({"member_id": "who"}, ErrorCode.UNKNOWN_MEMBER_ID),
+        ({"member_id": "who", "instance": "i"}, ErrorCode.UNKNOWN_MEMBER_ID),
+    ],
+)
+def test_joins_that_do_not_fit_are_refused(more, error) -> None:
+    harness = Harness()
+    harness.stabilise("a")
+    harness.join("b", **more)
+    assert harness.joined["b"][0].error is error
+    assert harness.group.state is GroupState.STABLE
+    empty = Harness()
+    empty.join("a", protocols=[])
+    assert empty.joined["a"][0].error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+def test_joining_again_with_nothing_new() -> None:
+    harness = Harness()
+    harness.join("a")
+    harness.join("b")
+    harness.wait(0)
+    harness.join("a", harness.member("a"))  # the leader lost its answer
+    assert harness.joined["a"][1] == harness.joined["a"][0]
+    harness.sync_all("a", "b")
+    harness.join("b", harness.member("b"))  # a follower of a stable group
+    assert harness.joined["b"][1] == harness.joined["b"][0]
+    assert harness.group.state is GroupState.STABLE
+    harness.join("b", harness.member("b"), protocols=[("range", b"other")])
+    assert harness.group.state is GroupState.PREPARING_REBALANCE
+
+
+def test_sync_is_checked() -> None:  # KIP-559
+    harness = Harness()
+    harness.join("a")
+    harness.wait(0)
+    member = harness.member("a")
+    harness.sync("a", "who")
+    harness.sync("a", member, generation=0)
+    harness.sync("a", member, protocol_type="connect")
+    harness.sync("a", member, protocol_name="sticky")
+    assert [result.error for result in harness.synced["a"]] == [
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+        ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+    ]
+    harness.sync("b", member, protocol_type="consumer", protocol_name="range")
+    harness.store()
+    assert harness.synced["b"][0].error is NONE
+
+
+def test_members_that_never_sync_are_removed_after_the_rebalance_timeout() -> None:
+    harness = Harness()
+    for name in "abc":
+        harness.join(name, rebalance_timeout_ms=5000)
+    harness.wait(0)
+    harness.sync("a", harness.member("a"))
+    harness.store()
+    harness.sync("b", harness.member("b"))
+    assert harness.group.state is GroupState.STABLE
+    harness.wait(5000)
+    assert harness.group.state is GroupState.PREPARING_REBALANCE
+    assert harness.group.members.keys() == {harness.member("a"), harness.member("b")}
+
+
+def test_group_size_is_limited() -> None:
+    harness = Harness(GroupLimits(0, group_size_max=2))
+    harness.stabilise("a", "b")
+    harness.join("c")
+    assert harness.joined["c"] == [JoinResult(ErrorCode.GROUP_MAX_SIZE_REACHED, "")]
+    harness.join("b", harness.member("b"))
+    assert harness.joined["b"][-1].error is NONE
+    # A loaded group above the limit loses who comes back last.
+    harness.group.limits = GroupLimits(0, group_size_max=1)
+    harness.perform(harness.group.begin_rebalance("too large", harness.now))
+    harness.join("b", harness.member("b"))
+    harness.join("a", harness.member("a"))
+    assert harness.joined["a"][-1].error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    harness.wait(60_000)
+    assert harness.joined["b"][-1].generation == 2
+
+
+def test_commits_are_checked_and_keep_the_session() -> None:
+    harness = Harness()
+    group = harness.group
+    assert group.validate_commit("", None, -1, harness.now) is NONE  # simple consumer
+    assert group.validate_commit("x", None, 1, harness.now) is ErrorCode.UNKNOWN_MEMBER_ID
+    harness.stabilise("a", session_timeout_ms=10_000)
+    member = harness.member("a")
+    assert group.validate_commit("", None, -1, harness.now) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert group.validate_commit(member, None, 0, harness.now) is ErrorCode.ILLEGAL_GENERATION
+    assert group.validate_commit(member, "i", 1, harness.now) is ErrorCode.UNKNOWN_MEMBER_ID
+    for _ in range(5):
+        harness.wait(9000)
+        assert group.validate_commit(member, None, 1, harness.now) is NONE
+    harness.join("b")
+    assert group.validate_commit(member, None, 1, harness.now) is NONE  # of the last generation
+    harness.join("a", member)
+    assert group.validate_commit(member, None, 2, harness.now) is ErrorCode.REBALANCE_IN_PROGRESS
+    harness.perform(group.unload(ErrorCode.NOT_COORDINATOR, harness.now))
+    assert group.validate_commit(member, None, 2, harness.now) is (
+        ErrorCode.COORDINATOR_NOT_AVAILABLE
+    )
+
+
+class TestStaticMembers:  # KIP-345
+    def stable(self) -> Harness:
+        harness = Harness()
+        harness.join("s", instance="i-1")
+        harness.join("t", instance="i-2")
+        harness.wait(0)
+        harness.sync_all("s", "t")
+        return harness
+
+    def test_are_never_asked_to_come_again(self) -> None:
+        harness = Harness()
+        harness.join("s", instance="i-1", requires_known_member_id=True)
+        harness.wait(0)
+        assert harness.joined["s"][0].error is NONE
+
+    @pytest.mark.parametrize("skips", [False, True])
+    def test_a_leader_comes_back_to_a_stable_group_without_rebalance(self, skips: bool) -> None:
+        harness = self.stable()
+        old = harness.member("s")
+        harness.join("s", instance="i-1", supports_skipping_assignment=skips)
+        (write,) = harness.writes
+        assert isinstance(write.then, StaticMemberStored)
+        assert len(harness.joined["s"]) == 1
+        harness.store()
+        result = harness.joined["s"][-1]
+        assert (result.error, result.generation, result.skip_assignment) == (NONE, 1, skips)
+        assert result.member_id != old
+        assert harness.group.state is GroupState.STABLE
+        # KIP-814: from v9 it leads under its new id; before, it must not assign again.
+        assert result.leader == (result.member_id if skips else old)
+        assert len(result.members) == (2 if skips else 0)
+        harness.sync("s", result.member_id, instance="i-1")
+        assert harness.synced["s"][-1].assignment == b"s"
+
+    def test_the_old_id_is_fenced(self) -> None:
+        harness = self.stable()
+        old, group = harness.member("s"), harness.group
+        harness.join("s", instance="i-1")
+        harness.store()
+        fenced = ErrorCode.FENCED_INSTANCE_ID
+        assert group.heartbeat(old, "i-1", 1, harness.now) is fenced
+        assert group.validate_commit(old, "i-1", 1, harness.now) is fenced
+        harness.sync("x", old, instance="i-1")
+        harness.join("y", old, instance="i-1")
+        assert harness.synced["x"][0].error is fenced
+        assert harness.joined["y"] == [JoinResult(fenced, old, protocol_name=None)]
+        assert group.heartbeat(old, None, 1, harness.now) is ErrorCode.UNKNOWN_MEMBER_ID
+
+    def test_a_parked_join_of_the_old_id_is_fenced(self) -> None:
+        harness = self.stable()
+        harness.join("t", harness.member("t"), "i-2", protocols=[("range", b"other")])
+        assert harness.group.state is GroupState.PREPARING_REBALANCE
+        old = harness.member("t")
+        harness.join("u", instance="i-2")
+        assert harness.joined["t"][-1].error is ErrorCode.FENCED_INSTANCE_ID
+        assert harness.joined["t"][-1].member_id == old
+
+    def test_a_failed_write_gives_the_old_id_back(self) -> None:
+        harness = self.stable()
+        old = harness.member("s")
+        harness.join("s", instance="i-1", session_timeout_ms=7000)
+        harness.store(ErrorCode.NOT_COORDINATOR)
+        assert harness.joined["s"][-1] == JoinResult(ErrorCode.NOT_COORDINATOR, "")
+        assert harness.group.static_members["i-1"] == old
+        assert harness.group.members[old].session_timeout_ms == 10_000
+        assert harness.group.leader == old
+
+    def test_a_new_protocol_or_an_unfinished_generation_rebalances(self) -> None:
+        harness = Harness()
+        harness.join("s", instance="i-1", protocols=["range", "sticky"])
+        harness.wait(0)
+        harness.sync_all("s")
+        harness.join("s", instance="i-1", protocols=["sticky", "range"])
+        assert harness.group.generation == 2
+        assert harness.group.protocol_name == "sticky"
+        harness.join("s", instance="i-1", protocols=["sticky", "range"])  # before it synced
+        assert harness.group.generation == 3
+
+    def test_one_that_is_away_holds_its_place_through_a_rebalance(self) -> None:
+        harness = self.stable()
+        harness.join("t", harness.member("t"), "i-2", protocols=[("range", b"x")])
+        harness.wait(9000)
+        harness.group.heartbeat(harness.member("s"), "i-1", 1, harness.now)
+        for _ in range(6):
+            harness.wait(9000)
+            harness.group.heartbeat(harness.member("s"), "i-1", 1, harness.now)
+        assert harness.group.generation == 2  # the rebalance time-out ended the join phase
+        assert len(harness.group.members) == 2
+        assert harness.group.leader == harness.member("t")
+
+
+def test_unload_answers_everyone() -> None:
+    harness = Harness()
+    harness.join("a")
+    harness.perform(harness.group.unload(ErrorCode.NOT_COORDINATOR, harness.now))
+    assert harness.joined["a"][0].error is ErrorCode.NOT_COORDINATOR
+    assert harness.group.next_deadline_ms() is None
+    harness.join("b")
+    assert harness.joined["b"][0].error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    harness.sync("b", "x")
+    assert harness.synced["b"][0].error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    results, _ = harness.group.leave([LeavingMember("x", None)], harness.now)
+    assert results[0].error is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+def test_a_heartbeat_only_moves_a_deadline() -> None:
+    harness = Harness()
+    harness.stabilise("a", session_timeout_ms=10_000)
+    before = harness.group.next_deadline_ms()
+    harness.ticks_ms += 3000
+    assert harness.heartbeat("a") is NONE
+    assert harness.group.next_deadline_ms() == before + 3000
+    assert harness.heartbeat("a", generation=0) is ErrorCode.ILLEGAL_GENERATION
+
+
+@pytest.mark.parametrize(
+    ("metadata", "topics"),
+    [
+        (SUBSCRIPTION, {"topic"}),
+        (b"\x00\x00\x00\x00\x00\x00", set()),
+        (b"", None),
+        (b"\x00\x00\xff\xff\xff\xff", None),
+        (b"\x00\x00\x00\x00\x00\x01\x00\x09abc", None),
+        (b"\x00\x00\x7f\xff\xff\xff\x00\x00", None),
+        (b"\x00\x00\x00\x00\x00\x01\x00\x01\xff", None),
+    ],
+)
+def test_subscriptions_are_read_as_far_as_every_version_goes(metadata, topics) -> None:
+    assert subscribed_topics(metadata) == topics
