@@ -1,1 +1,52 @@
-"""tidelog: a Kafka-compatible broker in pure Python."""
+"""tidelog: a Kafka-compatible broker in pure Python.
+
+    with tidelog.run() as cluster:              # a broker in a process of its own
+        print(cluster.bootstrap_servers)
+
+    async with tidelog.Cluster() as cluster:    # a broker in this event loop
+        ...
+
+The rooms, outermost first; each imports only what stands below it:
+
+    __main__.py, cli/                  command line
+    cluster.py, pytest_plugin.py       the users' doors
+    server.py                          composition root
+    connection.py, dispatch.py         sockets to requests
+    api/                               one file per API family
+    replica_manager.py, coordinators   what the broker knows and does
+    partition.py, groups.py ...        pure decisions
+    config.py, seams.py settings and doors to the outside (`runtime.py`: the real ones)
+
+Nothing is imported before it is used: `import tidelog` must cost next to nothing.
+"""
+
+# ruff: noqa: PLC0415 - imports wait behind the door
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from tidelog.cluster import Cluster, ClusterError, RunningCluster, run
+
+__all__ = ["Cluster", "ClusterError", "RunningCluster", "__version__", "run"]
+
+__version__: str
+
+
+def __getattr__(name: str) -> Any:
+    """Import the door when somebody knocks."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("tidelog")
+    if name in __all__:
+        from tidelog import cluster
+
+        return getattr(cluster, name)
+    raise AttributeError(f"module 'tidelog' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

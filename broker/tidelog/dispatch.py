@@ -1,35 +1,51 @@
 """From a request frame to its handler, and the contract between handlers and connections.
 
-Owns: the table of what is served, the check of api key and version, decoding and encoding, and the tasks of
-handlers that are `async def`. Called by `connection.py` alone; knows nothing of sockets.
+Owns: the table of what is served, the check of api key and version, decoding and encoding, and the
+tasks of handlers that are `async def`. Called by `connection.py` alone; knows nothing of sockets.
 
 A handler is `def handler(context, request)` and ends in one of four ways:
 
 1. it returns the response message: answered in the same wake-up, the fast path;
 2. it returns a `Deferred`, got from `context.defer(...)`, and completes it later, once;
 3. it returns None: no answer at all (Produce with acks=0);
-4. it is `async def` (or returns a coroutine): dispatch runs it as a task and answers what it returns. Later
-   requests of that connection wait until then, as they do in Kafka: who creates a topic and pipelines a
-   Metadata request behind it sees the topic.
+4. it is `async def` (or returns a coroutine): dispatch runs it as a task and answers what it
+   returns. Later requests of that connection wait until then, as they do in Kafka: who creates a
+   topic and pipelines a Metadata request behind it sees the topic.
 
-`memoryview`s in a request (records) point into the receive buffer and are valid only until the handler
-returns; whoever parks a request copies what it keeps.
+`memoryview`s in a request (records) point into the receive buffer and are valid only until the
+handler returns; whoever parks a request copies what it keeps.
 
-An exception that leaves a handler is a bug or a broken invariant: it is logged and closes that connection.
-Expected refusals are error codes in the response, which the handler fills in itself.
+An exception that leaves a handler is a bug or a broken invariant: it is logged and closes that
+connection. Expected refusals are error codes in the response, which the handler fills in itself.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import struct
 from collections.abc import Callable
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from tidelog_protocol.apis import API, ApiKey
+from tidelog_protocol.errors import ProtocolError
+from tidelog_protocol.frames import RequestHeader, decode_request_header, response_frame
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Coroutine, Mapping, Sequence
 
-    Buffer = bytes | bytearray | memoryview
+    from tidelog_protocol.apis import Api
+    from tidelog_protocol.schema import Buffer
 
-__all__ = ["Deferred", "Handler", "Peer", "RequestContext"]
+__all__ = ["Deferred", "Dispatcher", "Handler", "Peer", "RequestContext"]
+
+log = logging.getLogger("tidelog.dispatch")
+
+_HEAD = struct.Struct(
+    ">hhi"
+)  # api key, api version, correlation id: the same in every header version
+_COROUTINE_CODE = 0x80  # inspect.CO_COROUTINE
 
 
 class Peer(Protocol):
@@ -51,10 +67,11 @@ class Peer(Protocol):
 
 
 class RequestContext:
-    """One request on its way through the broker; also its slot in the connection's order of answers.
+    """One request on its way through the broker; also its slot in the connection's order of
+    answers.
 
-    Invariant: `answer` is None until the response is encoded, and never changes after that; the empty
-    tuple stands for "answered with nothing" (acks=0).
+    Invariant: `answer` is None until the response is encoded, and never changes after that; the
+    empty tuple stands for "answered with nothing" (acks=0).
     """
 
     __slots__ = (
@@ -64,6 +81,7 @@ class RequestContext:
         "client_id",
         "correlation_id",
         "deferred",
+        "parked",
         "peer",
     )
 
@@ -82,6 +100,7 @@ class RequestContext:
         self.client_id = client_id
         self.answer: Sequence[Buffer] | None = None
         self.deferred: Deferred | None = None
+        self.parked = False  # set by the connection once the handler has returned without an answer
 
     @property
     def client_host(self) -> str:
@@ -119,9 +138,10 @@ class RequestContext:
     ) -> Deferred:
         """Park this request; the handler returns what it gets here, now or already completed.
 
-        `on_hurry()` is called, once, when another request arrives behind this one, or right after the handler
-        if one is waiting already: a parked Fetch then completes with what there is. `on_cancel()` is called
-        when the connection is gone before completion: drop timers and watches, do not complete.
+        `on_hurry()` is called, once, when another request arrives behind this one, or right after
+        the handler if one is waiting already: a parked Fetch then completes with what there is.
+        `on_cancel()` is called when the connection is gone before completion: drop timers and
+        watches, do not complete.
         """
         assert self.deferred is None, "a request is parked once"
         self.deferred = Deferred(self, on_hurry, on_cancel)
@@ -161,7 +181,7 @@ class Deferred:
         self._context.peer.complete(self._context, response)
 
     def fail(self) -> None:
-        """Give up after an error of ours: close the connection, as an exception in a handler does."""
+        """Give up after an error of ours: close the connection."""
         if not self.done and not self.cancelled:
             self._context.peer.close()
 
@@ -184,3 +204,116 @@ class Deferred:
 
 Handler = Callable[[RequestContext, Any], Any]
 """Returns the response message, a `Deferred`, None, or a coroutine of the response message."""
+
+
+class Route:
+    """One version of one API, ready to be served."""
+
+    __slots__ = ("api", "codec", "copies", "handler")
+
+    def __init__(self, api: Api, api_version: int, handler: Handler) -> None:
+        self.api = api
+        self.handler = handler
+        self.codec = api.request_codec(api_version)  # swaps its `decode` when it is compiled
+        # The receive buffer is used again before an `async def` handler runs its first line.
+        code = getattr(handler, "__code__", None)
+        self.copies = bool(code is not None and code.co_flags & _COROUTINE_CODE)
+
+
+class Dispatcher:
+    """All handlers of a broker by api key, and the tasks of those that are coroutines."""
+
+    def __init__(self, handlers: Mapping[ApiKey, Handler]) -> None:
+        self._handlers = dict(handlers)
+        self._routes: dict[int, Route] = {}  # by api key << 16 | version, compiled at first use
+        self._tasks: dict[asyncio.Task[None], None] = {}
+
+    def dispatch(self, peer: Peer, frame: Buffer) -> RequestContext:
+        """Handle one request frame.
+
+        The context that comes back has its answer, or is parked (`deferred`), or has a task.
+        ProtocolError: the client is to be closed without an answer. Any other exception is ours.
+        """
+        try:
+            api_key, api_version, correlation_id = _HEAD.unpack_from(frame)
+        except struct.error:
+            raise ProtocolError(f"a request of {len(frame)} bytes has no header") from None
+        route = self._routes.get(api_key << 16 | api_version)
+        if route is None:
+            route = self._route(api_key, api_version)
+            if route is None:
+                return self._unknown_api_versions(peer, correlation_id)
+        if route.copies:
+            frame = bytes(frame)
+        header, position = decode_request_header(frame)
+        context = RequestContext(peer, api_key, api_version, correlation_id, header.client_id)
+        request = route.codec.decode(frame, position)
+        response = route.handler(context, request)
+        if response.__class__ is Deferred:
+            assert response is context.deferred
+        elif response is None:
+            context.answer = ()
+        elif response.__class__ is CoroutineType:
+            self._run(context, response)
+        else:
+            context.answer = response_frame(route.api, header, response)
+        return context
+
+    def encode(self, context: RequestContext, response: Any) -> Sequence[Buffer]:
+        """The answer frame of a request that was parked."""
+        if response is None:
+            return ()
+        header = RequestHeader(
+            context.api_key, context.api_version, context.correlation_id, context.client_id
+        )
+        return response_frame(API[context.api_key], header, response)
+
+    def _route(self, api_key: int, api_version: int) -> Route | None:
+        """Find and keep the route of a version; None for an unknown version of ApiVersions."""
+        handler = self._handlers.get(api_key)  # type: ignore[call-overload]
+        api = API.get(api_key)
+        if handler is None or api is None:
+            raise ProtocolError(f"api key {api_key} is not served")
+        if not api.min_version <= api_version <= api.max_version:
+            if api_key == ApiKey.API_VERSIONS:
+                return None
+            raise ProtocolError(f"{api.name} version {api_version} is not served")
+        route = Route(api, api_version, handler)
+        self._routes[api_key << 16 | api_version] = route
+        return route
+
+    def _unknown_api_versions(self, peer: Peer, correlation_id: int) -> RequestContext:
+        """Answer in version 0, whatever the rest of the request looks like (KIP-511)."""
+        context = RequestContext(peer, ApiKey.API_VERSIONS, 0, correlation_id)
+        response = self._handlers[ApiKey.API_VERSIONS](context, None)
+        context.answer = self.encode(context, response)
+        return context
+
+    def _run(self, context: RequestContext, coroutine: Coroutine[Any, Any, Any]) -> None:
+        name = (
+            f"{API[context.api_key].name} of {context.client_host}:{context.client_port} "
+            f"#{context.correlation_id}"
+        )
+        task = asyncio.get_running_loop().create_task(self._answer(context, coroutine), name=name)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
+
+    async def _answer(self, context: RequestContext, coroutine: Coroutine[Any, Any, Any]) -> None:
+        """Own one coroutine handler. It goes on when its client has gone, as in Kafka."""
+        try:
+            response = await coroutine
+        except asyncio.CancelledError:
+            context.peer.close()
+            raise
+        except Exception:
+            log.exception("closing %s:%d: request failed", context.client_host, context.client_port)
+            context.peer.close()
+            return
+        context.peer.complete(context, response)
+
+    async def stop(self) -> None:
+        """Cancel the coroutine handlers and wait until they have ended."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

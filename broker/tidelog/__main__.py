@@ -1,0 +1,46 @@
+"""`tidelog` and `python -m tidelog`: find the command, import it alone, run it."""
+
+from __future__ import annotations
+
+import sys
+
+COMMANDS = {
+    "serve": ("tidelog.cli.serve", "run a broker"),
+    "topics": ("tidelog.cli.topics", "list, create, describe, alter and delete topics"),
+    "groups": ("tidelog.cli.groups", "list, describe and delete consumer groups"),
+    "produce": ("tidelog.cli.produce", "write lines of standard input to a topic"),
+    "consume": ("tidelog.cli.consume", "print the records of a topic"),
+    "configs": ("tidelog.cli.configs", "describe and alter settings of topics and brokers"),
+    "demo": ("tidelog_pipeline.demo", "real flights through a topic, computed by Spark, checked"),
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command; returns the exit code."""
+    words = sys.argv[1:] if arguments is None else arguments
+    if words and words[0] in COMMANDS:
+        from importlib import import_module  # noqa: PLC0415 - the one command that is asked for
+
+        return int(import_module(COMMANDS[words[0]][0]).main(words[1:]))
+    if words and words[0] in ("--version", "-V"):
+        import tidelog  # noqa: PLC0415 - reads the distribution's metadata
+
+        print(f"tidelog {tidelog.__version__}")  # noqa: T201 - command line
+        return 0
+    if not words or words[0] in ("--help", "-h", "help"):
+        print(usage())  # noqa: T201 - command line
+        return 0
+    print(f"tidelog: no command {words[0]!r}; see tidelog --help", file=sys.stderr)  # noqa: T201
+    return 2
+
+
+def usage() -> str:
+    """The overview of all commands."""
+    lines = ["usage: tidelog COMMAND [OPTIONS]", "", "A Kafka-compatible broker.", "", "commands:"]
+    lines += [f"  {name:<9} {purpose}" for name, (_, purpose) in COMMANDS.items()]
+    lines += ["", "`tidelog COMMAND --help` lists the options of a command."]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

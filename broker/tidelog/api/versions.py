@@ -1,0 +1,108 @@
+"""ApiVersions (18): what is served here, and who the client is.
+
+Behaviour
+- The answer lists exactly the APIs this broker has handlers for, in order of their keys: an API
+  that is not listed is off, and clients stay away from it. Produce is listed from version 0 though
+  versions below 3 are refused, because librdkafka reads its features from that (KAFKA-18659).
+- A version above ours is answered in version 0 with UNSUPPORTED_VERSION and the entry of API 18
+  alone, so that the client can ask again in a version both know (KIP-511). Dispatch passes None as
+  the request.
+- Features are listed once they work; none does so far. Without `transaction.version` clients keep
+  to the first transaction protocol, without `group.version` to classic groups.
+
+Version notes
+- v1 adds the throttle time, v3 (KIP-511) the client's software, checked by a pattern, and (KIP-584)
+  features; v4 (KAFKA-17011) features whose minimum is 0; v5 (KIP-1242) the cluster id and node id
+  the client believes to talk to: REBOOTSTRAP_REQUIRED if it was led to another broker.
+- Every response has header v0, whatever its body: the client cannot know our versions yet.
+"""
+
+# ruff: noqa: PLC0415 - message tables are imported at their first use
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tidelog_protocol.apis import API, ApiKey
+from tidelog_protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tidelog.dispatch import Handler, RequestContext
+    from tidelog_protocol.messages.cluster import ApiVersionsResponse
+
+_SOFTWARE_BYTES_MAX = 1024  # bounds the pattern match; Kafka has no limit of its own
+
+
+class VersionsApi:
+    """Answers ApiVersions for one broker."""
+
+    def __init__(self, *, served: Iterable[int], cluster_id: str, node_id: int) -> None:
+        self._keys = sorted({int(key) for key in served} | {int(ApiKey.API_VERSIONS)})
+        self._cluster_id = cluster_id
+        self._node_id = node_id
+
+    def handlers(self) -> dict[ApiKey, Handler]:
+        """The handler of API 18."""
+        return {ApiKey.API_VERSIONS: self.api_versions}
+
+    def api_versions(self, context: RequestContext, request: Any) -> ApiVersionsResponse:
+        """List the APIs; `request` is None for a version we do not know."""
+        from tidelog_protocol.messages.cluster import ApiVersionsResponse
+
+        if request is None:
+            return ApiVersionsResponse(
+                error_code=ErrorCode.UNSUPPORTED_VERSION,
+                api_keys=_entries([int(ApiKey.API_VERSIONS)]),
+            )
+        error = self._check(context, request)
+        if error is not ErrorCode.NONE:
+            return ApiVersionsResponse(error_code=error)
+        if context.api_version >= 3:
+            context.peer.software = (
+                request.client_software_name,
+                request.client_software_version,
+            )
+        return ApiVersionsResponse(api_keys=_entries(self._keys))
+
+    def _check(self, context: RequestContext, request: Any) -> ErrorCode:
+        if context.api_version >= 3 and not (
+            _is_software(request.client_software_name)
+            and _is_software(request.client_software_version)
+        ):
+            return ErrorCode.INVALID_REQUEST
+        if context.api_version >= 5:
+            asked_cluster, asked_node = request.cluster_id, request.node_id
+            if asked_cluster is not None and asked_cluster != self._cluster_id:
+                return ErrorCode.REBOOTSTRAP_REQUIRED
+            if asked_node >= 0 and asked_node != self._node_id:
+                return ErrorCode.REBOOTSTRAP_REQUIRED
+        return ErrorCode.NONE
+
+
+def _entries(keys: list[int]) -> list[ApiVersionsResponse.ApiVersion]:
+    from tidelog_protocol.messages.cluster import ApiVersionsResponse
+
+    entries = []
+    for key in keys:
+        api = API[key]
+        entries.append(
+            ApiVersionsResponse.ApiVersion(
+                api_key=key,
+                min_version=api.advertised_min_version,
+                max_version=api.max_version,
+            )
+        )
+    return entries
+
+
+def _is_software(text: str) -> bool:
+    """Whether `[a-zA-Z0-9](?:[a-zA-Z0-9\\-.]*[a-zA-Z0-9])?` matches, without importing `re`."""
+    return (
+        0 < len(text) <= _SOFTWARE_BYTES_MAX
+        and text.isascii()
+        and text[0].isalnum()
+        and text[-1].isalnum()
+        and text.replace("-", "").replace(".", "").isalnum()
+    )

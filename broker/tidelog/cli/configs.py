@@ -1,0 +1,121 @@
+"""`tidelog configs`: describe and change the settings of topics and brokers."""
+
+# ruff: noqa: PLC0415 - message tables are imported by the subcommand that needs them
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.cli import common
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+RESOURCE_TYPES = {"topic": 2, "broker": 4, "group": 32}
+SET, UNSET = 0, 1
+SOURCES = {
+    1: "topic",
+    2: "broker (dynamic)",
+    3: "cluster (dynamic)",
+    4: "broker",
+    5: "default",
+    6: "logger (dynamic)",
+    7: "metrics (dynamic)",
+    8: "group",
+}
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    return common.run("configs", lambda: options.action(options))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = common.parser("configs", "Look at settings and change them.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    describe = commands.add_parser("describe", help="settings, values and where they come from")
+    _resource(describe)
+    describe.add_argument("--all", action="store_true", help="those left to their defaults too")
+    describe.add_argument("--json", action="store_true", help="print JSON")
+    describe.set_defaults(action=describe_configs)
+
+    change = commands.add_parser("set", help="change settings")
+    _resource(change)
+    change.add_argument("setting", nargs="+", metavar="KEY=VALUE")
+    change.set_defaults(action=set_configs)
+
+    unset = commands.add_parser("unset", help="return settings to their defaults")
+    _resource(unset)
+    unset.add_argument("setting", nargs="+", metavar="KEY")
+    unset.set_defaults(action=unset_configs)
+    return parser
+
+
+def _resource(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("type", choices=RESOURCE_TYPES, help="what to look at")
+    parser.add_argument("name", help="name of the topic or group, id of the broker")
+
+
+def describe_configs(options: argparse.Namespace) -> None:
+    """Print the settings of one resource."""
+    from tidelog_protocol.messages.configs import DescribeConfigsRequest
+
+    resource = DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=RESOURCE_TYPES[options.type],
+        resource_name=options.name,
+        configuration_keys=None,
+    )
+    with common.connect(options.bootstrap_server) as client:
+        (result,) = client.ask(DescribeConfigsRequest(resources=[resource])).results
+    common.check(f"{options.type} {options.name}", result.error_code, result.error_message)
+    rows = [
+        (
+            config.name,
+            "(hidden)"
+            if config.is_sensitive
+            else config.value
+            if config.value is not None
+            else "-",
+            SOURCES.get(config.config_source, "-"),
+        )
+        for config in sorted(result.configs, key=lambda config: config.name)
+        if options.all or config.config_source not in (4, 5)
+    ]
+    titles = ("setting", "value", "from")
+    if options.json:
+        common.print_json([dict(zip(titles, row, strict=True)) for row in rows])
+    elif rows:
+        common.print_table(titles, rows)
+
+
+def set_configs(options: argparse.Namespace) -> None:
+    """Change settings of one resource."""
+    changes = common.key_values(options.setting, "setting")
+    _alter(options, [(key, SET, value) for key, value in changes.items()])
+
+
+def unset_configs(options: argparse.Namespace) -> None:
+    """Take own settings of one resource away."""
+    _alter(options, [(key, UNSET, None) for key in options.setting])
+
+
+def _alter(options: argparse.Namespace, changes: list[tuple[str, int, str | None]]) -> None:
+    from tidelog_protocol.messages.configs import IncrementalAlterConfigsRequest
+
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
+        resource_type=RESOURCE_TYPES[options.type],
+        resource_name=options.name,
+        configs=[
+            IncrementalAlterConfigsRequest.AlterableConfig(
+                name=key, config_operation=operation, value=value
+            )
+            for key, operation, value in changes
+        ],
+    )
+    with common.connect(options.bootstrap_server) as client:
+        (result,) = client.ask(IncrementalAlterConfigsRequest(resources=[resource])).responses
+    common.check(f"{options.type} {options.name}", result.error_code, result.error_message)
+    print(f"{options.type} {options.name}: changed {', '.join(key for key, _, _ in changes)}")

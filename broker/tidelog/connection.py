@@ -1,0 +1,487 @@
+"""One client: frames in, answers out in the order of the requests, everything bounded.
+
+Owns: the socket's transport, the queue of answer slots, back-pressure and the idle limit. Called by
+the event loop and by `Deferred.complete`; knows nothing of what requests mean.
+
+All connections of a loop read into one receive buffer (spec: a partial frame moves to a private
+buffer of its exact size, which `FrameReader` sees to), so all complete frames of a wake-up are
+handled before the wake-up ends. Their answers go out in one write.
+
+What keeps it bounded:
+
+- `QUEUED_BYTES_MAX` of answers not yet handed to the transport, and `IN_FLIGHT_MAX` requests
+  without an answer: past either, or while an `async def` handler runs, the frames left of the
+  wake-up are held (copied, at most one receive buffer or one large frame) and reading is paused.
+- a slow reader: the transport holds what the socket did not take of one write, the rest stays here
+  by reference until `resume_writing`.
+- `connections.max.idle.ms`, by one timer for all connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from tidelog_protocol.errors import ProtocolError
+from tidelog_protocol.frames import FrameReader
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tidelog.dispatch import Dispatcher, RequestContext
+    from tidelog_protocol.schema import Buffer
+
+__all__ = ["Connection", "Connections"]
+
+log = logging.getLogger("tidelog.connection")
+
+RECEIVE_BUFFER_BYTES = 1 << 20
+QUEUED_BYTES_MAX = 4 << 20
+IN_FLIGHT_MAX = 256
+JOINED_BYTES_MAX = 64 << 10  # below this, copying into one write is cheaper than vectors
+CHUNK_BYTES_MAX = 256 << 10  # Python 3.11 copies what the socket does not take of one write
+VECTORED_WRITES = sys.version_info >= (3, 12)
+
+
+class Connections:
+    """All connections of a broker's listeners: what they share, the idle sweep, the closing of all."""
+
+    def __init__(
+        self,
+        *,
+        frame_bytes_max: int = 100 << 20,
+        idle_ms_max: int = 600_000,
+        connections_max: int = 2147483647,
+    ) -> None:
+        self._dispatcher: Dispatcher | None = None
+        self.connections_max = connections_max
+        self.frame_bytes_max = frame_bytes_max
+        self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
+        self.live: dict[Connection, None] = {}
+        self._idle_s_max = idle_ms_max / 1000
+        self._sweep_s = min(max(self._idle_s_max / 10, 0.05), 60.0)
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        """Where requests go, once the broker is ready."""
+        assert self._dispatcher is not None, "no request is read before `open`"
+        return self._dispatcher
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests are read."""
+        return self._dispatcher is not None
+
+    def factory(self) -> Connection:
+        """Make the protocol object of a new connection."""
+        return Connection(self)
+
+    def open(self, dispatcher: Dispatcher) -> None:
+        """Begin to read requests, those of early clients included, and to close idle connections.
+
+        The listener is bound before the broker is ready: a taken port is then known before any
+        file is touched, and port 0 before the cluster learns the broker's address.
+        """
+        self._dispatcher = dispatcher
+        for connection in self.live:
+            connection.resume_reading()
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._sweep_s, self._sweep, loop)
+
+    def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Mark who was active since the last sweep; close who was idle for too long.
+
+        A flag set by each read instead of a clock read or timer per request: an idle connection is
+        closed between 1 and 1.1 times the limit. Whoever waits for an answer of ours is not idle.
+        """
+        now = loop.time()
+        for connection in list(self.live):
+            if connection.closing:
+                connection.abort()  # had a whole sweep to take what was left
+            elif connection.active or connection.waiting:
+                connection.active = False
+                connection.idle_since = now
+            elif now - connection.idle_since >= self._idle_s_max:
+                connection.close()
+        self._timer = loop.call_later(self._sweep_s, self._sweep, loop)
+
+    def stop(self) -> None:
+        """Close every connection; requests without an answer are cancelled."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for connection in list(self.live):
+            connection.close()
+
+    def abort(self) -> None:
+        """Drop the connections that did not take their last answers."""
+        for connection in list(self.live):
+            connection.abort()
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One client connection; the `Peer` of its requests.
+
+    Invariants: `_slots` holds, oldest first, every request whose answer may not go out yet; `_out`
+    holds answers whose turn has come; `_slot_bytes` and `_out_bytes` are the sizes of their
+    answers. The slot at the head of `_slots` has no answer, except inside a wake-up or before a
+    scheduled flush.
+    """
+
+    __slots__ = (
+        "_blocking",
+        "_connections",
+        "_flush_scheduled",
+        "_held",
+        "_out",
+        "_out_bytes",
+        "_parked",
+        "_reader",
+        "_reading_paused",
+        "_serve_scheduled",
+        "_serving",
+        "_slot_bytes",
+        "_slots",
+        "_transport",
+        "_write_paused",
+        "active",
+        "client_host",
+        "client_port",
+        "closing",
+        "idle_since",
+        "listener_host",
+        "listener_port",
+        "software",
+    )
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._reader = FrameReader(connections.frame_bytes_max, connections.receive_buffer)
+        self._slots: deque[RequestContext] = deque()
+        self._parked: list[RequestContext] = []  # those that may still be hurried
+        self._blocking: RequestContext | None = None  # its `async def` handler runs
+        self._held: deque[bytes] = deque()
+        self._out: deque[Buffer] = deque()
+        self._out_bytes = 0
+        self._slot_bytes = 0
+        self._serving = False
+        self._write_paused = False
+        self._reading_paused = False
+        self._flush_scheduled = False
+        self._serve_scheduled = False
+        self._transport: Any = None
+        self.active = True
+        self.closing = False
+        self.idle_since = 0.0
+        self.client_host = self.listener_host = ""
+        self.client_port = self.listener_port = 0
+        self.software = ("unknown", "unknown")
+
+    # -- the event loop's side ---------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take the transport. TCP_NODELAY is asyncio's own default."""
+        self._transport = transport
+        # Any byte the socket does not take pauses us, so that the rest stays here by reference.
+        self._transport.set_write_buffer_limits(high=0)
+        self.client_host, self.client_port = _address(transport, "peername")
+        self.listener_host, self.listener_port = _address(transport, "sockname")
+        self._connections.live[self] = None
+        if len(self._connections.live) > self._connections.connections_max:
+            log.warning("closing %s:%d: max.connections", self.client_host, self.client_port)
+            self.abort()
+        elif not self._connections.is_open:
+            self._pause_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Cancel what is parked; nothing is answered any more."""
+        self.closing = True
+        self._transport = None
+        self._connections.live.pop(self, None)
+        slots, self._slots = self._slots, deque()
+        self._parked.clear()
+        self._held.clear()
+        self._out.clear()
+        for context in slots:
+            if context.deferred is not None:
+                try:
+                    context.deferred.cancel()
+                except Exception:
+                    log.exception("cancelling a request of api key %d", context.api_key)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go: the loop's receive buffer, or the rest of a large frame."""
+        return self._reader.writable()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes have come: handle every complete frame among them, then write the answers."""
+        self.active = True
+        try:
+            frames = self._reader.received(nbytes)
+        except ProtocolError as error:
+            self._refuse(error)
+            return
+        if frames:
+            self._serve(frames)
+        elif self._parked:
+            self._hurry()
+
+    def eof_received(self) -> None:
+        """Let the client's half-close close the connection, as Kafka does."""
+
+    def pause_writing(self) -> None:
+        """The socket is full: answers wait here."""
+        self._write_paused = True
+
+    def resume_writing(self) -> None:
+        """The socket took all it was given: go on writing, then reading."""
+        self.active = True
+        self._write_paused = False
+        self._write()
+        self._relieve()
+
+    # -- requests ----------------------------------------------------------------------------------
+
+    def _serve(self, frames: Sequence[Buffer]) -> None:
+        """Handle frames in order until the connection is blocked, then write the answers."""
+        self._serving = True
+        try:
+            self._handle(frames)
+        except ProtocolError as error:
+            self._refuse(error)
+        except Exception:
+            log.exception("closing %s:%d: request failed", self.client_host, self.client_port)
+            self.closing = True
+        self._serving = False
+        if self._parked and (self._reader.pending or self._held):
+            self._hurry()
+        self._flush()
+        if self._reader.error is not None and not self._held:
+            self._refuse(self._reader.error)
+        elif self.closing:
+            self._finish()
+
+    def _handle(self, frames: Sequence[Buffer]) -> None:
+        dispatch = self._connections.dispatcher.dispatch
+        slots = self._slots
+        for index, frame in enumerate(frames):
+            if self._parked:
+                self._hurry()
+            if self._blocked:
+                self._flush()
+                if self._blocked:
+                    self._hold(frames, index)
+                    return
+            context = dispatch(self, frame)
+            answer = context.answer
+            if self.closing:
+                return
+            if answer is None:
+                self._park(context)
+            elif slots:
+                slots.append(context)
+                self._slot_bytes += _size(answer)
+            elif answer:
+                self._out.extend(answer)
+                self._out_bytes += _size(answer)
+
+    @property
+    def _blocked(self) -> bool:
+        """Whether no further request may be handled now."""
+        return (
+            self._blocking is not None
+            or self._out_bytes + self._slot_bytes > QUEUED_BYTES_MAX
+            or len(self._slots) >= IN_FLIGHT_MAX
+        )
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the client waits for an answer of ours: such a connection is not idle."""
+        return bool(self._slots)
+
+    def _park(self, context: RequestContext) -> None:
+        context.parked = True
+        self._slots.append(context)
+        if context.deferred is None:
+            self._blocking = context
+        else:
+            self._parked.append(context)
+
+    def _hold(self, frames: Sequence[Buffer], index: int) -> None:
+        """Keep frames that came in this wake-up for later, out of the shared buffer."""
+        self._held.extend(bytes(frame) for frame in frames[index:])
+        self._pause_reading()
+
+    def _hurry(self) -> None:
+        """Another request is behind them: parked requests complete with what there is."""
+        parked, self._parked = self._parked, []
+        for context in parked:
+            if context.deferred is not None:
+                context.deferred.hurry()
+
+    def _relieve(self) -> None:
+        """After answers have gone: serve held frames soon, or read again.
+
+        Held frames are served from the loop, never from here: `complete` may be called in the
+        middle of another connection's handler.
+        """
+        if self._blocked or self.closing:
+            return
+        if self._held:
+            if not self._serve_scheduled:
+                self._serve_scheduled = True
+                asyncio.get_running_loop().call_soon(self._serve_held)
+        else:
+            self.resume_reading()
+
+    def _serve_held(self) -> None:
+        self._serve_scheduled = False
+        held, self._held = self._held, deque()
+        if held and not self.closing:
+            self._serve(list(held))
+            self._relieve()
+
+    def resume_reading(self) -> None:
+        """Read again, if reading is paused."""
+        if self._reading_paused and not self.closing:
+            self._reading_paused = False
+            self._transport.resume_reading()
+
+    def _pause_reading(self) -> None:
+        if not self._reading_paused and not self.closing:
+            self._reading_paused = True
+            self._transport.pause_reading()
+
+    # -- answers -----------------------------------------------------------------------------------
+
+    def complete(self, context: RequestContext, response: Any) -> None:
+        """Answer a request that was parked; see `Peer.complete`."""
+        if context.answer is not None or self._transport is None:
+            return
+        try:
+            answer = self._connections.dispatcher.encode(context, response)
+        except Exception:
+            log.exception("answer of api key %d cannot be encoded", context.api_key)
+            self.close()
+            return
+        context.answer = answer
+        if self._blocking is context:
+            self._blocking = None
+        if not context.parked:
+            return  # completed inside its handler
+        self._slot_bytes += _size(answer)
+        if not self._serving and self._slots[0] is context:
+            if len(self._slots) == 1:
+                self._flush()
+                self._relieve()
+            elif not self._flush_scheduled:
+                # Several are likely to complete together: one write for them.
+                self._flush_scheduled = True
+                asyncio.get_running_loop().call_soon(self._flush_later)
+
+    def _flush_later(self) -> None:
+        self._flush_scheduled = False
+        if not self.closing:
+            self._flush()
+            self._relieve()
+
+    def _flush(self) -> None:
+        """Move the answers whose turn has come to `_out`, and write."""
+        slots = self._slots
+        while slots and (answer := slots[0].answer) is not None:
+            slots.popleft()
+            size = _size(answer)
+            self._slot_bytes -= size
+            self._out_bytes += size
+            self._out.extend(answer)
+        if self._out:
+            self._write()
+        if self._out_bytes + self._slot_bytes > QUEUED_BYTES_MAX:
+            self._pause_reading()
+
+    def _write(self) -> None:
+        """Hand the transport what it takes without keeping copies of large parts."""
+        out = self._out
+        if self._write_paused or not out:
+            return
+        if self._out_bytes <= JOINED_BYTES_MAX:
+            data = out[0] if len(out) == 1 else b"".join(out)
+            out.clear()
+            self._out_bytes = 0
+            self._transport.write(data)
+        elif VECTORED_WRITES:
+            parts = list(out)
+            out.clear()
+            self._out_bytes = 0
+            last = parts.pop()
+            if parts:
+                self._transport.writelines(parts)
+            # Apart, because `writelines` of 3.12.0-3.12.8 and 3.13.0-3.13.1 never pauses its
+            # protocol.
+            self._transport.write(last)
+        else:
+            while out and not self._write_paused:
+                data = _next_chunk(out)
+                self._out_bytes -= len(data)
+                self._transport.write(data)
+
+    # -- the end -----------------------------------------------------------------------------------
+
+    def _refuse(self, error: ProtocolError) -> None:
+        """Close without an answer: a client could not match one (spec: bad input)."""
+        log.info("closing %s:%d: %s", self.client_host, self.client_port, error)
+        self.close()
+
+    def close(self) -> None:
+        """Close once the answers whose turn has come are written; see `Peer.close`."""
+        self.closing = True
+        if not self._serving:
+            self._finish()
+
+    def _finish(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            if self._out:
+                self._transport.write(b"".join(self._out))  # bounded as ever
+                self._out.clear()
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once, whatever the client has not taken yet."""
+        self.closing = True
+        if self._transport is not None:
+            self._transport.abort()
+
+
+def _size(parts: Sequence[Buffer]) -> int:
+    return len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
+
+
+def _next_chunk(out: deque[Buffer]) -> Buffer:
+    """Take the next bytes to write: a slice of a large part as it is, or small parts joined."""
+    first = out.popleft()
+    if len(first) > JOINED_BYTES_MAX:
+        if len(first) > CHUNK_BYTES_MAX:
+            view = memoryview(first)
+            out.appendleft(view[CHUNK_BYTES_MAX:])
+            return view[:CHUNK_BYTES_MAX]
+        return first
+    parts, room = [first], JOINED_BYTES_MAX - len(first)
+    while out and room:
+        part = out.popleft()
+        if len(part) > room:
+            view = memoryview(part)
+            out.appendleft(view[room:])
+            part = view[:room]
+        parts.append(part)
+        room -= len(part)
+    return first if len(parts) == 1 else b"".join(parts)
+
+
+def _address(transport: asyncio.BaseTransport, which: str) -> tuple[str, int]:
+    """Host and port of a socket's end; ("", 0) where the transport has none."""
+    address = transport.get_extra_info(which)
+    return (str(address[0]), int(address[1])) if address else ("", 0)

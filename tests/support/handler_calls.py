@@ -1,0 +1,35 @@
+"""Call a handler without a connection: `context = make_context(3, 12); handler(context, request)`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tidelog.dispatch import RequestContext
+
+
+class RecordingPeer:
+    """A connection that keeps what deferred requests are answered with."""
+
+    def __init__(self) -> None:
+        self.client_host = "192.0.2.1"
+        self.client_port = 51234
+        self.listener_host = "127.0.0.1"
+        self.listener_port = 9092
+        self.software = ("unknown", "unknown")
+        self.responses: list[Any] = []
+        self.closed = False
+
+    def close(self) -> None:
+        """Note that the handler closed the connection."""
+        self.closed = True
+
+    def complete(self, context: RequestContext, response: Any) -> None:
+        """Keep the response."""
+        self.responses.append(response)
+
+
+def make_context(
+    api_key: int, api_version: int, *, client_id: str = "test", peer: RecordingPeer | None = None
+) -> RequestContext:
+    """A context whose peer records: `context.peer.responses`, `.closed`."""
+    return RequestContext(peer or RecordingPeer(), api_key, api_version, 1, client_id)
