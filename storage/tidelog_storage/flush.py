@@ -77,7 +77,7 @@ class FlushTask:
         )
 
     def __call__(self) -> None:
-        """Sync the files, then the folder's entries."""
+        """Sync the files, then the entries of new ones and of the folder itself."""
         try:
             for file in (*self._records, *self._private):
                 file.fsync()
@@ -87,5 +87,6 @@ class FlushTask:
         if self._folder is not None:
             try:
                 self._files.fsync_dir(self._folder)
+                self._files.fsync_dir(self._folder.rpartition("/")[0] or "/")
             except FileNotFoundError:
                 return  # the partition was deleted meanwhile

@@ -17,6 +17,7 @@ from tidelog_storage.cleaner import Retention, deletable_count
 from tidelog_storage.flush import FlushTask
 from tidelog_storage.indexes import AbortedEntry
 from tidelog_storage.reader import Reader
+from tidelog_storage.removals import Removals
 from tidelog_storage.replay import replay_producers
 from tidelog_storage.replicated import check_replicated
 from tidelog_storage.roll import RollPolicy
@@ -47,11 +48,6 @@ if TYPE_CHECKING:
     )
 
 _UNLIMITED = 1 << 62
-
-
-def segment_options(config: LogConfig) -> SegmentOptions:
-    """What segments need of the configuration."""
-    return SegmentOptions(config.index_interval_bytes, config.segment_index_bytes)
 
 
 class Log:
@@ -121,7 +117,7 @@ class Log:
         self.high_watermark = min(max(high_watermark, log_start_offset), log_end_offset)
         self.recovery_point = min(recovery_point, log_end_offset)
         self.last_flushed_ms = 0
-        self.removals: list[tuple[int, str]] = []  # (due at ms, path) of renamed files
+        self.removals = Removals(files.remove)
         self._on_roll = on_roll
         self._on_recovery_point_lowered = on_recovery_point_lowered
         self._truncations = 0
@@ -296,7 +292,7 @@ class Log:
             self._files,
             self.folder,
             base_offset,
-            options=segment_options(self._config),
+            options=SegmentOptions.of(self._config),
             created_ms=now_ms,
         )
 
@@ -343,11 +339,10 @@ class Log:
 
     def aborted_transactions(self, offset: int, upper_bound: int) -> list[AbortedTransaction]:
         """Aborted transactions that overlap [offset, upper bound), for read_committed."""
-        found: list[AbortedEntry] = []
-        for segment in self.segments.from_floor(offset):
-            if segment.transaction_index.collect(offset, upper_bound, found):
-                break
-        return [AbortedTransaction(entry.producer_id, entry.first_offset) for entry in found]
+        return [
+            AbortedTransaction(entry.producer_id, entry.first_offset)
+            for entry in self.segments.aborted(offset, upper_bound)
+        ]
 
     # -- offsets -----------------------------------------------------------------------------------
 
@@ -366,9 +361,8 @@ class Log:
         if offset > self.high_watermark:
             raise StorageError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"Cannot increment the log start offset to {offset} of partition"
-                f" {self.topic_partition} ({reason}) since it is larger than the high watermark"
-                f" {self.high_watermark}",
+                f"log start offset {offset} of {self.topic_partition} ({reason}) is above the high"
+                f" watermark {self.high_watermark}",
             )
         if offset <= self.log_start_offset:
             return False
@@ -398,7 +392,7 @@ class Log:
         self.epochs.truncate_from_end(offset)
         self.producers.truncate_and_reload(self.log_start_offset, offset, now_ms)
         replay_producers(self)
-        self._lower_recovery_point(offset)
+        self._make_cut_durable(offset)
         return True
 
     def truncate_fully_and_start_at(
@@ -414,14 +408,18 @@ class Log:
         self.log_start_offset = offset if log_start is None else log_start
         self._shrink_to(offset, self.log_start_offset)
         self.high_watermark = offset
-        self._lower_recovery_point(offset)
+        self._make_cut_durable(offset)
 
     def _shrink_to(self, offset: int, log_start_offset: int) -> None:
         self.log_start_offset = log_start_offset
         self.log_end_offset = offset
         self.high_watermark = min(self.high_watermark, offset)
 
-    def _lower_recovery_point(self, offset: int) -> None:
+    def _make_cut_durable(self, offset: int) -> None:
+        """Before anything is appended: else a power failure could bring back removed segments
+        behind new batches, or take the new ones for flushed."""
+        self.segments.active.records.fsync()
+        self._files.fsync_dir(self.folder)
         self._truncations += 1
         if offset < self.recovery_point:
             self.recovery_point = offset
@@ -440,21 +438,13 @@ class Log:
         self.maybe_increment_log_start(self.segments.first.base_offset, "segment deletion")
         due_ms = now_ms + self._config.file_delete_delay_ms
         for segment in removed:
-            self.removals += [(due_ms, path) for path in segment.mark_deleted()]
+            self.removals.add(due_ms, segment.mark_deleted())
             self.producers.remove_snapshot(segment.base_offset)
         return count
 
     def remove_deleted(self, now_ms: int) -> None:
         """Remove the files of deleted segments whose time has come."""
-        if self.removals and self.removals[0][0] <= now_ms:
-            for due_ms, path in self.removals:
-                if due_ms <= now_ms:
-                    self._files.remove(path)
-            self.removals = [removal for removal in self.removals if removal[0] > now_ms]
-
-    def release_idle(self) -> None:
-        """Give up handles and indexes of sealed segments not read since the last call."""
-        self.segments.release_idle(self.recovery_point)
+        self.removals.run(now_ms)
 
     # -- durability --------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from tidelog_storage.checkpoints import write_partition_metadata
 from tidelog_storage.directory import DELETE_SUFFIX, LogDirectory
 from tidelog_storage.recovery import load_log
+from tidelog_storage.removals import Removals
 from tidelog_storage.types import StorageError, TopicPartition
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class LogManager:
         self._now_ms = 0  # when opened; loading a log later needs no better time
         self._logs: dict[TopicPartition, Log] = {}
         self._rolled: dict[TopicPartition, Log] = {}  # have sealed segments that are not durable
-        self._removals: list[tuple[int, str]] = []  # (due at ms, folder) of deleted partitions
+        self._removals = Removals(files.remove_tree)  # folders of deleted partitions
         self.directories = [LogDirectory(files, path) for path in log_dirs]
 
     @property
@@ -79,7 +80,7 @@ class LogManager:
                 directory.release()
             raise
         for directory in self.directories:
-            self._removals += [(now_ms, folder) for folder in directory.deleted_folders]
+            self._removals.add(now_ms, directory.deleted_folders)
             if not directory.had_clean_shutdown:
                 for partition in list(directory.partitions):
                     self.get(partition)
@@ -178,7 +179,7 @@ class LogManager:
         target = f"{directory.path}/{f'{partition}'[: _FOLDER_NAME_MAX - len(tail)]}{tail}"
         self._files.remove_tree(target)
         self._files.rename(folder, target)
-        self._removals.append((now_ms + delay_ms, target))
+        self._removals.add(now_ms + delay_ms, [target])
 
     def _directory_of(self, partition: TopicPartition) -> LogDirectory:
         for directory in self.directories:
@@ -248,7 +249,7 @@ class LogManager:
         for log in self._logs.values():
             count += log.delete_old_segments(now_ms)
             log.producers.expire(now_ms)
-            log.release_idle()
+            log.segments.release_idle(log.recovery_point)
         self.remove_deleted(now_ms)
         return count
 
@@ -256,10 +257,7 @@ class LogManager:
         """Remove files and folders of what was deleted `file.delete.delay.ms` ago."""
         for log in self._logs.values():
             log.remove_deleted(now_ms)
-        for due_ms, folder in self._removals:
-            if due_ms <= now_ms:
-                self._files.remove_tree(folder)
-        self._removals = [removal for removal in self._removals if removal[0] > now_ms]
+        self._removals.run(now_ms)
 
     def prepare_checkpoints(self) -> Callable[[], None]:
         """Recovery points, high watermarks and log starts of now; call the result off the loop.

@@ -17,7 +17,7 @@ from tidelog_storage.checkpoints import (
     read_partition_metadata,
 )
 from tidelog_storage.epochs import LeaderEpochCache
-from tidelog_storage.log import Log, segment_options
+from tidelog_storage.log import Log
 from tidelog_storage.producer_state import ProducerStateManager
 from tidelog_storage.replay import replay_producers
 from tidelog_storage.scan import batch_places
@@ -28,6 +28,7 @@ from tidelog_storage.segment import (
     TIME_INDEX_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     Segment,
+    SegmentOptions,
     file_name,
 )
 from tidelog_storage.segments import Segments
@@ -119,6 +120,8 @@ def load_log(
     )
     producers.truncate_and_reload(log_start_offset, log_end_offset, now_ms)
     replay_producers(log, {segment.base_offset for segment in recovered})
+    if recovered:
+        files.fsync_dir(folder)  # what was removed must not come back beside new batches
     return log
 
 
@@ -138,7 +141,7 @@ class _Loader:
         self._files = files
         self._folder = folder
         self._name = topic_partition
-        self._options = segment_options(config)
+        self._options = SegmentOptions.of(config)
         self._now_ms = now_ms
         self._report_to = report
         self._recovered_epochs: list[EpochEntry] = []

@@ -30,6 +30,7 @@ from tidelog_storage.scan import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from tidelog_storage.config import LogConfig
     from tidelog_storage.seams import Buffer, File, FileSystem
 
 LOG_SUFFIX = ".log"
@@ -48,6 +49,11 @@ class SegmentOptions(NamedTuple):
 
     index_interval_bytes: int
     index_bytes_max: int
+
+    @classmethod
+    def of(cls, config: LogConfig) -> SegmentOptions:
+        """The options in a topic's configuration."""
+        return cls(config.index_interval_bytes, config.segment_index_bytes)
 
 
 class Slice(NamedTuple):
