@@ -1,4 +1,4 @@
-"""Call a handler without a connection: `context = make_context(3, 12); handler(context, request)`."""
+"""Call handlers without connections: `context = make_context(3, 12); handler(context, request)`."""
 
 from __future__ import annotations
 
