@@ -1,0 +1,109 @@
+"""The table of APIs against Kafka 4.4's ranges."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tidelog_protocol.apis import API, ApiKey
+from tidelog_protocol.errors import ProtocolError
+from tidelog_protocol.schema import version_range
+
+# As Kafka 4.4 lists them, the APIs that are here: key, lowest and highest version, first flexible.
+KAFKA_4_4 = """
+Produce 0 3 13 9
+Fetch 1 4 18 12
+ListOffsets 2 1 11 6
+Metadata 3 0 13 9
+OffsetCommit 8 2 10 8
+OffsetFetch 9 1 10 6
+FindCoordinator 10 0 6 3
+JoinGroup 11 0 9 6
+Heartbeat 12 0 4 4
+LeaveGroup 13 0 5 4
+SyncGroup 14 0 5 4
+DescribeGroups 15 0 6 5
+ListGroups 16 0 5 3
+ApiVersions 18 0 5 3
+CreateTopics 19 2 7 5
+DeleteTopics 20 1 6 4
+DeleteRecords 21 0 2 2
+InitProducerId 22 0 5 2
+OffsetForLeaderEpoch 23 2 4 4
+DescribeConfigs 32 1 4 4
+AlterConfigs 33 0 2 2
+DescribeLogDirs 35 1 5 2
+CreatePartitions 37 0 3 2
+DeleteGroups 42 0 3 2
+IncrementalAlterConfigs 44 0 1 1
+OffsetDelete 47 0 0 -
+DescribeCluster 60 0 2 0
+DescribeTopicPartitions 75 0 0 0
+""".strip().splitlines()
+
+
+def test_ranges_are_kafkas() -> None:
+    ours = [
+        f"{api.name} {int(api.key)} {api.min_version} {api.max_version} "
+        f"{'-' if api.request.FLEXIBLE is None else api.flexible_from}"
+        for api in API.values()
+    ]
+    assert ours == KAFKA_4_4
+    assert set(API) == {int(key) for key in ApiKey}
+
+
+@pytest.mark.parametrize("api", API.values(), ids=lambda api: api.name)
+def test_an_apis_tables_have_its_versions(api) -> None:
+    for table in (api.request, api.response):
+        assert api.key == table.API_KEY
+        assert version_range(table.VERSIONS) == (api.min_version, api.max_version)
+        flexible = 32768 if table.FLEXIBLE is None else version_range(table.FLEXIBLE)[0]
+        assert flexible == api.flexible_from
+    assert not api.serves(api.min_version - 1)
+    assert not api.serves(api.max_version + 1)
+    assert api.serves(api.min_version)
+    assert api.serves(api.max_version)
+    for of in (api.request_codec, api.response_codec):
+        assert of(api.max_version) is of(api.max_version)
+        with pytest.raises(ProtocolError, match="has no version"):
+            of(api.max_version + 1)
+
+
+def test_produce_is_advertised_from_zero_and_served_from_three() -> None:
+    assert API[ApiKey.PRODUCE].advertised_min_version == 0
+    assert API[ApiKey.PRODUCE].min_version == 3
+    others = [api for api in API.values() if api.key != ApiKey.PRODUCE]
+    assert all(api.advertised_min_version == api.min_version for api in others)
+
+
+def test_header_versions() -> None:
+    fetch, versions, deletion = (
+        API[ApiKey.FETCH],
+        API[ApiKey.API_VERSIONS],
+        API[ApiKey.OFFSET_DELETE],
+    )
+    assert [fetch.request_header_version(version) for version in (11, 12)] == [1, 2]
+    assert [fetch.response_header_version(version) for version in (11, 12)] == [0, 1]
+    assert [versions.request_header_version(version) for version in (2, 3, 99)] == [1, 2, 2]
+    assert [versions.response_header_version(version) for version in (2, 3, 99)] == [0, 0, 0]
+    assert deletion.request_header_version(0) == 1
+    assert deletion.response_header_version(0) == 0
+
+
+def test_importing_the_table_of_apis_imports_no_messages() -> None:
+    """Start-up pays for what is used: message tables come with their first request."""
+    script = (
+        "import sys, tidelog_protocol.apis, tidelog_protocol.frames\n"
+        "print([name for name in sys.modules if name.startswith('tidelog_protocol.messages')])\n"
+        "heavy = {'asyncio', 'json', 'inspect', 'dataclasses', 'logging', 'uuid', 'ast'}\n"
+        "print(sorted(heavy & set(sys.modules)))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", f"import sys; sys.path[:0] = {sys.path!r}\n{script}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split("\n")[:2] == ["[]", "[]"]
