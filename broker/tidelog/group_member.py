@@ -41,7 +41,7 @@ class JoinResult(NamedTuple):
     member_id: str
     generation: int = -1
     protocol_type: str | None = None
-    protocol_name: str | None = ""
+    protocol_name: str | None = None
     leader: str | None = ""
     skip_assignment: bool = False
     members: tuple[JoinedMember, ...] = ()

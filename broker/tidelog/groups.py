@@ -105,8 +105,7 @@ class Group(GroupRebalance):
         else:
             error = self.check_member(member_id, request.group_instance_id)
             if error is not ErrorCode.NONE:
-                refusal = JoinResult(error, member_id, protocol_name=None)
-                self._effects.append(CompleteJoin(waiter, refusal))
+                self._refuse(waiter, member_id, error)
             else:
                 self._join_known(self.members[member_id], request, waiter, now)
         return self._take_effects()
@@ -297,8 +296,7 @@ class Group(GroupRebalance):
     def _rename_static_member(self, instance_id: str, old_id: str, new_id: str) -> Member:
         """Give a static member's place to a new id; who still waits under the old one is fenced."""
         member = self.members[old_id]
-        fenced = JoinResult(ErrorCode.FENCED_INSTANCE_ID, old_id, protocol_name=None)
-        self._complete_join_of(member, fenced)
+        self._complete_join_of(member, JoinResult(ErrorCode.FENCED_INSTANCE_ID, old_id))
         self._complete_sync_of(member, SyncResult(ErrorCode.FENCED_INSTANCE_ID))
         del self.members[old_id]
         member.member_id = new_id

@@ -489,7 +489,7 @@ class TestStaticMembers:  # KIP-345
         harness.sync("x", old, instance="i-1")
         harness.join("y", old, instance="i-1")
         assert harness.synced["x"][0].error is fenced
-        assert harness.joined["y"] == [JoinResult(fenced, old, protocol_name=None)]
+        assert harness.joined["y"] == [JoinResult(fenced, old)]
         assert group.heartbeat(old, None, 1, harness.now) is ErrorCode.UNKNOWN_MEMBER_ID
 
     def test_a_parked_join_of_the_old_id_is_fenced(self) -> None:

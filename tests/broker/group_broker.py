@@ -1,0 +1,266 @@
+"""A broker's worth of group coordination for tests: real logs, replicas, dispatch and codecs.
+
+Only the outside is made up: the clock and its timers (moved by hand), chance (counted), the disk
+(the simulation's), and the cluster's images, which a test changes as a controller would.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from typing import Any
+
+from sim.disk import SimDisk
+from tidelog.api.group_admin import GroupAdminApi
+from tidelog.api.group_offsets import GroupOffsetsApi
+from tidelog.api.groups import GroupsApi
+from tidelog.cluster_image import (
+    GROUP_METADATA_TOPIC,
+    BrokerImage,
+    ClusterImage,
+    PartitionImage,
+    TopicImage,
+)
+from tidelog.config import DEVELOPER_PROFILE, BrokerConfig
+from tidelog.dispatch import Dispatcher, RequestContext
+from tidelog.group_admin import GroupAdmin
+from tidelog.group_coordinator import GroupCoordinator
+from tidelog.replica_manager import ReplicaManager
+from tidelog_protocol.apis import API, ApiKey
+from tidelog_protocol.frames import RequestHeader, decode_response_header, request_frame
+from tidelog_storage.config import LogConfig
+from tidelog_storage.manager import LogManager
+
+NODE_ID = 1
+WALL_MS = 1_795_247_400_000
+
+
+class Handle:
+    """A timer that may be cancelled."""
+
+    def __init__(self, callback: Any, args: Any) -> None:
+        self.callback, self.args, self.cancelled = callback, args, False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class Time:
+    """Clock and timers in one, moved by `pass_`."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self.heap: list[tuple[float, int, Handle]] = []
+        self.ties = itertools.count()
+        self.set_count = 0
+
+    def time(self) -> float:
+        return self.seconds
+
+    monotonic = time
+
+    def wall_ms(self) -> int:
+        return WALL_MS + round(self.seconds * 1000)
+
+    def call_at(self, when: float, callback: Any, *args: Any) -> Handle:
+        self.set_count += 1
+        handle = Handle(callback, args)
+        heapq.heappush(self.heap, (when, next(self.ties), handle))
+        return handle
+
+    def pass_(self, seconds: float = 0) -> None:
+        end = self.seconds + seconds
+        while self.heap and self.heap[0][0] <= end + 1e-9:
+            when, _, handle = heapq.heappop(self.heap)
+            self.seconds = max(self.seconds, when)
+            if not handle.cancelled:
+                handle.callback(*handle.args)
+        self.seconds = end
+
+
+class Rng:
+    """Ids that count, or given ones first."""
+
+    def __init__(self) -> None:
+        self.given: list[bytes] = []
+        self.count = 0
+
+    def bytes(self, length: int) -> bytes:
+        return self.uuid()[:length]
+
+    def uniform(self, low: float, high: float) -> float:
+        return (low + high) / 2
+
+    def uuid(self) -> Any:
+        if self.given:
+            return self.given.pop(0)
+        self.count += 1
+        return self.count.to_bytes(16, "big")
+
+
+class Peer:
+    """A connection that keeps its answers."""
+
+    client_host, client_port = "127.0.0.1", 50000
+    listener_host, listener_port = "127.0.0.1", 9092
+    software = ("unknown", "unknown")
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self.dispatcher = dispatcher
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+    def complete(self, context: RequestContext, response: Any) -> None:
+        assert context.answer is None
+        context.answer = self.dispatcher.encode(context, response)
+
+
+def topic(
+    name: str, topic_id: bytes, count: int, *, leader: int = NODE_ID, epoch: int = 0
+) -> TopicImage:
+    """A topic whose partitions have one replica, here, and perhaps follow another broker."""
+    partitions = tuple(
+        PartitionImage(index, leader, epoch, epoch, (NODE_ID, 2), (leader,))
+        if leader != NODE_ID
+        else PartitionImage(index, NODE_ID, epoch, epoch, (NODE_ID,), (NODE_ID,))
+        for index in range(count)
+    )
+    return TopicImage(name, topic_id, partitions, name.startswith("__"))
+
+
+class Pending:
+    """A request that was sent."""
+
+    def __init__(self, context: RequestContext) -> None:
+        self.context = context
+
+    @property
+    def frame(self) -> bytes | None:
+        if self.context.answer is None:
+            return None
+        return b"".join(bytes(part) for part in self.context.answer)
+
+    @property
+    def answer(self) -> Any:
+        frame = self.frame
+        assert frame is not None, "still parked"
+        api, version = API[self.context.api_key], self.context.api_version
+        _, position = decode_response_header(api, version, frame[4:])
+        return api.response_codec(version).decode(frame[4:], position)
+
+    @property
+    def parked(self) -> bool:
+        return self.context.answer is None
+
+
+class GroupBroker:
+    """One broker that coordinates groups; `restart` and `kill` give it another life."""
+
+    def __init__(self, *, partitions: int = 4, **settings: str) -> None:
+        self.disk = SimDisk(0)
+        self.time = Time()
+        self.rng = Rng()
+        self.config = BrokerConfig.from_properties(
+            {"log.dirs": "/data", **DEVELOPER_PROFILE}
+            | {name.replace("_", "."): value for name, value in settings.items()}
+        )
+        self.correlation_ids = itertools.count()
+        self.created: list[str] = []
+        self.topics = {
+            "a": topic("a", b"a" * 16, 3),
+            "b": topic("b", b"b" * 16, 1),
+            GROUP_METADATA_TOPIC: topic(GROUP_METADATA_TOPIC, b"_" * 16, partitions),
+        }
+        if not partitions:
+            del self.topics[GROUP_METADATA_TOPIC]
+        self.start()
+
+    def start(self) -> None:
+        self.image = ClusterImage(cluster_id="c")
+        self.logs = LogManager(self.disk.files(), ["/data"], LogConfig.from_broker({}))
+        self.logs.open(
+            now_ms=self.time.wall_ms(),
+            cluster_id="cluster",
+            node_id=NODE_ID,
+            new_directory_id=self.rng.uuid,
+        )
+        self.replica_manager = ReplicaManager(
+            NODE_ID,
+            self.time,
+            self.time,
+            self.logs,
+            lambda _image, _name: LogConfig.from_broker({}),
+        )
+        self.coordinator = GroupCoordinator(
+            config=self.config,
+            clock=self.time,
+            rng=self.rng,
+            timers=self.time,
+            replica_manager=self.replica_manager,
+        )
+        self.admin = GroupAdmin(self.coordinator, self.time)
+        handlers = {
+            **GroupsApi(self.coordinator, lambda: self.image, self).handlers(),
+            **GroupAdminApi(self.admin).handlers(),
+            **GroupOffsetsApi(
+                self.admin,
+                lambda: self.image,
+                self.time,
+                metadata_bytes_max=self.config.offset_metadata_max_bytes,
+            ).handlers(),
+        }
+        self.dispatcher = Dispatcher(handlers)
+        self.peer = Peer(self.dispatcher)
+        self.apply(first=True)
+
+    def apply(self, *, first: bool = False) -> None:
+        """Publish an image of `topics`, as the metadata log does."""
+        old = self.image
+        self.image = ClusterImage(
+            cluster_id="c",
+            controller_id=NODE_ID,
+            brokers={
+                NODE_ID: BrokerImage(NODE_ID, "127.0.0.1", 22412),
+                2: BrokerImage(2, "127.0.0.1", 22413),
+            },
+            topics=dict(self.topics),
+        )
+        self.replica_manager.apply(None if first else old, self.image)
+        self.coordinator.on_image(None if first else old, self.image)
+
+    async def auto_create(self, names: list[str]) -> None:
+        self.created += names
+        for name in names:
+            self.topics[name] = topic(name, name.encode()[:16].ljust(16), 4)
+        self.apply()
+
+    def kill(self) -> None:
+        """kill -9, and a new start from what the operating system has."""
+        self.disk.kill()
+        self.time.heap.clear()
+        self.start()
+        self.time.pass_()
+
+    # ---- requests ------------------------------------------------------------------------------
+
+    def send(self, message: Any, version: int, *, client_id: str = "c") -> Pending:
+        """Encode a request, dispatch it, keep what becomes of it."""
+        api = next(api for api in API.values() if type(message).__name__ == f"{api.name}Request")
+        header = RequestHeader(api.key, version, next(self.correlation_ids), client_id)
+        frame = b"".join(bytes(part) for part in request_frame(api, header, message))[4:]
+        return Pending(self.dispatcher.dispatch(self.peer, memoryview(bytearray(frame))))
+
+    def ask(self, message: Any, version: int, **more: Any) -> Any:
+        """The answer of a request that is answered at once."""
+        return self.send(message, version, **more).answer
+
+    def log_bytes(self, index: int) -> bytes:
+        path = f"/data/{GROUP_METADATA_TOPIC}-{index}/{0:020}.log"
+        return self.disk.files().read_bytes(path)
+
+
+def version_range(key: ApiKey) -> range:
+    """All versions served of an API."""
+    return range(API[key].min_version, API[key].max_version + 1)
