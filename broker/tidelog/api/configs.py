@@ -1,0 +1,249 @@
+"""DescribeConfigs (API 32), AlterConfigs (33) and IncrementalAlterConfigs (44).
+
+Behaviour. Resources: topics, this broker by its id, and "" for the settings that all brokers
+share. What is set counts at once, for existing topics too: the image changes, and the replica
+manager tells the logs. Values, sources, synonyms and error texts are Kafka's
+(`config_describe.py`, `config_control.py`). A resource is altered as a whole or not at all; the
+others of the request are done. If nothing can be written, every resource gets KAFKA_STORAGE_ERROR.
+
+Left out: loggers (Kafka's answers for a broker that has none), client metrics and groups
+(INVALID_REQUEST), AlterConfigs policies.
+
+Version notes. DescribeConfigs 1 (KIP-226): synonyms; 3 (KIP-569): types and, when asked,
+documentation. AlterConfigs replaces all settings of a resource; IncrementalAlterConfigs (KIP-339)
+sets, deletes, appends and subtracts single ones.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.cluster_image import (
+    RESOURCE_BROKER,
+    RESOURCE_BROKER_LOGGER,
+    RESOURCE_CLIENT_METRICS,
+    RESOURCE_GROUP,
+    RESOURCE_TOPIC,
+)
+from tidelog.config_control import incremental_resources, legacy_resources, parse_node_id
+from tidelog.config_describe import describe_broker, describe_broker_defaults, describe_topic
+from tidelog.decisions import RefusedError
+from tidelog.topic_names import invalid_topic_reason
+from tidelog_protocol.apis import ApiKey
+from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.messages.configs import (
+    AlterConfigsResponse,
+    DescribeConfigsResponse,
+    IncrementalAlterConfigsResponse,
+)
+from tidelog_storage.types import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Sequence
+
+    from tidelog.config import BrokerConfig
+    from tidelog.config_control import Resource
+    from tidelog.config_describe import ConfigEntry
+    from tidelog.controller import Controller
+    from tidelog.dispatch import Handler, RequestContext
+    from tidelog.metadata_log import MetadataLog
+    from tidelog_protocol.messages.configs import (
+        AlterConfigsRequest,
+        DescribeConfigsRequest,
+        IncrementalAlterConfigsRequest,
+    )
+
+__all__ = ["ConfigsApi"]
+
+_Result = DescribeConfigsResponse.DescribeConfigsResult
+_Entry = _Result.DescribeConfigsResourceResult
+_Synonym = _Entry.DescribeConfigsSynonym
+
+_NO_NAME = {
+    RESOURCE_BROKER_LOGGER: "Broker id must not be empty",
+    RESOURCE_CLIENT_METRICS: "Client metrics subscription name must not be empty",
+    RESOURCE_GROUP: "Group name must not be empty",
+}
+_NOT_SERVED = {RESOURCE_CLIENT_METRICS: "CLIENT_METRICS", RESOURCE_GROUP: "GROUP"}
+_KNOWN_TYPES = frozenset(
+    {
+        RESOURCE_TOPIC,
+        RESOURCE_BROKER,
+        RESOURCE_BROKER_LOGGER,
+        RESOURCE_CLIENT_METRICS,
+        RESOURCE_GROUP,
+    }
+)
+_MALFORMED = (
+    "This most likely occurs because of a request being malformed by the client library or the "
+    "message was sent to an incompatible broker. See the broker logs for more details."
+)
+
+
+class ConfigsApi:
+    """Handlers of configuration."""
+
+    def __init__(self, metadata: MetadataLog, controller: Controller, config: BrokerConfig) -> None:
+        self._metadata = metadata
+        self._controller = controller
+        self._config = config
+
+    def handlers(self) -> dict[ApiKey, Handler]:
+        """What this object serves."""
+        return {
+            ApiKey.DESCRIBE_CONFIGS: self.describe_configs,
+            ApiKey.ALTER_CONFIGS: self.alter_configs,
+            ApiKey.INCREMENTAL_ALTER_CONFIGS: self.incremental_alter_configs,
+        }
+
+    # ---- describe -----------------------------------------------------------------------------
+
+    def describe_configs(
+        self, context: RequestContext, request: DescribeConfigsRequest
+    ) -> DescribeConfigsResponse:
+        """Answer a DescribeConfigs request. One resource of an unknown type spoils them all."""
+        del context
+        resources = request.resources
+        if any(resource.resource_type not in _KNOWN_TYPES for resource in resources):
+            refusal = RefusedError(ErrorCode.INVALID_REQUEST, _MALFORMED)
+            return DescribeConfigsResponse(
+                results=[_refused_description(resource, refusal) for resource in resources]
+            )
+        results = []
+        for resource in resources:
+            try:
+                entries = self._describe(
+                    resource.resource_type,
+                    resource.resource_name,
+                    resource.configuration_keys or (),
+                )
+            except RefusedError as refusal:
+                results.append(_refused_description(resource, refusal))
+            else:
+                results.append(_description(resource, entries, request))
+        return DescribeConfigsResponse(results=results)
+
+    def _describe(self, resource_type: int, name: str, keys: Collection[str]) -> list[ConfigEntry]:
+        image = self._metadata.image
+        if resource_type == RESOURCE_TOPIC:
+            reason = invalid_topic_reason(name)
+            if reason is not None:
+                raise RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
+            if name not in image.topics:
+                raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "")
+            return describe_topic(self._config, image, name, keys)
+        if not name:
+            if resource_type == RESOURCE_BROKER:
+                return describe_broker_defaults(self._config, image, keys)
+            raise _invalid(_NO_NAME[resource_type])
+        if resource_type in _NOT_SERVED:
+            raise _invalid(f"Unsupported resource type: {_NOT_SERVED[resource_type]}")
+        node_id = parse_node_id(name)
+        if node_id is None:
+            raise _invalid(f"Broker id must be an integer, but it is: {name}")
+        if node_id != self._config.node_id:
+            mine = f"{self._config.node_id}"
+            mine += " or empty string," if resource_type == RESOURCE_BROKER else ""
+            raise _invalid(f"Unexpected broker id, expected {mine} but received {name}")
+        if resource_type == RESOURCE_BROKER_LOGGER:
+            return []
+        return describe_broker(self._config, image, keys)
+
+    # ---- alter --------------------------------------------------------------------------------
+
+    async def alter_configs(
+        self, context: RequestContext, request: AlterConfigsRequest
+    ) -> AlterConfigsResponse:
+        """Answer an AlterConfigs request."""
+        del context
+        resources = legacy_resources(request)
+        answers = await self._alter(resources, validate_only=request.validate_only)
+        return AlterConfigsResponse(
+            responses=[
+                AlterConfigsResponse.AlterConfigsResourceResponse(
+                    error_code=code,
+                    error_message=message,
+                    resource_type=resource.type,
+                    resource_name=resource.name,
+                )
+                for resource, (code, message) in zip(resources, answers, strict=True)
+            ]
+        )
+
+    async def incremental_alter_configs(
+        self, context: RequestContext, request: IncrementalAlterConfigsRequest
+    ) -> IncrementalAlterConfigsResponse:
+        """Answer an IncrementalAlterConfigs request."""
+        del context
+        resources = incremental_resources(request)
+        answers = await self._alter(resources, validate_only=request.validate_only)
+        return IncrementalAlterConfigsResponse(
+            responses=[
+                IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
+                    error_code=code,
+                    error_message=message,
+                    resource_type=resource.type,
+                    resource_name=resource.name,
+                )
+                for resource, (code, message) in zip(resources, answers, strict=True)
+            ]
+        )
+
+    async def _alter(
+        self, resources: Sequence[Resource], *, validate_only: bool
+    ) -> list[tuple[ErrorCode, str | None]]:
+        """Code and text for each resource."""
+        try:
+            results = await self._controller.alter_configs(resources, validate_only=validate_only)
+        except StorageError as error:
+            return [(error.code, error.message)] * len(resources)
+        return [(result.code, result.message) for result in results]
+
+
+def _description(
+    resource: DescribeConfigsRequest.DescribeConfigsResource,
+    entries: Sequence[ConfigEntry],
+    request: DescribeConfigsRequest,
+) -> _Result:
+    return _Result(
+        error_code=ErrorCode.NONE,
+        error_message="",
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=[
+            _Entry(
+                name=entry.name,
+                value=entry.value,
+                read_only=entry.read_only,
+                config_source=entry.source,
+                is_sensitive=entry.is_sensitive,
+                synonyms=(
+                    [
+                        _Synonym(name=synonym.name, value=synonym.value, source=synonym.source)
+                        for synonym in entry.synonyms
+                    ]
+                    if request.include_synonyms
+                    else []
+                ),
+                config_type=entry.type_code,
+                documentation=entry.documentation if request.include_documentation else None,
+            )
+            for entry in entries
+        ],
+    )
+
+
+def _refused_description(
+    resource: DescribeConfigsRequest.DescribeConfigsResource, refusal: RefusedError
+) -> _Result:
+    return _Result(
+        error_code=refusal.code,
+        error_message=refusal.message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+        configs=[],
+    )
+
+
+def _invalid(message: str) -> RefusedError:
+    return RefusedError(ErrorCode.INVALID_REQUEST, message)

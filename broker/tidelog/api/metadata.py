@@ -1,0 +1,346 @@
+"""Metadata (API 3), DescribeCluster (60) and DescribeTopicPartitions (75): what is where.
+
+Behaviour. All answers come from the published image, so they show what is durable. Metadata asked
+for a name that is not there: INVALID_TOPIC_EXCEPTION for an impossible name; else, if the client
+and `auto.create.topics.enable` allow it, the topic is created in the background and the answer is
+UNKNOWN_TOPIC_OR_PARTITION, as of a Kafka in KRaft mode, until it is there (internal topics with
+their own settings). Topics that are known come first, then those that are not. Without an
+authorizer everybody may do everything: that is what "authorized operations" says when asked.
+
+Left out: other listeners than the broker's own, controllers as endpoints (DescribeCluster v1+).
+
+Version notes, Metadata. 0: no topics means all; 1: null means all, an empty list none. 4: clients
+may forbid creation. 8 (KIP-430): authorized operations; 11 (KIP-700): no longer the cluster's. 10
+(KIP-516): topic ids, from 12 also to ask by: then names in the request are not looked at; 10 and
+11 refuse ids. 13: error code for the whole answer. DescribeCluster. 1 (KIP-919): endpoint type. 2
+(KIP-1073): fenced brokers on request. DescribeTopicPartitions 0 (KIP-966): topics by name in
+order, cut after a number of partitions, with a cursor to go on from.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.cluster_image import is_internal_topic
+from tidelog.topic_names import invalid_topic_reason
+from tidelog_protocol.apis import ApiKey
+from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.messages.cluster import (
+    DescribeClusterResponse,
+    DescribeTopicPartitionsResponse,
+    MetadataResponse,
+)
+from tidelog_protocol.primitives import ZERO_UUID
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tidelog.cluster_image import BrokerImage, ClusterImage, PartitionImage, TopicImage
+    from tidelog.config import BrokerConfig
+    from tidelog.controller import Controller
+    from tidelog.dispatch import Handler, RequestContext
+    from tidelog.metadata_log import MetadataLog
+    from tidelog_protocol.messages.cluster import (
+        DescribeClusterRequest,
+        DescribeTopicPartitionsRequest,
+        MetadataRequest,
+    )
+
+__all__ = ["MetadataApi"]
+
+_Topic = MetadataResponse.MetadataResponseTopic
+_Partition = _Topic.MetadataResponsePartition
+_DescribedTopic = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
+_DescribedPartition = _DescribedTopic.DescribeTopicPartitionsResponsePartition
+
+# Bits of AclOperation (KIP-430): all that exist for the resource, as nobody is refused anything.
+TOPIC_OPERATIONS = (
+    0b1101_1111_1000  # read write create delete alter describe (describe|alter)_configs
+)
+CLUSTER_OPERATIONS = 0b1_1111_1010_0000
+_NOT_ASKED = -(1 << 31)
+
+_ENDPOINT_BROKERS, _ENDPOINT_CONTROLLERS = 1, 2
+_TOPIC_IDS_SINCE = 12
+
+
+class MetadataApi:
+    """Handlers of the questions about the cluster."""
+
+    def __init__(self, metadata: MetadataLog, controller: Controller, config: BrokerConfig) -> None:
+        self._metadata = metadata
+        self._controller = controller
+        self._config = config
+
+    def handlers(self) -> dict[ApiKey, Handler]:
+        """What this object serves."""
+        return {
+            ApiKey.METADATA: self.metadata,
+            ApiKey.DESCRIBE_CLUSTER: self.describe_cluster,
+            ApiKey.DESCRIBE_TOPIC_PARTITIONS: self.describe_topic_partitions,
+        }
+
+    # ---- Metadata -----------------------------------------------------------------------------
+
+    def metadata(self, context: RequestContext, request: MetadataRequest) -> MetadataResponse:
+        """Answer a Metadata request."""
+        version = context.api_version
+        asked = request.topics
+        if asked is not None:
+            error = _refusal(asked, version)
+            if error is not None:
+                return _refused(asked, error)
+        image = self._metadata.image
+        if asked is None or (version == 0 and not asked):
+            topics = [_topic(image, topic, version) for topic in image.topics.values()]
+        else:
+            topics = self._asked_topics(image, asked, request, version)
+        if request.include_topic_authorized_operations:
+            for topic in topics:
+                topic.topic_authorized_operations = TOPIC_OPERATIONS
+        return MetadataResponse(
+            brokers=[
+                MetadataResponse.MetadataResponseBroker(
+                    node_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack
+                )
+                for broker in image.alive_brokers()
+            ],
+            cluster_id=image.cluster_id,
+            controller_id=image.controller_id,
+            topics=topics,
+            cluster_authorized_operations=(
+                CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else _NOT_ASKED
+            ),
+        )
+
+    def _asked_topics(
+        self,
+        image: ClusterImage,
+        asked: Sequence[MetadataRequest.MetadataRequestTopic],
+        request: MetadataRequest,
+        version: int,
+    ) -> list[_Topic]:
+        ids = dict.fromkeys(topic.topic_id for topic in asked if topic.topic_id != ZERO_UUID)
+        if ids:
+            unknown = [
+                _Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
+                for topic_id in ids
+                if topic_id not in image.topic_names
+            ]
+            names: Iterable[str] = [
+                image.topic_names[topic_id] for topic_id in ids if topic_id in image.topic_names
+            ]
+            return unknown + [_topic(image, image.topics[name], version) for name in names]
+        names = dict.fromkeys(topic.name or "" for topic in asked)
+        known = [
+            _topic(image, image.topics[name], version) for name in names if name in image.topics
+        ]
+        create = request.allow_auto_topic_creation and self._config.auto_create_topics_enable
+        return known + [
+            self._missing_topic(name, create=create) for name in names if name not in image.topics
+        ]
+
+    def _missing_topic(self, name: str, *, create: bool) -> _Topic:
+        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if invalid_topic_reason(name) is not None:
+            error = ErrorCode.INVALID_TOPIC_EXCEPTION
+        elif create:
+            self._controller.start_auto_creation(name)
+        return _Topic(error_code=error, name=name, is_internal=is_internal_topic(name))
+
+    # ---- DescribeCluster ------------------------------------------------------------------------
+
+    def describe_cluster(
+        self, context: RequestContext, request: DescribeClusterRequest
+    ) -> DescribeClusterResponse:
+        """Answer a DescribeCluster request."""
+        del context
+        if request.endpoint_type == _ENDPOINT_CONTROLLERS:
+            return DescribeClusterResponse(
+                error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
+                error_message="The request was sent to an endpoint of type BROKER, "
+                "but we wanted an endpoint of type CONTROLLER",
+            )
+        if request.endpoint_type != _ENDPOINT_BROKERS:
+            return DescribeClusterResponse(
+                error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+                error_message=f"Unsupported endpoint type {request.endpoint_type}",
+            )
+        image = self._metadata.image
+        return DescribeClusterResponse(
+            cluster_id=image.cluster_id,
+            controller_id=image.controller_id,
+            brokers=[
+                _described_broker(broker)
+                for _, broker in sorted(image.brokers.items())
+                if request.include_fenced_brokers or not broker.fenced
+            ],
+            cluster_authorized_operations=(
+                CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else _NOT_ASKED
+            ),
+        )
+
+    # ---- DescribeTopicPartitions ----------------------------------------------------------------
+
+    def describe_topic_partitions(
+        self, context: RequestContext, request: DescribeTopicPartitionsRequest
+    ) -> DescribeTopicPartitionsResponse:
+        """Answer a DescribeTopicPartitions request."""
+        del context
+        image = self._metadata.image
+        cursor = request.cursor
+        first = "" if cursor is None else cursor.topic_name
+        every = not request.topics
+        names = set(image.topics) if every else {topic.name for topic in request.topics}
+        if cursor is not None and (
+            cursor.partition_index < 0 or (not every and cursor.topic_name not in names)
+        ):
+            return _refused_description(request)
+        limit = min(self._config.max_request_partition_size_limit, request.response_partition_limit)
+        room = max(limit, 1)
+        response = DescribeTopicPartitionsResponse(topics=[], next_cursor=None)
+        for name in sorted(name for name in names if name >= first):
+            start = cursor.partition_index if cursor is not None and name == first else 0
+            topic = image.topics.get(name)
+            if room == 0:
+                response.next_cursor = DescribeTopicPartitionsResponse.Cursor(
+                    topic_name=name, partition_index=0
+                )
+                break
+            if topic is None:
+                response.topics.append(_unknown_description(name))
+                continue
+            described = topic.partitions[start : start + room]
+            response.topics.append(_described_topic(image, topic, described))
+            if start + room < len(topic.partitions):
+                response.next_cursor = DescribeTopicPartitionsResponse.Cursor(
+                    topic_name=name, partition_index=start + room
+                )
+                break
+            room -= len(described)
+        return response
+
+
+# ---- parts of answers -------------------------------------------------------------------------
+
+
+def _topic(image: ClusterImage, topic: TopicImage, version: int) -> _Topic:
+    return _Topic(
+        error_code=ErrorCode.NONE,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        partitions=[_partition(image, partition, version) for partition in topic.partitions],
+    )
+
+
+def _partition(image: ClusterImage, partition: PartitionImage, version: int) -> _Partition:
+    has_leader = image.is_alive(partition.leader)
+    replicas = list(partition.replicas)
+    isr = list(partition.isr)
+    error = ErrorCode.NONE if has_leader else ErrorCode.LEADER_NOT_AVAILABLE
+    if version == 0:  # v0 has no offline replicas: it leaves them out and says so
+        replicas = [node_id for node_id in replicas if image.is_alive(node_id)]
+        isr = [node_id for node_id in isr if image.is_alive(node_id)]
+        cut = len(replicas) < len(partition.replicas) or len(isr) < len(partition.isr)
+        if has_leader and cut:
+            error = ErrorCode.REPLICA_NOT_AVAILABLE
+    return _Partition(
+        error_code=error,
+        partition_index=partition.partition,
+        leader_id=partition.leader if has_leader else -1,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=replicas,
+        isr_nodes=isr,
+        offline_replicas=_offline(image, partition),
+    )
+
+
+def _offline(image: ClusterImage, partition: PartitionImage) -> list[int]:
+    return [node_id for node_id in partition.replicas if not image.is_alive(node_id)]
+
+
+def _refusal(
+    asked: Sequence[MetadataRequest.MetadataRequestTopic], version: int
+) -> ErrorCode | None:
+    """What is wrong with the topics of a request as such."""
+    for topic in asked:
+        if version < _TOPIC_IDS_SINCE and (topic.name is None or topic.topic_id != ZERO_UUID):
+            return ErrorCode.INVALID_REQUEST
+    if any(topic.name is None and topic.topic_id == ZERO_UUID for topic in asked) and all(
+        topic.topic_id == ZERO_UUID for topic in asked
+    ):
+        return ErrorCode.UNKNOWN_SERVER_ERROR  # as Kafka, which trips over the missing name
+    return None
+
+
+def _refused(
+    asked: Sequence[MetadataRequest.MetadataRequestTopic], error: ErrorCode
+) -> MetadataResponse:
+    return MetadataResponse(
+        error_code=error,
+        topics=[
+            _Topic(error_code=error, name=topic.name or "", topic_id=topic.topic_id)
+            for topic in asked
+        ],
+    )
+
+
+def _described_broker(broker: BrokerImage) -> DescribeClusterResponse.DescribeClusterBroker:
+    return DescribeClusterResponse.DescribeClusterBroker(
+        broker_id=broker.node_id,
+        host=broker.host,
+        port=broker.port,
+        rack=broker.rack,
+        is_fenced=broker.fenced,
+    )
+
+
+def _described_topic(
+    image: ClusterImage, topic: TopicImage, partitions: Sequence[PartitionImage]
+) -> _DescribedTopic:
+    return _DescribedTopic(
+        error_code=ErrorCode.NONE,
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        partitions=[
+            _DescribedPartition(
+                error_code=ErrorCode.NONE,
+                partition_index=partition.partition,
+                leader_id=partition.leader if image.is_alive(partition.leader) else -1,
+                leader_epoch=partition.leader_epoch,
+                replica_nodes=list(partition.replicas),
+                isr_nodes=list(partition.isr),
+                eligible_leader_replicas=list(partition.eligible_leader_replicas),
+                last_known_elr=list(partition.last_known_eligible_leader_replicas),
+                offline_replicas=_offline(image, partition),
+            )
+            for partition in partitions
+        ],
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+
+
+def _unknown_description(name: str) -> _DescribedTopic:
+    error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if invalid_topic_reason(name) is not None:
+        error = ErrorCode.INVALID_TOPIC_EXCEPTION
+    return _DescribedTopic(
+        error_code=error,
+        name=name,
+        is_internal=is_internal_topic(name),
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
+
+
+def _refused_description(
+    request: DescribeTopicPartitionsRequest,
+) -> DescribeTopicPartitionsResponse:
+    return DescribeTopicPartitionsResponse(
+        topics=[
+            _DescribedTopic(error_code=ErrorCode.INVALID_REQUEST, name=topic.name)
+            for topic in request.topics
+        ],
+        next_cursor=None,
+    )

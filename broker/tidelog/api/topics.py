@@ -1,0 +1,114 @@
+"""CreateTopics (API 19), DeleteTopics (20) and CreatePartitions (37).
+
+Behaviour. The controller decides each request as a whole against the latest metadata and answers
+when that is on disk and the broker serves it: who then asks for the topic finds it, with its
+leader. Each topic has its own error; the others of the request are done. Errors and texts:
+`topic_control.py` and `topic_deletion.py`. If nothing can be written, every topic gets
+KAFKA_STORAGE_ERROR.
+
+Left out: quotas on mutations, policies; `timeout_ms` (nothing here waits for other brokers).
+
+Version notes. CreateTopics 4 (KIP-464): -1 for the broker's defaults, which is accepted before as
+well. 5 (KIP-525): the answer has partitions, replicas and settings. 7 (KIP-516): topic id.
+DeleteTopics 3: TOPIC_DELETION_DISABLED. 5: texts. 6 (KIP-516): by id.
+CreatePartitions 2: flexible.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog_protocol.apis import ApiKey
+from tidelog_protocol.messages.admin import (
+    CreatePartitionsResponse,
+    CreateTopicsResponse,
+    DeleteTopicsResponse,
+)
+from tidelog_protocol.primitives import ZERO_UUID
+from tidelog_storage.types import StorageError
+
+if TYPE_CHECKING:
+    from tidelog.controller import Controller
+    from tidelog.dispatch import Handler, RequestContext
+    from tidelog_protocol.messages.admin import (
+        CreatePartitionsRequest,
+        CreateTopicsRequest,
+        DeleteTopicsRequest,
+    )
+
+__all__ = ["TopicsApi"]
+
+
+class TopicsApi:
+    """Handlers that make, grow and delete topics."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+
+    def handlers(self) -> dict[ApiKey, Handler]:
+        """What this object serves."""
+        return {
+            ApiKey.CREATE_TOPICS: self.create_topics,
+            ApiKey.DELETE_TOPICS: self.delete_topics,
+            ApiKey.CREATE_PARTITIONS: self.create_partitions,
+        }
+
+    async def create_topics(
+        self, context: RequestContext, request: CreateTopicsRequest
+    ) -> CreateTopicsResponse:
+        """Answer a CreateTopics request."""
+        del context
+        try:
+            return await self._controller.create_topics(request)
+        except StorageError as error:
+            return CreateTopicsResponse(
+                topics=[
+                    CreateTopicsResponse.CreatableTopicResult(
+                        name=topic.name,
+                        error_code=error.code,
+                        error_message=error.message,
+                        configs=[],
+                    )
+                    for topic in request.topics
+                ]
+            )
+
+    async def delete_topics(
+        self, context: RequestContext, request: DeleteTopicsRequest
+    ) -> DeleteTopicsResponse:
+        """Answer a DeleteTopics request."""
+        try:
+            return await self._controller.delete_topics(request, context.api_version)
+        except StorageError as error:
+            asked: list[tuple[str | None, bytes]] = [
+                (name, ZERO_UUID) for name in request.topic_names
+            ]
+            asked += [(topic.name, topic.topic_id) for topic in request.topics]
+            return DeleteTopicsResponse(
+                responses=[
+                    DeleteTopicsResponse.DeletableTopicResult(
+                        name=name,
+                        topic_id=topic_id,
+                        error_code=error.code,
+                        error_message=error.message,
+                    )
+                    for name, topic_id in asked
+                ]
+            )
+
+    async def create_partitions(
+        self, context: RequestContext, request: CreatePartitionsRequest
+    ) -> CreatePartitionsResponse:
+        """Answer a CreatePartitions request."""
+        del context
+        try:
+            return await self._controller.create_partitions(request)
+        except StorageError as error:
+            return CreatePartitionsResponse(
+                results=[
+                    CreatePartitionsResponse.CreatePartitionsTopicResult(
+                        name=topic.name, error_code=error.code, error_message=error.message
+                    )
+                    for topic in request.topics
+                ]
+            )

@@ -1,0 +1,339 @@
+"""`__cluster_metadata-0`: the durable log of the cluster's metadata, and the image it adds up to.
+
+In Kafka's own record format over a plain `Log`, with the files Kafka keeps beside it
+(`partition.metadata`, `leader-epoch-checkpoint`, `quorum-state`), as far as a quorum of one voter
+has use for them. Written by the controller alone.
+
+One operation is one batch: after a crash it is there whole or not at all. `append` puts it into
+the log and into `latest`, the image that the controller decides by; `commit` also waits until the
+batch is on disk. Then the image is published as `image` and the listeners are told, in the order
+they subscribed, and only after that does `commit` return. Batches appended while an fsync runs
+share the next one.
+
+Failures: a refused append (disk full) fails that commit alone. A failed fsync leaves unknown what
+is on disk: everything waiting fails, nothing is accepted any more, and `on_failure` is told to
+stop the broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections import deque
+from typing import TYPE_CHECKING
+
+from tidelog.cluster_image import CLUSTER_METADATA_TOPIC, ClusterImage
+from tidelog.image_replay import ImageBuilder, replay
+from tidelog_protocol.batch import iter_batches
+from tidelog_protocol.errors import ErrorCode, ProtocolError
+from tidelog_protocol.messages import metadata_records as tables
+from tidelog_protocol.records import ControlType, Record, build_batch, iter_records
+from tidelog_storage.checkpoints import write_partition_metadata
+from tidelog_storage.config import LogConfig
+from tidelog_storage.recovery import load_log
+from tidelog_storage.types import Records, StorageError, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from tidelog.seams import Clock, Executor
+    from tidelog_protocol.schema import Message
+    from tidelog_storage.log import Log
+    from tidelog_storage.seams import FileSystem
+
+    Listener = Callable[[ClusterImage | None, ClusterImage], None]
+
+METADATA_PARTITION = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
+METADATA_TOPIC_ID = bytes(15) + b"\x01"
+QUORUM_STATE = "quorum-state"
+
+METADATA_FEATURE = "metadata.version"
+METADATA_VERSION = 30  # Apache Kafka's 4.3-IV0: what our records' versions follow
+BATCH_BYTES_MAX = 8 << 20
+SEGMENT_BYTES = 1 << 30
+
+# Versions in which records are written at METADATA_VERSION; 0 for those not named.
+RECORD_VERSIONS: dict[type, int] = {
+    tables.RegisterBrokerRecord: 4,
+    tables.PartitionRecord: 2,
+    tables.PartitionChangeRecord: 2,
+}
+
+_READ_BYTES = 1 << 20
+_CONTROL_KEY = struct.Struct(">hh")
+_LEADER_CHANGE = struct.Struct(">hiBiBBiBB")  # one voter; see LeaderChangeMessage v0
+
+
+class MetadataLog:
+    """The metadata log of this node, which is its only voter.
+
+    `image`: committed, what everybody but the controller goes by. `latest`: with what is appended
+    and not yet on disk. Invariant: image.offset <= latest.offset = the log's last record.
+    """
+
+    def __init__(
+        self,
+        *,
+        files: FileSystem,
+        executor: Executor,
+        clock: Clock,
+        directory: str,
+        node_id: int,
+        cluster_id: str,
+        segment_bytes: int = SEGMENT_BYTES,
+        on_failure: Callable[[BaseException], None] | None = None,
+        report: Callable[[str], None] | None = None,
+    ) -> None:
+        """`directory` is the log directory that holds the `__cluster_metadata-0` folder."""
+        self._files = files
+        self._executor = executor
+        self._clock = clock
+        self._folder = f"{directory}/{METADATA_PARTITION}"
+        self._node_id = node_id
+        self._config = LogConfig(
+            {
+                "segment.bytes": segment_bytes,
+                "max.message.bytes": BATCH_BYTES_MAX,
+                "retention.ms": -1,
+            }
+        )
+        self._on_failure = on_failure
+        self._report = report
+        self._listeners: list[Listener] = []
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._flusher: asyncio.Task[None] | None = None
+        self._failed: BaseException | None = None
+        self._published = False
+        self._log: Log | None = None
+        self.image = ClusterImage(cluster_id=cluster_id)
+        self.latest = self.image
+
+    @property
+    def log(self) -> Log:
+        """The log; only after `open`."""
+        assert self._log is not None, "open() comes first"
+        return self._log
+
+    def subscribe(self, listener: Listener) -> None:
+        """Call `listener(old, new)` after each change of `image`; the first `old` is None.
+
+        The first call comes with the first commit of this run (the broker's registration), so
+        that nobody acts on leaders of the run before.
+        """
+        self._listeners.append(listener)
+
+    # ---- starting -----------------------------------------------------------------------------
+
+    def open(self) -> ClusterImage:
+        """Load and replay the log, then lead it in a new epoch; a first start bootstraps it.
+
+        Nothing is forced to disk but the epoch: the first commit does that. Raises ReplayError,
+        ProtocolError or StorageError for a log that cannot be understood.
+        """
+        now_ms = self._clock.wall_ms()
+        created = not self._files.exists(f"{self._folder}/partition.metadata")
+        log = self._log = load_log(
+            self._files,
+            self._folder,
+            METADATA_PARTITION,
+            self._config,
+            now_ms=now_ms,
+            had_clean_shutdown=False,
+            topic_id=METADATA_TOPIC_ID,
+            report=self._report,
+        )
+        if created:
+            write_partition_metadata(self._files, self._folder, METADATA_TOPIC_ID)
+        epoch = max(log.epochs.latest_epoch, self._last_epoch(), 0) + 1
+        self.latest = self._replay_all(epoch)
+        self._write_quorum_state(epoch)
+        self._append_batch([self._leader_change(now_ms)], epoch, control=True)
+        if METADATA_FEATURE not in self.latest.features:
+            self.append(bootstrap_records())
+        self.image = self.latest
+        return self.image
+
+    def _replay_all(self, epoch: int) -> ClusterImage:
+        builder = ImageBuilder(self.image)
+        transaction: list[Message] | None = None
+        for record in self._stored_records():
+            if isinstance(record, tables.BeginTransactionRecord):
+                transaction = []
+            elif isinstance(record, tables.EndTransactionRecord):
+                for held in transaction or ():
+                    builder.apply(held)
+                transaction = None
+            elif isinstance(record, tables.AbortTransactionRecord):
+                transaction = None
+            elif transaction is not None:
+                transaction.append(record)
+            else:
+                builder.apply(record)
+        # A transaction left open at the end never happened: its controller is gone.
+        end = self.log.log_end_offset
+        return builder.build(offset=end - 1, leader_epoch=epoch, controller_id=self._node_id)
+
+    def _stored_records(self) -> Iterator[Message]:
+        """All metadata records of the log, control records left out."""
+        log = self.log
+        position = log.log_start_offset
+        while position < log.log_end_offset:
+            outcome = log.read(
+                position, _READ_BYTES, upper_bound=log.log_end_offset, min_one_batch=True
+            )
+            assert isinstance(outcome, Records)
+            assert outcome.size, f"nothing to read at {position} of {log}"
+            data = memoryview(b"".join(outcome.parts))
+            for start, header in iter_batches(data):
+                position = header.next_offset
+                if not header.is_control:
+                    yield from decode_batch(data[start : start + header.size_in_bytes])
+
+    def _last_epoch(self) -> int:
+        """The epoch this node was last in, by `quorum-state`."""
+        try:
+            text = self._files.read_bytes(f"{self._folder}/{QUORUM_STATE}").decode()
+        except (FileNotFoundError, UnicodeDecodeError):
+            return -1
+        _, _, rest = text.partition('"leaderEpoch":')
+        digits = rest.lstrip()
+        end = next((i for i, character in enumerate(digits) if not character.isdigit()), 0)
+        return int(digits[:end]) if end else -1
+
+    def _write_quorum_state(self, epoch: int) -> None:
+        """Durable before the first record of the epoch: an epoch is never led twice."""
+        state = (
+            f'{{"clusterId":"","leaderId":{self._node_id},"leaderEpoch":{epoch},"votedId":-1,'
+            f'"appliedOffset":0,"currentVoters":[{{"voterId":{self._node_id}}}],"data_version":0}}'
+        )
+        self._files.write_atomic(f"{self._folder}/{QUORUM_STATE}", state.encode())
+
+    def _leader_change(self, now_ms: int) -> Record:
+        key = _CONTROL_KEY.pack(0, ControlType.LEADER_CHANGE)
+        node = self._node_id
+        value = _LEADER_CHANGE.pack(0, node, 2, node, 0, 2, node, 0, 0)
+        return Record(0, now_ms, key, value)
+
+    # ---- writing ------------------------------------------------------------------------------
+
+    @property
+    def next_offset(self) -> int:
+        """Offset that the next record gets."""
+        return self.log.log_end_offset
+
+    def append(self, records: Sequence[Message]) -> int:
+        """Append one operation as one batch and apply it to `latest`; the log's end then.
+
+        StorageError if it cannot be written: nothing happened. ReplayError for records that do not
+        fit: nothing was written.
+        """
+        if self._failed is not None:
+            raise StorageError(ErrorCode.KAFKA_STORAGE_ERROR, "the metadata log has failed")
+        epoch = self.latest.leader_epoch
+        latest = replay(
+            self.latest,
+            records,
+            offset=self.next_offset + len(records) - 1,
+            leader_epoch=epoch,
+            controller_id=self._node_id,
+        )
+        now_ms = self._clock.wall_ms()
+        values = [
+            tables.encode_record(record, RECORD_VERSIONS.get(type(record), 0)) for record in records
+        ]
+        end = self._append_batch(
+            [Record(index, now_ms, None, value) for index, value in enumerate(values)], epoch
+        )
+        assert end == latest.offset + 1
+        self.latest = latest
+        return end
+
+    def _append_batch(self, records: Sequence[Record], epoch: int, *, control: bool = False) -> int:
+        batch = build_batch(records, leader_epoch=epoch, control=control)
+        now_ms = records[0].timestamp
+        self.log.append_as_leader(
+            memoryview(bytearray(batch)), leader_epoch=epoch, now_ms=now_ms, from_client=False
+        )
+        return self.log.log_end_offset
+
+    async def commit(self, records: Sequence[Message] = ()) -> None:
+        """Append one operation and return when it is on disk and the listeners know.
+
+        Without records: wait for everything appended so far, for who decided by `latest`.
+        """
+        end = self.append(records) if records else self.next_offset
+        if self._failed is not None:
+            raise StorageError(ErrorCode.KAFKA_STORAGE_ERROR, "the metadata log has failed")
+        if self._published and end <= self.image.offset + 1:
+            return
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        self._waiting.append((end, future))
+        if self._flusher is None:
+            self._flusher = loop.create_task(self._flush(), name="metadata-log-flush")
+        await future
+
+    async def _flush(self) -> None:
+        """Force appended batches to disk, round by round, until nobody waits."""
+        try:
+            while self._waiting:
+                image, end = self.latest, self.next_offset
+                task = self.log.prepare_flush(end)
+                if task is not None:
+                    await self._executor.run(task)
+                    self.log.flushed(task)
+                self.log.set_high_watermark(end)
+                self._publish(image)
+                while self._waiting and self._waiting[0][0] <= end:
+                    future = self._waiting.popleft()[1]
+                    if not future.done():
+                        future.set_result(None)
+        except Exception as error:  # noqa: BLE001 - whatever it is, what is on disk is unknown now
+            self._fail(error)
+        finally:
+            self._flusher = None
+
+    def _publish(self, image: ClusterImage) -> None:
+        old = self.image if self._published else None
+        if image is old:
+            return
+        self.image = image
+        self._published = True
+        for listener in self._listeners:
+            listener(old, image)
+
+    def _fail(self, error: BaseException) -> None:
+        self._failed = error
+        while self._waiting:
+            future = self._waiting.popleft()[1]
+            if not future.done():
+                future.set_exception(
+                    StorageError(ErrorCode.KAFKA_STORAGE_ERROR, f"metadata log: {error}")
+                )
+        if self._on_failure is not None:
+            self._on_failure(error)
+
+    async def close(self) -> None:
+        """Wait for what is being written and close the log; commits after that fail."""
+        while self._flusher is not None:
+            await asyncio.wait([self._flusher])
+        if self._log is not None and self._failed is None:
+            self._failed = RuntimeError("closed")
+            self._log.close()
+
+
+def bootstrap_records() -> list[Message]:
+    """What a new cluster begins with (KIP-778, KIP-868)."""
+    return [
+        tables.BeginTransactionRecord(name="Bootstrap records"),
+        tables.FeatureLevelRecord(name=METADATA_FEATURE, feature_level=METADATA_VERSION),
+        tables.EndTransactionRecord(),
+    ]
+
+
+def decode_batch(batch: memoryview) -> Iterator[Message]:
+    """The metadata records of one batch; ProtocolError for what is not known here."""
+    for record in iter_records(batch):
+        if record.value is None:
+            raise ProtocolError("metadata record without a value")
+        yield tables.decode_record(record.value)[0]
