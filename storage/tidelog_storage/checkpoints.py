@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog_protocol.primitives import uuid_from_str, uuid_to_str
-
 from tidelog_storage.types import TopicPartition
 
 if TYPE_CHECKING:
