@@ -66,39 +66,31 @@ _UNKNOWN = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PAR
 _TELLS_LEADER = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
 
-class _Fetch:
+class _Fetch(FetchParams):
     """One request: what is read and how it will be answered.
 
-    `session` is set for incremental fetches, `opens_session` for full ones that want one.
+    `session` is set for incremental fetches; `epoch` INITIAL_EPOCH for full ones that want one.
     """
 
-    __slots__ = (
-        "by_id",
-        "epoch",
-        "from_follower",
-        "opens_session",
-        "params",
-        "requests",
-        "session",
-        "version",
-    )
+    __slots__ = ("epoch", "requests", "session", "version")
 
-    def __init__(
-        self,
-        version: int,
-        params: FetchParams,
-        requests: list[FetchedPartition],
-        session: FetchSession | None,
-        epoch: int,
-    ) -> None:
+    def __init__(self, version: int, request: FetchRequest, max_bytes: int) -> None:
+        state = request.replica_state
+        replica_id = request.replica_id if state is None else state.replica_id
         self.version = version
-        self.by_id = version >= 13
-        self.params = params
-        self.from_follower = params.replica_id >= 0
-        self.requests = requests
-        self.session = session
-        self.epoch = epoch
-        self.opens_session = epoch == INITIAL_EPOCH
+        self.replica_id = replica_id
+        if replica_id >= 0:
+            self.isolation = LOG_END
+        elif request.isolation_level == _READ_COMMITTED:
+            self.isolation = TRANSACTION_COMMITTED
+        else:
+            self.isolation = HIGH_WATERMARK
+        self.leader_only = replica_id >= 0 or version < 11
+        self.max_bytes = max_bytes = min(request.max_bytes, max_bytes)
+        self.min_bytes = min(request.min_bytes, max_bytes)
+        self.epoch = request.session_epoch
+        self.session: FetchSession | None = None
+        self.requests: list[FetchedPartition] = []
 
 
 class DelayedFetch(DelayedOperation[tuple[str, int]]):
@@ -119,11 +111,11 @@ class DelayedFetch(DelayedOperation[tuple[str, int]]):
         "_bytes",
         "_counted",
         "_fetch",
-        "_indexes",
         "_results",
         "_touched",
         "crosses_segments",
         "deferred",
+        "indexes",
     )
 
     def __init__(self, api: FetchApi, fetch: _Fetch, results: list[ReadResult]) -> None:
@@ -133,7 +125,7 @@ class DelayedFetch(DelayedOperation[tuple[str, int]]):
         self._results = results
         self._touched: dict[int, None] = {}
         self._bytes = 0
-        self._indexes = {
+        self.indexes = {
             (request.topic, request.partition): index
             for index, request in enumerate(fetch.requests)
             if request.topic is not None
@@ -142,13 +134,9 @@ class DelayedFetch(DelayedOperation[tuple[str, int]]):
         # counted).
         self._counted: dict[int, tuple[int, int]] = {}
         self.crosses_segments = False
-        if fetch.params.min_bytes > 1:
+        if fetch.min_bytes > 1:
             self._count_first(api.replica_manager)
         self.deferred: Deferred | None = None
-
-    def keys(self) -> Sequence[tuple[str, int]]:
-        """What to watch."""
-        return list(self._indexes)
 
     def hurry(self) -> None:
         """Case E: the connection has more to do."""
@@ -160,7 +148,7 @@ class DelayedFetch(DelayedOperation[tuple[str, int]]):
 
     def touch(self, key: tuple[str, int]) -> bool:
         """See the cases of the class."""
-        index = self._indexes[key]
+        index = self.indexes[key]
         self._touched[index] = None
         partition = self._api.replica_manager.partition(*key)
         if isinstance(partition, ErrorCode) or self._results[index].error:
@@ -168,14 +156,14 @@ class DelayedFetch(DelayedOperation[tuple[str, int]]):
         request = self._fetch.requests[index]
         if self._is_cut_off(request, partition):
             return True
-        if partition.end_offset(self._fetch.params.isolation) <= request.fetch_offset:
+        if partition.end_offset(self._fetch.isolation) <= request.fetch_offset:
             return False
-        return self._fetch.params.min_bytes <= 1 or self._has_enough(index, request, partition)
+        return self._fetch.min_bytes <= 1 or self._has_enough(index, request, partition)
 
     def _is_cut_off(self, request: FetchedPartition, partition: Partition) -> bool:
         """Cases A and C: the reader has to learn that the log is another one now."""
         if partition.leader_error(
-            request.current_leader_epoch, leader_only=self._fetch.params.leader_only
+            request.current_leader_epoch, leader_only=self._fetch.leader_only
         ):
             return True
         if request.fetch_offset > partition.log.log_end_offset:
@@ -187,7 +175,7 @@ class DelayedFetch(DelayedOperation[tuple[str, int]]):
 
     def _has_enough(self, index: int, request: FetchedPartition, partition: Partition) -> bool:
         """Cases D and F: count what came to one partition since it was last counted."""
-        if partition.on_older_segment(request.fetch_offset, self._fetch.params.isolation):
+        if partition.on_older_segment(request.fetch_offset, self._fetch.isolation):
             return True
         appended, counted = self._counted[index]
         available = min(
@@ -195,7 +183,7 @@ class DelayedFetch(DelayedOperation[tuple[str, int]]):
         )
         self._counted[index] = (appended, available)
         self._bytes += available - counted
-        return self._bytes >= self._fetch.params.min_bytes
+        return self._bytes >= self._fetch.min_bytes
 
     def complete(self, *, expired: bool) -> None:
         """Read again what was touched, and answer."""
@@ -208,24 +196,25 @@ class DelayedFetch(DelayedOperation[tuple[str, int]]):
             )
             fresh = self._api.replica_manager.read(
                 [fetch.requests[index] for index in again],
-                fetch.params,
-                max_bytes=max(0, fetch.params.max_bytes - kept),
+                fetch,
+                max_bytes=max(0, fetch.max_bytes - kept),
                 min_one_batch=not kept,
             )
             for index, result in zip(again, fresh, strict=True):
                 results[index] = result
         assert self.deferred is not None
+        self._results = []  # the purgatory keeps this object until its deadline
         self.deferred.complete(self._api.answer(fetch, results))
 
     def _count_first(self, replica_manager: ReplicaManager) -> None:
-        for key, index in self._indexes.items():
+        for key, index in self.indexes.items():
             partition = replica_manager.partition(*key)
             if not isinstance(partition, ErrorCode):
                 size = self._results[index].size
                 self._counted[index] = (partition.bytes_appended, size)
                 self._bytes += size
                 if partition.on_older_segment(
-                    self._fetch.requests[index].fetch_offset, self._fetch.params.isolation
+                    self._fetch.requests[index].fetch_offset, self._fetch.isolation
                 ):
                     self.crosses_segments = True
 
@@ -247,46 +236,24 @@ class FetchApi:
 
     def fetch(self, context: RequestContext, request: FetchRequest) -> FetchResponse | Deferred:
         """Resolve the session, read, then answer or park."""
-        version = context.api_version
-        params = self._params(version, request)
-        epoch = request.session_epoch
-        session: FetchSession | None = None
-        if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
+        fetch = _Fetch(context.api_version, request, self._max_bytes)
+        if fetch.epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             if request.session_id != INVALID_SESSION_ID:
                 self.sessions.remove(request.session_id)  # a full fetch closes the session it names
-            requests = self._full_requests(version, request)
+            fetch.requests = self._full_requests(fetch.version, request)
         else:
-            found = self._resume(version, request)
-            if isinstance(found, ErrorCode):
-                return FetchResponse(error_code=found)
-            if found.partitions:
-                session = found
+            session = self._resume(fetch.version, request)
+            if isinstance(session, ErrorCode):
+                return FetchResponse(error_code=session)
+            if session.partitions:
+                fetch.session = session
+                fetch.requests = list(session.partitions.values())
             else:  # the request forgot the last partition: the session is closed
-                epoch = FINAL_EPOCH
-            requests = list(found.partitions.values())
-        fetch = _Fetch(version, params, requests, session, epoch)
-        results = self.replica_manager.read(requests, params, max_bytes=params.max_bytes)
-        if request.max_wait_ms > 0 and _must_wait(results, params.min_bytes):
+                fetch.epoch = FINAL_EPOCH
+        results = self.replica_manager.read(fetch.requests, fetch, max_bytes=fetch.max_bytes)
+        if request.max_wait_ms > 0 and _must_wait(results, fetch.min_bytes):
             return self._park(context, fetch, results, request.max_wait_ms)
         return self.answer(fetch, results)
-
-    def _params(self, version: int, request: FetchRequest) -> FetchParams:
-        state = request.replica_state
-        replica_id = request.replica_id if state is None else state.replica_id
-        max_bytes = min(request.max_bytes, self._max_bytes)
-        if replica_id >= 0:
-            isolation = LOG_END
-        elif request.isolation_level == _READ_COMMITTED:
-            isolation = TRANSACTION_COMMITTED
-        else:
-            isolation = HIGH_WATERMARK
-        return FetchParams(
-            replica_id=replica_id,
-            isolation=isolation,
-            leader_only=replica_id >= 0 or version < 11,
-            min_bytes=min(request.min_bytes, max_bytes),
-            max_bytes=max_bytes,
-        )
 
     def _full_requests(self, version: int, request: FetchRequest) -> list[FetchedPartition]:
         if version < 13:
@@ -334,7 +301,7 @@ class FetchApi:
         if operation.crosses_segments:
             return self.answer(fetch, results)
         operation.deferred = context.defer(operation.hurry, operation.cancel)
-        self.replica_manager.fetch_purgatory.park(operation, operation.keys(), max_wait_ms)
+        self.replica_manager.fetch_purgatory.park(operation, operation.indexes, max_wait_ms)
         return operation.deferred
 
     # ---- answers ------------------------------------------------------------------------------
@@ -346,7 +313,7 @@ class FetchApi:
             self._hide_zstd(fetch, results)
         session = fetch.session
         if session is None:
-            session_id = self._open_session(fetch, results) if fetch.opens_session else 0
+            session_id = self._open_session(fetch, results) if fetch.epoch == INITIAL_EPOCH else 0
             return self._response(fetch, requests, results, session_id)
         if session.epoch != next_epoch(fetch.epoch):
             # Another connection went on with the session while this request was parked.
@@ -373,8 +340,8 @@ class FetchApi:
             partition.local_log_start_offset = result.log_start_offset
         return self.sessions.create(
             {partition.key(): partition for partition in fetch.requests},
-            privileged=fetch.from_follower,
-            uses_topic_ids=fetch.by_id,
+            privileged=fetch.replica_id >= 0,
+            uses_topic_ids=fetch.version >= 13,
             now_ms=self.replica_manager.clock.wall_ms(),
         )
 

@@ -29,12 +29,11 @@ from tidelog_protocol.messages.data import ProduceResponse
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from tidelog.dispatch import Deferred, Handler, RequestContext
     from tidelog.partition import Partition
     from tidelog.replica_manager import DelayedAnswers, ReplicaManager
     from tidelog_protocol.messages.data import ProduceRequest
+    from tidelog_storage.types import TopicPartition
 
 __all__ = ["ProduceApi"]
 
@@ -73,7 +72,16 @@ _TRANSACTIONAL_BIT = 0x10
 class _Request:
     """What the appends of one request share, and what they leave behind."""
 
-    __slots__ = ("acks", "failed", "internal_allowed", "now_ms", "touched", "version", "waits")
+    __slots__ = (
+        "acks",
+        "failed",
+        "internal_allowed",
+        "now_ms",
+        "touched",
+        "transactional",
+        "version",
+        "waits",
+    )
 
     def __init__(self, context: RequestContext, acks: int, now_ms: int) -> None:
         self.version = context.api_version
@@ -81,7 +89,8 @@ class _Request:
         self.now_ms = now_ms
         self.internal_allowed = context.client_id == ADMIN_CLIENT_ID
         self.failed = False
-        self.touched: list[Partition] = []
+        self.transactional = False  # some batch of the request is
+        self.touched: list[TopicPartition] = []
         self.waits: list[tuple[Partition, int, _Answer]] = []
 
 
@@ -101,13 +110,12 @@ class ProduceApi:
         """Append, wake, answer."""
         replicas = self._replicas
         acks = request.acks
-        if request.transactional_id is None and any(
-            _is_transactional(data.records) for data in _partitions(request)
-        ):
+        work = _Request(context, acks, replicas.clock.wall_ms())
+        work.transactional = _has_transactional(request)
+        if work.transactional and request.transactional_id is None:
             return self._refuse_all(
                 context, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
             )
-        work = _Request(context, acks, replicas.clock.wall_ms())
         by_id = work.version >= 13
         responses = []
         for topic in request.topic_data:
@@ -123,7 +131,7 @@ class ProduceApi:
             )
         response = ProduceResponse(responses=responses)
         if work.touched:
-            replicas.appended([partition.topic_partition for partition in work.touched])
+            replicas.appended(work.touched)
         if work.failed:
             self._log_failures(context, response)
             if acks == 0:
@@ -149,14 +157,14 @@ class ProduceApi:
                 raise StorageError(ErrorCode.INVALID_REQUIRED_ACKS)
             if partition.is_internal and not work.internal_allowed:
                 raise StorageError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-            if _is_transactional(records):
+            if work.transactional and _is_transactional(records):
                 raise StorageError(ErrorCode.INVALID_TXN_STATE, _NOT_IN_TRANSACTION)
-            result = self._replicas.append(
-                partition, records, acks=acks, now_ms=work.now_ms, produce_version=work.version
+            result = partition.append(
+                records, acks=acks, now_ms=work.now_ms, produce_version=work.version
             )
         except StorageError as error:
             return self._storage_failure(work, index, partition, error)
-        work.touched.append(partition)
+        work.touched.append(partition.topic_partition)
         answer = _Answer(
             index=index,
             error_code=0,
@@ -284,11 +292,13 @@ class ProduceApi:
                         )
 
 
-def _partitions(
-    request: ProduceRequest,
-) -> Iterator[ProduceRequest.TopicProduceData.PartitionProduceData]:
+def _has_transactional(request: ProduceRequest) -> bool:
+    """Whether any batch is transactional."""
     for topic in request.topic_data:
-        yield from topic.partition_data
+        for data in topic.partition_data:
+            if _is_transactional(data.records):
+                return True
+    return False
 
 
 def _is_transactional(records: object) -> bool:
