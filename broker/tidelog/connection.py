@@ -164,7 +164,7 @@ class Connection(asyncio.BufferedProtocol):
         self._slots: deque[RequestContext] = deque()
         self._parked: list[RequestContext] = []  # those that may still be hurried
         self._blocking: RequestContext | None = None  # its `async def` handler runs
-        self._held: deque[bytearray] = deque()
+        self._held: deque[memoryview] = deque()
         self._out: deque[Buffer] = deque()
         self._out_bytes = 0
         self._slot_bytes = 0
@@ -314,7 +314,7 @@ class Connection(asyncio.BufferedProtocol):
     def _hold(self, frames: Sequence[Buffer], index: int) -> None:
         """Keep frames that came in this wake-up for later, out of the shared buffer."""
         # Writable copies: an append writes offsets into the batches of a Produce request.
-        self._held.extend(bytearray(frame) for frame in frames[index:])
+        self._held.extend(memoryview(bytearray(frame)) for frame in frames[index:])
         self._pause_reading()
 
     def _hurry(self) -> None:
