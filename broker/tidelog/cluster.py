@@ -240,7 +240,7 @@ class Cluster:
     async def start(self) -> Self:
         """Start the broker; ConfigError or StartError say in one line why it can't."""
         from tidelog.config import BrokerConfig
-        from tidelog.runtime import system_runtime
+        from tidelog.runtime import system_runtime, volume_bytes
         from tidelog.server import BrokerServer
 
         if self._server is not None:
@@ -252,7 +252,9 @@ class Cluster:
         if not has_data_dir(properties):
             self._temporary = temporary_data_dir(runtime.rng)
             properties["log.dirs"] = self._temporary
-        server = BrokerServer(BrokerConfig.from_properties(properties), runtime)
+        server = BrokerServer(
+            BrokerConfig.from_properties(properties), runtime, volume_bytes=volume_bytes
+        )
         try:
             if self._temporary is not None:
                 runtime.files.make_dirs(self._temporary)

@@ -29,7 +29,7 @@ from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.frames import FrameReader
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tidelog.dispatch import Dispatcher, RequestContext
     from tidelog_protocol.schema import Buffer
@@ -47,7 +47,7 @@ VECTORED_WRITES = sys.version_info >= (3, 12)
 
 
 class Connections:
-    """All connections of a broker's listeners: what they share, the idle sweep, the closing of all."""
+    """All connections of a broker: what they share, the idle sweep, the closing of all."""
 
     def __init__(
         self,
@@ -61,6 +61,7 @@ class Connections:
         self.frame_bytes_max = frame_bytes_max
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self.live: dict[Connection, None] = {}
+        self.on_empty: Callable[[], None] | None = None
         self._idle_s_max = idle_ms_max / 1000
         self._sweep_s = min(max(self._idle_s_max / 10, 0.05), 60.0)
         self._timer: asyncio.TimerHandle | None = None
@@ -108,6 +109,13 @@ class Connections:
             elif now - connection.idle_since >= self._idle_s_max:
                 connection.close()
         self._timer = loop.call_later(self._sweep_s, self._sweep, loop)
+
+    def forget(self, connection: Connection) -> None:
+        """A connection is gone."""
+        self.live.pop(connection, None)
+        if not self.live and self.on_empty is not None:
+            on_empty, self.on_empty = self.on_empty, None
+            on_empty()
 
     def stop(self) -> None:
         """Close every connection; requests without an answer are cancelled."""
@@ -201,7 +209,7 @@ class Connection(asyncio.BufferedProtocol):
         """Cancel what is parked; nothing is answered any more."""
         self.closing = True
         self._transport = None
-        self._connections.live.pop(self, None)
+        self._connections.forget(self)
         slots, self._slots = self._slots, deque()
         self._parked.clear()
         self._held.clear()

@@ -127,6 +127,15 @@ class SystemRng:
         return bytes(value)
 
 
+def volume_bytes(directory: str) -> tuple[int, int]:
+    """Total and usable bytes of a directory's volume (KIP-827), -1 each if it can't be asked."""
+    try:
+        volume = os.statvfs(directory)
+    except OSError:
+        return -1, -1
+    return volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize
+
+
 def system_runtime(files: FileSystem | None = None, *, backlog: int = 1024) -> Runtime:
     """All real seams; `files` only to put another disk under an otherwise real broker."""
     if files is None:

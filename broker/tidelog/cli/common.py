@@ -37,7 +37,7 @@ def run(command: str, action: Callable[[], None]) -> int:
         action()
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of our output has seen enough: `tidelog consume | head`
-        sys.stdout = None  # type: ignore[assignment]  # else flushing at exit complains
+        sys.stdout = None  # else flushing at exit complains
         return 0
     except KeyboardInterrupt:
         return 130

@@ -95,7 +95,7 @@ def _properties(options: argparse.Namespace) -> dict[str, str]:
     if options.config is not None:
         from tidelog.properties import parse_properties
 
-        with open(options.config, encoding="utf-8") as file:
+        with open(options.config, "rb") as file:
             settings.update(parse_properties(file.read()))
     for setting in options.settings:
         key, equals, value = setting.partition("=")
@@ -124,6 +124,7 @@ async def _serve(config: BrokerConfig, runtime: Runtime, *, until_stdin_ends: bo
     import asyncio
     import signal
 
+    from tidelog.runtime import volume_bytes
     from tidelog.server import BrokerServer
 
     loop = asyncio.get_running_loop()
@@ -132,7 +133,7 @@ async def _serve(config: BrokerConfig, runtime: Runtime, *, until_stdin_ends: bo
         loop.add_signal_handler(number, asked_to_stop.set)
     if until_stdin_ends:
         loop.add_reader(0, _read_stdin, asked_to_stop)
-    server = BrokerServer(config, runtime)
+    server = BrokerServer(config, runtime, volume_bytes=volume_bytes)
     await server.start()
     _say(f"tidelog ready bootstrap.servers={server.bootstrap_servers}")
     await asked_to_stop.wait()

@@ -1,0 +1,97 @@
+"""The broker's periodic work: flush, retention, checkpoints. Timers of the loop; fsync off it.
+
+Started last and stopped first, as it needs everything. One run at a time of each kind; a run that
+takes longer than its interval delays the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from tidelog.config import BrokerConfig
+    from tidelog.seams import Clock, Executor
+    from tidelog_storage.manager import LogManager
+
+__all__ = ["Maintenance"]
+
+log = logging.getLogger("tidelog.maintenance")
+
+FLUSH_INTERVAL_MS = 10_000  # sealed segments become durable, deleted files go
+WAIT_S_MAX = 86_400.0  # timers of some platforms can't be set for centuries
+
+
+class Maintenance:
+    """Timers over the methods of a `LogManager`."""
+
+    def __init__(
+        self,
+        *,
+        logs: LogManager,
+        config: BrokerConfig,
+        clock: Clock,
+        executor: Executor,
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        """`on_failure` is told when data could not be made durable."""
+        self._logs = logs
+        self._config = config
+        self._clock = clock
+        self._executor = executor
+        self._on_failure = on_failure
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begin after log.initial.task.delay.ms, as Kafka does."""
+        config = self._config
+        flush_ms = min(config.log_flush_scheduler_interval_ms, FLUSH_INTERVAL_MS)
+        checkpoint_ms = min(
+            config.log_flush_offset_checkpoint_interval_ms,
+            config.log_flush_start_offset_checkpoint_interval_ms,
+        )
+        for name, interval_ms, work in (
+            ("retention", config.log_retention_check_interval_ms, self._retention),
+            ("flush", flush_ms, self._flush),
+            ("checkpoints", checkpoint_ms, self._checkpoint),
+        ):
+            loop = asyncio.get_running_loop()
+            task = loop.create_task(self._repeat(interval_ms, work), name=f"maintenance-{name}")
+            self._tasks.append(task)
+
+    async def stop(self) -> None:
+        """End between two runs or in the middle of one: `LogManager.shutdown` does it all again."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+
+    async def _repeat(self, interval_ms: int, work: Callable[[], Awaitable[None]]) -> None:
+        await asyncio.sleep(min(self._config.log_initial_task_delay_ms / 1000, WAIT_S_MAX))
+        while True:
+            try:
+                await work()
+            except OSError as error:
+                self._on_failure(error)
+                return
+            except Exception:
+                log.exception("periodic work failed; it is tried again")
+            await asyncio.sleep(min(max(interval_ms, 1) / 1000, WAIT_S_MAX))
+
+    async def _retention(self) -> None:
+        removed = self._logs.retention(self._clock.wall_ms())
+        if removed:
+            log.info("retention deleted %d segments", removed)
+
+    async def _flush(self) -> None:
+        now_ms = self._clock.wall_ms()
+        self._logs.remove_deleted(now_ms)
+        for partition_log, task in self._logs.flush_dirty(now_ms):
+            await self._executor.run(task)
+            partition_log.flushed(task)
+
+    async def _checkpoint(self) -> None:
+        await self._executor.run(self._logs.prepare_checkpoints())
