@@ -1,9 +1,11 @@
-"""Broker CPU per Produce and Fetch, in one process and without sockets: `python -m tidelog_bench.bench_broker`.
+"""Broker CPU per Produce and Fetch, in one process and without sockets: `python -m
+tidelog_bench.bench_broker`.
 
-Each case hands ready request frames to the dispatcher, as a connection does, and takes the answer's buffers:
-decode, handler, log and encode are in the figure, system calls for sockets are not. Logs lie in a temporary
-folder on a real file system. Prints one JSON object; figures are medians of several rounds, microseconds of
-process CPU time a request, and of its parts where `--profile` asks for them.
+Each case hands ready request frames to the dispatcher, as a connection does, and takes the answer's
+buffers: decode, handler, log and encode are in the figure, system calls for sockets are not. Logs
+lie in a temporary folder on a real file system. Prints one JSON object; figures are medians of
+several rounds, microseconds of process CPU time a request, and of its parts where `--profile` asks
+for them.
 """
 
 from __future__ import annotations
@@ -265,7 +267,8 @@ def produce_case(
 def fetch_case(
     partitions: int, batch_bytes: int, answer_bytes: int, *, version: int = 12
 ) -> Callable[[float], dict[str, float]]:
-    """Read the same place again and again, as a consumer that reads on does with remembered places."""
+    """Read the same place again and again, as a consumer that reads on does with remembered
+    places."""
 
     def run(seconds: float) -> dict[str, float]:
         with tempfile.TemporaryDirectory() as folder:

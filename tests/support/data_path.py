@@ -117,7 +117,7 @@ def topic_id(name: str, incarnation: int = 0) -> bytes:
 class DataPath:
     """One broker's partitions and the handlers over them."""
 
-    def __init__(self, folder: Path, **properties: str) -> None:
+    def __init__(self, folder: Path, *, apply_first: bool = True, **properties: str) -> None:
         self.clock = ManualClock()
         self.timers = ManualTimers(self.clock)
         self.config = BrokerConfig.from_properties(
@@ -137,7 +137,8 @@ class DataPath:
         self.image = ClusterImage(
             cluster_id="test", brokers={NODE_ID: BrokerImage(NODE_ID, "127.0.0.1", 9092)}
         )
-        self.replicas.apply(None, self.image)
+        if apply_first:
+            self.replicas.apply(None, self.image)
         self.produce_api = ProduceApi(self.replicas)
         self.fetch_api = FetchApi(self.replicas, self.config, CountingRng())
         self.offsets_api = OffsetsApi(self.replicas)

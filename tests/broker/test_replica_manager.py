@@ -1,0 +1,182 @@
+"""From images to logs: create, delete, lead, reconfigure, and wake who waits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.data_path import NOW_MS, DataPath, batch, topic_id
+from tidelog.cluster_image import BrokerImage, ClusterImage
+from tidelog.partition import Partition
+from tidelog_protocol.errors import ErrorCode
+from tidelog_storage.types import TopicPartition
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Iterator[DataPath]:
+    path = DataPath(tmp_path)
+    yield path
+    path.logs.abandon()
+
+
+def test_partitions_come_with_their_topic_and_go_with_it(path: DataPath) -> None:
+    identity = path.create("foo", 3)
+    assert len(list(path.replicas.partitions())) == 3
+    assert path.replicas.partition_by_id(identity, 2) is path.partition("foo", 2)
+    assert path.logs.get(TopicPartition("foo", 2)) is path.partition("foo", 2).log
+    gone = path.partition("foo", 0)
+    path.delete("foo")
+    assert path.replicas.partition("foo", 0) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert path.replicas.partition_by_id(identity, 0) is ErrorCode.UNKNOWN_TOPIC_ID
+    assert path.logs.get(TopicPartition("foo", 0)) is None
+    assert not gone.is_leader
+
+
+def test_what_is_missing_says_why(path: DataPath) -> None:
+    path.create("foo")
+    path.create("elsewhere", replicas=(2,), isr=(2,))
+    replicas = path.replicas
+    assert replicas.partition("foo", 1) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert replicas.partition("foo", -1) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert replicas.partition("bar", 0) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert replicas.partition("elsewhere", 0) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert replicas.partition_by_id(topic_id("foo"), 1) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert replicas.partition_by_id(bytes(16), 0) is ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_a_topic_created_anew_has_an_empty_log_of_its_own_id(path: DataPath) -> None:
+    path.create("foo")
+    path.produce("foo", 0, batch(3))
+    old = path.partition("foo")
+    # deletion and creation in one image, as a replay of the metadata log gives them
+    path.create("foo", incarnation=1)
+    new = path.partition("foo")
+    assert new is not old
+    assert new.topic_id == topic_id("foo", 1)
+    assert (new.log.log_end_offset, new.log.topic_id) == (0, topic_id("foo", 1))
+
+
+def test_a_restart_keeps_logs_and_deletes_strays(tmp_path: Path) -> None:
+    before = DataPath(tmp_path)
+    for name in ("kept", "gone", "anew"):
+        before.create(name)
+        before.produce(name, 0, batch(3))
+    image = before.image
+    before.logs.shutdown()
+    after = DataPath(tmp_path, apply_first=False)
+    topics = {
+        "kept": image.topics["kept"],
+        "anew": image.topics["anew"]._replace(topic_id=topic_id("anew", 1)),
+    }
+    after.replicas.apply(
+        None,
+        ClusterImage(cluster_id="test", brokers={1: BrokerImage(1, "h", 1)}, topics=topics),
+    )
+    assert after.partition("kept").log.log_end_offset == 3
+    assert after.partition("kept").log.high_watermark == 3
+    assert after.partition("anew").log.log_end_offset == 0
+    assert after.logs.get(TopicPartition("gone", 0)) is None
+    after.logs.abandon()
+
+
+def test_configurations_reach_the_logs(path: DataPath) -> None:
+    path.create("foo", configs={"segment.bytes": "1048576"})
+    log = path.partition("foo").log
+    assert log.config.segment_bytes == 1048576
+    assert log.config.retention_ms == 604800000
+    path.apply(topic_configs={"foo": {"retention.ms": "1000"}})
+    assert log.config.retention_ms == 1000
+    assert log.config.segment_bytes == 1 << 30
+    path.apply(topic_configs={}, broker_configs={"": {"log.retention.ms": "5000"}})
+    assert log.config.retention_ms == 5000
+    path.apply(broker_configs={"": {"log.retention.ms": "5000"}, "1": {"log.retention.ms": "7"}})
+    assert log.config.retention_ms == 7
+
+
+def test_partitions_are_added_to_a_topic(path: DataPath) -> None:
+    path.create("foo", 1)
+    path.produce("foo", 0, batch())
+    first = path.partition("foo")
+    topic = path.image.topics["foo"]
+    grown = topic._replace(
+        partitions=(*topic.partitions, topic.partitions[0]._replace(partition=1))
+    )
+    path.apply(topics={"foo": grown})
+    assert path.partition("foo") is first
+    assert path.partition("foo", 1).is_leader
+
+
+def test_a_directory_that_fails_takes_its_partition_offline_alone(
+    path: DataPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path.create("fine")
+
+    def fail(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(path.logs, "create", fail)
+    path.create("bad")
+    assert path.replicas.partition("bad", 0) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert isinstance(path.replicas.partition("fine", 0), Partition)
+    path.delete("bad")
+    assert path.replicas.partition("bad", 0) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+class TestAwaitAcks:
+    def waiting(self, path: DataPath) -> tuple[Partition, list[list[ErrorCode]]]:
+        """A partition whose follower has not fetched yet, and where its answers go."""
+        path.create("two", replicas=(1, 2), isr=(1, 2))
+        return path.partition("two"), []
+
+    def test_decided_at_once(self, path: DataPath) -> None:
+        path.create("foo")
+        partition = path.partition("foo")
+        partition.append(batch(2), acks=-1, now_ms=NOW_MS)
+        answers: list[list[ErrorCode]] = []
+        operation = path.replicas.await_acks([(partition, 2)], 100, answers.append)
+        assert (operation.decided, operation.errors, answers) == (True, [ErrorCode.NONE], [])
+        assert len(path.replicas.produce_purgatory) == 0
+
+    def test_done_when_the_high_watermark_comes(self, path: DataPath) -> None:
+        partition, answers = self.waiting(path)
+        partition.append(batch(2), acks=-1, now_ms=NOW_MS)
+        operation = path.replicas.await_acks([(partition, 2), (partition, 1)], 100, answers.append)
+        assert not operation.decided
+        path.change("two", isr=(1,))  # the follower leaves the in-sync replicas
+        assert answers == [[ErrorCode.NONE, ErrorCode.NONE]]
+        path.timers.advance_ms(1000)
+        assert len(answers) == 1
+
+    def test_the_timeout_leaves_the_records(self, path: DataPath) -> None:
+        partition, answers = self.waiting(path)
+        path.create("foo")
+        done = path.partition("foo")
+        for each in (done, partition):
+            each.append(batch(2), acks=-1, now_ms=NOW_MS)
+        path.replicas.await_acks([(done, 2), (partition, 2)], 100, answers.append)
+        path.timers.advance_ms(100)
+        assert answers == [[ErrorCode.NONE, ErrorCode.REQUEST_TIMED_OUT]]
+        assert partition.log.log_end_offset == 2
+
+    def test_losing_the_lead_or_the_topic_decides(self, path: DataPath) -> None:
+        partition, answers = self.waiting(path)
+        partition.append(batch(2), acks=-1, now_ms=NOW_MS)
+        path.replicas.await_acks([(partition, 2)], 100, answers.append)
+        path.change("two", leader=2, leader_epoch=1)
+        assert answers == [[ErrorCode.NOT_LEADER_OR_FOLLOWER]]
+        path.create("three", replicas=(1, 2), isr=(1, 2))
+        third = path.partition("three")
+        third.append(batch(2), acks=-1, now_ms=NOW_MS)
+        path.replicas.await_acks([(third, 2)], 100, answers.append)
+        path.delete("three")
+        assert answers[1:] == [[ErrorCode.NOT_LEADER_OR_FOLLOWER]]
+
+    def test_stop_answers_who_waits(self, path: DataPath) -> None:
+        partition, answers = self.waiting(path)
+        partition.append(batch(2), acks=-1, now_ms=NOW_MS)
+        path.replicas.await_acks([(partition, 2)], 100, answers.append)
+        path.replicas.close()
+        assert answers == [[ErrorCode.REQUEST_TIMED_OUT]]
