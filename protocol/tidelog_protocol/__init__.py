@@ -1,1 +1,20 @@
-"""Bytes to values and back: Kafka's wire, nothing of logs or clusters."""
+"""Bytes to values and back: Kafka's wire, nothing of logs or clusters.
+
+Pure functions and tables; no loop, no socket, no clock. From the bottom up:
+
+    errors      error codes, and ProtocolError for bytes that can't be read
+    primitives  varints, tagged fields, ids
+    schema      the vocabulary of message tables: a class body is a message's table
+    messages/   the tables, one file per family of APIs, every version in one table
+    decoders    a table and a version to the source of a decoder
+    encoders    the same for encoders
+    compiler    `codec(table, version)`: both, made on first use and kept
+    apis        api key to versions, header versions and tables
+    frames      sizes and headers: received bytes to frames, messages to frames
+    checksum    CRC-32C
+    batch       the header of a record batch, read and stamped in place
+    records     records in batches: iterate, build, control records
+    compression codecs by attribute bits
+
+Nothing is imported here: start-up pays for the modules it names.
+"""

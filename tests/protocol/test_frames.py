@@ -133,6 +133,17 @@ def test_pending_tells_of_a_frame_under_way() -> None:
         assert not reader.pending
 
 
+def test_asking_for_room_again_without_receiving_changes_nothing() -> None:
+    """A socket may turn out to have nothing after all."""
+    reader = FrameReader(LIMIT, shared())
+    stream = framed(body(9000))
+    for cut in (0, 3, 40, 5000):
+        feed(reader, [stream[:cut]])
+        reader.writable()
+        reader.writable()
+        assert feed(reader, [stream[cut:]]) == [body(9000)]
+
+
 @pytest.mark.parametrize("size", [-1, -(2**31), LIMIT + 1, 2**31 - 1, 0x16030100])
 def test_sizes_that_cannot_be(size: int) -> None:
     reader = FrameReader(LIMIT, shared())

@@ -1,1 +1,17 @@
-"""Message tables, one file per family of APIs."""
+"""Message tables, one file per family of APIs, and Kafka's own records.
+
+    data                 Produce, Fetch, ListOffsets, OffsetForLeaderEpoch, DeleteRecords
+    cluster              ApiVersions, Metadata, DescribeCluster, DescribeTopicPartitions
+    groups               FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup
+    group_offsets        OffsetCommit, OffsetFetch, OffsetDelete
+    group_admin          DescribeGroups, ListGroups, DeleteGroups
+    txns                 InitProducerId
+    admin                CreateTopics, DeleteTopics, CreatePartitions, DescribeLogDirs
+    configs              DescribeConfigs, AlterConfigs, IncrementalAlterConfigs
+    metadata_records     values of `__cluster_metadata`
+    coordinator_records  keys and values of `__consumer_offsets`
+
+A request or response is read from its table's top: what it is for, what each version brought, then
+one line a field in wire order. Structures are nested where they are used and also reachable right
+under their message, as Kafka's generated classes have them: `FetchResponse.PartitionData`.
+"""

@@ -44,11 +44,11 @@ class CreateTopicsRequest(Message, api_key=19, versions="2-7", flexible="5+"):
 
         class CreatableTopicConfig(Struct):
             name: str = string()
-            value: str | None = string(nullable="0+")
+            value: str | None = string(nullable="0+")  # null: the default
 
         name: str = string()
-        num_partitions: int = int32()
-        replication_factor: int = int16()
+        num_partitions: int = int32()  # -1: default or assignments
+        replication_factor: int = int16()  # -1: default or assignments
         assignments: list[CreatableReplicaAssignment] = array(CreatableReplicaAssignment)
         configs: list[CreatableTopicConfig] = array(CreatableTopicConfig)
 
@@ -144,7 +144,7 @@ class CreatePartitionsRequest(Message, api_key=37, versions="0-3", flexible="2+"
             broker_ids: list[int] = array(int32)
 
         name: str = string()
-        count: int = int32()
+        count: int = int32()  # in all, not in addition
         assignments: list[CreatePartitionsAssignment] | None = array(
             CreatePartitionsAssignment, nullable="0+"
         )
@@ -201,7 +201,7 @@ class DescribeLogDirsResponse(Message, api_key=35, versions="1-5", flexible="2+"
                 partition_index: int = int32()
                 partition_size: int = int64()
                 offset_lag: int = int64()
-                is_future_key: bool = boolean()
+                is_future_key: bool = boolean()  # of a move between directories
 
             name: str = string()
             partitions: list[DescribeLogDirsPartition] = array(DescribeLogDirsPartition)
@@ -209,7 +209,7 @@ class DescribeLogDirsResponse(Message, api_key=35, versions="1-5", flexible="2+"
         error_code: int = int16()
         log_dir: str = string()
         topics: list[DescribeLogDirsTopic] = array(DescribeLogDirsTopic)
-        total_bytes: int = int64("4+", default=-1)
+        total_bytes: int = int64("4+", default=-1)  # of the volume, -1 unknown
         usable_bytes: int = int64("4+", default=-1)
         is_cordoned: bool = boolean("5+")
 

@@ -71,7 +71,7 @@ class ApiVersionsResponse(Message, api_key=18, versions="0-5", flexible="3+"):
     api_keys: list[ApiVersion] = array(ApiVersion)
     throttle_time_ms: int = int32("1+")
     supported_features: list[SupportedFeatureKey] = array(SupportedFeatureKey, "3+", tag=0)
-    finalized_features_epoch: int = int64("3+", tag=1, default=-1)
+    finalized_features_epoch: int = int64("3+", tag=1, default=-1)  # -1 unknown
     finalized_features: list[FinalizedFeatureKey] = array(FinalizedFeatureKey, "3+", tag=2)
     zk_migration_ready: bool = boolean("3+", tag=3)
 
@@ -123,7 +123,7 @@ class MetadataResponse(Message, api_key=3, versions="0-13", flexible="9+"):
         class MetadataResponsePartition(Struct):
             error_code: int = int16()
             partition_index: int = int32()
-            leader_id: int = int32()
+            leader_id: int = int32()  # -1 none
             leader_epoch: int = int32("7+", default=-1)
             replica_nodes: list[int] = array(int32)
             isr_nodes: list[int] = array(int32)
@@ -134,7 +134,7 @@ class MetadataResponse(Message, api_key=3, versions="0-13", flexible="9+"):
         topic_id: bytes = uuid("10+")
         is_internal: bool = boolean("1+")
         partitions: list[MetadataResponsePartition] = array(MetadataResponsePartition)
-        topic_authorized_operations: int = int32("8+", default=-2147483648)
+        topic_authorized_operations: int = int32("8+", default=-2147483648)  # bits
 
     throttle_time_ms: int = int32("3+")
     brokers: list[MetadataResponseBroker] = array(MetadataResponseBroker)
@@ -155,7 +155,7 @@ class DescribeClusterRequest(Message, api_key=60, versions="0-2", flexible="0+")
     """
 
     include_cluster_authorized_operations: bool = boolean()
-    endpoint_type: int = int8("1+", default=1)
+    endpoint_type: int = int8("1+", default=1)  # 1 brokers, 2 controllers
     include_fenced_brokers: bool = boolean("2+")
 
 
@@ -196,7 +196,7 @@ class DescribeTopicPartitionsRequest(Message, api_key=75, versions="0", flexible
 
     topics: list[TopicRequest] = array(TopicRequest)
     response_partition_limit: int = int32(default=2000)
-    cursor: Cursor | None = struct(Cursor, nullable="0+")
+    cursor: Cursor | None = struct(Cursor, nullable="0+")  # where this page starts
 
 
 class DescribeTopicPartitionsResponse(Message, api_key=75, versions="0", flexible="0+"):
@@ -229,7 +229,7 @@ class DescribeTopicPartitionsResponse(Message, api_key=75, versions="0", flexibl
 
     throttle_time_ms: int = int32()
     topics: list[DescribeTopicPartitionsResponseTopic] = array(DescribeTopicPartitionsResponseTopic)
-    next_cursor: Cursor | None = struct(Cursor, nullable="0+")
+    next_cursor: Cursor | None = struct(Cursor, nullable="0+")  # null: this was the last
 
     DescribeTopicPartitionsResponsePartition = (
         DescribeTopicPartitionsResponseTopic.DescribeTopicPartitionsResponsePartition

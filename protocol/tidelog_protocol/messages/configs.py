@@ -26,7 +26,7 @@ class DescribeConfigsRequest(Message, api_key=32, versions="1-4", flexible="4+")
     class DescribeConfigsResource(Struct):
         resource_type: int = int8()
         resource_name: str = string()
-        configuration_keys: list[str] | None = array(string, nullable="0+")
+        configuration_keys: list[str] | None = array(string, nullable="0+")  # null: all
 
     resources: list[DescribeConfigsResource] = array(DescribeConfigsResource)
     include_synonyms: bool = boolean("1+")
@@ -116,7 +116,7 @@ class IncrementalAlterConfigsRequest(Message, api_key=44, versions="0-1", flexib
     class AlterConfigsResource(Struct):
         class AlterableConfig(Struct):
             name: str = string()
-            config_operation: int = int8()
+            config_operation: int = int8()  # 0 set, 1 delete, 2 append, 3 subtract
             value: str | None = string(nullable="0+")
 
         resource_type: int = int8()

@@ -58,7 +58,7 @@ class ProduceRequest(Message, api_key=0, versions="3-13", flexible="9+"):
         partition_data: list[PartitionProduceData] = array(PartitionProduceData)
 
     transactional_id: str | None = string("3+", nullable="3+", default=None)
-    acks: int = int16()
+    acks: int = int16()  # 0 no answer, 1 leader, -1 all in sync
     timeout_ms: int = int32()
     topic_data: list[TopicProduceData] = array(TopicProduceData)
 
@@ -91,7 +91,7 @@ class ProduceResponse(Message, api_key=0, versions="3-13", flexible="9+"):
             index: int = int32()
             error_code: int = int16()
             base_offset: int = int64()
-            log_append_time_ms: int = int64("2+", default=-1)
+            log_append_time_ms: int = int64("2+", default=-1)  # -1 with CreateTime
             log_start_offset: int = int64("5+", default=-1)
             record_errors: list[BatchIndexAndErrorMessage] = array(BatchIndexAndErrorMessage, "8+")
             error_message: str | None = string("8+", nullable="8+", default=None)
@@ -146,7 +146,7 @@ class FetchRequest(Message, api_key=1, versions="4-18", flexible="12+"):
             fetch_offset: int = int64()
             last_fetched_epoch: int = int32("12+", default=-1)
             log_start_offset: int = int64("5+", default=-1)
-            partition_max_bytes: int = int32()
+            partition_max_bytes: int = int32()  # soft: the first batch may be larger
             replica_directory_id: bytes = uuid("17+", tag=0)
             high_watermark: int = int64("18+", tag=1, default=9223372036854775807)
 
@@ -160,16 +160,16 @@ class FetchRequest(Message, api_key=1, versions="4-18", flexible="12+"):
         partitions: list[int] = array(int32)
 
     cluster_id: str | None = string("12+", nullable="12+", tag=0, default=None)
-    replica_id: int = int32("0-14", default=-1)
+    replica_id: int = int32("0-14", default=-1)  # -1 a consumer
     replica_state: ReplicaState | None = struct(ReplicaState, "15+", tag=1)
     max_wait_ms: int = int32()
     min_bytes: int = int32()
     max_bytes: int = int32("3+", default=2147483647)
-    isolation_level: int = int8("4+")
-    session_id: int = int32("7+")
-    session_epoch: int = int32("7+", default=-1)
+    isolation_level: int = int8("4+")  # 0 uncommitted, 1 committed
+    session_id: int = int32("7+")  # 0 none or a new one
+    session_epoch: int = int32("7+", default=-1)  # -1 no session, 0 a full fetch, then 1, 2, ...
     topics: list[FetchTopic] = array(FetchTopic)
-    forgotten_topics_data: list[ForgottenTopic] = array(ForgottenTopic, "7+")
+    forgotten_topics_data: list[ForgottenTopic] = array(ForgottenTopic, "7+")  # out of the session
     rack_id: str = string("11+")
 
     FetchPartition = FetchTopic.FetchPartition
@@ -219,7 +219,7 @@ class FetchResponse(Message, api_key=1, versions="4-18", flexible="12+"):
             aborted_transactions: list[AbortedTransaction] | None = array(
                 AbortedTransaction, "4+", nullable="4+"
             )
-            preferred_read_replica: int = int32("11+", default=-1)
+            preferred_read_replica: int = int32("11+", default=-1)  # -1 none
             records: Records | None = record_data(nullable="0+")
 
         topic: str = string("0-12")
@@ -263,15 +263,15 @@ class ListOffsetsRequest(Message, api_key=2, versions="1-11", flexible="6+"):
         class ListOffsetsPartition(Struct):
             partition_index: int = int32()
             current_leader_epoch: int = int32("4+", default=-1)
-            timestamp: int = int64()
+            timestamp: int = int64()  # -1 latest, -2 earliest, -3 ... -6 above
 
         name: str = string()
         partitions: list[ListOffsetsPartition] = array(ListOffsetsPartition)
 
-    replica_id: int = int32()
+    replica_id: int = int32()  # -1 a consumer
     isolation_level: int = int8("2+")
     topics: list[ListOffsetsTopic] = array(ListOffsetsTopic)
-    timeout_ms: int = int32("10+")
+    timeout_ms: int = int32("10+")  # of look-ups in the remote tier
 
     ListOffsetsPartition = ListOffsetsTopic.ListOffsetsPartition
 
@@ -337,7 +337,7 @@ class OffsetForLeaderEpochResponse(Message, api_key=23, versions="2-4", flexible
             error_code: int = int16()
             partition: int = int32()
             leader_epoch: int = int32("1+", default=-1)
-            end_offset: int = int64(default=-1)
+            end_offset: int = int64(default=-1)  # -1 with epoch -1: unknown
 
         topic: str = string()
         partitions: list[EpochEndOffset] = array(EpochEndOffset)
@@ -357,7 +357,7 @@ class DeleteRecordsRequest(Message, api_key=21, versions="0-2", flexible="2+"):
     class DeleteRecordsTopic(Struct):
         class DeleteRecordsPartition(Struct):
             partition_index: int = int32()
-            offset: int = int64()
+            offset: int = int64()  # -1: the high watermark
 
         name: str = string()
         partitions: list[DeleteRecordsPartition] = array(DeleteRecordsPartition)

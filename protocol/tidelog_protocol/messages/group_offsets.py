@@ -52,7 +52,7 @@ class OffsetCommitRequest(Message, api_key=8, versions="2-10", flexible="8+"):
     generation_id_or_member_epoch: int = int32("1+", default=-1)
     member_id: str = string("1+")
     group_instance_id: str | None = string("7+", nullable="7+", default=None)
-    retention_time_ms: int = int64("2-4", default=-1)
+    retention_time_ms: int = int64("2-4", default=-1)  # -1: the broker's
     topics: list[OffsetCommitRequestTopic] = array(OffsetCommitRequestTopic)
 
     OffsetCommitRequestPartition = OffsetCommitRequestTopic.OffsetCommitRequestPartition

@@ -40,7 +40,7 @@ class FindCoordinatorRequest(Message, api_key=10, versions="0-6", flexible="3+")
     """
 
     key: str = string("0-3")
-    key_type: int = int8("1+")
+    key_type: int = int8("1+")  # 0 group, 1 transaction, 2 share
     coordinator_keys: list[str] = array(string, "4+")
 
 
@@ -86,11 +86,11 @@ class JoinGroupRequest(Message, api_key=11, versions="0-9", flexible="6+"):
 
     group_id: str = string()
     session_timeout_ms: int = int32()
-    rebalance_timeout_ms: int = int32("1+", default=-1)
+    rebalance_timeout_ms: int = int32("1+", default=-1)  # -1: the session's
     member_id: str = string()
     group_instance_id: str | None = string("5+", nullable="5+", default=None)
     protocol_type: str = string()
-    protocols: list[JoinGroupRequestProtocol] = array(JoinGroupRequestProtocol)
+    protocols: list[JoinGroupRequestProtocol] = array(JoinGroupRequestProtocol)  # preferred first
     reason: str | None = string("8+", nullable="8+", default=None)
 
 
@@ -118,7 +118,7 @@ class JoinGroupResponse(Message, api_key=11, versions="0-9", flexible="6+"):
     leader: str = string()
     skip_assignment: bool = boolean("9+")
     member_id: str = string()
-    members: list[JoinGroupResponseMember] = array(JoinGroupResponseMember)
+    members: list[JoinGroupResponseMember] = array(JoinGroupResponseMember)  # for the leader
 
 
 class SyncGroupRequest(Message, api_key=14, versions="0-5", flexible="4+"):

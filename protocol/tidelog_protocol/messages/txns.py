@@ -17,9 +17,9 @@ class InitProducerIdRequest(Message, api_key=22, versions="0-5", flexible="2+"):
     v6, two-phase commit (KIP-939), isn't stable in Kafka 4.4 and isn't here
     """
 
-    transactional_id: str | None = string(nullable="0+")
+    transactional_id: str | None = string(nullable="0+")  # null: idempotent only
     transaction_timeout_ms: int = int32()
-    producer_id: int = int64("3+", default=-1)
+    producer_id: int = int64("3+", default=-1)  # -1: a new one
     producer_epoch: int = int16("3+", default=-1)
 
 
