@@ -12,6 +12,7 @@ from tidelog import config_keys
 from tidelog.config_vocabulary import CLUSTER_WIDE, READ_ONLY, BrokerKey, ConfigError
 from tidelog_storage.config import BROKER_KEYS, LogConfig
 from tidelog_storage.config_key import collect_keys
+from tidelog_storage.config_rules import validate_broker
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -92,7 +93,9 @@ class BrokerConfig(
                 )
             else:
                 values[name.replace(".", "_")] = key.default
-        config = cls(values, dict(properties), LogConfig.from_broker(properties))
+        log_defaults = LogConfig.from_broker(properties)
+        validate_broker(log_defaults)
+        config = cls(values, dict(properties), log_defaults)
         config._check_together()
         return config
 

@@ -25,7 +25,8 @@ from tidelog.decisions import Decision, RefusedError
 from tidelog.topic_names import invalid_topic_reason
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.metadata_records import ConfigRecord
-from tidelog_storage.config import TOPIC_KEYS, ConfigError, LogConfig
+from tidelog_storage.config import TOPIC_KEYS, ConfigError
+from tidelog_storage.config_rules import validate_topic
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -140,19 +141,20 @@ def _alter(image: ClusterImage, config: BrokerConfig, resource: Resource) -> lis
 
 
 def validate_topic_configs(
-    config: BrokerConfig, image: ClusterImage, overrides: Mapping[str, str]
+    config: BrokerConfig,
+    image: ClusterImage,
+    overrides: Mapping[str, str],
+    existing: Mapping[str, str] | None = None,
 ) -> str | None:
-    """What is wrong with a topic's settings, on top of the broker's; None if nothing is."""
+    """What is wrong with a topic's settings, on top of the broker's; None if nothing is.
+
+    `existing` are the topic's settings before the change.
+    """
     defaults = config.with_dynamic(image.broker_config(config.node_id)).log_defaults
     try:
-        log_config = LogConfig.from_overrides(defaults, overrides)
+        validate_topic(overrides, defaults=defaults, existing=existing)
     except ConfigError as error:
         return error.message
-    if log_config.remote_storage_enable:
-        return (
-            "Tiered Storage functionality is disabled in the broker. "
-            "Topic cannot be configured with remote log storage."
-        )
     return None
 
 
@@ -166,7 +168,7 @@ def _alter_topic(
     reason = invalid_topic_reason(resource.name)
     if reason is not None:
         raise RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
-    error = validate_topic_configs(config, image, _merged(current, changed))
+    error = validate_topic_configs(config, image, _merged(current, changed), current)
     if error is not None:
         raise RefusedError(ErrorCode.INVALID_CONFIG, error)
     if resource.name not in image.topics:
