@@ -214,3 +214,41 @@ def test_records_may_come_in_parts(version: int, kind: type) -> None:
     few = Batches(parts=[Batches.Part(records=kind([b"x", b"y"])), Batches.Part(records=kind([]))])
     assert len(each.encode_parts(few)) == 1
     assert [part.records for part in each.decode(each.encode(few)).parts] == [b"xy", b""]
+
+
+class Nested(Message, versions="0-2", flexible="2+"):
+    """A structure that is neither nullable nor tagged, and arrays of what has no fixed size."""
+
+    class Place(Struct):
+        class Point(Struct):
+            x: int = int8(default=-1)
+
+        name: str = string()
+        point: Point = struct(Point)
+
+    blobs: list[bytes] = array(bytes_)
+    place: Place = struct(Place, "1+")
+    places: list[Place] = array(Place, "1+")
+
+
+@pytest.mark.parametrize(
+    ("version", "message", "text"),
+    [
+        (0, Nested(blobs=[b"a", b""]), "00000002 00000001 61 00000000"),
+        (1, Nested(), "00000000 0000 ff 00000000"),
+        (
+            1,
+            Nested(
+                place=Nested.Place(name="p", point=Nested.Place.Point(x=1)), places=[Nested.Place()]
+            ),
+            "00000000 0001 70 01 00000001 0000 ff",
+        ),
+        (2, Nested(blobs=[b"a"]), "02 02 61 01 ff 00 00 01 00"),
+    ],
+)
+def test_plain_structures(version: int, message: Nested, text: str) -> None:
+    each = codec(Nested, version)
+    data = bytes.fromhex(text)
+    assert each.encode(message).hex(" ") == data.hex(" ")
+    assert each.decode(data) == message
+    assert each.decode(data).place is not each.decode(data).place
