@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from tidelog.cluster_image import CLUSTER_METADATA_TOPIC
 from tidelog.partition import Partition, ReadResult
 from tidelog.purgatory import DelayedOperation, Purgatory
 from tidelog_protocol.errors import ErrorCode
@@ -234,8 +233,6 @@ class ReplicaManager:
         """Delete logs that no topic owns: their topic went just before the broker stopped."""
         for key, log in list(self.logs.items()):
             topic = image.topics.get(key.topic)
-            if key.topic == CLUSTER_METADATA_TOPIC:
-                continue
             if topic is None or log.topic_id not in (None, topic.topic_id):
                 _log.warning("deleting the stray log of %s", key)
                 self._delete_log(key)

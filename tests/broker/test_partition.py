@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -22,6 +20,10 @@ from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.data import FetchRequest
 from tidelog_protocol.primitives import ZERO_UUID
 from tidelog_storage.types import OffsetAndEpoch, OffsetAndTimestamp, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
 ELSEWHERE = 2
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,6 +11,10 @@ from tidelog.cluster_image import BrokerImage, ClusterImage
 from tidelog.partition import Partition
 from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.types import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
 
 @pytest.fixture

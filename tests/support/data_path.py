@@ -7,9 +7,7 @@ response = path.produce("foo", 0, batch(3))
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from support.handler_calls import RecordingPeer
 from tidelog.api.fetch import FetchApi
@@ -27,6 +25,10 @@ from tidelog_protocol.records import Record, build_batch
 from tidelog_storage.config import LogConfig
 from tidelog_storage.manager import LogManager
 from tidelog_storage.os_files import OsFileSystem
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
 
 NODE_ID = 1
 NOW_MS = 1_700_000_000_000
@@ -212,7 +214,7 @@ class DataPath:
     # -- requests ----------------------------------------------------------------------------------
 
     def call(self, api_key: ApiKey, version: int, request: Any, **options: Any) -> Any:
-        """The response, or None if there is none (yet); `self.context` has the request's context."""
+        """The response, or None if there is none (yet); `self.context` is the request's."""
         self.context = RequestContext(
             RecordingPeer(), api_key, version, 1, options.get("client_id", "test")
         )
@@ -257,7 +259,7 @@ class DataPath:
         return None if response is None else response.responses[0].partition_responses[0]
 
     def fetch(self, *partitions: Any, version: int = 12, **options: Any) -> FetchResponse | None:
-        """Fetch; `partitions` are (topic, index, offset) or (topic, index, offset, {more fields})."""
+        """Fetch; `partitions` are (topic, index, offset), with more fields in a dict behind."""
         request = fetch_request(*partitions, by_id=version >= 13, **options)
         response: FetchResponse | None = self.call(ApiKey.FETCH, version, request)
         return response

@@ -163,6 +163,8 @@ class ProduceApi:
                 records, acks=acks, now_ms=work.now_ms, produce_version=work.version
             )
         except StorageError as error:
+            if error.code is ErrorCode.INVALID_RECORD and not _is_one_batch(records):
+                return self._failure(work, index, error.code)  # Kafka never asked the log
             return self._storage_failure(work, index, partition, error)
         work.touched.append(partition.topic_partition)
         answer = _Answer(
@@ -299,6 +301,15 @@ def _has_transactional(request: ProduceRequest) -> bool:
             if _is_transactional(data.records):
                 return True
     return False
+
+
+def _is_one_batch(records: object) -> bool:
+    """Whether the bytes are as long as the first batch says."""
+    return (
+        isinstance(records, memoryview)
+        and len(records) > _ATTRIBUTES_LOW
+        and int.from_bytes(records[8:12], "big") + 12 == len(records)
+    )
 
 
 def _is_transactional(records: object) -> bool:

@@ -1,0 +1,312 @@
+"""Produce: acks, refusals in Kafka's order, what each error tells, waking and waiting."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from support.data_path import NOW_MS, DataPath, batch, data_of, topic_id
+from support.handler_calls import RecordingPeer
+from tidelog_protocol.apis import API, ApiKey
+from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.messages.data import ProduceRequest, ProduceResponse
+from tidelog_protocol.records import Codec
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+Data = ProduceRequest.TopicProduceData
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Iterator[DataPath]:
+    path = DataPath(tmp_path)
+    path.create("foo", 2)
+    yield path
+    path.logs.abandon()
+
+
+def request(*partitions: tuple[str, int, Any], acks: int = -1, **options: Any) -> ProduceRequest:
+    return ProduceRequest(
+        acks=acks,
+        timeout_ms=1000,
+        topic_data=[
+            Data(
+                name=topic, partition_data=[Data.PartitionProduceData(index=index, records=records)]
+            )
+            for topic, index, records in partitions
+        ],
+        **options,
+    )
+
+
+def errors_of(response: ProduceResponse) -> list[ErrorCode]:
+    return [
+        ErrorCode(answer.error_code)
+        for topic in response.responses
+        for answer in topic.partition_responses
+    ]
+
+
+def was_closed(path: DataPath) -> bool:
+    assert isinstance(path.context.peer, RecordingPeer)
+    return path.context.peer.closed
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+@pytest.mark.parametrize("version", range(3, 13))
+def test_appends_and_answers_with_the_first_offset(path: DataPath, version: int, acks: int) -> None:
+    path.produce("foo", 1, batch(2), acks=acks, version=version)
+    answer = path.produce("foo", 1, batch(3), acks=acks, version=version)
+    assert answer == ProduceResponse.PartitionProduceResponse(
+        index=1, error_code=0, base_offset=2, log_append_time_ms=-1, log_start_offset=0
+    )
+    assert path.partition("foo", 1).log.log_end_offset == 5
+
+
+def test_by_topic_id(path: DataPath) -> None:
+    answer = path.produce("", 0, batch(), version=13, topic_id=topic_id("foo"))
+    assert answer.error_code == 0
+    answer = path.produce("foo", 0, batch(), version=13, topic_id=topic_id("bar"))
+    assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    # the id counts, also when it is the one of "no topic"
+    answer = path.produce("foo", 0, batch(), version=13)
+    assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+    answer = path.produce("", 9, batch(), version=13, topic_id=topic_id("foo"))
+    assert answer.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_log_append_time(path: DataPath) -> None:
+    path.create("stamped", configs={"message.timestamp.type": "LogAppendTime"})
+    assert path.produce("stamped", 0, batch()).log_append_time_ms == NOW_MS
+
+
+def test_each_partition_is_answered_alone_and_in_order(path: DataPath) -> None:
+    response = path.call(
+        ApiKey.PRODUCE,
+        9,
+        request(
+            ("foo", 7, batch()),
+            ("foo", 0, batch(2)),
+            ("nope", 0, batch()),
+            ("__consumer_offsets", 0, batch()),
+            ("foo", 1, None),
+            ("foo", 1, batch(1, base_sequence=4)),
+        ),
+    )
+    assert errors_of(response) == [
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.NONE,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.INVALID_RECORD,
+        ErrorCode.NONE,
+    ]
+    for topic in response.responses:
+        for answer in topic.partition_responses:
+            if answer.error_code:
+                offsets = (answer.base_offset, answer.log_append_time_ms, answer.log_start_offset)
+                assert offsets[:2] == (-1, -1)
+    assert path.partition("foo").log.log_end_offset == 2
+
+
+class TestAcks:
+    def test_0_answers_nothing(self, path: DataPath) -> None:
+        assert path.call(ApiKey.PRODUCE, 9, request(("foo", 0, batch()), acks=0)) is None
+        assert path.partition("foo").log.log_end_offset == 1
+        assert not was_closed(path)
+
+    def test_0_closes_the_connection_on_any_error(self, path: DataPath) -> None:
+        asked = request(("foo", 0, batch()), ("nope", 0, batch()), acks=0)
+        assert path.call(ApiKey.PRODUCE, 9, asked) is None
+        assert was_closed(path)
+        assert path.partition("foo").log.log_end_offset == 1  # the others were written
+
+    @pytest.mark.parametrize("acks", [2, -2, 32767])
+    def test_other_values_are_refused_where_the_partition_is_known(
+        self, path: DataPath, acks: int
+    ) -> None:
+        asked = request(("foo", 0, batch()), ("nope", 0, batch()), acks=acks)
+        assert errors_of(path.call(ApiKey.PRODUCE, 9, asked)) == [
+            ErrorCode.INVALID_REQUIRED_ACKS,
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ]
+        assert path.partition("foo").log.log_end_offset == 0
+
+    def test_all_waits_for_the_high_watermark(self, path: DataPath) -> None:
+        path.create("two", replicas=(1, 2), isr=(1, 2))
+        assert path.produce("two", 0, batch(), acks=-1) is None
+        parked = path.context
+        assert path.produce("two", 0, batch(), acks=1).base_offset == 1
+        path.change("two", isr=(1,))
+        response = path.answer_of(parked)
+        assert errors_of(response) == [ErrorCode.NONE]
+        assert response.responses[0].partition_responses[0].base_offset == 0
+
+    def test_all_times_out_and_keeps_the_offset_it_gave(self, path: DataPath) -> None:
+        path.create("two", replicas=(1, 2), isr=(1, 2))
+        assert path.produce("two", 0, batch(), acks=-1, timeout_ms=50) is None
+        path.timers.advance_ms(50)
+        (answer,) = path.answer_of(path.context).responses[0].partition_responses
+        assert (answer.error_code, answer.base_offset) == (ErrorCode.REQUEST_TIMED_OUT, 0)
+
+    def test_a_connection_that_goes_is_not_answered(self, path: DataPath) -> None:
+        path.create("two", replicas=(1, 2), isr=(1, 2))
+        path.produce("two", 0, batch(), acks=-1)
+        assert path.context.deferred is not None
+        path.context.deferred.cancel()
+        assert len(path.replicas.produce_purgatory) == 0
+        path.change("two", isr=(1,))
+        assert path.answer_of(path.context) is None
+
+    def test_too_few_replicas(self, path: DataPath) -> None:
+        path.create("two", replicas=(1, 2), isr=(1,), configs={"min.insync.replicas": "2"})
+        answer = path.produce("two", 0, batch(), acks=-1)
+        assert answer.error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+        assert (answer.log_start_offset, answer.error_message) == (0, None)
+        assert path.produce("two", 0, batch(), acks=1).error_code == 0
+
+
+class TestRefusals:
+    def test_internal_topics_take_records_from_the_admin_client_alone(self, path: DataPath) -> None:
+        path.create("__consumer_offsets")
+        answer = path.produce("__consumer_offsets", 0, batch())
+        assert answer.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert answer.log_start_offset == -1
+        answer = path.produce("__consumer_offsets", 0, batch(), client_id="__admin_client")
+        assert answer.error_code == 0
+
+    @pytest.mark.parametrize(
+        ("spoil", "error"),
+        [
+            (lambda b: b[:40], ErrorCode.INVALID_RECORD),
+            (lambda b: flip(b, 70), ErrorCode.CORRUPT_MESSAGE),
+            (lambda b: b[:0], ErrorCode.INVALID_RECORD),
+            (lambda b: memoryview(bytearray(bytes(b) * 2)), ErrorCode.INVALID_RECORD),
+        ],
+        ids=["cut", "bit", "none", "two"],
+    )
+    def test_bad_batches(self, path: DataPath, spoil: Any, error: ErrorCode) -> None:
+        answer = path.produce("foo", 0, spoil(batch(3)))
+        assert answer.error_code == error
+        assert (answer.log_start_offset, answer.error_message) == (-1, None)
+        assert path.partition("foo").log.log_end_offset == 0
+
+    def test_too_large(self, path: DataPath) -> None:
+        path.create("small", configs={"max.message.bytes": "100"})
+        answer = path.produce("small", 0, batch(3))
+        assert (answer.error_code, answer.log_start_offset) == (ErrorCode.MESSAGE_TOO_LARGE, -1)
+
+    def test_zstd_needs_version_7(self, path: DataPath) -> None:
+        answer = path.produce("foo", 0, batch(3, codec=Codec.ZSTD), version=6)
+        assert answer.error_code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+        assert path.produce("foo", 0, batch(3, codec=Codec.ZSTD), version=7).error_code == 0
+
+    def test_records_that_are_refused_are_named(self, path: DataPath) -> None:
+        path.create("fresh", configs={"message.timestamp.after.max.ms": "1000"})
+        answer = path.produce("fresh", 0, batch(2, timestamp=NOW_MS + 1000), version=8)
+        assert answer.error_code == ErrorCode.INVALID_TIMESTAMP
+        assert [record.batch_index for record in answer.record_errors] == [1]
+        assert answer.error_message == (
+            "One or more records have been rejected due to invalid timestamp"
+        )
+        assert answer.log_start_offset == 0
+
+    def test_a_follower_tells_who_leads_from_version_10(self, path: DataPath) -> None:
+        path.change("foo", leader=2, leader_epoch=3)
+        for version in (9, 10):
+            response = path.call(ApiKey.PRODUCE, version, request(("foo", 0, batch())))
+            assert errors_of(response) == [ErrorCode.NOT_LEADER_OR_FOLLOWER]
+            leader = response.responses[0].partition_responses[0].current_leader
+            if version < 10:
+                assert leader is None
+            else:
+                assert (leader.leader_id, leader.leader_epoch) == (2, 3)
+                assert response.node_endpoints == []  # broker 2 is not known
+        path.change("foo", leader=-1)
+        response = path.call(ApiKey.PRODUCE, 12, request(("foo", 0, batch())))
+        assert response.responses[0].partition_responses[0].current_leader.leader_id == -1
+
+
+class TestIdempotence:
+    def send(self, path: DataPath, sequence: int, *, epoch: int = 0, count: int = 2) -> Any:
+        return path.produce(
+            "foo", 0, batch(count, producer_id=7, producer_epoch=epoch, base_sequence=sequence)
+        )
+
+    def test_a_duplicate_is_answered_with_its_first_offset(self, path: DataPath) -> None:
+        assert self.send(path, 0).base_offset == 0
+        assert self.send(path, 2).base_offset == 2
+        again = self.send(path, 0)
+        assert (again.error_code, again.base_offset) == (0, 0)
+        assert path.partition("foo").log.log_end_offset == 4
+
+    def test_a_gap_and_an_old_epoch_are_refused_with_the_log_start(self, path: DataPath) -> None:
+        self.send(path, 0, epoch=1)
+        gap = self.send(path, 9, epoch=1)
+        assert gap.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert (gap.log_start_offset, gap.error_message) == (0, None)
+        assert self.send(path, 2, epoch=0).error_code == ErrorCode.INVALID_PRODUCER_EPOCH
+
+
+class TestTransactions:
+    def transactional(self) -> memoryview:
+        return batch(1, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+
+    def test_without_an_id_the_whole_request_is_refused(self, path: DataPath) -> None:
+        asked = request(("foo", 0, batch()), ("foo", 1, self.transactional()))
+        assert (
+            errors_of(path.call(ApiKey.PRODUCE, 9, asked))
+            == [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED] * 2
+        )
+        assert path.partition("foo").log.log_end_offset == 0
+        asked.acks = 0
+        assert path.call(ApiKey.PRODUCE, 9, asked) is None
+        assert was_closed(path)
+
+    def test_with_an_id_the_partition_is_in_no_transaction(self, path: DataPath) -> None:
+        asked = request(("foo", 0, batch()), ("foo", 1, self.transactional()), transactional_id="t")
+        response = path.call(ApiKey.PRODUCE, 9, asked)
+        assert errors_of(response) == [ErrorCode.NONE, ErrorCode.INVALID_TXN_STATE]
+        answer = response.responses[1].partition_responses[0]
+        assert answer.error_message == "Partition was not added to the transaction"
+
+
+class TestWaking:
+    def test_a_parked_fetch_gets_all_partitions_of_one_request(self, path: DataPath) -> None:
+        assert path.fetch(("foo", 0, 0), ("foo", 1, 0), max_wait_ms=500) is None
+        parked = path.context
+        path.call(ApiKey.PRODUCE, 9, request(("foo", 0, batch()), ("foo", 1, batch()), acks=1))
+        response = path.answer_of(parked)
+        assert [data_of(response, index).high_watermark for index in (0, 1)] == [1, 1]
+        assert all(data_of(response, index).records for index in (0, 1))
+
+    def test_nothing_is_woken_by_a_refusal(self, path: DataPath) -> None:
+        assert path.fetch(("foo", 0, 0), max_wait_ms=500) is None
+        parked = path.context
+        path.produce("foo", 0, flip(batch(), 70))
+        assert path.answer_of(parked) is None
+
+
+@pytest.mark.parametrize("version", [3, 8, 9, 12, 13])
+def test_the_records_of_a_real_frame_are_taken_from_where_they_lie(
+    path: DataPath, version: int
+) -> None:
+    asked = request(("foo", 0, bytes(batch(3))))
+    asked.topic_data[0].topic_id = topic_id("foo")
+    api = API[ApiKey.PRODUCE]
+    frame = memoryview(bytearray(api.request_codec(version).encode(asked)))
+    decoded = api.request_codec(version).decode(frame)
+    response = path.call(ApiKey.PRODUCE, version, decoded)
+    assert errors_of(response) == [ErrorCode.NONE]
+    encoded = api.response_codec(version).encode(response)
+    again = api.response_codec(version).decode(encoded)
+    assert again.responses[0].partition_responses[0].base_offset == 0
+
+
+def flip(data: memoryview, position: int) -> memoryview:
+    """The batch with one bit wrong."""
+    data[position] ^= 1
+    return data
