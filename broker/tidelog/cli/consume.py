@@ -7,7 +7,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidelog.cli import common
-from tidelog.cli.produce import _words, quiet_client_library
+from tidelog.cli.produce import describe, quiet_client_library
+from tidelog.cli.topics import metadata
 
 if TYPE_CHECKING:
     import argparse
@@ -51,13 +52,14 @@ def _consume(options: argparse.Namespace) -> None:
     try:
         asyncio.run(_print_records(options))
     except KafkaError as error:
-        raise common.CommandError(_words(error)) from None
+        raise common.CommandError(describe(error)) from None
 
 
 async def _print_records(options: argparse.Namespace) -> None:
     from aiokafka import AIOKafkaConsumer
 
     quiet_client_library()
+    partition_count = _partition_count(options)
     consumer = AIOKafkaConsumer(
         bootstrap_servers=options.bootstrap_server,
         group_id=options.group,
@@ -66,7 +68,7 @@ async def _print_records(options: argparse.Namespace) -> None:
     )
     try:
         await consumer.start()
-        await _place(consumer, options)
+        await _place(consumer, options, partition_count)
         ends = await _ends(consumer) if options.until_end else None
         left = options.count
         while left != 0 and not await _reached(consumer, ends):
@@ -80,23 +82,15 @@ async def _print_records(options: argparse.Namespace) -> None:
         await consumer.stop()
 
 
-async def _place(consumer: Any, options: argparse.Namespace) -> None:
+async def _place(consumer: Any, options: argparse.Namespace, partition_count: int) -> None:
     """Choose partitions and the first offsets; a group does both by itself."""
     from aiokafka import TopicPartition
 
     if options.group is not None:
         consumer.subscribe([options.topic])
         return
-    # The metadata of a topic that was not subscribed to is asked for first.
-    topics = await consumer.topics()
-    if options.topic not in topics:
-        raise common.CommandError(f"{options.topic}: no such topic")
-    found = consumer.partitions_for_topic(options.topic) or set()
-    if options.partition is not None:
-        if options.partition not in found:
-            raise common.CommandError(f"{options.topic} has no partition {options.partition}")
-        found = {options.partition}
-    partitions = [TopicPartition(options.topic, number) for number in sorted(found)]
+    numbers = range(partition_count) if options.partition is None else [options.partition]
+    partitions = [TopicPartition(options.topic, number) for number in numbers]
     consumer.assign(partitions)
     if options.offset is not None:
         consumer.seek(partitions[0], options.offset)
@@ -104,6 +98,16 @@ async def _place(consumer: Any, options: argparse.Namespace) -> None:
         await consumer.seek_to_beginning(*partitions)
     else:
         await consumer.seek_to_end(*partitions)
+
+
+def _partition_count(options: argparse.Namespace) -> int:
+    """How many partitions the topic has; asked without creating it."""
+    with common.connect(options.bootstrap_server) as client:
+        (topic,) = metadata(client, [options.topic])
+    count = len(topic.partitions)
+    if options.partition is not None and not 0 <= options.partition < count:
+        raise common.CommandError(f"{options.topic} has no partition {options.partition}")
+    return count
 
 
 async def _ends(consumer: Any) -> dict[Any, int]:

@@ -45,7 +45,7 @@ def _produce(options: argparse.Namespace) -> None:
     try:
         count = asyncio.run(_send_lines(options, headers))
     except KafkaError as error:
-        raise common.CommandError(_words(error)) from None
+        raise common.CommandError(describe(error)) from None
     print(f"{count} record{'' if count == 1 else 's'} written to {options.topic}", file=sys.stderr)
 
 
@@ -95,7 +95,8 @@ def _split(line: bytes, options: argparse.Namespace) -> tuple[bytes | None, byte
     return key, value
 
 
-def _words(error: Exception) -> str:
+def describe(error: Exception) -> str:
+    """One line for an error of the client library."""
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 

@@ -57,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
 def list_topics(options: argparse.Namespace) -> None:
     """Print the topics by name."""
     with common.connect(options.bootstrap_server) as client:
-        topics = _metadata(client, None)
+        topics = metadata(client, None)
     shown = sorted(
         (topic for topic in topics if options.internal or not topic.is_internal),
         key=lambda topic: topic.name,
@@ -99,7 +99,7 @@ def create_topics(options: argparse.Namespace) -> None:
 def describe_topics(options: argparse.Namespace) -> None:
     """Print the partitions of topics with their leaders, replicas and offsets."""
     with common.connect(options.bootstrap_server) as client:
-        topics = _metadata(client, options.topic or None)
+        topics = metadata(client, options.topic or None)
         names = [topic.name for topic in topics]
         sizes = {topic.name: len(topic.partitions) for topic in topics}
         earliest = offsets(client, sizes, EARLIEST)
@@ -162,7 +162,8 @@ def delete_topics(options: argparse.Namespace) -> None:
 EARLIEST, LATEST = -2, -1
 
 
-def _metadata(client: Any, names: Sequence[str] | None) -> list[Any]:
+def metadata(client: Any, names: Sequence[str] | None) -> list[Any]:
+    """Topics as a broker describes them (all if None); CommandError for one that is not there."""
     from tidelog_protocol.messages.cluster import MetadataRequest
 
     asked = None
