@@ -17,7 +17,6 @@ from tidelog_storage.config_rules import validate_broker
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tidelog.cluster_image import ClusterImage
     from tidelog_storage.config_key import ConfigKey
 
 # Settings of a broker on a developer's machine, under the user's own: internal topics fit on one
@@ -177,33 +176,6 @@ def update_mode(name: str) -> str:
     if isinstance(key, BrokerKey):
         return key.mode
     return READ_ONLY if name in _READ_ONLY_TOPIC_DEFAULTS else CLUSTER_WIDE
-
-
-class TopicConfigs:
-    """What topics' logs go by under an image: their own settings over the broker's of that moment.
-
-    Called as `configs(image, topic)`. Remembers the broker's part while images share it, because
-    an image is asked about all its topics in a row.
-    """
-
-    def __init__(self, config: BrokerConfig) -> None:
-        self._config = config
-        self._effective = config
-        self._seen: object = None
-
-    def broker(self, image: ClusterImage) -> BrokerConfig:
-        """The broker's configuration with the dynamic settings of an image."""
-        if self._seen is not image.broker_configs:
-            dynamic = image.broker_config(self._config.node_id)
-            self._effective = self._config.with_dynamic(dynamic)
-            self._seen = image.broker_configs
-        return self._effective
-
-    def __call__(self, image: ClusterImage, topic: str) -> LogConfig:
-        """The configuration of one topic."""
-        defaults = self.broker(image).log_defaults
-        overrides = image.topic_config(topic)
-        return LogConfig.from_overrides(defaults, overrides) if overrides else defaults
 
 
 def parse_endpoints(key: str, entries: list[str]) -> list[Endpoint]:

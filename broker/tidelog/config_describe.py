@@ -70,9 +70,12 @@ class ConfigEntry(NamedTuple):
 def format_value(value: object) -> str | None:
     """A value as Kafka prints it: Java's way with floats, commas in lists."""
     if isinstance(value, float) and value and not 1e-3 <= abs(value) < 1e7:
-        mantissa, _, exponent = repr(value).partition("e")
-        if exponent:
-            return f"{mantissa if '.' in mantissa else mantissa + '.0'}E{int(exponent)}"
+        mantissa, _, exponent = repr(abs(value)).partition("e")
+        whole, _, fraction = mantissa.partition(".")
+        digits = (whole + fraction).lstrip("0")
+        power = len(digits) - len(fraction) - 1 + int(exponent or 0)
+        digits = digits.rstrip("0")
+        return f"{'-' if value < 0 else ''}{digits[0]}.{digits[1:] or '0'}E{power}"
     return ConfigKey.format(value)
 
 

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from support.metadata import broker_config, cluster, topic
-from tidelog.config import DEVELOPER_PROFILE, BrokerConfig, Endpoint, TopicConfigs, update_mode
+from support.metadata import broker_config
+from tidelog.config import DEVELOPER_PROFILE, BrokerConfig, Endpoint, update_mode
 from tidelog_storage.config_key import ConfigError
 
 
@@ -145,26 +145,13 @@ def test_every_key_is_described() -> None:
             assert key.parse(text) == key.default
 
 
-def test_topic_configs_resolve_topic_over_dynamic_over_static() -> None:
+def test_dynamic_settings_lie_over_the_given_ones() -> None:
     config = broker_config(log_retention_hours="1", message_max_bytes="5000")
-    configs = TopicConfigs(config)
-    plain = cluster(topic("t", 1), topic("u", 2))
-    assert configs(plain, "t") is config.log_defaults
-    dynamic = cluster(
-        topic("t", 1),
-        topic("u", 2),
-        topic_configs={"t": {"retention.ms": "7"}},
-        broker_configs={
-            "": {"log.retention.ms": "100", "message.max.bytes": "6000"},
-            "1": {"message.max.bytes": "7000"},
-            "2": {"message.max.bytes": "8000"},
-        },
-    )
-    assert configs(dynamic, "t").retention_ms == 7
-    assert configs(dynamic, "t").max_message_bytes == 7000
-    assert configs(dynamic, "u").retention_ms == 100
-    assert configs.broker(dynamic) is configs.broker(dynamic), "resolved once for an image"
-    assert configs(plain, "u").retention_ms == 3_600_000
+    dynamic = config.with_dynamic({"log.retention.ms": "100", "num.network.threads": "4"})
+    assert dynamic.log_defaults.retention_ms == 100
+    assert dynamic.log_defaults.max_message_bytes == 5000
+    assert dynamic.num_network_threads == 4
+    assert config.log_defaults.retention_ms == 3_600_000
 
 
 def test_dynamic_settings_nobody_declared_are_left_alone() -> None:

@@ -1,0 +1,295 @@
+"""Alterations of settings; texts and codes are those of a Kafka 4.3.1 for the same requests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from support.metadata import broker_config, cluster, topic
+from tidelog.config_control import (
+    APPEND,
+    DELETE,
+    SET,
+    SUBTRACT,
+    Change,
+    Resource,
+    alter_configs,
+    incremental_resources,
+    legacy_resources,
+    parse_node_id,
+)
+from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.messages.configs import AlterConfigsRequest, IncrementalAlterConfigsRequest
+
+TOPIC, BROKER, LOGGER = 2, 4, 8
+IMAGE = cluster(
+    topic("e", 1),
+    topic("f", 2),
+    topic_configs={"e": {"retention.ms": "5", "cleanup.policy": "delete,compact"}},
+    broker_configs={"": {"log.retention.ms": "777"}, "1": {"log.retention.ms": "888"}},
+)
+
+
+def resource(
+    kind: int, name: str, *changes: tuple[str, int, str | None], replaces: bool = False
+) -> Resource:
+    return Resource(kind, name, [Change(*change) for change in changes], replaces)
+
+
+def alter(*resources: Resource) -> tuple[list[tuple[Any, ...]], list[tuple[int, str | None]]]:
+    decision = alter_configs(IMAGE, broker_config(), resources)
+    records = [
+        (record.resource_type, record.resource_name, record.name, record.value)
+        for record in decision.records
+    ]
+    assert [(result.type, result.name) for result in decision.results] == [
+        (resource.type, resource.name) for resource in resources
+    ]
+    return records, [(result.code, result.message) for result in decision.results]
+
+
+@pytest.mark.parametrize(
+    ("change", "record"),
+    [
+        (("flush.ms", SET, "7"), (TOPIC, "e", "flush.ms", "7")),
+        (("retention.ms", SET, "6"), (TOPIC, "e", "retention.ms", "6")),
+        (("retention.ms", SET, "5"), None),
+        (("retention.ms", DELETE, None), (TOPIC, "e", "retention.ms", None)),
+        (("retention.ms", DELETE, "ignored"), (TOPIC, "e", "retention.ms", None)),
+        (("nobodys.key", DELETE, None), None),
+        (("cleanup.policy", SUBTRACT, "delete"), (TOPIC, "e", "cleanup.policy", "compact")),
+        (("cleanup.policy", SUBTRACT, "compact,delete"), (TOPIC, "e", "cleanup.policy", "")),
+        (("cleanup.policy", APPEND, "compact"), None),
+        (("cleanup.policy", SUBTRACT, "nothing"), None),
+    ],
+)
+def test_topic_changes(change: tuple[str, int, str | None], record: tuple[Any, ...] | None) -> None:
+    records, answers = alter(resource(TOPIC, "e", change))
+    assert answers == [(ErrorCode.NONE, None)]
+    assert records == ([] if record is None else [record])
+
+
+def test_append_starts_from_kafkas_default() -> None:
+    records, _ = alter(resource(TOPIC, "f", ("cleanup.policy", APPEND, "compact")))
+    assert records == [(TOPIC, "f", "cleanup.policy", "delete,compact")]
+
+
+INVALID_REQUEST, INVALID_CONFIG = ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_CONFIG
+
+
+@pytest.mark.parametrize(
+    ("asked", "code", "text"),
+    [
+        (
+            resource(TOPIC, "nix", ("retention.ms", SET, "1")),
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            "The topic 'nix' does not exist.",
+        ),
+        (
+            resource(TOPIC, "e", ("nix", SET, "1")),
+            INVALID_CONFIG,
+            "Unknown topic config name: nix",
+        ),
+        (
+            resource(TOPIC, "nix", ("nix", SET, "1")),
+            INVALID_CONFIG,
+            "Unknown topic config name: nix",
+        ),
+        (
+            resource(TOPIC, "e", ("retention.ms", SET, "x")),
+            INVALID_CONFIG,
+            "Invalid value x for configuration retention.ms: Not a number of type LONG",
+        ),
+        (
+            resource(TOPIC, "e", ("retention.ms", APPEND, "5")),
+            INVALID_CONFIG,
+            "Can't APPEND to key retention.ms because its type is not LIST.",
+        ),
+        (
+            resource(TOPIC, "e", ("retention.ms", SUBTRACT, "5")),
+            INVALID_CONFIG,
+            "Can't SUBTRACT to key retention.ms because its type is not LIST.",
+        ),
+        (
+            resource(TOPIC, "e", ("retention.ms", SET, None), ("flush.ms", APPEND, None)),
+            INVALID_REQUEST,
+            "Null value not supported for : retention.ms, flush.ms",
+        ),
+        (
+            resource(TOPIC, "e", ("flush.ms", SET, "1"), ("flush.ms", DELETE, None)),
+            INVALID_REQUEST,
+            "Error due to duplicate config keys",
+        ),
+        (resource(TOPIC, "e", ("flush.ms", 9, "1")), ErrorCode.UNKNOWN_SERVER_ERROR, None),
+        (
+            resource(TOPIC, "", ("flush.ms", SET, "1")),
+            INVALID_REQUEST,
+            "Default topic resources are not allowed.",
+        ),
+        (
+            resource(TOPIC, "a b", ("flush.ms", SET, "1")),
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            "Topic name is invalid: 'a b' contains one or more characters other than ASCII "
+            "alphanumerics, '.', '_' and '-'",
+        ),
+        (resource(77, "e", ("a", SET, "1")), INVALID_REQUEST, "Unknown resource type 77"),
+        (resource(0, "e", replaces=True), INVALID_REQUEST, "Unknown resource type 0"),
+        (
+            resource(16, "m", ("metrics", SET, "*")),
+            INVALID_REQUEST,
+            "Unsupported resource type: CLIENT_METRICS",
+        ),
+        (
+            resource(LOGGER, "1", ("kafka.server", SET, "INFO")),
+            INVALID_CONFIG,
+            "Logger kafka.server does not exist!",
+        ),
+        (
+            resource(LOGGER, "2", ("kafka.server", SET, "INFO")),
+            INVALID_REQUEST,
+            "Unexpected node id. Expected 1, but received 2",
+        ),
+        (resource(LOGGER, "1", replaces=True), INVALID_REQUEST, "Unknown resource type 8"),
+        (
+            resource(BROKER, "2", ("log.retention.ms", SET, "3")),
+            INVALID_REQUEST,
+            "Unexpected broker id, expected 1, but received 2",
+        ),
+        (
+            resource(BROKER, "x", ("log.retention.ms", SET, "3")),
+            INVALID_REQUEST,
+            "Node id must be an integer, but it is: x",
+        ),
+        (
+            resource(BROKER, "1", ("num.partitions", SET, "3"), ("node.id", SET, "7")),
+            INVALID_REQUEST,
+            "Cannot update these configs dynamically: [node.id, num.partitions]",
+        ),
+        (
+            resource(BROKER, "1", ("log.retention.hours", SET, "3")),
+            INVALID_REQUEST,
+            "Cannot update these configs dynamically: [log.retention.hours]",
+        ),
+        (
+            resource(BROKER, "1", ("log.retention.ms", SET, "y")),
+            INVALID_REQUEST,
+            "Invalid value y for configuration log.retention.ms: Not a number of type LONG",
+        ),
+        (
+            resource(BROKER, "1", ("log.segment.bytes", SET, "3")),
+            INVALID_REQUEST,
+            "Invalid value 3 for configuration log.segment.bytes: Value must be at least 1048576",
+        ),
+        (
+            resource(BROKER, "1", ("log.retention.ms", APPEND, "3")),
+            INVALID_CONFIG,
+            "Config value append is not allowed for config key: log.retention.ms",
+        ),
+        (
+            resource(BROKER, "1", ("log.retention.ms", 9, "3")),
+            INVALID_REQUEST,
+            "Unknown operations type 9",
+        ),
+    ],
+)
+def test_refusals(asked: Resource, code: ErrorCode, text: str | None) -> None:
+    assert alter(asked) == ([], [(code, text)])
+
+
+def test_rules_between_keys_count_what_is_set_already() -> None:
+    asked = resource(BROKER, "1", ("log.retention.ms", SET, "0"))
+    records, ((code, text),) = alter(asked)
+    assert (records, code) == ([], INVALID_REQUEST)
+    assert text is not None
+    assert "log.retention.ms must be unlimited (-1)" in text
+    lag = resource(
+        TOPIC, "e", ("max.compaction.lag.ms", SET, "5"), ("min.compaction.lag.ms", SET, "10")
+    )
+    assert alter(lag)[1][0][0] == INVALID_CONFIG
+
+
+def test_each_resource_once() -> None:
+    twice = resource(TOPIC, "e", ("flush.ms", SET, "1"))
+    records, answers = alter(twice, resource(TOPIC, "f", ("flush.ms", SET, "2")), twice)
+    expected = (INVALID_REQUEST, "Each resource must appear at most once.")
+    assert answers == [expected, (ErrorCode.NONE, None), expected]
+    assert records == [(TOPIC, "f", "flush.ms", "2")]
+
+
+def test_a_resource_changes_as_a_whole() -> None:
+    records, answers = alter(
+        resource(TOPIC, "e", ("flush.ms", SET, "1"), ("retention.ms", SET, "x")),
+        resource(TOPIC, "f", ("flush.ms", SET, "2")),
+    )
+    assert [code for code, _ in answers] == [INVALID_CONFIG, ErrorCode.NONE]
+    assert records == [(TOPIC, "f", "flush.ms", "2")]
+
+
+def test_broker_settings() -> None:
+    records, answers = alter(
+        resource(BROKER, "", ("log.retention.ms", SET, "777")),
+        resource(BROKER, "1", ("log.retention.ms", DELETE, None)),
+    )
+    assert answers == [(ErrorCode.NONE, None)] * 2
+    assert records == [
+        (BROKER, "", "log.retention.ms", "777"),  # unchanged, yet told again
+        (BROKER, "1", "log.retention.ms", None),
+    ]
+
+
+def test_lists_of_a_broker() -> None:
+    records, _ = alter(resource(BROKER, "1", ("log.cleanup.policy", APPEND, "compact")))
+    assert records == [(BROKER, "1", "log.cleanup.policy", "delete,compact")]
+
+
+def test_settings_of_plugins_pass() -> None:
+    records, answers = alter(resource(BROKER, "1", ("foo.bar", SET, "3")))
+    assert answers == [(ErrorCode.NONE, None)]
+    assert records == [(BROKER, "1", "foo.bar", "3")]
+
+
+def test_legacy_alteration_replaces_everything() -> None:
+    records, answers = alter(resource(TOPIC, "e", ("flush.ms", SET, "9"), replaces=True))
+    assert answers == [(ErrorCode.NONE, None)]
+    assert records == [
+        (TOPIC, "e", "flush.ms", "9"),
+        (TOPIC, "e", "retention.ms", None),
+        (TOPIC, "e", "cleanup.policy", None),
+    ]
+    assert alter(resource(BROKER, "", replaces=True))[0] == [(BROKER, "", "log.retention.ms", None)]
+
+
+def test_resources_of_requests() -> None:
+    legacy = AlterConfigsRequest(
+        resources=[
+            AlterConfigsRequest.AlterConfigsResource(
+                resource_type=2,
+                resource_name="e",
+                configs=[AlterConfigsRequest.AlterableConfig(name="a", value=None)],
+            )
+        ]
+    )
+    assert legacy_resources(legacy) == [resource(2, "e", ("a", SET, None), replaces=True)]
+    incremental = IncrementalAlterConfigsRequest(
+        resources=[
+            IncrementalAlterConfigsRequest.AlterConfigsResource(
+                resource_type=4,
+                resource_name="1",
+                configs=[
+                    IncrementalAlterConfigsRequest.AlterableConfig(
+                        name="a", config_operation=DELETE, value=None
+                    )
+                ],
+            )
+        ]
+    )
+    assert incremental_resources(incremental) == [resource(4, "1", ("a", DELETE, None))]
+
+
+@pytest.mark.parametrize(
+    ("name", "node_id"),
+    [("1", 1), ("+7", 7), ("-1", -1), ("", None), ("x", None), ("1 ", None), ("9" * 11, None)],
+)
+def test_node_ids(name: str, node_id: int | None) -> None:
+    assert parse_node_id(name) == node_id

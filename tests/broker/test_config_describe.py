@@ -1,0 +1,221 @@
+"""DescribeConfigs; expected values are those of a Kafka 4.3.1 with the same settings."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.metadata import broker_config, cluster, topic
+from tidelog.config import BrokerConfig
+from tidelog.config_describe import (
+    ConfigEntry,
+    describe_broker,
+    describe_broker_defaults,
+    describe_topic,
+    effective_topic_configs,
+    format_value,
+)
+from tidelog_storage.config import TOPIC_KEYS
+
+CONFIG = broker_config(log_retention_hours="100", log_dirs="/data", num_io_threads="9")
+IMAGE = cluster(
+    topic("e", 1),
+    topic_configs={"e": {"retention.ms": "5000", "cleanup.policy": " compact , delete"}},
+    broker_configs={
+        "": {"log.retention.ms": "777000", "min.insync.replicas": "1"},
+        "1": {"log.retention.ms": "888000", "foo.bar": "secret"},
+        "2": {"log.retention.ms": "999000"},
+    },
+)
+
+
+def of_topic(name: str) -> ConfigEntry:
+    (entry,) = describe_topic(CONFIG, IMAGE, "e", [name])
+    return entry
+
+
+def of_broker(name: str) -> ConfigEntry:
+    (entry,) = describe_broker(CONFIG, IMAGE, [name])
+    return entry
+
+
+def test_own_setting_of_a_topic() -> None:
+    entry = of_topic("retention.ms")
+    assert (entry.value, entry.source, entry.type_code) == ("5000", 1, 5)
+    assert not entry.read_only
+    assert not entry.is_sensitive
+    assert entry.synonyms == [
+        ("retention.ms", "5000", 1),
+        ("log.retention.ms", "888000", 2),
+        ("log.retention.ms", "777000", 3),
+        ("log.retention.hours", "100", 4),
+        ("log.retention.hours", "168", 5),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "source", "type_code", "synonyms"),
+    [
+        ("compression.type", "producer", 5, 2, [("compression.type", "producer", 5)]),
+        ("leader.replication.throttled.replicas", "", 5, 7, []),
+        ("remote.storage.enable", "false", 5, 1, []),
+        (
+            "min.insync.replicas",
+            "1",
+            3,
+            3,
+            [("min.insync.replicas", "1", 3), ("min.insync.replicas", "1", 5)],
+        ),
+        ("segment.jitter.ms", "0", 5, 5, []),
+        ("segment.ms", "604800000", 5, 5, []),
+        ("flush.ms", "9223372036854775807", 5, 5, []),
+        (
+            "cleanup.policy",
+            "compact,delete",
+            1,
+            7,
+            [("cleanup.policy", "compact,delete", 1), ("log.cleanup.policy", "delete", 5)],
+        ),
+        ("max.message.bytes", "1048588", 5, 3, [("message.max.bytes", "1048588", 5)]),
+        (
+            "min.cleanable.dirty.ratio",
+            "0.5",
+            5,
+            6,
+            [("log.cleaner.min.cleanable.ratio", "0.5", 5)],
+        ),
+    ],
+)
+def test_inherited_settings_of_a_topic(
+    name: str, value: str, source: int, type_code: int, synonyms: list[tuple[str, str, int]]
+) -> None:
+    entry = of_topic(name)
+    assert (entry.value, entry.source, entry.type_code) == (value, source, type_code)
+    assert entry.synonyms == synonyms
+
+
+def test_hours_alone_count_as_default() -> None:
+    """Kafka's own quirk: the synonyms before log.retention.ms are dropped, all of them."""
+    (entry,) = describe_topic(CONFIG, cluster(topic("e", 1)), "e", ["retention.ms"])
+    assert (entry.value, entry.source, entry.synonyms) == ("360000000", 5, [])
+
+
+def test_all_settings_of_a_topic() -> None:
+    names = [entry.name for entry in describe_topic(CONFIG, IMAGE, "e")]
+    assert set(names) == {name for name, key in TOPIC_KEYS.items() if not key.internal}
+    assert all(entry.documentation for entry in describe_topic(CONFIG, IMAGE, "e"))
+    assert describe_topic(CONFIG, IMAGE, "e", ["nope"]) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "source", "read_only", "synonyms"),
+    [
+        (
+            "log.retention.ms",
+            "888000",
+            2,
+            False,
+            [
+                ("log.retention.ms", "888000", 2),
+                ("log.retention.ms", "777000", 3),
+                ("log.retention.hours", "100", 4),
+                ("log.retention.hours", "168", 5),
+            ],
+        ),
+        (
+            "log.retention.hours",
+            "100",
+            4,
+            True,
+            [("log.retention.hours", "100", 4), ("log.retention.hours", "168", 5)],
+        ),
+        ("log.retention.minutes", None, 5, True, []),
+        ("log.flush.interval.ms", None, 5, False, []),
+        ("log.roll.ms", None, 5, False, []),
+        ("log.dirs", "/data", 4, True, [("log.dirs", "/data", 4)]),
+        ("log.dir", "/tmp/kafka-logs", 5, True, [("log.dir", "/tmp/kafka-logs", 5)]),
+        ("node.id", "1", 4, True, [("node.id", "1", 4)]),
+        ("broker.rack", None, 5, True, []),
+        (
+            "log.cleaner.io.max.bytes.per.second",
+            "1.7976931348623157E308",
+            5,
+            False,
+            [("log.cleaner.io.max.bytes.per.second", "1.7976931348623157E308", 5)],
+        ),
+        ("num.io.threads", "9", 4, False, [("num.io.threads", "9", 4), ("num.io.threads", "8", 5)]),
+        (
+            "process.roles",
+            "broker,controller",
+            5,
+            True,
+            [("process.roles", "broker,controller", 5)],
+        ),
+    ],
+)
+def test_settings_of_the_broker(
+    name: str,
+    value: str | None,
+    source: int,
+    read_only: bool,
+    synonyms: list[tuple[str, str, int]],
+) -> None:
+    entry = of_broker(name)
+    assert (entry.value, entry.source, entry.read_only) == (value, source, read_only)
+    assert entry.synonyms == synonyms
+
+
+def test_unknown_settings_are_never_shown() -> None:
+    entry = of_broker("foo.bar")
+    assert (entry.value, entry.source, entry.type_code) == (None, 2, 0)
+    assert entry.read_only
+    assert entry.is_sensitive
+    assert entry.synonyms == [("foo.bar", None, 2)]
+
+
+def test_all_settings_of_the_broker() -> None:
+    names = {entry.name for entry in describe_broker(CONFIG, IMAGE)}
+    declared = {name for name, key in BrokerConfig.KEYS.items() if not key.internal}
+    assert names == declared | {"foo.bar"}
+
+
+def test_settings_of_all_brokers() -> None:
+    entries = describe_broker_defaults(CONFIG, IMAGE)
+    assert [(entry.name, entry.value, entry.source) for entry in entries] == [
+        ("log.retention.ms", "777000", 3),
+        ("min.insync.replicas", "1", 3),
+    ]
+    assert entries[0].synonyms == [("log.retention.ms", "777000", 3)]
+    assert describe_broker_defaults(CONFIG, IMAGE, ["min.insync.replicas"])[0].value == "1"
+
+
+def test_effective_settings_of_a_topic_to_be() -> None:
+    entries = {e.name: e for e in effective_topic_configs(CONFIG, IMAGE, {"flush.ms": "7"})}
+    assert (entries["flush.ms"].value, entries["flush.ms"].source) == ("7", 1)
+    assert (entries["retention.ms"].value, entries["retention.ms"].source) == ("888000", 2)
+    assert (entries["min.insync.replicas"].source, entries["segment.ms"].source) == (3, 5)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, None),
+        (True, "true"),
+        (7, "7"),
+        ("a", "a"),
+        (["a", "b"], "a,b"),
+        ([], ""),
+        (0.5, "0.5"),
+        (0.0, "0.0"),
+        (1e-4, "1.0E-4"),
+        (1.5e7, "1.5E7"),
+        (9999999.0, "9999999.0"),
+        (0.001, "0.001"),
+        (1.25e-7, "1.25E-7"),
+        (123456789.0, "1.23456789E8"),
+        (-2e9, "-2.0E9"),
+        (1e16, "1.0E16"),
+        (1.7976931348623157e308, "1.7976931348623157E308"),
+    ],
+)
+def test_values_as_java_prints_them(value: object, text: str | None) -> None:
+    assert format_value(value) == text
