@@ -24,6 +24,7 @@ SETTINGS: Mapping[str, str] = {
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "500",
     "log.retention.ms": "-1",  # tests write timestamps of the past
+    "node.id": "1",
     "num.partitions": "1",
     "offsets.topic.num.partitions": "8",
     "offsets.topic.replication.factor": "1",

@@ -31,6 +31,10 @@ class RawConnection:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection."""
         self._socket.close()
 
     def send(self, data: bytes) -> None:

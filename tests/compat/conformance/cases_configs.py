@@ -1,0 +1,166 @@
+"""Cases: DescribeConfigs, AlterConfigs, IncrementalAlterConfigs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from compat.conformance.registry import case
+
+if TYPE_CHECKING:
+    from compat.conformance.session import Session
+
+TOPIC, BROKER, LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
+SET, DELETE, APPEND, SUBTRACT = range(4)
+
+
+def describe(
+    s: Session, version: int, kind: int, name: str, *keys: str, **more: Any
+) -> dict[str, Any]:
+    resource = {
+        "resource_type": kind,
+        "resource_name": name,
+        "configuration_keys": list(keys) or None,
+    }
+    return s.ask("DescribeConfigs", version, resources=[resource], **more)
+
+
+@case("DescribeConfigs")
+def every_topic_config(s: Session, version: int) -> None:
+    """Names, values, sources, types: one step a config, so that each difference is one line."""
+    name = s.topic(retention_ms="1234", cleanup_policy="compact,delete")
+    resource = {"resource_type": TOPIC, "resource_name": name, "configuration_keys": None}
+    fields: dict[str, Any] = {"include_synonyms": True}
+    answer = s.quietly("DescribeConfigs", version, resources=[resource], **fields)
+    listed = answer["results"][0].pop("configs")
+    s.record("DescribeConfigs", answer)
+    s.record("DescribeConfigs", {one["name"]: one for one in listed})
+
+
+@case("DescribeConfigs", first=3)
+def documentation(s: Session, version: int) -> None:
+    """That there is a text is compared; the text is each project's own."""
+    resource = {"resource_type": TOPIC, "resource_name": s.topic(), "configuration_keys": None}
+    fields: dict[str, Any] = {"include_documentation": True}
+    answer = s.quietly("DescribeConfigs", version, resources=[resource], **fields)
+    listed = answer["results"][0]["configs"]
+    s.record("DescribeConfigs", {one["name"]: bool(one["documentation"]) for one in listed})
+
+
+@case("DescribeConfigs")
+def some_topic_configs(s: Session, version: int) -> None:
+    name = s.topic(retention_ms="1234")
+    describe(s, version, TOPIC, name, "retention.ms", "segment.bytes", "no.such.key")
+    fields: dict[str, Any] = {"include_synonyms": True}
+    describe(s, version, TOPIC, name, "retention.ms", "segment.bytes", **fields)
+
+
+@case("DescribeConfigs")
+def unknown_resources(s: Session, version: int) -> None:
+    describe(s, version, TOPIC, f"{s.name}.none")
+    describe(s, version, TOPIC, "in valid")
+    describe(s, version, TOPIC, "")
+    describe(s, version, BROKER, "77", "log.dirs")
+    describe(s, version, BROKER, "one")
+    describe(s, version, 99, "x")
+    s.ask("DescribeConfigs", version, resources=[])
+
+
+@case("DescribeConfigs")
+def some_broker_configs(s: Session, version: int) -> None:
+    keys = ("node.id", "num.partitions", "log.retention.hours", "compression.type")
+    describe(s, version, BROKER, "1", *keys, "auto.create.topics.enable")
+    fields: dict[str, Any] = {"include_synonyms": True}
+    describe(s, version, BROKER, "1", "log.segment.bytes", "num.io.threads", **fields)
+    describe(s, version, BROKER, "", "log.segment.bytes")
+
+
+@case("DescribeConfigs", first=4)
+def every_broker_config(s: Session, version: int) -> None:
+    resource = {"resource_type": BROKER, "resource_name": "1", "configuration_keys": None}
+    answer = s.quietly("DescribeConfigs", version, resources=[resource])
+    listed = answer["results"][0]["configs"]
+    s.record(
+        "DescribeConfigs",
+        {one["name"]: [one["value"], one["config_type"], one["read_only"]] for one in listed},
+    )
+
+
+def alter(s: Session, version: int, kind: int, name: str, *ops: Any, **more: Any) -> None:
+    rows = [{"name": key, "config_operation": op, "value": value} for key, op, value in ops]
+    resource = {"resource_type": kind, "resource_name": name, "configs": rows}
+    s.ask("IncrementalAlterConfigs", version, resources=[resource], **more)
+
+
+def seen(s: Session, topic: str, *keys: str) -> None:
+    resource = {"resource_type": TOPIC, "resource_name": topic, "configuration_keys": list(keys)}
+    s.ask("DescribeConfigs", 1, resources=[resource])
+
+
+@case("IncrementalAlterConfigs")
+def topic_configs(s: Session, version: int) -> None:
+    name = s.topic()
+    alter(s, version, TOPIC, name, ("retention.ms", SET, "5000"), ("segment.ms", SET, "70000"))
+    seen(s, name, "retention.ms", "segment.ms")
+    alter(s, version, TOPIC, name, ("retention.ms", DELETE, None))
+    alter(s, version, TOPIC, name, ("cleanup.policy", APPEND, "compact"))
+    seen(s, name, "retention.ms", "cleanup.policy")
+    alter(s, version, TOPIC, name, ("cleanup.policy", SUBTRACT, "delete"))
+    alter(s, version, TOPIC, name, ("segment.ms", SET, "1"), validate_only=True)
+    seen(s, name, "segment.ms", "cleanup.policy")
+
+
+@case("IncrementalAlterConfigs")
+def bad_topic_configs(s: Session, version: int) -> None:
+    name = s.topic()
+    for op in (
+        ("retention.ms", SET, "soon"),
+        ("no.such.key", SET, "1"),
+        ("no.such.key", DELETE, None),
+        ("retention.ms", SET, None),
+        ("retention.ms", APPEND, "5"),
+        ("cleanup.policy", SET, "throw"),
+        ("segment.bytes", SET, "1"),
+        ("retention.ms", 9, "5"),
+        ("", SET, "5"),
+    ):
+        alter(s, version, TOPIC, name, op)
+    alter(s, version, TOPIC, name, ("retention.ms", SET, "1"), ("retention.ms", SET, "2"))
+    alter(s, version, TOPIC, name)
+    alter(s, version, TOPIC, f"{s.name}.none", ("retention.ms", SET, "5000"))
+    alter(s, version, TOPIC, "", ("retention.ms", SET, "5000"))
+    alter(s, version, 99, "x", ("retention.ms", SET, "5000"))
+    row = {"resource_type": TOPIC, "resource_name": name, "configs": []}
+    s.ask("IncrementalAlterConfigs", version, resources=[row, row])
+    s.ask("IncrementalAlterConfigs", version, resources=[])
+
+
+@case("IncrementalAlterConfigs")
+def broker_configs(s: Session, version: int) -> None:
+    """Read only and unknown names; nothing is changed for the cases that follow."""
+    only: dict[str, Any] = {"validate_only": True}
+    alter(s, version, BROKER, "1", ("log.retention.ms", SET, "100000"), **only)
+    alter(s, version, BROKER, "1", ("node.id", SET, "3"), **only)
+    alter(s, version, BROKER, "1", ("no.such.key", SET, "3"), **only)
+    alter(s, version, BROKER, "1", ("log.retention.ms", SET, "soon"), **only)
+    alter(s, version, BROKER, "77", ("log.retention.ms", SET, "100000"), **only)
+    alter(s, version, BROKER, "", ("log.retention.ms", SET, "100000"), **only)
+
+
+@case("AlterConfigs")
+def replaced(s: Session, version: int) -> None:
+    name = s.topic(retention_ms="7000")
+
+    def ask(topic: str, *pairs: tuple[str, str | None], **more: Any) -> None:
+        rows = [{"name": key, "value": value} for key, value in pairs]
+        resource = {"resource_type": TOPIC, "resource_name": topic, "configs": rows}
+        s.ask("AlterConfigs", version, resources=[resource], **more)
+
+    ask(name, ("segment.ms", "70000"))
+    seen(s, name, "retention.ms", "segment.ms")
+    ask(name, ("segment.ms", "x"))
+    ask(name, ("no.such.key", "x"))
+    ask(name, ("segment.ms", None))
+    ask(name, ("segment.ms", "1000"), validate_only=True)
+    ask(f"{s.name}.none", ("segment.ms", "70000"))
+    ask(name)
+    seen(s, name, "segment.ms")

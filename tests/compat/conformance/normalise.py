@@ -1,0 +1,97 @@
+"""Makes answers of two brokers comparable: what is random or of the machine becomes a name."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from compat.brokers import address
+
+ZERO_UUID = bytes(16)
+# Values that differ by nature: each becomes "<kind#n>", numbered by first appearance in the case,
+# so that "the same id again" is still compared.
+NAMED = {
+    "topic_id": "topic-id",
+    "member_id": "member",
+    "leader": "member",
+    "session_id": "session",
+    "producer_id": "producer",
+    "coordinator_key": "key",
+    "log_dir": "log-dir",
+}
+MACHINE = {"total_bytes", "usable_bytes", "cluster_id"}
+# Lists whose order no client may rely on, by what identifies an element.
+SORT_KEYS = ("name", "group_id", "config_name", "resource_name", "api_key", "topic")
+ORDERED = {"Fetch", "Produce", "JoinGroup"}
+NOW_WITHIN_MS = 3_600_000
+SHORT_BYTES = 64
+
+
+class Normaliser:
+    """Remembers the names it gave within one case."""
+
+    def __init__(self, bootstrap: str) -> None:
+        self._host, self._port = address(bootstrap)
+        self._names: dict[tuple[str, Any], str] = {}
+        self._counts: dict[str, int] = {}
+
+    def normal(self, api: str, answer: Any) -> Any:
+        """The comparable form: JSON values only."""
+        return self._value("", answer, sort=api not in ORDERED)
+
+    def _value(self, name: str, value: Any, *, sort: bool) -> Any:
+        if isinstance(value, dict):
+            return {key: self._value(key, one, sort=sort) for key, one in value.items()}
+        if isinstance(value, list):
+            return self._list(name, value, sort=sort)
+        if name in NAMED:
+            return self._named(NAMED[name], value)
+        if name in MACHINE:
+            return None if value is None else f"<{name}>"
+        if name == "port" and value == self._port:
+            return "<port>"
+        return self._scalar(name, value)
+
+    def _scalar(self, name: str, value: Any) -> Any:
+        if isinstance(value, bytes | bytearray):
+            return _shown(bytes(value))
+        if "time" in name and isinstance(value, int) and self._is_now(value):
+            return "<now>"
+        if isinstance(value, str):
+            return self._text(value)
+        return value
+
+    def _text(self, value: str) -> str:
+        """Messages and config values quote names given above, and addresses."""
+        for (_, original), given in self._names.items():
+            if isinstance(original, str) and len(original) > 8:
+                value = value.replace(original, given)
+        return value.replace(str(self._port), "<port>")
+
+    def _is_now(self, value: int) -> bool:
+        return abs(value - time.time() * 1000) < NOW_WITHIN_MS
+
+    def _list(self, name: str, values: list[Any], *, sort: bool) -> list[Any]:
+        if sort and values and isinstance(values[0], dict):
+            key = next((key for key in SORT_KEYS if key in values[0]), None)
+            if key is not None:
+                values = sorted(values, key=lambda one: (str(one[key]), repr(one)))
+        return [self._value(name, one, sort=sort) for one in values]
+
+    def _named(self, kind: str, value: Any) -> Any:
+        if value in (None, "", -1, 0, ZERO_UUID) or (kind == "member" and isinstance(value, int)):
+            return _shown(value) if isinstance(value, bytes) else value
+        if kind == "key":
+            return value
+        known = self._names.get((kind, value))
+        if known is None:
+            self._counts[kind] = self._counts.get(kind, 0) + 1
+            known = self._names[kind, value] = f"<{kind}#{self._counts[kind]}>"
+        return known
+
+
+def _shown(data: bytes) -> str:
+    if len(data) <= SHORT_BYTES:
+        return f"hex:{data.hex()}"
+    # Records are answered as they were stored: both ends and the length tell them apart.
+    return f"hex:{data[:SHORT_BYTES].hex()}...{data[-8:].hex()} ({len(data)} bytes)"
