@@ -1,0 +1,518 @@
+"""Fetch: limits, errors, sessions over the wire, and the long poll."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from support.data_path import DataPath, batch, bytes_of, data_of, fetch_request, topic_id
+from tidelog.cluster_image import BrokerImage
+from tidelog_protocol.apis import API, ApiKey
+from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.messages.data import FetchRequest, FetchResponse
+from tidelog_protocol.records import Codec, iter_batches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tidelog.dispatch import RequestContext
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Iterator[DataPath]:
+    path = DataPath(tmp_path)
+    path.create("foo", 3)
+    path.create("bar", 1)
+    yield path
+    path.logs.abandon()
+
+
+def offsets(data: Any) -> list[int]:
+    """First offsets of the batches in an answer."""
+    return [header.base_offset for _, header in iter_batches(bytes_of(data))]
+
+
+def named(response: FetchResponse | None) -> list[tuple[str, int]]:
+    """The partitions of an answer."""
+    assert response is not None
+    return [
+        (topic.topic, data.partition_index)
+        for topic in response.responses
+        for data in topic.partitions
+    ]
+
+
+def fetch(path: DataPath, *partitions: Any, **options: Any) -> FetchResponse:
+    response = path.fetch(*partitions, **options)
+    assert response is not None, "the request was parked"
+    return response
+
+
+class TestRead:
+    @pytest.mark.parametrize("version", range(4, 13))
+    def test_records_as_they_lie_and_the_offsets_beside_them(
+        self, path: DataPath, version: int
+    ) -> None:
+        sent = batch(2)
+        path.produce("foo", 0, sent)
+        data = data_of(fetch(path, ("foo", 0, 0), version=version))
+        assert bytes_of(data) == bytes(sent)  # the broker wrote the offsets into it
+        assert (data.error_code, data.high_watermark, data.last_stable_offset) == (0, 2, 2)
+        assert (data.log_start_offset, data.preferred_read_replica) == (0, -1)
+        assert data.aborted_transactions is None
+
+    @pytest.mark.parametrize("version", [13, 17, 18])
+    def test_by_topic_id(self, path: DataPath, version: int) -> None:
+        path.produce("foo", 0, batch(2))
+        response = fetch(path, (topic_id("foo"), 0, 0), (topic_id("nope"), 4, 0), version=version)
+        assert offsets(data_of(response, 0)) == [0]
+        assert data_of(response, 1).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+        assert [topic.topic_id for topic in response.responses] == [
+            topic_id("foo"),
+            topic_id("nope"),
+        ]
+
+    def test_partitions_of_a_topic_share_its_entry(self, path: DataPath) -> None:
+        response = fetch(path, ("foo", 0, 0), ("foo", 2, 0), ("bar", 0, 0), ("foo", 1, 0))
+        assert [
+            (t.topic, [d.partition_index for d in t.partitions]) for t in response.responses
+        ] == [
+            ("foo", [0, 2]),
+            ("bar", [0]),
+            ("foo", [1]),
+        ]
+
+    def test_read_committed(self, path: DataPath) -> None:
+        path.produce("foo", 0, batch(2))
+        data = data_of(fetch(path, ("foo", 0, 0), isolation_level=1))
+        assert (offsets(data), data.aborted_transactions) == ([0], [])
+
+
+class TestLimits:
+    @pytest.fixture(autouse=True)
+    def _records(self, path: DataPath) -> None:
+        for index in range(3):
+            for _ in range(4):
+                path.produce("foo", index, batch(1, b"x" * 1000))
+        self.size = len(bytes_of(data_of(fetch(path, ("foo", 0, 3)))))
+
+    def test_whole_batches_below_the_partitions_limit(self, path: DataPath) -> None:
+        limit = {"partition_max_bytes": 2 * self.size + 5}
+        assert offsets(data_of(fetch(path, ("foo", 0, 1, limit)))) == [1, 2]
+
+    def test_the_first_batch_of_the_first_partition_with_data_is_sent_whatever_its_size(
+        self, path: DataPath
+    ) -> None:
+        limit = {"partition_max_bytes": 1}
+        response = fetch(path, ("bar", 0, 0, limit), ("foo", 0, 0, limit), ("foo", 1, 0, limit))
+        assert [offsets(data_of(response, index)) for index in range(3)] == [[], [0], []]
+
+    def test_the_whole_answers_limit(self, path: DataPath) -> None:
+        asked = [("foo", index, 0) for index in range(3)]
+        response = fetch(path, *asked, max_bytes=6 * self.size)
+        assert [len(offsets(data_of(response, index))) for index in range(3)] == [4, 2, 0]
+        response = fetch(path, *asked, max_bytes=1)
+        assert [len(offsets(data_of(response, index))) for index in range(3)] == [1, 0, 0]
+        response = fetch(path, *asked, max_bytes=0)
+        assert [len(offsets(data_of(response, index))) for index in range(3)] == [1, 0, 0]
+
+    def test_the_brokers_own_limit(self, tmp_path: Path) -> None:
+        path = DataPath(tmp_path / "other", fetch_max_bytes="1024")
+        path.create("foo")
+        for _ in range(3):
+            path.produce("foo", 0, batch(1, b"x" * 1000))
+        assert len(offsets(data_of(fetch(path, ("foo", 0, 0))))) == 1
+        path.logs.abandon()
+
+
+class TestErrors:
+    def error(self, path: DataPath, *partitions: Any, **options: Any) -> ErrorCode:
+        response = fetch(path, *partitions, max_wait_ms=500, **options)  # errors never wait
+        data = data_of(response)
+        assert (data.high_watermark, data.last_stable_offset, data.log_start_offset) == (-1, -1, -1)
+        assert bytes_of(data) == b""
+        return ErrorCode(data.error_code)
+
+    def test_of_a_partition(self, path: DataPath) -> None:
+        path.create("elsewhere", replicas=(2,), isr=(2,))
+        assert self.error(path, ("nope", 0, 0)) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert self.error(path, ("foo", 3, 0)) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert self.error(path, ("foo", 0, 1)) is ErrorCode.OFFSET_OUT_OF_RANGE
+        assert self.error(path, ("foo", 0, -1)) is ErrorCode.OFFSET_OUT_OF_RANGE
+        assert self.error(path, ("elsewhere", 0, 0)) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def test_epochs(self, path: DataPath) -> None:
+        path.change("foo", leader_epoch=5)
+        old, new = {"current_leader_epoch": 4}, {"current_leader_epoch": 6}
+        assert self.error(path, ("foo", 0, 0, old)) is ErrorCode.FENCED_LEADER_EPOCH
+        assert self.error(path, ("foo", 0, 0, new)) is ErrorCode.UNKNOWN_LEADER_EPOCH
+
+    def test_storage_errors_are_not_told_to_old_clients(
+        self, path: DataPath, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(*_: Any) -> None:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(path.logs, "create", fail)
+        path.create("bad")
+        assert self.error(path, ("bad", 0, 0), version=5) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert self.error(path, ("bad", 0, 0), version=6) is ErrorCode.KAFKA_STORAGE_ERROR
+
+    def test_zstd_needs_version_10(self, path: DataPath) -> None:
+        path.create("packed", configs={"compression.type": "zstd"})
+        path.produce("packed", 0, batch(3, codec=Codec.ZSTD))
+        assert (
+            self.error(path, ("packed", 0, 0), version=9) is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+        )
+        assert offsets(data_of(fetch(path, ("packed", 0, 0), version=10))) == [0]
+
+    def test_a_reader_that_is_no_assigned_replica(self, path: DataPath) -> None:
+        plain, with_epoch = ("foo", 0, 0), ("foo", 0, 0, {"current_leader_epoch": 0})
+        assert self.error(path, plain, replica_id=9) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert self.error(path, with_epoch, replica_id=9) is ErrorCode.UNKNOWN_LEADER_EPOCH
+        state = FetchRequest.ReplicaState(replica_id=9, replica_epoch=3)
+        asked = (topic_id("foo"), *with_epoch[1:])
+        assert (
+            self.error(path, asked, version=15, replica_state=state)
+            is ErrorCode.UNKNOWN_LEADER_EPOCH
+        )
+
+    @pytest.mark.parametrize(("version", "told"), [(12, False), (15, False), (16, True)])
+    def test_who_leads_instead(self, path: DataPath, version: int, told: bool) -> None:
+        path.apply(brokers={**path.image.brokers, 2: BrokerImage(2, "other", 9093, "r1")})
+        path.change("foo", leader=2, leader_epoch=3)
+        name = "foo" if version < 13 else topic_id("foo")
+        response = fetch(path, (name, 0, 0, {"current_leader_epoch": 3}), version=version)
+        data = data_of(response)
+        if version < 16:
+            # from v11 a consumer may read from a follower (KIP-392)
+            assert (data.error_code, data.current_leader) == (0, None)
+        response = fetch(path, (name, 0, 0, {"current_leader_epoch": 1}), version=version)
+        data = data_of(response)
+        assert data.error_code == ErrorCode.FENCED_LEADER_EPOCH
+        if told:
+            assert (data.current_leader.leader_id, data.current_leader.leader_epoch) == (2, 3)
+            (node,) = response.node_endpoints
+            assert (node.node_id, node.host, node.port, node.rack) == (2, "other", 9093, "r1")
+        else:
+            assert (data.current_leader, response.node_endpoints) == (None, [])
+
+    def test_a_log_of_another_topic_of_that_name(self, path: DataPath) -> None:
+        response = fetch(path, (topic_id("foo"), 0, 0), version=13, session_epoch=0)
+        path.create("foo", 3, incarnation=1)
+        again = path.fetch(version=13, session_id=response.session_id, session_epoch=1)
+        assert again is not None
+        assert data_of(again).error_code == ErrorCode.INCONSISTENT_TOPIC_ID
+        fresh = fetch(path, (topic_id("foo"), 0, 0), version=13)
+        assert data_of(fresh).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+    def test_divergence(self, path: DataPath) -> None:
+        path.produce("foo", 0, batch(3))
+        path.change("foo", leader_epoch=2)
+        path.produce("foo", 0, batch(3))
+        asked = {"last_fetched_epoch": 1}
+        response = fetch(path, ("foo", 0, 5, asked), max_wait_ms=500)
+        data = data_of(response)
+        assert (data.error_code, bytes_of(data)) == (0, b"")
+        assert (data.diverging_epoch.epoch, data.diverging_epoch.end_offset) == (0, 3)
+
+
+class TestLongPoll:
+    def park(self, path: DataPath, *partitions: Any, **options: Any) -> RequestContext:
+        options.setdefault("max_wait_ms", 500)
+        assert path.fetch(*partitions, **options) is None
+        return path.context
+
+    def test_an_append_ends_it(self, path: DataPath) -> None:
+        parked = self.park(path, ("foo", 0, 0), ("foo", 1, 0))
+        path.produce("foo", 2, batch())
+        path.produce("bar", 0, batch())
+        assert path.answer_of(parked) is None
+        path.produce("foo", 1, batch())
+        response = path.answer_of(parked)
+        assert [offsets(data_of(response, index)) for index in (0, 1)] == [[], [0]]
+        assert len(path.replicas.fetch_purgatory) == 0
+
+    def test_the_deadline_ends_it(self, path: DataPath) -> None:
+        parked = self.park(path, ("foo", 0, 0))
+        path.timers.advance_ms(499)
+        assert path.answer_of(parked) is None
+        path.timers.advance_ms(1)
+        data = data_of(path.answer_of(parked))
+        assert (data.error_code, bytes_of(data), data.high_watermark) == (0, b"", 0)
+
+    def test_another_request_on_the_connection_ends_it(self, path: DataPath) -> None:
+        parked = self.park(path, ("foo", 0, 0), min_bytes=1000)
+        path.produce("foo", 0, batch())
+        assert path.answer_of(parked) is None
+        assert parked.deferred is not None
+        parked.deferred.hurry()
+        assert offsets(data_of(path.answer_of(parked))) == [0]  # what there is
+        path.timers.advance_ms(1000)
+
+    def test_a_connection_that_goes_leaves_nothing_behind(self, path: DataPath) -> None:
+        parked = self.park(path, ("foo", 0, 0))
+        assert parked.deferred is not None
+        parked.deferred.cancel()
+        assert len(path.replicas.fetch_purgatory) == 0
+        path.produce("foo", 0, batch())
+        assert path.answer_of(parked) is None
+
+    def test_no_wait_asked_no_partition_asked_enough_there(self, path: DataPath) -> None:
+        path.produce("foo", 0, batch())
+        fetch(path, ("foo", 1, 0), max_wait_ms=0)
+        fetch(path, max_wait_ms=500)
+        fetch(path, ("foo", 1, 0), max_wait_ms=500, min_bytes=0)
+        fetch(path, ("foo", 0, 0), max_wait_ms=500)
+
+    def test_min_bytes_are_summed_over_partitions_and_appends(self, path: DataPath) -> None:
+        path.produce("foo", 0, batch(1, b"x" * 400))
+        parked = self.park(path, ("foo", 0, 0), ("foo", 1, 0), min_bytes=1500)
+        path.produce("foo", 1, batch(1, b"x" * 400))
+        assert path.answer_of(parked) is None
+        path.produce("foo", 0, batch(1, b"x" * 400))
+        assert path.answer_of(parked) is None
+        path.produce("foo", 1, batch(1, b"x" * 400))
+        response = path.answer_of(parked)
+        assert [offsets(data_of(response, index)) for index in (0, 1)] == [[0, 1], [0, 1]]
+
+    def test_a_partition_counts_at_most_its_own_limit(self, path: DataPath) -> None:
+        parked = self.park(path, ("foo", 0, 0, {"partition_max_bytes": 500}), min_bytes=1000)
+        for _ in range(4):
+            path.produce("foo", 0, batch(1, b"x" * 400))
+        assert path.answer_of(parked) is None
+        path.timers.advance_ms(500)
+        assert len(offsets(data_of(path.answer_of(parked)))) == 1
+
+    def test_min_bytes_are_at_most_what_may_be_sent(self, path: DataPath) -> None:
+        parked = self.park(path, ("foo", 0, 0), min_bytes=1 << 30, max_bytes=600)
+        path.produce("foo", 0, batch(1, b"x" * 700))
+        assert path.answer_of(parked) is not None
+
+    def test_what_was_read_before_parking_is_sent_too(self, path: DataPath) -> None:
+        path.produce("foo", 0, batch(1, b"x" * 400))
+        parked = self.park(path, ("foo", 0, 0), ("foo", 1, 0), min_bytes=900)
+        path.produce("foo", 1, batch(1, b"x" * 500))
+        response = path.answer_of(parked)
+        assert [offsets(data_of(response, index)) for index in (0, 1)] == [[0], [0]]
+
+    def test_a_sealed_segment_gives_all_it_has_at_once(self, path: DataPath) -> None:
+        for _ in range(2):
+            path.produce("foo", 0, batch())
+            path.partition("foo").log.roll(path.clock.now_ms)
+        path.produce("foo", 0, batch())
+        response = fetch(path, ("foo", 0, 0), max_wait_ms=500, min_bytes=100_000)
+        assert offsets(data_of(response)) == [0]
+
+    def test_a_roll_ends_it(self, path: DataPath) -> None:
+        path.produce("foo", 0, batch())
+        parked = self.park(path, ("foo", 0, 0), min_bytes=100_000)
+        path.partition("foo").log.roll(path.clock.now_ms)
+        assert path.answer_of(parked) is None
+        path.produce("foo", 0, batch())
+        assert offsets(data_of(path.answer_of(parked))) == [0]
+
+    def test_losing_the_lead_ends_it(self, path: DataPath) -> None:
+        parked = self.park(path, ("foo", 0, 0), version=10)
+        path.change("foo", leader=2, leader_epoch=1)
+        assert data_of(path.answer_of(parked)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+    def test_a_new_epoch_fences_who_names_the_old_one(self, path: DataPath) -> None:
+        fenced = self.park(path, ("foo", 0, 0, {"current_leader_epoch": 0}))
+        free = self.park(path, ("foo", 0, 0))
+        path.change("foo", leader_epoch=1)
+        assert data_of(path.answer_of(fenced)).error_code == ErrorCode.FENCED_LEADER_EPOCH
+        assert path.answer_of(free) is None
+
+    def test_deletion_of_the_topic_ends_it(self, path: DataPath) -> None:
+        parked = self.park(path, ("foo", 0, 0))
+        path.delete("foo")
+        error = data_of(path.answer_of(parked)).error_code
+        assert error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def test_truncation_below_the_fetch_offset_ends_it(self, path: DataPath) -> None:
+        path.produce("foo", 0, batch(3))
+        path.produce("foo", 0, batch(3))
+        parked = self.park(path, ("foo", 0, 6))
+        path.partition("foo").log.truncate_to(3)
+        path.change("foo", isr=(1,))  # anything that looks at the partition
+        assert data_of(path.answer_of(parked)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+
+    def test_a_divergence_found_later_ends_it(self, path: DataPath) -> None:
+        path.produce("foo", 0, batch(3))
+        parked = self.park(path, ("foo", 0, 3, {"last_fetched_epoch": 0}))
+        log = path.partition("foo").log
+        log.truncate_to(0)
+        path.change("foo", leader_epoch=1)
+        path.produce("foo", 0, batch(4))
+        data = data_of(path.answer_of(parked))
+        assert data.error_code == 0
+        assert (data.diverging_epoch.epoch, data.diverging_epoch.end_offset) == (0, 0)
+
+    def test_a_topic_that_is_unknown_does_not_hurry_the_others(self, path: DataPath) -> None:
+        parked = self.park(path, ("foo", 0, 0), ("nope", 0, 0))
+        path.produce("foo", 0, batch())
+        response = path.answer_of(parked)
+        assert offsets(data_of(response, 0)) == [0]
+        assert data_of(response, 1).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def test_a_topic_that_comes_ends_it(self, path: DataPath) -> None:
+        parked = self.park(path, ("foo", 0, 0), ("new", 0, 0))
+        path.create("new")
+        assert data_of(path.answer_of(parked), 1).error_code == 0
+
+    def test_offsets_between_the_bound_and_the_log_end_wait(self, path: DataPath) -> None:
+        path.create("two", replicas=(1, 2), isr=(1, 2))
+        path.produce("two", 0, batch(3), acks=1)
+        parked = self.park(path, ("two", 0, 2))
+        path.produce("two", 0, batch(1), acks=1)
+        assert path.answer_of(parked) is None
+        path.change("two", isr=(1,))
+        assert offsets(data_of(path.answer_of(parked))) == [0, 3]
+
+    def test_stop_answers_it(self, path: DataPath) -> None:
+        parked = self.park(path, ("foo", 0, 0))
+        path.replicas.close()
+        assert data_of(path.answer_of(parked)).error_code == 0
+
+
+class TestSessions:
+    def open(self, path: DataPath, *partitions: Any, **options: Any) -> int:
+        response = fetch(path, *partitions, session_epoch=0, **options)
+        assert response.session_id != 0
+        assert len(named(response)) == len(partitions)
+        return response.session_id
+
+    def test_an_answer_names_only_what_is_new(self, path: DataPath) -> None:
+        session = self.open(path, ("foo", 0, 0), ("foo", 1, 0), ("bar", 0, 0))
+        response = path.fetch(session_id=session, session_epoch=1)
+        assert named(response) == []
+        path.produce("foo", 1, batch(2))
+        response = path.fetch(session_id=session, session_epoch=2)
+        assert named(response) == [("foo", 1)]
+        assert response is not None
+        assert response.session_id == session
+        # the same offset again: records are always news
+        assert named(path.fetch(session_id=session, session_epoch=3)) == [("foo", 1)]
+        assert named(path.fetch(("foo", 1, 2), session_id=session, session_epoch=4)) == []
+
+    def test_who_got_records_is_read_last_next_time(self, path: DataPath) -> None:
+        for index in range(3):
+            path.produce("foo", index, batch(1, b"x" * 400))
+        session = self.open(path, *[("foo", index, 0) for index in range(3)], max_bytes=1)
+        answers = [
+            named(path.fetch(session_id=session, session_epoch=epoch, max_bytes=1))[-1]
+            for epoch in range(1, 5)
+        ]
+        # the full fetch does not rotate; from then on every partition gets its turn
+        assert answers == [("foo", 0), ("foo", 1), ("foo", 2), ("foo", 0)]
+
+    def test_partitions_come_and_go(self, path: DataPath) -> None:
+        session = self.open(path, ("foo", 0, 0))
+        forgotten = [FetchRequest.ForgottenTopic(topic="foo", partitions=[0])]
+        response = path.fetch(
+            ("bar", 0, 0), session_id=session, session_epoch=1, forgotten_topics_data=forgotten
+        )
+        assert named(response) == [("bar", 0)]
+        path.produce("foo", 0, batch())
+        assert named(path.fetch(session_id=session, session_epoch=2)) == []
+
+    def test_forgetting_the_last_one_closes_it(self, path: DataPath) -> None:
+        session = self.open(path, ("foo", 0, 0))
+        forgotten = [FetchRequest.ForgottenTopic(topic="foo", partitions=[0])]
+        response = path.fetch(
+            session_id=session, session_epoch=1, forgotten_topics_data=forgotten, max_wait_ms=500
+        )
+        assert response == FetchResponse()
+        response = path.fetch(session_id=session, session_epoch=2)
+        assert response is not None
+        assert response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+    @pytest.mark.parametrize(
+        ("session_epoch", "version", "error"),
+        [
+            (2, 12, ErrorCode.INVALID_FETCH_SESSION_EPOCH),
+            (1, 13, ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR),
+        ],
+    )
+    def test_errors(
+        self, path: DataPath, session_epoch: int, version: int, error: ErrorCode
+    ) -> None:
+        session = self.open(path, ("foo", 0, 0))
+        response = path.fetch(session_id=session, session_epoch=session_epoch, version=version)
+        assert response == FetchResponse(error_code=error)
+        assert named(path.fetch(session_id=session, session_epoch=1)) == []  # it lives on
+
+    @pytest.mark.parametrize("session_epoch", [0, -1])
+    def test_a_full_fetch_closes_the_session_it_names(
+        self, path: DataPath, session_epoch: int
+    ) -> None:
+        session = self.open(path, ("foo", 0, 0))
+        response = fetch(path, ("foo", 0, 0), session_id=session, session_epoch=session_epoch)
+        assert (response.session_id != 0) == (session_epoch == 0)
+        assert path.fetch_api.sessions.get(session) is None
+
+    def test_a_full_cache_answers_without_a_session(self, tmp_path: Path) -> None:
+        path = DataPath(tmp_path / "other", max_incremental_fetch_session_cache_slots="1")
+        path.create("foo")
+        self.open(path, ("foo", 0, 0))
+        response = fetch(path, ("foo", 0, 0), session_epoch=0)
+        assert (response.session_id, named(response)) == (0, [("foo", 0)])
+        path.logs.abandon()
+
+    def test_a_session_used_by_another_connection_while_parked(self, path: DataPath) -> None:
+        session = self.open(path, ("foo", 0, 0))
+        assert path.fetch(session_id=session, session_epoch=1, max_wait_ms=500) is None
+        parked = path.context
+        assert named(path.fetch(session_id=session, session_epoch=2)) == []
+        path.produce("foo", 0, batch())
+        response = path.answer_of(parked)
+        assert response.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
+        assert response.session_id == session
+
+    def test_unknown_ids_are_told_each_time_until_their_topic_comes(self, path: DataPath) -> None:
+        session = self.open(path, (topic_id("new"), 0, 0), (topic_id("foo"), 0, 0), version=13)
+        for epoch in (1, 2):
+            response = path.fetch(version=13, session_id=session, session_epoch=epoch)
+            assert response is not None
+            assert data_of(response).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+        path.create("new")
+        response = path.fetch(version=13, session_id=session, session_epoch=3)
+        assert response is not None
+        assert [topic.topic_id for topic in response.responses] == [topic_id("new")]
+        assert data_of(response).error_code == 0
+        assert path.fetch(version=13, session_id=session, session_epoch=4) == FetchResponse(
+            session_id=session
+        )
+
+    def test_a_parked_session_answers_with_the_news_alone(self, path: DataPath) -> None:
+        session = self.open(path, ("foo", 0, 0), ("foo", 1, 0))
+        assert path.fetch(session_id=session, session_epoch=1, max_wait_ms=500) is None
+        parked = path.context
+        path.produce("foo", 1, batch())
+        assert named(path.answer_of(parked)) == [("foo", 1)]
+        assert (
+            path.fetch(("foo", 1, 1), session_id=session, session_epoch=2, max_wait_ms=500) is None
+        )
+        parked = path.context
+        path.timers.advance_ms(500)
+        assert path.answer_of(parked) == FetchResponse(session_id=session)
+
+
+@pytest.mark.parametrize("version", [4, 7, 11, 12, 13, 16, 18])
+def test_answers_are_fit_for_the_wire(path: DataPath, version: int) -> None:
+    sent = batch(2)
+    path.produce("foo", 0, sent)
+    name = topic_id("foo") if version >= 13 else "foo"
+    codec = API[ApiKey.FETCH].request_codec(version)
+    asked = codec.decode(
+        codec.encode(fetch_request((name, 0, 0), (name, 1, 0), (name, 1, 9), by_id=version >= 13))
+    )
+    response = path.call(ApiKey.FETCH, version, asked)
+    codec = API[ApiKey.FETCH].response_codec(version)
+    decoded = codec.decode(b"".join(codec.encode_parts(response)))
+    assert bytes_of(data_of(decoded, 0)) == bytes(sent)
+    assert bytes_of(data_of(decoded, 1)) == b""
+    assert data_of(decoded, 2).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
