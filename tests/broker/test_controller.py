@@ -1,0 +1,230 @@
+"""The controller over a real metadata log on the simulated disk."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.metadata import DIRECTORY_ID, NODE_ID, Metadata
+from tidelog.config_control import SET, Change, Resource
+from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.messages import metadata_records as tables
+from tidelog_protocol.messages.admin import (
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+)
+from tidelog_storage.types import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+
+def creation(*names: str, partitions: int = 1) -> CreateTopicsRequest:
+    return CreateTopicsRequest(
+        topics=[
+            CreateTopicsRequest.CreatableTopic(
+                name=name, num_partitions=partitions, replication_factor=1
+            )
+            for name in names
+        ]
+    )
+
+
+def deletion(*names: str) -> DeleteTopicsRequest:
+    return DeleteTopicsRequest(
+        topics=[DeleteTopicsRequest.DeleteTopicState(name=name) for name in names]
+    )
+
+
+def running(
+    test: Callable[[Metadata], Coroutine[None, None, None]],
+) -> Callable[[], None]:
+    """Run a test on a registered broker."""
+
+    def run() -> None:
+        async def start() -> None:
+            metadata = Metadata()
+            await metadata.register()
+            await test(metadata)
+
+        asyncio.run(start())
+
+    run.__name__ = test.__name__
+    return run
+
+
+@running
+async def test_registration(metadata: Metadata) -> None:
+    broker = metadata.log.image.brokers[NODE_ID]
+    assert (broker.host, broker.port, broker.log_dirs) == ("127.0.0.1", 9092, (DIRECTORY_ID,))
+    assert not broker.fenced
+    assert metadata.log.image.is_alive(NODE_ID)
+    assert metadata.log.image.controller_id == NODE_ID
+
+
+@running
+async def test_a_new_incarnation_leads_in_new_epochs(metadata: Metadata) -> None:
+    await metadata.controller.create_topics(creation("t", partitions=2))
+    first = metadata.log.image.brokers[NODE_ID]
+    metadata.disk.kill()
+    metadata.start()
+    await metadata.register()
+    image = metadata.log.image
+    second = image.brokers[NODE_ID]
+    assert second.epoch > first.epoch
+    assert second.incarnation_id != first.incarnation_id
+    for partition in image.topics["t"].partitions:
+        assert (partition.leader, partition.leader_epoch) == (NODE_ID, 1)
+        assert partition.isr == (NODE_ID,)
+
+
+@running
+async def test_partitions_without_a_leader_are_taken_over(metadata: Metadata) -> None:
+    await metadata.controller.create_topics(creation("in", "out"))
+    ids = {name: topic.topic_id for name, topic in metadata.log.image.topics.items()}
+    change = tables.PartitionChangeRecord
+    await metadata.log.commit(
+        [
+            change(partition_id=0, topic_id=ids["in"], leader=-1),
+            change(partition_id=0, topic_id=ids["out"], leader=-1, isr=[]),
+        ]
+    )
+    await metadata.register()
+    topics = metadata.log.image.topics
+    assert topics["in"].partitions[0].leader == NODE_ID
+    assert topics["out"].partitions[0].leader == -1, "not in the ISR: that would be unclean"
+
+
+@running
+async def test_created_grown_deleted(metadata: Metadata) -> None:
+    controller = metadata.controller
+    created = await controller.create_topics(creation("t"))
+    assert created.topics[0].error_code == ErrorCode.NONE
+    assert metadata.log.image.topics["t"].topic_id == created.topics[0].topic_id
+    grown = await controller.create_partitions(
+        CreatePartitionsRequest(
+            topics=[
+                CreatePartitionsRequest.CreatePartitionsTopic(name="t", count=3, assignments=None)
+            ]
+        )
+    )
+    assert grown.results[0].error_code == ErrorCode.NONE
+    assert len(metadata.log.image.topics["t"].partitions) == 3
+    deleted = await controller.delete_topics(deletion("t"), 6)
+    assert deleted.responses[0].error_code == ErrorCode.NONE
+    assert metadata.log.image.topics == {}
+    metadata.disk.power_failure()
+    metadata.start()
+    assert metadata.log.image.topics == {}
+
+
+@running
+async def test_requests_at_once_see_each_other(metadata: Metadata) -> None:
+    metadata.executor.hold()
+    tasks = [
+        asyncio.ensure_future(metadata.controller.create_topics(creation("same"))) for _ in range(3)
+    ]
+    for _ in range(4):
+        await asyncio.sleep(0)
+    assert not any(task.done() for task in tasks), "not even the refusals, which saw the first"
+    metadata.executor.release()
+    codes = [(await task).topics[0].error_code for task in tasks]
+    assert codes == [
+        ErrorCode.NONE,
+        ErrorCode.TOPIC_ALREADY_EXISTS,
+        ErrorCode.TOPIC_ALREADY_EXISTS,
+    ]
+
+
+def test_deletion_may_be_switched_off() -> None:
+    async def run() -> None:
+        metadata = Metadata(delete_topic_enable="false")
+        await metadata.register()
+        await metadata.controller.create_topics(creation("t"))
+        for version, code in ((2, ErrorCode.INVALID_REQUEST), (6, 73)):
+            response = await metadata.controller.delete_topics(deletion("t"), version)
+            assert response.responses[0].error_code == code
+        assert "t" in metadata.log.image.topics
+
+    asyncio.run(run())
+
+
+@running
+async def test_automatic_creation(metadata: Metadata) -> None:
+    results = await metadata.controller.auto_create(["__consumer_offsets", "mine", "a b"])
+    assert results == {
+        "__consumer_offsets": ErrorCode.NONE,
+        "mine": ErrorCode.NONE,
+        "a b": ErrorCode.INVALID_TOPIC_EXCEPTION,
+    }
+    image = metadata.log.image
+    assert len(image.topics["__consumer_offsets"].partitions) == 50
+    assert list(image.topic_config("__consumer_offsets").items()) == [
+        ("compression.type", "producer"),
+        ("cleanup.policy", "compact"),
+        ("segment.bytes", "104857600"),
+    ]
+    assert image.topic_config("mine") == {}
+    await metadata.controller.auto_create(["__transaction_state"])
+    assert list(metadata.log.image.topic_config("__transaction_state").items()) == [
+        ("compression.type", "uncompressed"),
+        ("cleanup.policy", "compact"),
+        ("min.insync.replicas", "1"),
+        ("segment.bytes", "104857600"),
+        ("unclean.leader.election.enable", "false"),
+    ]
+    again = await metadata.controller.auto_create(["mine"])
+    assert again == {"mine": ErrorCode.NONE}, "it is there: all the caller asked for"
+
+
+@running
+async def test_automatic_creation_runs_once_at_a_time(metadata: Metadata) -> None:
+    metadata.executor.hold()
+    controller = metadata.controller
+    assert controller.start_auto_creation("t")
+    assert not controller.start_auto_creation("t")
+    waiting = [asyncio.ensure_future(controller.auto_create(["t"])) for _ in range(2)]
+    await asyncio.sleep(0)
+    waiting[0].cancel()
+    metadata.executor.release()
+    assert await waiting[1] == {"t": ErrorCode.NONE}
+    await controller.close()
+    assert "t" in metadata.log.image.topics
+
+
+@running
+async def test_automatic_creation_survives_a_broken_log(metadata: Metadata) -> None:
+    metadata.executor.error = OSError("gone")
+    assert await metadata.controller.auto_create(["t"]) == {"t": ErrorCode.KAFKA_STORAGE_ERROR}
+
+
+@running
+async def test_settings(metadata: Metadata) -> None:
+    resource = Resource(4, "", [Change("log.retention.ms", SET, "5")], replaces=False)
+    alter = metadata.controller.alter_configs
+    (result,) = await alter([resource], validate_only=True)
+    assert (result.code, metadata.log.image.broker_configs) == (ErrorCode.NONE, {})
+    await alter([resource], validate_only=False)
+    assert metadata.log.image.broker_configs == {"": {"log.retention.ms": "5"}}
+
+
+@running
+async def test_producer_ids_never_come_twice(metadata: Metadata) -> None:
+    controller = metadata.controller
+    blocks = await asyncio.gather(*(controller.allocate_producer_ids() for _ in range(3)))
+    assert blocks == [range(1000), range(1000, 2000), range(2000, 3000)]
+    metadata.disk.power_failure()
+    metadata.start()
+    await metadata.register()
+    assert await metadata.controller.allocate_producer_ids() == range(3000, 4000)
+
+
+@running
+async def test_nothing_is_promised_that_is_not_written(metadata: Metadata) -> None:
+    metadata.executor.error = OSError("gone")
+    with pytest.raises(StorageError):
+        await metadata.controller.create_topics(creation("t"))
+    assert metadata.log.image.topics == {}
