@@ -126,12 +126,7 @@ def test_a_producer_with_an_id_gets_a_new_one() -> None:
 def test_refusals(fields: dict[str, Any], error: ErrorCode) -> None:
     async def main() -> None:
         blocks = Blocks()
-        refused = await answer(
-            api_of(blocks),
-            producer_id=fields.get("producer_id", -1),
-            **{key: value for key, value in fields.items() if key != "producer_id"}
-            | ({"producer_epoch": -1} if "producer_epoch" not in fields else {}),
-        )
+        refused = await answer(api_of(blocks), **fields)
         assert ErrorCode(refused.error_code) is error
         assert (refused.producer_id, refused.producer_epoch) == (-1, -1)
         assert blocks.asked == 0
