@@ -94,6 +94,11 @@ class RunningCluster:
         size = os.fstat(self._errors.fileno()).st_size
         return os.pread(self._errors.fileno(), size, 0).decode(errors="replace")
 
+    def _forget_log(self) -> None:
+        if self._errors is not None:
+            self._errors.close()
+            self._errors = None
+
     def start(self) -> Self:
         """Start the broker and wait until it answers; ClusterError says why it did not."""
         import subprocess
@@ -102,6 +107,7 @@ class RunningCluster:
 
         if self._process is not None:
             raise ClusterError("the cluster is running already")
+        self._forget_log()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - a full pipe would block it
         # -P: files of the current folder named like modules of ours stay out of the way.
         self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and arguments
@@ -114,6 +120,7 @@ class RunningCluster:
             self._bootstrap_servers = self._wait_until_ready(self._process)
         except BaseException:
             self._end(self._process, at_once=True)
+            self._forget_log()
             raise
         return self
 
@@ -142,13 +149,12 @@ class RunningCluster:
         """End the broker cleanly; ClusterError if it ended by itself or had to be killed."""
         process = self._process
         if process is None:
+            self._forget_log()
             return
         ended_before = process.poll()
         self._end(process)
         said = self.log.strip()
-        if self._errors is not None:
-            self._errors.close()
-            self._errors = None
+        self._forget_log()
         if ended_before is not None:
             raise ClusterError(f"the broker ended by itself, exit code {ended_before}: {said}")
         if process.returncode != 0:
@@ -185,11 +191,11 @@ class RunningCluster:
 
         create_topic(self.bootstrap_servers, name, partitions, properties_of(configs, {}))
 
-    def delete_topic(self, name: str) -> None:
+    def delete_topic(self, name: str, *, missing_ok: bool = False) -> None:
         """Delete a topic; ClusterError if the broker refuses."""
         from tidelog.simple_client import delete_topic
 
-        delete_topic(self.bootstrap_servers, name)
+        delete_topic(self.bootstrap_servers, name, missing_ok=missing_ok)
 
     def __enter__(self) -> Self:
         return self.start()

@@ -14,7 +14,7 @@ What keeps it bounded:
   wake-up are held (copied, at most one receive buffer or one large frame) and reading is paused.
 - a slow reader: the transport holds what the socket did not take of one write, the rest stays here
   by reference until `resume_writing`.
-- `connections.max.idle.ms`, by one timer for all connections.
+- what all connections of a broker share is in `connections.py`: their number and idle time.
 """
 
 from __future__ import annotations
@@ -29,106 +29,21 @@ from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.frames import FrameReader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
-    from tidelog.dispatch import Dispatcher, RequestContext
+    from tidelog.connections import Connections
+    from tidelog.dispatch import RequestContext
     from tidelog_protocol.schema import Buffer
 
-__all__ = ["Connection", "Connections"]
+__all__ = ["Connection"]
 
 log = logging.getLogger("tidelog.connection")
 
-RECEIVE_BUFFER_BYTES = 1 << 20
 QUEUED_BYTES_MAX = 4 << 20
 IN_FLIGHT_MAX = 256
 JOINED_BYTES_MAX = 64 << 10  # below this, copying into one write is cheaper than vectors
 CHUNK_BYTES_MAX = 256 << 10  # Python 3.11 copies what the socket does not take of one write
 VECTORED_WRITES = sys.version_info >= (3, 12)
-
-
-class Connections:
-    """All connections of a broker: what they share, the idle sweep, the closing of all."""
-
-    def __init__(
-        self,
-        *,
-        frame_bytes_max: int = 100 << 20,
-        idle_ms_max: int = 600_000,
-        connections_max: int = 2147483647,
-    ) -> None:
-        self._dispatcher: Dispatcher | None = None
-        self.connections_max = connections_max
-        self.frame_bytes_max = frame_bytes_max
-        self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
-        self.live: dict[Connection, None] = {}
-        self.on_empty: Callable[[], None] | None = None
-        self._idle_s_max = idle_ms_max / 1000
-        self._sweep_s = min(max(self._idle_s_max / 10, 0.05), 60.0)
-        self._timer: asyncio.TimerHandle | None = None
-
-    @property
-    def dispatcher(self) -> Dispatcher:
-        """Where requests go, once the broker is ready."""
-        assert self._dispatcher is not None, "no request is read before `open`"
-        return self._dispatcher
-
-    @property
-    def is_open(self) -> bool:
-        """Whether requests are read."""
-        return self._dispatcher is not None
-
-    def factory(self) -> Connection:
-        """Make the protocol object of a new connection."""
-        return Connection(self)
-
-    def open(self, dispatcher: Dispatcher) -> None:
-        """Begin to read requests, those of early clients included, and to close idle connections.
-
-        The listener is bound before the broker is ready: a taken port is then known before any
-        file is touched, and port 0 before the cluster learns the broker's address.
-        """
-        self._dispatcher = dispatcher
-        for connection in self.live:
-            connection.resume_reading()
-        loop = asyncio.get_running_loop()
-        self._timer = loop.call_later(self._sweep_s, self._sweep, loop)
-
-    def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Mark who was active since the last sweep; close who was idle for too long.
-
-        A flag set by each read instead of a clock read or timer per request: an idle connection is
-        closed between 1 and 1.1 times the limit. Whoever waits for an answer of ours is not idle.
-        """
-        now = loop.time()
-        for connection in list(self.live):
-            if connection.closing:
-                connection.abort()  # had a whole sweep to take what was left
-            elif connection.active or connection.waiting:
-                connection.active = False
-                connection.idle_since = now
-            elif now - connection.idle_since >= self._idle_s_max:
-                connection.close()
-        self._timer = loop.call_later(self._sweep_s, self._sweep, loop)
-
-    def forget(self, connection: Connection) -> None:
-        """A connection is gone."""
-        self.live.pop(connection, None)
-        if not self.live and self.on_empty is not None:
-            on_empty, self.on_empty = self.on_empty, None
-            on_empty()
-
-    def stop(self) -> None:
-        """Close every connection; requests without an answer are cancelled."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        for connection in list(self.live):
-            connection.close()
-
-    def abort(self) -> None:
-        """Drop the connections that did not take their last answers."""
-        for connection in list(self.live):
-            connection.abort()
 
 
 class Connection(asyncio.BufferedProtocol):

@@ -32,7 +32,7 @@ from tidelog.api.produce import ProduceApi
 from tidelog.api.producer_ids import ProducerIdsApi
 from tidelog.api.topics import TopicsApi
 from tidelog.api.versions import VersionsApi
-from tidelog.connection import Connections
+from tidelog.connections import Connections
 from tidelog.controller import Controller
 from tidelog.dispatch import Dispatcher
 from tidelog.group_admin import GroupAdmin

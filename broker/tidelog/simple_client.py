@@ -123,7 +123,7 @@ def create_topic(
     _check(f"topic {name}", result.error_code, result.error_message)
 
 
-def delete_topic(bootstrap_server: str, name: str) -> None:
+def delete_topic(bootstrap_server: str, name: str, *, missing_ok: bool = False) -> None:
     """Delete one topic; ClusterError when the broker refuses."""
     from tidelog_protocol.messages.admin import DeleteTopicsRequest  # noqa: PLC0415 - heavy table
 
@@ -134,6 +134,8 @@ def delete_topic(bootstrap_server: str, name: str) -> None:
     with SimpleClient(bootstrap_server) as client:
         response = client.ask(request)
     (result,) = response.responses
+    if missing_ok and result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return
     _check(f"topic {name}", result.error_code, result.error_message)
 
 

@@ -62,7 +62,7 @@ def cluster() -> Iterator[tidelog.RunningCluster]:
         yield running
 
 
-# -- serve ------------------------------------------------------------------------------------------
+# -- serve -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -157,7 +157,7 @@ def test_serve_ends_with_its_standard_input() -> None:
     assert (served.process.returncode, out, err) == (0, "", "")
 
 
-# -- the overview -----------------------------------------------------------------------------------
+# -- the overview ----------------------------------------------------------------------------------
 
 
 def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -181,7 +181,7 @@ def test_every_command_explains_itself(name: str, capsys: pytest.CaptureFixture[
     assert f"tidelog {name}" in capsys.readouterr().out
 
 
-# -- console tools, in this process: `main` is what the command runs ---------------------------------
+# -- console tools, in this process: `main` is what the command runs -------------------------------
 
 
 def tool(
@@ -237,9 +237,11 @@ def test_produce_consume_and_groups(
     cluster.create_topic("lines", partitions=1)
     bootstrap = cluster.bootstrap_servers
     words = ["produce", "-b", bootstrap, "lines", "--key-separator", ":", "--null", "NIL"]
-    result = command(*words, "--header", "h=x", "--compression", "zstd", text="a:1\nb:zwei\nc:NIL\n")
+    result = command(
+        *words, "--header", "h=x", "--compression", "zstd", text="a:1\nb:zwei\nc:NIL\n"
+    )
     assert (result.returncode, result.stdout) == (0, "")
-    code, out, _ = tool(
+    _code, out, _ = tool(
         capsys, cluster, "consume", "lines", "--from-beginning", "--until-end", "--json"
     )
     records = [json.loads(line) for line in out.splitlines()]
@@ -249,12 +251,12 @@ def test_produce_consume_and_groups(
         (2, "c", None),
     ]
     assert records[0]["headers"] == {"h": "x"}
-    assert tool(capsys, cluster, "consume", "lines", "--partition", "0", "--offset", "1", "-n", "1")[
-        :2
-    ] == (0, "zwei\n")
+    assert tool(
+        capsys, cluster, "consume", "lines", "--partition", "0", "--offset", "1", "-n", "1"
+    )[:2] == (0, "zwei\n")
     words = ["lines", "--group", "readers", "--from-beginning", "-n", "2", "--key", "="]
     assert tool(capsys, cluster, "consume", *words)[:2] == (0, "a=1\nb=zwei\n")
-    code, out, _ = tool(capsys, cluster, "groups", "describe", "readers", "--json")
+    _, out, _ = tool(capsys, cluster, "groups", "describe", "readers", "--json")
     assert json.loads(out)[0] == {
         "group": "readers",
         "state": "Empty",

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import struct
 from typing import TYPE_CHECKING, Any
 
@@ -94,10 +95,8 @@ class WireClient:
     async def close(self) -> None:
         """Close the connection."""
         self.writer.close()
-        try:
+        with contextlib.suppress(ConnectionError):
             await self.writer.wait_closed()
-        except ConnectionError:
-            pass
 
     async def __aenter__(self) -> Self:
         return self

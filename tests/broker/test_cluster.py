@@ -1,0 +1,208 @@
+"""The users' doors: `run()` and `Cluster`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+import tidelog
+from support.wire_client import WireClient
+from tidelog.cluster import broker_properties, properties_of
+from tidelog.config_vocabulary import ConfigError
+from tidelog.server import StartError
+from tidelog_protocol.messages.cluster import MetadataRequest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_settings_become_properties() -> None:
+    assert properties_of(
+        {"a.b": True, "n": 1, "none": None}, {"log_retention_ms": 5, "f": 0.5}
+    ) == {
+        "a.b": "true",
+        "n": "1",
+        "log.retention.ms": "5",
+        "f": "0.5",
+    }
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "given", "listeners"),
+    [
+        (None, None, {}, "PLAINTEXT://127.0.0.1:9092"),
+        (None, None, {"listeners": "PLAINTEXT://h:1"}, "PLAINTEXT://h:1"),
+        (None, 0, {"listeners": "PLAINTEXT://h:1"}, "PLAINTEXT://127.0.0.1:0"),
+        ("0.0.0.0", 5, {}, "PLAINTEXT://:5"),
+        ("::1", None, {}, "PLAINTEXT://[::1]:9092"),
+    ],
+)
+def test_host_and_port_become_listeners(
+    host: str | None, port: int | None, given: dict[str, str], listeners: str
+) -> None:
+    assert broker_properties(given, host=host, port=port)["listeners"] == listeners
+
+
+def test_run_is_a_process_that_answers_and_goes() -> None:
+    with tidelog.run(num_partitions=3) as cluster:
+        pid = cluster.pid
+        assert pid != os.getpid()
+        cluster.create_topic("t", partitions=2, configs={"retention.ms": 1000})
+        with pytest.raises(tidelog.ClusterError, match="already exists"):
+            cluster.create_topic("t")
+        cluster.create_topic("default", partitions=-1)
+        topics = asyncio.run(partition_counts(cluster.bootstrap_servers))
+        assert topics == {"t": 2, "default": 3}
+        cluster.delete_topic("t")
+        with pytest.raises(tidelog.ClusterError, match="does not host"):
+            cluster.delete_topic("t")
+        cluster.delete_topic("t", missing_ok=True)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    with pytest.raises(tidelog.ClusterError, match="not running"):
+        assert cluster.bootstrap_servers
+
+
+async def partition_counts(bootstrap: str) -> dict[str, int]:
+    async with await WireClient.connect(bootstrap) as client:
+        response = await client.ask(MetadataRequest(topics=None), 12)
+    return {topic.name: len(topic.partitions) for topic in response.topics}
+
+
+def test_run_says_why_the_broker_did_not_start() -> None:
+    cluster = tidelog.run({"no.such.key": 1})
+    with pytest.raises(tidelog.ClusterError, match=r"no\.such\.key"):
+        cluster.start()
+
+
+def test_run_says_so_when_the_broker_ended_by_itself() -> None:
+    with pytest.raises(tidelog.ClusterError, match="ended by itself"), tidelog.run() as cluster:
+        end_and_wait(cluster)
+
+
+def test_the_end_of_the_broker_does_not_hide_the_users_error() -> None:
+    def use() -> None:
+        with tidelog.run() as cluster:
+            end_and_wait(cluster)
+            raise KeyError("mine")
+
+    with pytest.raises(KeyError) as raised:
+        use()
+    assert "ended by itself" in raised.value.__notes__[0]
+
+
+def end_and_wait(cluster: tidelog.RunningCluster) -> None:
+    assert cluster._process is not None
+    cluster._process.kill()
+    cluster._process.wait()
+
+
+def test_a_killed_broker_starts_again_on_its_data(tmp_path: Path) -> None:
+    with tidelog.run(data_dir=tmp_path / "data") as cluster:
+        cluster.create_topic("kept")
+        cluster.kill()
+        cluster.start()
+        assert "kept" in asyncio.run(partition_counts(cluster.bootstrap_servers))
+
+
+def test_the_broker_ends_with_the_process_that_ran_it() -> None:
+    """Even if that process is killed, or forgets it."""
+    script = (
+        "import sys, tidelog\n"
+        "cluster = tidelog.run().start()\n"
+        "print(cluster.pid, flush=True)\n"
+        "sys.stdin.read()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert process.stdin is not None
+    pid = int(process.stdout.readline())
+    descriptor = os.pidfd_open(pid)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    process.stdout.close()
+    process.stdin.close()
+
+    async def ended() -> None:
+        event = asyncio.Event()
+        asyncio.get_running_loop().add_reader(descriptor, event.set)
+        async with asyncio.timeout(10):
+            await event.wait()
+        asyncio.get_running_loop().remove_reader(descriptor)
+
+    asyncio.run(ended())
+    os.close(descriptor)
+
+
+def test_cluster_runs_in_this_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+
+    def left_behind() -> int:
+        return len(list(tmp_path.iterdir()))
+
+    async def test() -> None:
+        async with tidelog.Cluster(num_partitions=2) as cluster:
+            async with await WireClient.connect(cluster.bootstrap_servers) as client:
+                topic = MetadataRequest.MetadataRequestTopic(name="auto")
+                request = MetadataRequest(topics=[topic], allow_auto_topic_creation=True)
+                response = await client.ask(request, 12)
+                (broker,) = response.brokers
+                assert f"{broker.host}:{broker.port}" == cluster.bootstrap_servers
+                while response.topics[0].error_code != 0:
+                    response = await client.ask(request, 12)
+                assert len(response.topics[0].partitions) == 2
+            assert left_behind() == 1
+        assert left_behind() == 0
+        with pytest.raises(tidelog.ClusterError, match="not running"):
+            assert cluster.bootstrap_servers
+        left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        assert left == []
+
+    asyncio.run(test())
+
+
+def test_two_clusters_in_one_loop_know_nothing_of_each_other() -> None:
+    async def test() -> None:
+        async with tidelog.Cluster() as one, tidelog.Cluster() as two:
+            assert one.bootstrap_servers != two.bootstrap_servers
+            async with (
+                await WireClient.connect(one.bootstrap_servers) as first,
+                await WireClient.connect(two.bootstrap_servers) as second,
+            ):
+                ids = {
+                    (await client.ask(MetadataRequest(topics=[]), 12)).cluster_id
+                    for client in (first, second)
+                }
+            assert len(ids) == 2
+
+    asyncio.run(test())
+
+
+def test_a_cluster_that_cannot_start_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+
+    async def test() -> None:
+        async with tidelog.Cluster(data_dir=tmp_path / "data") as cluster:
+            _, _, port = cluster.bootstrap_servers.rpartition(":")
+            with pytest.raises(StartError, match="cannot listen"):
+                await tidelog.Cluster(port=int(port)).start()
+            with pytest.raises(StartError, match="locked"):
+                await tidelog.Cluster(data_dir=tmp_path / "data").start()
+            with pytest.raises(ConfigError, match=r"no\.such\.key"):
+                await tidelog.Cluster({"no.such.key": 1}).start()
+            with pytest.raises(tidelog.ClusterError, match="already"):
+                await cluster.start()
+
+    asyncio.run(test())
+    assert list((tmp_path / "tmp").iterdir()) == []

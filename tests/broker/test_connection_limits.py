@@ -1,0 +1,242 @@
+"""Connections: their end, idleness, back-pressure; over real sockets."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from support.handler_broker import (
+    FETCH_VERSION,
+    HEARTBEAT_VERSION,
+    HandlerBroker,
+    answers,
+    fetch,
+    heartbeat,
+    run,
+    settle,
+)
+from support.memory_transport import MemoryTransport
+from support.wire_client import WireClient
+from tidelog import connection as connection_module
+from tidelog.connections import Connections
+from tidelog.runtime import SystemNetwork
+from tidelog_protocol.messages.data import FetchRequest
+from tidelog_protocol.messages.groups import HeartbeatRequest
+
+if TYPE_CHECKING:
+    from tidelog.connection import Connection
+
+# -- the end ---------------------------------------------------------------------------------------
+
+
+def test_a_lost_connection_cancels_what_is_parked() -> None:
+    async def test() -> None:
+        broker = HandlerBroker()
+        transport = broker.connect()
+        transport.feed(fetch(1) + fetch(2))
+        transport.lose(ConnectionResetError())
+        assert broker.cancelled == [1, 2]
+        for _, deferred in broker.parked:
+            deferred.complete(broker.fetched(1))  # too late, and no harm
+        assert transport.received == b""
+        assert not broker.connections.live
+
+    run(test)
+
+
+def test_stop_closes_connections_and_abort_drops_slow_ones() -> None:
+    async def test() -> None:
+        broker = HandlerBroker()
+        quick, slow = broker.connect(), broker.connect(room=0)
+        quick.feed(heartbeat(1))
+        slow.feed(heartbeat(2))
+        broker.connections.stop()
+        await settle()
+        assert list(broker.connections.live) == [slow.protocol]
+        broker.connections.abort()
+        await settle()
+        assert not broker.connections.live
+        assert (quick.aborted, slow.aborted) == (False, True)
+
+    run(test)
+
+
+def test_idle_connections_are_closed() -> None:
+    class FakeLoop:
+        now = 0.0
+
+        def time(self) -> float:
+            return self.now
+
+        def call_later(self, delay: float, *args: Any) -> None: ...
+
+    async def test() -> None:
+        broker = HandlerBroker(idle_ms_max=10_000)
+        loop: Any = FakeLoop()
+        idle, busy, waiting = broker.connect(), broker.connect(), broker.connect()
+        waiting.feed(fetch(1))
+        for second in range(12):
+            loop.now = float(second)
+            busy.feed(heartbeat(second))
+            broker.connections._sweep(loop)
+            assert idle.closed == (second >= 10)
+        assert not busy.closed
+        assert not waiting.closed  # it waits for us
+        broker.connections.stop()
+
+    run(test)
+
+
+def test_connections_above_the_limit_are_closed() -> None:
+    async def test() -> None:
+        broker = HandlerBroker(connections_max=2)
+        transports = [broker.connect() for _ in range(3)]
+        assert [transport.aborted for transport in transports] == [False, False, True]
+
+    run(test)
+
+
+def test_early_clients_wait_until_the_broker_is_open() -> None:
+    async def test() -> None:
+        broker = HandlerBroker()
+        connections = Connections()
+        transport = MemoryTransport(connections.factory())
+        transport.feed(heartbeat(1))
+        await settle()
+        assert transport.unread > 0
+        connections.open(broker.dispatcher)
+        await settle()
+        assert answers(transport) == [1]
+
+    run(test)
+
+
+# -- back-pressure ---------------------------------------------------------------------------------
+
+
+def test_a_reader_that_does_not_read_bounds_what_is_queued() -> None:
+    """1,000 fetches of 1 MiB from one 100 KB wake-up: nobody holds a gigabyte for that."""
+
+    async def test() -> None:
+        broker = HandlerBroker()
+        size = 1 << 20
+        transport = broker.connect(room=100_000)
+        transport.feed(b"".join(fetch(number, min_bytes=0, size=size) for number in range(1000)))
+        await settle()
+        queued = connection_module.QUEUED_BYTES_MAX + 2 * size
+        assert len(broker.asked) * size <= queued
+        assert not transport.reading
+        assert transport.waiting_max <= queued
+        largest_step = 0
+        while len(broker.asked) < 1000 or transport.waiting:
+            before = len(broker.asked)
+            transport.make_room(3 * size + 12345)
+            await settle()
+            largest_step = max(largest_step, len(broker.asked) - before)
+        transport.make_room(None)
+        assert largest_step <= 10
+        assert answers(transport) == list(range(1000))
+        assert transport.reading
+
+    run(test)
+
+
+@pytest.mark.parametrize("vectored", [False, True])
+def test_large_answers_arrive_whole_through_any_room(
+    vectored: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_module, "VECTORED_WRITES", vectored)
+
+    async def test() -> None:
+        broker = HandlerBroker()
+        broker.records = bytes(range(256)) * 4
+        sizes = [0, 10, 70_000, 300_000, 3, 2_000_000, 64 << 10]
+        whole, slow = broker.connect(), broker.connect(room=1000)
+        requests = b"".join(fetch(n, min_bytes=0, size=size) for n, size in enumerate(sizes))
+        whole.feed(requests)
+        slow.feed(requests)
+        while slow.waiting:
+            slow.make_room(77_777)
+            await settle()
+        slow.make_room(None)
+        assert answers(whole) == list(range(len(sizes)))
+        assert whole.received == slow.received
+
+    run(test)
+
+
+def test_on_python_3_11_a_full_socket_leaves_at_most_a_chunk_in_the_transport(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connection_module, "VECTORED_WRITES", False)
+
+    async def test() -> None:
+        transport = HandlerBroker().connect(room=10)
+        transport.feed(fetch(1, min_bytes=0, size=3 << 20))
+        assert transport.waiting_max <= connection_module.CHUNK_BYTES_MAX
+
+    run(test)
+
+
+def test_requests_in_flight_are_bounded() -> None:
+    async def test() -> None:
+        broker = HandlerBroker()
+        transport = broker.connect()
+        transport.feed(b"".join(fetch(number) for number in range(1000)))
+        limit = connection_module.IN_FLIGHT_MAX
+        assert len(broker.parked) == limit
+        assert not transport.reading
+        completed = 0
+        while completed < 1000:
+            assert len(broker.parked) - completed <= limit
+            broker.parked[completed][1].complete(broker.fetched(1))
+            completed += 1
+            await settle()
+        assert answers(transport) == list(range(1000))
+        assert transport.reading
+
+    run(test)
+
+
+# -- real sockets ----------------------------------------------------------------------------------
+
+
+def test_over_a_real_socket() -> None:
+    async def test() -> None:
+        broker = HandlerBroker(frame_bytes_max=100_000)
+        accepted: list[Connection] = []
+
+        def factory() -> Connection:
+            accepted.append(broker.connections.factory())
+            return accepted[-1]
+
+        listener = await SystemNetwork().listen("127.0.0.1", 0, factory)
+        address = f"127.0.0.1:{listener.port}"
+        async with (
+            await WireClient.connect(address) as good,
+            await WireClient.connect(address) as bad,
+        ):
+            bad.send_bytes(b"\x16\x03\x01\x02\x00\x01\x00\x01")  # TLS
+            assert await bad.closed()
+            for number in range(50):
+                good.send(HeartbeatRequest(generation_id=number), HEARTBEAT_VERSION)
+            for number in range(50):
+                assert (await good.receive()).throttle_time_ms == number
+            response = await good.ask(FetchRequest(min_bytes=0, max_bytes=10 << 20), FETCH_VERSION)
+            assert len(response.responses[0].partitions[0].records) == 10 << 20
+            # Too many unread answers: the kernel's buffers fill up, then ours, then reading stops.
+            for _ in range(200):
+                good.send(FetchRequest(min_bytes=0, max_bytes=1 << 20), FETCH_VERSION)
+            for _ in range(200):
+                response = await good.receive()
+                assert len(response.responses[0].partitions[0].records) == 1 << 20
+            socket = accepted[0]._transport.get_extra_info("socket")
+            assert socket.getsockopt(6, 1) != 0  # IPPROTO_TCP, TCP_NODELAY
+            assert accepted[0].client_host == "127.0.0.1"
+            assert accepted[0].listener_port == listener.port
+        listener.close()
+        broker.connections.stop()
+        await settle()
+
+    run(test)
