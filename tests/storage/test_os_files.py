@@ -1,0 +1,174 @@
+"""The real file system keeps the promises of `seams.py`, awkward moments included."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from tidelog_storage.os_files import OsFileSystem
+
+
+@pytest.fixture
+def files():
+    return OsFileSystem()
+
+
+@pytest.fixture
+def file(files, tmp_path):
+    file = files.open(f"{tmp_path}/f", create=True)
+    yield file
+    file.close()
+
+
+def test_open_needs_create(files, tmp_path):
+    with pytest.raises(FileNotFoundError):
+        files.open(f"{tmp_path}/none")
+
+
+def test_appends_and_reads(file, files, tmp_path):
+    assert file.append((b"one",)) == 3
+    assert file.append((b"two", memoryview(b"three"), bytearray(b"4"))) == 9
+    assert file.size() == 12
+    assert file.pread(3, 3) == b"two"
+    assert file.pread(11, 10) == b"4"
+    assert file.pread(12, 10) == b""
+    assert files.read_bytes(f"{tmp_path}/f") == b"onetwothree4"
+    again = files.open(f"{tmp_path}/f")
+    assert again.size() == 12
+    again.append((b"!",))
+    assert again.pread(0, 99) == b"onetwothree4!"
+    again.close()
+
+
+def test_appends_more_buffers_than_one_call_takes(file):
+    buffers = [bytes([index % 256]) for index in range(3000)]
+    assert file.append(buffers) == 3000
+    assert file.pread(0, 3000) == b"".join(buffers)
+
+
+@pytest.mark.parametrize("buffers", [(b"x" * 5000,), (b"x" * 10, b"y" * 5000)])
+def test_a_failed_append_leaves_nothing(file, buffers):
+    """The file size limit stands for a full disk: a first part is written, then the call fails."""
+    file.append((b"a" * 100,))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
+        with pytest.raises(OSError, match="large"):
+            file.append(buffers)
+        assert file.size() == 100
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)
+    file.append((b"b",))
+    assert file.pread(0, 9999) == b"a" * 100 + b"b"
+
+
+def test_views_follow_the_growing_file(file):
+    file.append((b"a" * 5000,))
+    first = file.view(1000, 3000)
+    assert first == b"a" * 3000
+    file.append((b"b" * 5000,))
+    assert file.view(4990, 20) == b"a" * 10 + b"b" * 10
+    assert file.view(9990, 100) == b"b" * 10
+    assert file.view(10000, 5) == b""
+    assert first.readonly
+    assert first == b"a" * 3000
+
+
+def test_views_outlive_truncation_close_and_removal(file, files, tmp_path):
+    file.append((b"a" * 100_000,))
+    view = file.view(50_000, 50_000)
+    file.append((b"b" * 100_000,))
+    second = file.view(0, 200_000)
+    file.truncate(10)
+    assert view == b"a" * 50_000, "the pages behind a view must not go"
+    assert second[150_000:] == b"b" * 50_000
+    assert file.size() == os.path.getsize(f"{tmp_path}/f") == 10
+    file.append((b"c" * 10,))
+    assert files.read_bytes(f"{tmp_path}/f") == b"a" * 10 + b"c" * 10
+    assert file.view(0, 20) == b"a" * 10 + b"c" * 10
+    file.close()
+    files.remove(f"{tmp_path}/f")
+    assert view == b"a" * 50_000
+
+
+def test_truncation_without_views_keeps_the_inode(file, tmp_path):
+    file.append((b"a" * 100_000,))
+    view = file.view(0, 100_000)
+    del view
+    inode = os.stat(f"{tmp_path}/f").st_ino
+    file.truncate(0)
+    assert os.stat(f"{tmp_path}/f").st_ino == inode
+    assert file.view(0, 5) == b""
+
+
+def test_sync_after_close_is_no_error(file):
+    file.append((b"a",))
+    file.fsync()
+    file.close()
+    file.close()
+    file.fsync()
+
+
+def test_write_atomic_replaces(files, tmp_path):
+    files.write_atomic(f"{tmp_path}/c", b"one")
+    files.write_atomic(f"{tmp_path}/c", b"two")
+    assert files.read_bytes(f"{tmp_path}/c") == b"two"
+    assert files.list(str(tmp_path)) == ["c"]
+
+
+def test_without_syncs_all_works_the_same(tmp_path):
+    files = OsFileSystem(syncs=False)
+    files.write_atomic(f"{tmp_path}/c", b"one")
+    files.fsync_dir(str(tmp_path))
+    file = files.open(f"{tmp_path}/c")
+    file.append((b"!",))
+    file.fsync()
+    file.close()
+    assert files.read_bytes(f"{tmp_path}/c") == b"one!"
+
+
+def test_folders(files, tmp_path):
+    root = f"{tmp_path}/a/b/c"
+    files.make_dirs(root)
+    files.make_dirs(root)
+    files.open(f"{root}/z", create=True).close()
+    files.write_atomic(f"{root}/y", b"12345")
+    files.make_dirs(f"{root}/d")
+    assert files.list(root) == ["d", "y", "z"]
+    assert files.sizes(root) == {"y": 5, "z": 0}
+    assert list(files.sizes(root)) == ["y", "z"]
+    files.rename(f"{root}/y", f"{root}/x")
+    assert not files.exists(f"{root}/y")
+    files.fsync_dir(root)
+    files.remove(f"{root}/none")
+    files.rename(root, f"{tmp_path}/moved")
+    assert files.exists(f"{tmp_path}/moved/x")
+    files.remove_tree(f"{tmp_path}/moved")
+    files.remove_tree(f"{tmp_path}/moved")
+    assert files.list(str(tmp_path)) == ["a"]
+    with pytest.raises(FileNotFoundError):
+        files.list(f"{tmp_path}/none")
+    with pytest.raises(FileNotFoundError):
+        files.sizes(f"{tmp_path}/none")
+
+
+def test_a_lock_holds_until_released_or_the_process_ends(files, tmp_path):
+    path = f"{tmp_path}/.lock"
+    code = (
+        "import sys\nfrom tidelog_storage.os_files import OsFileSystem\n"
+        "try: OsFileSystem().lock(sys.argv[1])\n"
+        "except BlockingIOError: sys.exit(3)\n"
+    )
+    lock = files.lock(path)
+    assert subprocess.run([sys.executable, "-c", code, path], check=False).returncode == 3
+    lock.release()
+    lock.release()
+    assert subprocess.run([sys.executable, "-c", code, path], check=False).returncode == 0
+    files.lock(path).release()
