@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog_protocol.apis import API
 from tidelog_protocol.frames import RequestHeader, decode_response_header, request_frame
+from tidelog_protocol.messages.cluster import ApiVersionsRequest
 
 if TYPE_CHECKING:
     from typing import Self
@@ -73,6 +74,13 @@ class WireClient:
         answered, response = response_of(message, version, frame)
         assert answered == correlation_id, f"answer {answered} to request {correlation_id}"
         return response
+
+    async def ask_nothing(self) -> None:
+        """Return when the broker has surely read what was sent: another connection was served."""
+        host, port = self.writer.get_extra_info("peername")[:2]
+        await self.writer.drain()
+        async with await type(self).connect(f"{host}:{port}") as other:
+            await other.ask(ApiVersionsRequest(), 0)
 
     def send_bytes(self, data: bytes) -> None:
         """Send these very bytes."""

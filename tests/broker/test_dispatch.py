@@ -1,0 +1,156 @@
+"""The dispatcher and its contract with handlers, without connections."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from support.handler_calls import RecordingPeer, make_context
+from support.wire_client import request_bytes, response_of
+from tidelog.dispatch import Dispatcher, RequestContext
+from tidelog_protocol.apis import API, ApiKey
+from tidelog_protocol.errors import ProtocolError
+from tidelog_protocol.messages.groups import HeartbeatRequest, HeartbeatResponse
+
+REQUEST = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+
+
+def frame(version: int = 4) -> memoryview:
+    return memoryview(request_bytes(REQUEST, version, 77))[4:]
+
+
+def answered(version: int = 4) -> HeartbeatResponse:
+    return HeartbeatResponse(throttle_time_ms=version)
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_every_version_is_decoded_and_answered_in_itself(version: int) -> None:
+    seen: list[Any] = []
+
+    def handler(context: RequestContext, request: Any) -> HeartbeatResponse:
+        seen.append((context.api_key, context.api_version, context.client_id, request.group_id))
+        return answered(5)
+
+    context = Dispatcher({ApiKey.HEARTBEAT: handler}).dispatch(RecordingPeer(), frame(version))
+    assert seen == [(ApiKey.HEARTBEAT, version, "test", "g")]
+    assert context.answer is not None
+    correlation_id, response = response_of(REQUEST, version, b"".join(context.answer)[4:])
+    assert correlation_id == 77
+    assert response.throttle_time_ms == (5 if version >= 1 else 0)
+
+
+def test_truncated_requests_raise_protocol_errors_alone() -> None:
+    dispatcher = Dispatcher({ApiKey.HEARTBEAT: lambda context, request: answered()})
+    whole = frame()
+    for length in range(len(whole) - 1):
+        with pytest.raises(ProtocolError):
+            dispatcher.dispatch(RecordingPeer(), whole[:length])
+    # Bytes left over are nobody's business.
+    assert dispatcher.dispatch(RecordingPeer(), memoryview(bytes(whole) + b"more")).answer
+
+
+def test_an_api_without_a_handler_is_not_served() -> None:
+    with pytest.raises(ProtocolError, match="not served"):
+        Dispatcher({}).dispatch(RecordingPeer(), frame())
+
+
+def test_errors_of_handlers_are_theirs() -> None:
+    def handler(context: RequestContext, request: Any) -> HeartbeatResponse:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        Dispatcher({ApiKey.HEARTBEAT: handler}).dispatch(RecordingPeer(), frame())
+
+
+def test_coroutines_are_named_owned_tasks() -> None:
+    async def test() -> None:
+        names = []
+
+        async def handler(context: RequestContext, request: Any) -> HeartbeatResponse:
+            task = asyncio.current_task()
+            assert task is not None
+            names.append(task.get_name())
+            return answered()
+
+        peer = RecordingPeer()
+        context = Dispatcher({ApiKey.HEARTBEAT: handler}).dispatch(peer, frame())
+        assert context.answer is None
+        assert context.deferred is None
+        await asyncio.sleep(0)
+        assert peer.responses == [answered()]
+        assert names == ["Heartbeat of 192.0.2.1:51234 #77"]
+
+    asyncio.run(test())
+
+
+def test_a_plain_handler_may_return_a_coroutine() -> None:
+    async def later() -> HeartbeatResponse:
+        return answered()
+
+    async def test() -> None:
+        peer = RecordingPeer()
+        dispatcher = Dispatcher({ApiKey.HEARTBEAT: lambda context, request: later()})
+        dispatcher.dispatch(peer, frame())
+        await asyncio.sleep(0)
+        assert peer.responses == [answered()]
+
+    asyncio.run(test())
+
+
+def test_a_coroutine_that_fails_closes_its_connection(caplog: pytest.LogCaptureFixture) -> None:
+    async def handler(context: RequestContext, request: Any) -> HeartbeatResponse:
+        raise LookupError("gone wrong")
+
+    async def test() -> None:
+        peer = RecordingPeer()
+        Dispatcher({ApiKey.HEARTBEAT: handler}).dispatch(peer, frame())
+        await asyncio.sleep(0)
+        assert peer.closed
+        assert peer.responses == []
+
+    asyncio.run(test())
+    assert "gone wrong" in caplog.text
+
+
+def test_deferred_hurries_once_and_never_after_its_end() -> None:
+    events: list[str] = []
+    deferred = make_context(1, 12).defer(
+        lambda: events.append("hurry"), lambda: events.append("cancel")
+    )
+    deferred.hurry()
+    deferred.hurry()
+    deferred.cancel()
+    deferred.cancel()
+    deferred.hurry()
+    deferred.complete(object())
+    assert events == ["hurry", "cancel"]
+    assert (deferred.done, deferred.cancelled) == (False, True)
+
+
+def test_a_completed_deferred_is_not_cancelled() -> None:
+    events: list[str] = []
+    context = make_context(1, 12)
+    deferred = context.defer(None, lambda: events.append("cancel"))
+    deferred.complete("response")
+    deferred.cancel()
+    deferred.fail()
+    assert context.peer.responses == ["response"]
+    assert not context.peer.closed
+    assert events == []
+
+
+def test_a_failed_deferred_closes_the_connection() -> None:
+    context = make_context(1, 12)
+    context.defer().fail()
+    assert context.peer.closed
+
+
+def test_context_tells_who_asks() -> None:
+    context = make_context(3, 12, client_id="me")
+    assert context.client_id == "me"
+    assert (context.client_host, context.client_port) == ("192.0.2.1", 51234)
+    assert (context.listener_host, context.listener_port) == ("127.0.0.1", 9092)
+    assert context.software == ("unknown", "unknown")
+    assert API[context.api_key].name == "Metadata"

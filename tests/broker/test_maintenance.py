@@ -1,0 +1,125 @@
+"""Periodic work, on a loop whose timers this test runs."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from tidelog.config import DEVELOPER_PROFILE, BrokerConfig
+from tidelog.maintenance import Maintenance
+from tidelog.runtime import SystemClock, ThreadExecutor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pytest
+
+
+class Recorder:
+    """The methods of a `LogManager` that the timers call."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.changed = asyncio.Event()
+        self.error: Exception | None = None
+
+    def _note(self, name: str) -> None:
+        self.calls.append(name)
+        self.changed.set()
+        if self.error is not None:
+            raise self.error
+
+    def retention(self, now_ms: int) -> int:
+        self._note("retention")
+        return 1
+
+    def remove_deleted(self, now_ms: int) -> None:
+        self._note("remove")
+
+    def flush_dirty(self, now_ms: int) -> list[tuple[Any, Callable[[], None]]]:
+        self.calls.append("flush")
+        return [(self, lambda: self.calls.append("fsync"))]
+
+    def flushed(self, task: object) -> None:
+        self.calls.append("flushed")
+
+    def prepare_checkpoints(self) -> Callable[[], None]:
+        self._note("checkpoints")
+        return lambda: self.calls.append("written")
+
+
+def maintenance(logs: Any, failures: list[BaseException]) -> Maintenance:
+    config = BrokerConfig.from_properties(
+        {
+            **DEVELOPER_PROFILE,
+            "log.initial.task.delay.ms": "0",
+            "log.retention.check.interval.ms": "1",
+            "log.flush.scheduler.interval.ms": "1",
+            "log.flush.offset.checkpoint.interval.ms": "1",
+        }
+    )
+    return Maintenance(
+        logs=logs,
+        config=config,
+        clock=SystemClock(),
+        executor=ThreadExecutor(),
+        on_failure=failures.append,
+    )
+
+
+async def until(logs: Recorder, enough: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not enough():
+            await logs.changed.wait()
+            logs.changed.clear()
+
+
+def test_everything_is_done_again_and_again() -> None:
+    async def test() -> None:
+        logs = Recorder()
+        failures: list[BaseException] = []
+        work = maintenance(logs, failures)
+        work.start()
+        kinds = ("retention", "remove", "checkpoints")
+        await until(logs, lambda: all(logs.calls.count(kind) >= 3 for kind in kinds))
+        await work.stop()
+        calls = list(logs.calls)
+        assert calls.count("flushed") >= 2
+        assert calls.count("written") >= 2
+        first = [calls.index(step) for step in ("remove", "flush", "fsync", "flushed")]
+        assert first == sorted(first)
+        await asyncio.sleep(0.01)  # nothing comes after the end
+        assert logs.calls == calls
+        assert failures == []
+
+    asyncio.run(test())
+
+
+def test_a_disk_that_fails_stops_the_broker() -> None:
+    async def test() -> None:
+        logs = Recorder()
+        logs.error = OSError("no space")
+        failures: list[BaseException] = []
+        work = maintenance(logs, failures)
+        work.start()
+        await until(logs, lambda: len(failures) == 3)
+        await work.stop()
+        assert set(failures) == {logs.error}
+        assert sorted(logs.calls) == ["checkpoints", "remove", "retention"]
+
+    asyncio.run(test())
+
+
+def test_a_bug_is_logged_and_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+    async def test() -> None:
+        logs = Recorder()
+        logs.error = KeyError("a bug")
+        failures: list[BaseException] = []
+        work = maintenance(logs, failures)
+        work.start()
+        await until(logs, lambda: logs.calls.count("retention") >= 3)
+        await work.stop()
+        assert failures == []
+
+    asyncio.run(test())
+    assert "a bug" in caplog.text

@@ -1,0 +1,97 @@
+"""The real seams."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tidelog.runtime import (
+    SystemClock,
+    SystemNetwork,
+    SystemRng,
+    ThreadExecutor,
+    system_runtime,
+    volume_bytes,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_clocks() -> None:
+    clock = SystemClock()
+    first = clock.monotonic()
+    assert clock.monotonic() >= first
+    assert clock.wall_ms() > 1_700_000_000_000
+
+
+def test_executor_runs_on_threads_and_passes_errors() -> None:
+    async def test() -> None:
+        executor = ThreadExecutor(threads_max=1)
+        name = await executor.run(lambda: threading.current_thread().name)
+        assert name.startswith("tidelog")
+        assert await executor.run(max, [1, 3, 2], key=lambda value: -value) == 1
+        with pytest.raises(ZeroDivisionError):
+            await executor.run(lambda: 1 / 0)
+        executor.close()
+        with pytest.raises(AssertionError):
+            await executor.run(min, [1])
+
+    asyncio.run(test())
+
+
+def test_an_unused_executor_has_no_threads() -> None:
+    before = threading.active_count()
+    executor = ThreadExecutor()
+    assert threading.active_count() == before
+    executor.close()
+
+
+def test_rng() -> None:
+    rng = SystemRng()
+    assert len(rng.bytes(5)) == 5
+    values = [rng.uniform(-1.0, 2.0) for _ in range(200)]
+    assert all(-1.0 <= value <= 2.0 for value in values)
+    assert max(values) - min(values) > 1.0
+    ids = {rng.uuid() for _ in range(50)}
+    assert len(ids) == 50
+    assert all(len(i) == 16 and i[6] >> 4 == 4 and i[8] >> 6 == 2 for i in ids)
+
+
+def test_network_connects_and_refuses() -> None:
+    async def test() -> None:
+        network = SystemNetwork()
+        made: asyncio.Queue[asyncio.Protocol] = asyncio.Queue()
+
+        def factory() -> asyncio.Protocol:
+            made.put_nowait(asyncio.Protocol())
+            return asyncio.Protocol()
+
+        listener = await network.listen("127.0.0.1", 0, factory)
+        transport, _ = await network.connect("127.0.0.1", listener.port, asyncio.Protocol)
+        with pytest.raises(OSError, match="in use"):
+            await network.listen("127.0.0.1", listener.port, asyncio.Protocol)
+        await made.get()
+        transport.close()
+        port = listener.port
+        listener.close()
+        with pytest.raises(OSError, match="onnect"):
+            await network.connect("127.0.0.1", port, asyncio.Protocol)
+        await asyncio.sleep(0)
+
+    asyncio.run(test())
+
+
+def test_volume_bytes(tmp_path: Path) -> None:
+    total, usable = volume_bytes(str(tmp_path))
+    assert total >= usable > 0
+    assert volume_bytes(str(tmp_path / "none")) == (-1, -1)
+
+
+def test_all_seams_together() -> None:
+    runtime = system_runtime()
+    assert runtime.files.exists("/")
+    runtime.executor.close()

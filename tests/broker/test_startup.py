@@ -1,0 +1,99 @@
+"""Start-up is a feature: what may not be imported, and by whom."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {
+    "aiokafka",
+    "argparse",
+    "boto3",
+    "concurrent.futures.thread",
+    "cramjam",
+    "email",
+    "http",
+    "importlib.metadata",
+    "importlib.resources",
+    "json",
+    "kio",
+    "logging.config",
+    "multiprocessing",
+    "pandas",
+    "pydoc",
+    "pyspark",
+    "pytest",
+    "random",
+    "tempfile",
+    "unittest",
+    "urllib.request",
+    "uuid",
+    "zipfile",
+}
+
+
+def imported_by(statement: str) -> dict[str, int]:
+    """Modules that a fresh interpreter imports for a statement, with their own microseconds."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("COVERAGE")}
+    result = subprocess.run(
+        [
+            sys.executable,
+            "-X",
+            "importtime",
+            "-c",
+            f"import sys; base = set(sys.modules)\n{statement}",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment,
+    )
+    modules = {}
+    for line in result.stderr.splitlines():
+        times, bar, name = line.rpartition("|")
+        own = times.removeprefix("import time:").split("|")[0].strip()
+        if bar and own.isdigit():
+            modules[name.strip()] = int(own)
+    return modules
+
+
+BARE = frozenset(imported_by("pass"))
+
+
+def check(statement: str, allowed: set[str]) -> None:
+    modules = imported_by(statement)
+    offenders = sorted((HEAVY & modules.keys()) - BARE - allowed)
+    slowest = sorted(modules.items(), key=lambda item: -item[1])[:15]
+    table = "\n".join(f"{own:>8} us  {name}" for name, own in slowest)
+    assert not offenders, f"{statement}: {', '.join(offenders)}; the slowest:\n{table}"
+
+
+def test_the_door_imports_nothing() -> None:
+    modules = imported_by("import tidelog")
+    assert {name for name in modules if name.startswith("tidelog")} == {"tidelog"}
+    assert modules.keys() - BARE <= {"tidelog", "__future__"}
+
+
+@pytest.mark.parametrize("name", ["tidelog.__main__", "tidelog.cluster", "tidelog.config"])
+def test_doors_do_without_asyncio(name: str) -> None:
+    modules = imported_by(f"import {name}")
+    assert "asyncio" not in modules
+    check(f"import {name}", set())
+
+
+def test_serve_imports_nothing_heavy() -> None:
+    check(
+        "import tidelog.cli.serve, tidelog.server, tidelog.cluster\n"
+        "from tidelog.runtime import system_runtime; system_runtime()",
+        {"argparse"},
+    )
+
+
+def test_message_tables_of_rare_apis_wait() -> None:
+    """Each family of tables costs a millisecond or more."""
+    modules = imported_by("import tidelog_protocol.apis, tidelog_protocol.frames")
+    tables = {name for name in modules if name.startswith("tidelog_protocol.messages.")}
+    assert tables == set()
