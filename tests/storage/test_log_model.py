@@ -151,7 +151,7 @@ class LogAgainstList(RuleBasedStateMachine):
             result = append(self.log, count, **options)
         except StorageError as error:
             # a crash took batches: the producer would start anew; here its state must say so
-            assert error.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            assert error.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER  # noqa: PT017
             assert self.last_sequence(producer_id) + 1 != sequence
             self.sequences[producer_id] = self.last_sequence(producer_id) + 1
             return
