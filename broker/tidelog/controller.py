@@ -10,6 +10,8 @@ Called by the API handlers, the coordinators (internal topics, producer ids) and
 server.
 """
 
+# ruff: noqa: PLC0415 - a broker that starts in a tenth of a second imports what it decides by later
+
 from __future__ import annotations
 
 import asyncio
@@ -21,17 +23,8 @@ from tidelog.cluster_image import (
     NO_LEADER,
     TRANSACTION_STATE_TOPIC,
 )
-from tidelog.config_control import alter_configs
-from tidelog.topic_control import create_partitions, create_topics
-from tidelog.topic_deletion import delete_topics, refuse_deletion
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages import metadata_records as tables
-from tidelog_protocol.messages.admin import (
-    CreatePartitionsResponse,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-    DeleteTopicsResponse,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -40,7 +33,14 @@ if TYPE_CHECKING:
     from tidelog.config_control import Resource, ResourceResult
     from tidelog.metadata_log import MetadataLog
     from tidelog.seams import Rng
-    from tidelog_protocol.messages.admin import CreatePartitionsRequest, DeleteTopicsRequest
+    from tidelog_protocol.messages.admin import (
+        CreatePartitionsRequest,
+        CreatePartitionsResponse,
+        CreateTopicsRequest,
+        CreateTopicsResponse,
+        DeleteTopicsRequest,
+        DeleteTopicsResponse,
+    )
     from tidelog_protocol.schema import Message
 
 _log = logging.getLogger(__name__)
@@ -116,12 +116,18 @@ class Controller:
 
     async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
         """CreateTopics; StorageError if it cannot be written."""
+        from tidelog.topic_control import create_topics
+        from tidelog_protocol.messages.admin import CreateTopicsResponse
+
         decision = create_topics(self._log.latest, request, self._config, self._rng)
         await self._log.commit(decision.records)
         return CreateTopicsResponse(topics=decision.results)
 
     async def create_partitions(self, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
         """CreatePartitions; StorageError if it cannot be written."""
+        from tidelog.topic_control import create_partitions
+        from tidelog_protocol.messages.admin import CreatePartitionsResponse
+
         decision = create_partitions(self._log.latest, request, self._rng)
         await self._log.commit(decision.records)
         return CreatePartitionsResponse(results=decision.results)
@@ -130,6 +136,9 @@ class Controller:
         self, request: DeleteTopicsRequest, api_version: int
     ) -> DeleteTopicsResponse:
         """DeleteTopics; StorageError if it cannot be written."""
+        from tidelog.topic_deletion import delete_topics, refuse_deletion
+        from tidelog_protocol.messages.admin import DeleteTopicsResponse
+
         if not self._config.delete_topic_enable:
             code = (
                 ErrorCode.TOPIC_DELETION_DISABLED
@@ -166,6 +175,8 @@ class Controller:
         return results
 
     async def _create(self, name: str) -> ErrorCode:
+        from tidelog_protocol.messages.admin import CreateTopicsRequest
+
         topic = self._automatic_topic(name)
         try:
             response = await self.create_topics(CreateTopicsRequest(topics=[topic]))
@@ -179,6 +190,8 @@ class Controller:
         return ErrorCode.NONE
 
     def _automatic_topic(self, name: str) -> CreateTopicsRequest.CreatableTopic:
+        from tidelog_protocol.messages.admin import CreateTopicsRequest
+
         config = self._config
         if name == GROUP_METADATA_TOPIC:
             partitions = config.offsets_topic_num_partitions
@@ -220,6 +233,8 @@ class Controller:
         self, resources: Sequence[Resource], *, validate_only: bool
     ) -> list[ResourceResult]:
         """AlterConfigs and IncrementalAlterConfigs; StorageError if it cannot be written."""
+        from tidelog.config_control import alter_configs
+
         decision = alter_configs(self._log.latest, self._config, resources)
         await self._log.commit(() if validate_only else decision.records)
         return decision.results

@@ -14,6 +14,8 @@ documentation. AlterConfigs replaces all settings of a resource; IncrementalAlte
 sets, deletes, appends and subtracts single ones.
 """
 
+# ruff: noqa: PLC0415 - what answers config requests is imported by the first of them
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -25,17 +27,10 @@ from tidelog.cluster_image import (
     RESOURCE_GROUP,
     RESOURCE_TOPIC,
 )
-from tidelog.config_control import incremental_resources, legacy_resources, parse_node_id
-from tidelog.config_describe import describe_broker, describe_broker_defaults, describe_topic
 from tidelog.decisions import RefusedError
 from tidelog.topic_names import invalid_topic_reason
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
-from tidelog_protocol.messages.configs import (
-    AlterConfigsResponse,
-    DescribeConfigsResponse,
-    IncrementalAlterConfigsResponse,
-)
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
@@ -49,15 +44,16 @@ if TYPE_CHECKING:
     from tidelog.metadata_log import MetadataLog
     from tidelog_protocol.messages.configs import (
         AlterConfigsRequest,
+        AlterConfigsResponse,
         DescribeConfigsRequest,
+        DescribeConfigsResponse,
         IncrementalAlterConfigsRequest,
+        IncrementalAlterConfigsResponse,
     )
 
-__all__ = ["ConfigsApi"]
+    Result = DescribeConfigsResponse.DescribeConfigsResult
 
-_Result = DescribeConfigsResponse.DescribeConfigsResult
-_Entry = _Result.DescribeConfigsResourceResult
-_Synonym = _Entry.DescribeConfigsSynonym
+__all__ = ["ConfigsApi"]
 
 _NO_NAME = {
     RESOURCE_BROKER_LOGGER: "Broker id must not be empty",
@@ -102,6 +98,8 @@ class ConfigsApi:
         self, context: RequestContext, request: DescribeConfigsRequest
     ) -> DescribeConfigsResponse:
         """Answer a DescribeConfigs request. One resource of an unknown type spoils them all."""
+        from tidelog_protocol.messages.configs import DescribeConfigsResponse
+
         del context
         resources = request.resources
         if any(resource.resource_type not in _KNOWN_TYPES for resource in resources):
@@ -124,6 +122,13 @@ class ConfigsApi:
         return DescribeConfigsResponse(results=results)
 
     def _describe(self, resource_type: int, name: str, keys: Collection[str]) -> list[ConfigEntry]:
+        from tidelog.config_control import parse_node_id
+        from tidelog.config_describe import (
+            describe_broker,
+            describe_broker_defaults,
+            describe_topic,
+        )
+
         image = self._metadata.image
         if resource_type == RESOURCE_TOPIC:
             reason = invalid_topic_reason(name)
@@ -155,6 +160,9 @@ class ConfigsApi:
         self, context: RequestContext, request: AlterConfigsRequest
     ) -> AlterConfigsResponse:
         """Answer an AlterConfigs request."""
+        from tidelog.config_control import legacy_resources
+        from tidelog_protocol.messages.configs import AlterConfigsResponse
+
         del context
         resources = legacy_resources(request)
         answers = await self._alter(resources, validate_only=request.validate_only)
@@ -174,6 +182,9 @@ class ConfigsApi:
         self, context: RequestContext, request: IncrementalAlterConfigsRequest
     ) -> IncrementalAlterConfigsResponse:
         """Answer an IncrementalAlterConfigs request."""
+        from tidelog.config_control import incremental_resources
+        from tidelog_protocol.messages.configs import IncrementalAlterConfigsResponse
+
         del context
         resources = incremental_resources(request)
         answers = await self._alter(resources, validate_only=request.validate_only)
@@ -204,24 +215,26 @@ def _description(
     resource: DescribeConfigsRequest.DescribeConfigsResource,
     entries: Sequence[ConfigEntry],
     request: DescribeConfigsRequest,
-) -> _Result:
-    return _Result(
+) -> Result:
+    from tidelog_protocol.messages.configs import DescribeConfigsResponse
+
+    result = DescribeConfigsResponse.DescribeConfigsResult
+    described = result.DescribeConfigsResourceResult
+    synonym = described.DescribeConfigsSynonym
+    return result(
         error_code=ErrorCode.NONE,
         error_message="",
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
         configs=[
-            _Entry(
+            described(
                 name=entry.name,
                 value=entry.value,
                 read_only=entry.read_only,
                 config_source=entry.source,
                 is_sensitive=entry.is_sensitive,
                 synonyms=(
-                    [
-                        _Synonym(name=synonym.name, value=synonym.value, source=synonym.source)
-                        for synonym in entry.synonyms
-                    ]
+                    [synonym(name=s.name, value=s.value, source=s.source) for s in entry.synonyms]
                     if request.include_synonyms
                     else []
                 ),
@@ -235,8 +248,10 @@ def _description(
 
 def _refused_description(
     resource: DescribeConfigsRequest.DescribeConfigsResource, refusal: RefusedError
-) -> _Result:
-    return _Result(
+) -> Result:
+    from tidelog_protocol.messages.configs import DescribeConfigsResponse
+
+    return DescribeConfigsResponse.DescribeConfigsResult(
         error_code=refusal.code,
         error_message=refusal.message,
         resource_type=resource.resource_type,

@@ -14,16 +14,13 @@ DeleteTopics 3: TOPIC_DELETION_DISABLED. 5: texts. 6 (KIP-516): by id.
 CreatePartitions 2: flexible.
 """
 
+# ruff: noqa: PLC0415 - the tables of admin requests are imported by the first of them
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from tidelog_protocol.apis import ApiKey
-from tidelog_protocol.messages.admin import (
-    CreatePartitionsResponse,
-    CreateTopicsResponse,
-    DeleteTopicsResponse,
-)
 from tidelog_protocol.primitives import ZERO_UUID
 from tidelog_storage.types import StorageError
 
@@ -32,8 +29,11 @@ if TYPE_CHECKING:
     from tidelog.dispatch import Handler, RequestContext
     from tidelog_protocol.messages.admin import (
         CreatePartitionsRequest,
+        CreatePartitionsResponse,
         CreateTopicsRequest,
+        CreateTopicsResponse,
         DeleteTopicsRequest,
+        DeleteTopicsResponse,
     )
 
 __all__ = ["TopicsApi"]
@@ -57,6 +57,8 @@ class TopicsApi:
         self, context: RequestContext, request: CreateTopicsRequest
     ) -> CreateTopicsResponse:
         """Answer a CreateTopics request."""
+        from tidelog_protocol.messages.admin import CreateTopicsResponse
+
         del context
         try:
             return await self._controller.create_topics(request)
@@ -77,6 +79,8 @@ class TopicsApi:
         self, context: RequestContext, request: DeleteTopicsRequest
     ) -> DeleteTopicsResponse:
         """Answer a DeleteTopics request."""
+        from tidelog_protocol.messages.admin import DeleteTopicsResponse
+
         try:
             return await self._controller.delete_topics(request, context.api_version)
         except StorageError as error:
@@ -100,6 +104,8 @@ class TopicsApi:
         self, context: RequestContext, request: CreatePartitionsRequest
     ) -> CreatePartitionsResponse:
         """Answer a CreatePartitions request."""
+        from tidelog_protocol.messages.admin import CreatePartitionsResponse
+
         del context
         try:
             return await self._controller.create_partitions(request)
