@@ -165,7 +165,7 @@ class Deferred:
         on_hurry: Callable[[], None] | None,
         on_cancel: Callable[[], None] | None,
     ) -> None:
-        self._context = context
+        self._context: RequestContext | None = context
         self._on_hurry = on_hurry
         self._on_cancel = on_cancel
         self.done = False
@@ -177,12 +177,16 @@ class Deferred:
             return
         assert not self.done, "a deferred answer completes exactly once"
         self.done = True
-        self._on_hurry = self._on_cancel = None  # no cycles: these close over the operation
-        self._context.peer.complete(self._context, response)
+        # No cycles: these close over the operation, and a context with its answer must not have to
+        # wait for the garbage collector, records and all.
+        self._on_hurry = self._on_cancel = None
+        context, self._context = self._context, None
+        assert context is not None
+        context.peer.complete(context, response)
 
     def fail(self) -> None:
         """Give up after an error of ours: close the connection."""
-        if not self.done and not self.cancelled:
+        if self._context is not None:
             self._context.peer.close()
 
     def hurry(self) -> None:
@@ -197,7 +201,7 @@ class Deferred:
             return
         self.cancelled = True
         on_cancel, self._on_cancel = self._on_cancel, None
-        self._on_hurry = None
+        self._on_hurry = self._context = None
         if on_cancel is not None:
             on_cancel()
 

@@ -145,6 +145,12 @@ class DelayedFetch(DelayedOperation[tuple[str, int]]):
     def cancel(self) -> None:
         """The connection is gone."""
         self._api.replica_manager.fetch_purgatory.cancel(self)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Let go of records and connection: the purgatory keeps this object until its deadline."""
+        self._results = []
+        self.deferred = None
 
     def touch(self, key: tuple[str, int]) -> bool:
         """See the cases of the class."""
@@ -202,9 +208,10 @@ class DelayedFetch(DelayedOperation[tuple[str, int]]):
             )
             for index, result in zip(again, fresh, strict=True):
                 results[index] = result
-        assert self.deferred is not None
-        self._results = []  # the purgatory keeps this object until its deadline
-        self.deferred.complete(self._api.answer(fetch, results))
+        deferred = self.deferred
+        assert deferred is not None
+        self._forget()
+        deferred.complete(self._api.answer(fetch, results))
 
     def _count_first(self, replica_manager: ReplicaManager) -> None:
         for key, index in self.indexes.items():
