@@ -5,10 +5,8 @@ from __future__ import annotations
 import os
 import select
 import signal
-import socket
 import subprocess
 import sys
-import time
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -48,14 +46,6 @@ def address(bootstrap: str) -> tuple[str, int]:
     """The host and port of a bootstrap string."""
     host, _, port = bootstrap.rpartition(":")
     return host, int(port)
-
-
-def free_port() -> int:
-    """A port nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Tidelog:
@@ -120,17 +110,3 @@ class Tidelog:
         assert self._process is not None
         with open(f"/proc/{self._process.pid}/statm") as statm:
             return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def wait_until_listening(bootstrap: str, timeout_s: float = START_TIMEOUT_S) -> None:
-    """Wait until a connection is accepted. Raises TimeoutError."""
-    deadline = time.monotonic() + timeout_s
-    while True:
-        try:
-            socket.create_connection(address(bootstrap), timeout=1).close()
-        except OSError:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"nothing listens on {bootstrap}") from None
-            time.sleep(0.02)
-        else:
-            return

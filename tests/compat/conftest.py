@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from compat import kafka_jars
 from compat.brokers import Broker, Tidelog
 from compat.go_client import build_go_client
-from compat.jvm import Jvm
+from compat.jvm import Jvm, require_jars
 from compat.line_process import LineProcess
 from compat.reference import ApacheKafka
 
@@ -63,7 +62,7 @@ class ClientPool:
     def start(self, name: str) -> LineProcess:
         log = self._folder / f"{name}-{len(self._all)}.log"
         if name == "java":
-            kafka_jars.require()
+            require_jars()
             process: LineProcess = Jvm(log)
         elif name == "go":
             process = LineProcess([str(build_go_client())], log)
@@ -101,7 +100,7 @@ class BrokerPool:
     def get(self, kind: str) -> Broker:
         if kind not in self._running:
             if kind == "kafka":
-                kafka_jars.require()
+                require_jars()
             made = {"tidelog": Tidelog, "kafka": ApacheKafka}[kind](self._folder / kind)
             made.start()
             self._running[kind] = made

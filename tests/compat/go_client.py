@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from compat import kafka_jars
+from tidelog_bench.peers import kafka_jars
 
 SOURCES = Path(__file__).parent / "go"
 

@@ -9,8 +9,10 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from compat import kafka_jars
+import pytest
+
 from compat.line_process import LineProcess
+from tidelog_bench.peers import kafka_jars
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +27,14 @@ FAST_START = [
 ]
 # Warnings of expected trouble (a killed broker, a missing topic) would only bury real failures.
 QUIET = ["-Dorg.slf4j.simpleLogger.defaultLogLevel=error"]
+
+
+def require_jars() -> str:
+    """The classpath of Kafka's jars, or skip the test with the reason."""
+    try:
+        return kafka_jars.classpath()
+    except kafka_jars.JarsUnavailableError as missing:
+        pytest.skip(str(missing))
 
 
 class ToolResult(NamedTuple):

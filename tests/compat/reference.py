@@ -6,20 +6,24 @@
 from __future__ import annotations
 
 import shutil
-import struct
+import signal
 import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compat.brokers import SETTINGS, START_TIMEOUT_S, address, free_port, wait_until_listening
-from compat.jvm import Jvm
-from compat.raw import RawConnection
+from compat.brokers import SETTINGS
+from compat.jvm import FAST_START
+from tidelog_bench.peers import apache_kafka
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-CLUSTER_ID = "tidelogReference_01AAA"
+SMALL: Mapping[str, str] = {
+    "num.network.threads": "2",
+    "num.io.threads": "4",
+    "log.cleaner.dedupe.buffer.size": "8388608",
+}
 
 
 class ApacheKafka:
@@ -28,63 +32,18 @@ class ApacheKafka:
     name = "kafka"
 
     def __init__(self, folder: Path, settings: Mapping[str, str] | None = None) -> None:
-        self.folder = folder
-        self.bootstrap = ""
-        self._settings = {**SETTINGS, **(settings or {})}
-        self._controller_port = free_port()
-        self._jvm: Jvm | None = None
+        folder.mkdir(parents=True, exist_ok=True)
+        settings = {**SETTINGS, **SMALL, **(settings or {})}
+        self._peer = apache_kafka.ApacheKafka(folder / "kafka", settings, ["-Xmx512m", *FAST_START])
+        self.bootstrap = self._peer.bootstrap
 
     def start(self) -> None:
-        """Format the storage the first time, start, and wait until the broker is unfenced."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        first = not self.bootstrap
-        if first:
-            self.bootstrap = f"127.0.0.1:{free_port()}"
-        properties = self.folder / "server.properties"
-        lines = [f"{key}={value}" for key, value in self._properties().items()]
-        properties.write_text("\n".join(lines) + "\n")
-        self._jvm = Jvm(self.folder / "kafka.log", heap="-Xmx512m")
-        if first:
-            arguments = ["format", "-t", CLUSTER_ID, "-c", str(properties)]
-            formatted = self._jvm.tool("kafka.tools.StorageTool", *arguments)
-            if formatted.exit:
-                raise RuntimeError(f"could not format the reference's storage: {formatted}")
-        self._jvm.call("start", main="kafka.Kafka", args=[str(properties)])
-        wait_until_listening(self.bootstrap)
-        self._wait_until_serving()
-
-    def _properties(self) -> dict[str, str]:
-        controller = f"127.0.0.1:{self._controller_port}"
-        return {
-            **self._settings,
-            "process.roles": "broker,controller",
-            "node.id": "1",
-            "controller.quorum.voters": f"1@{controller}",
-            "controller.listener.names": "CONTROLLER",
-            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{controller}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-            "log.dirs": str(self.folder / "data"),
-            "num.network.threads": "2",
-            "num.io.threads": "4",
-            "log.cleaner.dedupe.buffer.size": "8388608",
-        }
-
-    def _wait_until_serving(self) -> None:
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while time.monotonic() < deadline:
-            with RawConnection(self.bootstrap) as connection:
-                # Metadata v1 for no topics: throttle-free answer begins with the live brokers.
-                answer = connection.ask_bytes(3, 1, struct.pack(">i", 0))
-                if struct.unpack_from(">i", answer)[0] > 0:
-                    return
-            time.sleep(0.05)
-        raise TimeoutError("the reference did not become ready")
+        """Start, formatted the first time, and wait until the broker is unfenced."""
+        self._peer.start()
 
     def kill(self) -> None:
         """SIGKILL of the JVM."""
-        if self._jvm is not None:
-            self._jvm.kill()
-            self._jvm = None
+        self._peer.end(signal.SIGKILL)
 
     def stop(self) -> int:
         """End it. Its own shutdown takes seconds and nobody needs its data: killed as well."""
@@ -106,7 +65,7 @@ def main() -> None:
         while True:
             time.sleep(3600)
     except KeyboardInterrupt:
-        print("stopping", address(kafka.bootstrap))
+        print("stopping", kafka.bootstrap)
     finally:
         kafka.kill()
         shutil.rmtree(folder, ignore_errors=True)

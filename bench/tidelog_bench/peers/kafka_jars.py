@@ -1,9 +1,8 @@
 """Apache Kafka's jars, resolved once by Maven into the user's cache.
 
-They are the reference broker, its console tools and the Java clients. In a test: `jars =
-kafka_jars.require()` skips with the reason when Java or Maven is missing or the jars cannot be
-had; `kafka_jars.classpath()` raises `JarsUnavailableError` instead. Run as a script it prints the
-classpath: `java -cp "$(python tests/compat/kafka_jars.py)" org.apache.kafka.tools.TopicCommand`.
+They are the reference broker, its console tools and the Java clients; benchmarks and compatibility
+tests share them. `python -m tidelog_bench.peers.kafka_jars` prints the classpath:
+`java -cp "$(python -m tidelog_bench.peers.kafka_jars)" org.apache.kafka.tools.TopicCommand`.
 """
 
 from __future__ import annotations
@@ -15,19 +14,19 @@ import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
+__all__ = ["KAFKA_VERSION", "JarsUnavailableError", "cache_dir", "classpath", "java", "javac"]
 
 KAFKA_VERSION = "4.3.1"
-POM = Path(__file__).parent / "kafka" / "pom.xml"
+POM = Path(__file__).parent / "pom.xml"
 RESOLVE_TIMEOUT_S = 300
 
 
 class JarsUnavailableError(Exception):
-    """Why the jars (or Java itself) cannot be had, in one line for the skip report."""
+    """Why the jars (or Java itself) cannot be had, in one line."""
 
 
 def cache_dir() -> Path:
-    """Where everything built or resolved for these tests lies: kept between runs."""
+    """Where everything built or resolved for benchmarks and tests lies: kept between runs."""
     root = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(root) / "tidelog" / f"kafka-{KAFKA_VERSION}"
 
@@ -90,14 +89,6 @@ def _resolve(libs: Path) -> None:
     if result.returncode:
         lines = [line for line in (result.stdout + result.stderr).splitlines() if "ERROR" in line]
         raise JarsUnavailableError(f"Maven could not resolve Apache Kafka's jars: {lines[:1]}")
-
-
-def require() -> str:
-    """The classpath, or skip the test with the reason."""
-    try:
-        return classpath()
-    except JarsUnavailableError as missing:
-        pytest.skip(str(missing))
 
 
 if __name__ == "__main__":

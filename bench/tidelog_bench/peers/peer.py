@@ -1,0 +1,68 @@
+"""What every measured broker is: a process, a bootstrap address, data in one folder."""
+
+from __future__ import annotations
+
+import abc
+import shutil
+import signal
+import time
+from typing import TYPE_CHECKING
+
+from tidelog_bench.peers.address import free_port, wait_until_serving
+from tidelog_bench.peers.process import Child
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+__all__ = ["PARTITIONS", "Peer"]
+
+PARTITIONS = 4  # of topics nobody created; equal for all peers
+
+
+class Peer(abc.ABC):
+    """One broker. `start` again after `end` uses the same port and data."""
+
+    name: str
+
+    def __init__(self, folder: Path, name: str | None = None) -> None:
+        self.name = name or self.name
+        self.folder = folder
+        self.port = free_port()
+        self._child: Child | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        """Where it listens."""
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def child(self) -> Child:
+        """Its process, while it runs."""
+        assert self._child is not None, f"{self.name} is not started"
+        return self._child
+
+    def prepare(self) -> None:
+        """Do what comes before the first start (formatting, building), outside any figure."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    @abc.abstractmethod
+    def command(self) -> Sequence[str]:
+        """The command line of the broker."""
+
+    def start(self) -> float:
+        """Start it; seconds from exec to its first Metadata answer."""
+        self.prepare()
+        self._child = child = Child(self.command(), self.folder.parent / f"{self.folder.name}.log")
+        wait_until_serving(self.bootstrap, child.check)
+        return time.perf_counter() - child.started
+
+    def end(self, how: signal.Signals = signal.SIGTERM) -> int:
+        """End the process; its exit code."""
+        child, self._child = self._child, None
+        return 0 if child is None else child.end(how)
+
+    def remove(self) -> None:
+        """Kill it and remove its data."""
+        self.end(signal.SIGKILL)
+        shutil.rmtree(self.folder, ignore_errors=True)
