@@ -82,8 +82,10 @@ class BrokerServer:
         """`volume_bytes` tells total and usable bytes of a directory's volume."""
         self.config = config
         self.runtime = runtime
-        self.failure: asyncio.Future[BaseException] | None = None
-        """Done when the broker must be stopped because what is on disk is no longer known."""
+        self.failure: BaseException | None = None
+        """Why the broker must be stopped: what is on disk is no longer known."""
+        self.on_failure: Callable[[], None] | None = None
+        """Called when there is a `failure`, by whom the broker is to be stopped."""
         self._volume_bytes = volume_bytes
         self._listeners: list[Listener] = []
         self._connections = Connections(
@@ -112,7 +114,6 @@ class BrokerServer:
 
     async def start(self) -> None:
         """Start; StartError with one line that says why not, and nothing left behind."""
-        self.failure = asyncio.get_running_loop().create_future()
         try:
             await self._listen()
             cluster_id = self._open_logs()
@@ -331,8 +332,10 @@ class BrokerServer:
     def _fail(self, error: BaseException) -> None:
         """The disk can't be trusted any more: whoever runs the broker has to stop it."""
         log.error("the broker must stop: %s", error)
-        if self.failure is not None and not self.failure.done():
-            self.failure.set_result(error)
+        if self.failure is None:
+            self.failure = error
+            if self.on_failure is not None:
+                self.on_failure()
 
 
 def _new_cluster_id(new_uuid: Callable[[], bytes]) -> str:

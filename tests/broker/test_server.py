@@ -232,12 +232,14 @@ def test_a_failed_disk_is_told_to_who_runs_the_broker(tmp_path: Path) -> None:
     async def test() -> None:
         server = make_server(tmp_path)
         await server.start()
-        assert server.failure is not None
-        assert not server.failure.done()
+        assert server.failure is None
+        told: list[str] = []
+        server.on_failure = lambda: told.append("stop")
         error = OSError("the disk is gone")
         server._fail(error)
         server._fail(OSError("again"))
-        assert server.failure.result() is error
+        assert server.failure is error
+        assert told == ["stop"]
         await server.stop()
 
     run(test)

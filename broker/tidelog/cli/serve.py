@@ -46,7 +46,12 @@ def main(arguments: Sequence[str]) -> int:
     try:
         if folder is not None:
             os.mkdir(folder, 0o700)
-        return _run(config, runtime, until_stdin_ends=options.until_stdin_ends)
+        return _run(
+            config,
+            runtime,
+            until_stdin_ends=options.until_stdin_ends,
+            level=options.log_level.upper(),
+        )
     finally:
         if folder is not None:
             runtime.files.remove_tree(folder)
@@ -71,6 +76,12 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         dest="settings",
         help="one setting by its Kafka name, over those of the file; can be repeated",
+    )
+    parser.add_argument(
+        "--log-level",
+        choices=("debug", "info", "warning", "error"),
+        default="warning",
+        help="what to tell on standard error (warning)",
     )
     parser.add_argument(
         "--until-stdin-ends",
@@ -107,11 +118,13 @@ def _properties(options: argparse.Namespace) -> dict[str, str]:
     )
 
 
-def _run(config: BrokerConfig, runtime: Runtime, *, until_stdin_ends: bool) -> int:
+def _run(config: BrokerConfig, runtime: Runtime, *, until_stdin_ends: bool, level: str) -> int:
     import asyncio
+    import logging
 
     from tidelog.server import StartError
 
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         return asyncio.run(_serve(config, runtime, until_stdin_ends=until_stdin_ends))
     except StartError as error:
@@ -122,10 +135,12 @@ def _run(config: BrokerConfig, runtime: Runtime, *, until_stdin_ends: bool) -> i
 
 async def _serve(config: BrokerConfig, runtime: Runtime, *, until_stdin_ends: bool) -> int:
     import asyncio
+    import gc
     import signal
 
     from tidelog.runtime import volume_bytes
     from tidelog.server import BrokerServer
+    from tidelog_storage.types import StorageError
 
     loop = asyncio.get_running_loop()
     asked_to_stop = asyncio.Event()
@@ -134,17 +149,27 @@ async def _serve(config: BrokerConfig, runtime: Runtime, *, until_stdin_ends: bo
     if until_stdin_ends:
         loop.add_reader(0, _read_stdin, asked_to_stop)
     server = BrokerServer(config, runtime, volume_bytes=volume_bytes)
+    server.on_failure = asked_to_stop.set
     await server.start()
+    gc.freeze()  # what was built lives as long as the process: no collection need look at it
     _say(f"tidelog ready bootstrap.servers={server.bootstrap_servers}")
     await asked_to_stop.wait()
+    # A timer of the system's: a disk that hangs would hang the loop's own.
+    signal.signal(signal.SIGALRM, _give_up)
+    signal.setitimer(signal.ITIMER_REAL, STOP_SECONDS_MAX)
     try:
-        await asyncio.wait_for(server.stop(), STOP_SECONDS_MAX)
-    except TimeoutError:
-        # What is not flushed is recovered at the next start, as after a crash.
-        sys.stderr.write(f"tidelog: not stopped within {STOP_SECONDS_MAX} s, ending\n")
-        sys.stderr.flush()
-        os._exit(1)
-    return 0
+        await server.stop()
+    except (OSError, StorageError) as error:
+        return _refuse(f"not stopped in order: {error}")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    return 0 if server.failure is None else _refuse(f"stopped: {server.failure}")
+
+
+def _give_up(*_: object) -> None:
+    """End now: what is not flushed is recovered at the next start, as after a crash."""
+    os.write(2, f"tidelog: not stopped within {STOP_SECONDS_MAX} s, ending\n".encode())
+    os._exit(1)
 
 
 def _read_stdin(asked_to_stop: asyncio.Event) -> None:
