@@ -1,0 +1,307 @@
+"""Log directories: whose they are, what lies in them, stops and starts, periodic work."""
+
+from __future__ import annotations
+
+import pytest
+
+from sim.disk import SimDisk
+from support.logs import NOW, append, config, offsets
+from tidelog_storage.checkpoints import read_partition_metadata
+from tidelog_storage.directory import LogDirectoryError
+from tidelog_storage.manager import LogManager
+from tidelog_storage.os_files import OsFileSystem
+from tidelog_storage.types import TopicPartition
+
+A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b-c", 0)
+ID = bytes(range(16))
+DIRECTORY_ID = b"d" * 16
+SMALL = config(internal_segment_bytes=500, file_delete_delay_ms=100)
+
+
+@pytest.fixture
+def disk():
+    return SimDisk(0)
+
+
+class Broker:
+    """What the broker does with its logs: starts and stops."""
+
+    def __init__(self, disk, dirs=("data",), **options):
+        self.disk = disk
+        self.dirs = dirs
+        self.options = options
+        self.heard = []
+        self.start()
+
+    def start(self, **options):
+        self.files = self.disk.files()
+        self.logs = LogManager(self.files, self.dirs, SMALL, report=self.heard.append)
+        asked = {"cluster_id": "c", "node_id": 1, "new_directory_id": lambda: DIRECTORY_ID}
+        self.logs.open(now_ms=NOW, **(asked | options))
+
+    def restart(self):
+        self.logs.shutdown(NOW)
+        self.start()
+
+    def crash(self, *, power=False):
+        if power:
+            self.disk.power_failure()
+        else:
+            self.disk.kill()
+        self.start()
+
+    def create(self, partition, batches=0):
+        log = self.logs.create(partition, ID, SMALL)
+        log.assign_epoch(0)
+        for _ in range(batches):
+            append(log, 2)
+        return log
+
+
+def state(log):
+    return log.log_start_offset, log.high_watermark, log.log_end_offset, log.recovery_point
+
+
+def test_create_and_get(disk):
+    broker = Broker(disk)
+    assert broker.logs.get(A0) is None
+    log = broker.create(A0, 3)
+    assert broker.logs.get(A0) is log
+    assert broker.logs.create(A0, ID, SMALL) is log
+    assert log.topic_id == ID == read_partition_metadata(broker.files, "data/a-0")
+    assert broker.logs.log_dir(A0) == "data"
+    assert broker.logs.log_dirs == ["data"]
+    with pytest.raises(KeyError):
+        broker.logs.log_dir(A1)
+
+
+def test_an_orderly_stop_brings_back_everything(disk):
+    broker = Broker(disk)
+    broker.create(A0, 9)
+    broker.create(B0, 2)
+    broker.logs.get(A0).maybe_increment_log_start(5, "test")
+    before = {key: state(log) for key, log in broker.logs.items()}
+    broker.restart()
+    assert broker.logs.directories[0].had_clean_shutdown
+    assert broker.logs._logs == {}, "loaded when asked for"
+    after = {key: state(log) for key, log in broker.logs.items()}
+    assert {key: one[:3] for key, one in after.items()} == {
+        key: one[:3] for key, one in before.items()
+    }
+    assert after[A0][3] == 18
+    assert broker.logs.get(A0).topic_id == ID
+    assert broker.heard == []
+
+
+def test_what_was_not_loaded_is_checkpointed_again(disk):
+    broker = Broker(disk)
+    for key in (A0, B0):
+        broker.create(key, 9)
+        broker.logs.get(key).maybe_increment_log_start(5, "test")
+    broker.restart()
+    broker.logs.get(A0)
+    broker.restart()
+    assert state(broker.logs.get(B0)) == (5, 18, 18, 18)
+
+
+def test_a_crash_recovers_all_logs_at_the_start(disk):
+    broker = Broker(disk)
+    broker.create(A0, 5)
+    broker.create(B0, 1)
+    broker.logs.prepare_checkpoints()()
+    append(broker.logs.get(A0), 2)
+    broker.crash()
+    assert not broker.logs.directories[0].had_clean_shutdown
+    assert sorted(broker.logs._logs) == [A0, B0]
+    log = broker.logs.get(A0)
+    assert state(log) == (0, 10, 12, 0)
+    assert offsets(log)[-1] == (10, 11)
+    broker.crash()
+    assert state(broker.logs.get(A0))[2] == 12
+    broker.restart()
+    broker.restart()
+    assert broker.logs.directories[0].had_clean_shutdown
+
+
+def test_flushed_records_survive_a_power_failure(disk):
+    for seed in range(30):
+        disk = SimDisk(seed)
+        broker = Broker(disk)
+        log = broker.create(A0, 12)
+        for one, task in broker.logs.flush_dirty(NOW):
+            task()
+            one.flushed(task)
+        durable = log.recovery_point
+        assert durable == log.segments.active.base_offset > 0
+        broker.logs.prepare_checkpoints()()
+        append(log, 2)
+        broker.crash(power=True)
+        log = broker.logs.get(A0)
+        assert log.log_end_offset >= durable
+        assert log.recovery_point == durable
+        assert offsets(log) == [(base, base + 1) for base in range(0, log.log_end_offset, 2)]
+
+
+def test_truncation_lowers_the_checkpoint_at_once(disk):
+    broker = Broker(disk)
+    log = broker.create(A0, 9)
+    log.flush()
+    late = broker.logs.prepare_checkpoints()
+    late()
+    assert broker.files.read_bytes("data/recovery-point-offset-checkpoint") == b"0\n1\na 0 18\n"
+    log.truncate_to(4, NOW)
+    assert broker.files.read_bytes("data/recovery-point-offset-checkpoint") == b"0\n1\na 0 4\n"
+    late()
+    content = broker.files.read_bytes("data/recovery-point-offset-checkpoint")
+    assert content == b"0\n1\na 0 4\n", "a write from before must not raise it again"
+
+
+def test_flush_dirty(disk):
+    broker = Broker(disk)
+    log = broker.create(A0, 1)
+    assert broker.logs.flush_dirty(NOW) == []
+    for _ in range(10):
+        append(log, 2)
+    ((found, task),) = broker.logs.flush_dirty(NOW)
+    assert found is log
+    assert task.offset == log.segments.active.base_offset
+    assert broker.logs.flush_dirty(NOW) == []
+    log.config = config(flush_ms=1000)
+    ((_, task),) = broker.logs.flush_dirty(NOW)
+    assert task.offset == log.log_end_offset
+    append(log, 1)
+    assert broker.logs.flush_dirty(NOW + 999) == []
+    assert len(broker.logs.flush_dirty(NOW + 1000)) == 1
+
+
+def test_delete(disk):
+    broker = Broker(disk)
+    broker.create(A0, 2)
+    broker.create(A1, 2)
+    broker.logs.delete(A0, NOW)
+    broker.logs.delete(A0, NOW)
+    assert broker.logs.get(A0) is None
+    folder = f"a-0.{ID.hex()}-delete"
+    assert folder in broker.files.list("data")
+    assert broker.create(A0).log_end_offset == 0, "a topic of the same name starts anew"
+    broker.logs.remove_deleted(NOW + 99)
+    assert folder in broker.files.list("data")
+    broker.logs.remove_deleted(NOW + 100)
+    assert folder not in broker.files.list("data")
+    broker.logs.delete(A1)
+    broker.crash()
+    assert [key for key, _ in broker.logs.items()] == [A0]
+    broker.logs.remove_deleted(NOW)
+    assert [name for name in broker.files.list("data") if name.endswith("-delete")] == []
+
+
+def test_delete_before_it_was_loaded(disk):
+    broker = Broker(disk)
+    broker.create(A0, 2)
+    broker.restart()
+    broker.logs.delete(A0)
+    assert list(broker.logs.items()) == []
+    broker.logs.prepare_checkpoints()()
+    assert broker.files.read_bytes("data/replication-offset-checkpoint") == b"0\n0\n"
+
+
+def test_long_names_fit_their_deleted_folder(tmp_path):
+    logs = LogManager(OsFileSystem(), [str(tmp_path)], SMALL)
+    logs.open(now_ms=0, cluster_id="c", node_id=1, new_directory_id=lambda: DIRECTORY_ID)
+    key = TopicPartition("t" * 249, 12345)
+    logs.create(key, ID, SMALL)
+    logs.delete(key)
+    assert max(len(path.name) for path in tmp_path.iterdir()) == 255
+    logs.shutdown()
+
+
+def test_retention_of_all_logs(disk):
+    broker = Broker(disk)
+    for key in (A0, B0):
+        log = broker.create(key, 9)
+        log.config = config(internal_segment_bytes=500, retention_bytes=0, file_delete_delay_ms=0)
+    removed = broker.logs.retention(NOW)
+    assert removed > 4
+    assert [log.size_in_bytes for _, log in broker.logs.items()] == [0, 0]
+    assert not [name for name in broker.files.list("data/a-0") if name.endswith(".deleted")]
+
+
+def test_idle_producers_are_forgotten(disk):
+    broker = Broker(disk)
+    log = broker.create(A0)
+    append(log, 1, producer_id=3, producer_epoch=0, base_sequence=0)
+    broker.logs.retention(NOW + 86_399_000)
+    assert 3 in log.producers.producers
+    broker.logs.retention(NOW + 86_400_001)
+    assert log.producers.producers == {}
+
+
+def test_several_directories(disk):
+    broker = Broker(disk, ("data", "more"))
+    for index in range(4):
+        broker.create(TopicPartition("a", index), 1)
+    assert [broker.logs.log_dir(TopicPartition("a", index)) for index in range(4)] == (
+        ["data", "more", "data", "more"]
+    )
+    broker.restart()
+    assert broker.logs.log_dir(A1) == "more"
+    assert broker.logs.get(A1).log_end_offset == 2
+
+
+def test_the_metadata_log_is_not_touched(disk):
+    broker = Broker(disk)
+    broker.files.make_dirs("data/__cluster_metadata-0")
+    broker.files.make_dirs("data/not a partition")
+    broker.files.make_dirs("data/-1")
+    broker.crash()
+    assert list(broker.logs.items()) == []
+
+
+def test_a_locked_directory_says_so(disk):
+    broker = Broker(disk, ("other", "data"))
+    with pytest.raises(LogDirectoryError, match="data is locked: another broker"):
+        Broker(disk, ("mine", "data"))
+    assert "mine/.lock" not in disk.locks, "what was taken is given back"
+    broker.logs.abandon()
+    Broker(disk, ("mine", "data"))
+
+
+def test_a_directory_of_another_broker_is_refused(disk):
+    broker = Broker(disk)
+    broker.logs.shutdown()
+    for changed in ({"cluster_id": "other"}, {"node_id": 2}):
+        with pytest.raises(LogDirectoryError, match="belongs to node 1 of cluster c"):
+            broker.start(**changed)
+    broker.start()
+    assert broker.logs.directories[0].directory_id == DIRECTORY_ID
+
+
+def test_malformed_files_of_the_directory(disk):
+    broker = Broker(disk)
+    broker.create(A0, 2)
+    broker.logs.shutdown()
+    files = disk.files()
+    kept = files.read_bytes("data/meta.properties")
+    files.write_atomic("data/meta.properties", b"version=7\n")
+    with pytest.raises(LogDirectoryError, match="unknown version"):
+        broker.start()
+    files.write_atomic("data/meta.properties", kept)
+    files.write_atomic("data/recovery-point-offset-checkpoint", b"rubbish")
+    with pytest.raises(LogDirectoryError, match="recovery-point"):
+        broker.start()
+    broker.start()  # the marker is gone: everything is read again
+    assert state(broker.logs.get(A0)) == (0, 4, 4, 0)
+
+
+def test_a_log_that_cannot_be_closed_leaves_no_clean_mark(disk, monkeypatch):
+    broker = Broker(disk)
+    log = broker.create(A0, 2)
+
+    def fail():
+        raise OSError("bad disk")
+
+    monkeypatch.setattr(type(log), "close", lambda self: fail())
+    with pytest.raises(OSError, match="bad disk"):
+        broker.logs.shutdown()
+    assert ".kafka_cleanshutdown" not in disk.files().list("data")
+    assert disk.locks == set()

@@ -1,0 +1,227 @@
+"""Loading a folder: leftovers, checkpoints that disagree with the files, unclean stops."""
+
+from __future__ import annotations
+
+import pytest
+
+from sim.disk import SimDisk
+from support.logs import NOW, append, check_indexes, config, offsets, open_log
+from tidelog_storage.checkpoints import UnknownCheckpointVersionError, write_partition_metadata
+from tidelog_storage.segment import file_name
+
+FOLDER = "data/t-0"
+SETTINGS = config(internal_segment_bytes=600, index_interval_bytes=200)
+
+
+@pytest.fixture
+def disk():
+    return SimDisk(0)
+
+
+@pytest.fixture
+def files(disk):
+    files = disk.files()
+    files.make_dirs("data")
+    return files
+
+
+def build(files, folder=FOLDER, count=10):
+    """Closed; batches of two records in several segments."""
+    log = open_log(files, folder, SETTINGS)
+    for _ in range(count):
+        append(log, 2)
+    bases = log.segments.base_offsets
+    log.close()
+    return bases
+
+
+ALL = [(base, base + 1) for base in range(0, 20, 2)]
+
+
+def put(files, name, data=b"x"):
+    files.open(f"{FOLDER}/{name}", create=True).append((data,))
+
+
+def test_a_missing_folder_is_made(files):
+    log = open_log(files, "data/new-0", SETTINGS, log_start_offset=7, high_watermark=99)
+    assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (7, 7, 7)
+    assert files.list("data/new-0") == [file_name(7, ".log")]
+    assert log.topic_id is None
+
+
+def test_the_topic_id_is_read(files):
+    build(files)
+    write_partition_metadata(files, FOLDER, b"i" * 16)
+    assert open_log(files).topic_id == b"i" * 16
+    files.write_atomic(f"{FOLDER}/partition.metadata", b"version: 9\n")
+    with pytest.raises(UnknownCheckpointVersionError):
+        open_log(files)
+
+
+def test_leftovers_go(files):
+    build(files)
+    for name in (
+        file_name(0, ".log.deleted"),
+        file_name(0, ".index.deleted"),
+        file_name(4, ".log.cleaned"),
+        file_name(4, ".txnindex.cleaned"),
+        "leader-epoch-checkpoint.tmp",
+        "leader-epoch-checkpoint.3.tmp",
+        file_name(9999, ".index"),
+        file_name(9999, ".timeindex"),
+        file_name(5, ".snapshot"),
+    ):
+        put(files, name)
+    put(files, "README")
+    before = files.list(FOLDER)
+    log = open_log(files, settings=SETTINGS)
+    assert offsets(log) == ALL
+    left = files.list(FOLDER)
+    assert len(before) - len(left) == 9
+    assert "README" in left
+
+
+def swap_in(files, base, end):
+    """A compacted segment [base, end) as it lies before it takes its place."""
+    log = open_log(files, "data/swap-0", config(), clean=False)
+    log.truncate_fully_and_start_at(base, now_ms=NOW)
+    append(log, 1)
+    while log.log_end_offset < end:
+        append(log, min(9, end - log.log_end_offset))
+    data = files.read_bytes(f"data/swap-0/{file_name(base, '.log')}")
+    put(files, file_name(base, ".log.swap"), data)
+    put(files, file_name(base, ".index.swap"))
+    return offsets(log)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_complete_swap_takes_the_place_of_what_it_covers(files, clean):
+    bases = build(files)
+    compacted = swap_in(files, bases[1], bases[3])
+    log = open_log(files, settings=SETTINGS, clean=clean)
+    assert offsets(log) == (
+        [pair for pair in ALL if pair[1] < bases[1]]
+        + compacted
+        + [pair for pair in ALL if pair[0] >= bases[3]]
+    )
+    assert log.segments.base_offsets == [bases[0], bases[1], bases[3]]
+    check_indexes(log)
+    assert not [name for name in files.list(FOLDER) if "swap" in name]
+
+
+def test_a_swap_beside_unfinished_cleaning_is_dropped(files):
+    bases = build(files)
+    swap_in(files, bases[1], bases[3])
+    put(files, file_name(bases[1], ".log.cleaned"))
+    assert offsets(open_log(files, settings=SETTINGS)) == ALL
+
+
+def test_index_files_of_a_sealed_segment_are_made_again_when_needed(files):
+    bases = build(files)
+    for suffix in (".index", ".timeindex"):
+        files.remove(f"{FOLDER}/{file_name(bases[1], suffix)}")
+    log = open_log(files, settings=SETTINGS)
+    assert not files.exists(f"{FOLDER}/{file_name(bases[1], '.index')}"), "not before"
+    assert offsets(log, start=bases[1] + 2)
+    check_indexes(log)
+    assert files.exists(f"{FOLDER}/{file_name(bases[1], '.index')}")
+
+
+def test_a_clean_start_opens_nothing_it_does_not_need(files, monkeypatch):
+    bases = build(files)
+    opened = []
+    original = type(files).open
+
+    def watch(self, path, **options):
+        opened.append(path.rpartition("/")[2])
+        return original(self, path, **options)
+
+    monkeypatch.setattr(type(files), "open", watch)
+    open_log(files, settings=SETTINGS)
+    assert {name[:20] for name in opened if name[0].isdigit()} == {
+        f"{bases[-1]:020d}",
+        f"{20:020d}",  # the snapshot
+    }
+
+
+def test_recovery_begins_at_the_recovery_point(files):
+    """What is below was flushed: a flipped bit there is not looked for."""
+    bases = build(files)
+    for base in bases[:2]:
+        files.open(f"{FOLDER}/{file_name(base, '.log')}").inode.data[-1] ^= 1
+    log = open_log(files, settings=SETTINGS, clean=False, recovery_point=bases[2])
+    assert offsets(log, max_bytes=1, start=bases[2])[-1] == ALL[-1]
+    assert log.recovery_point == bases[2]
+    log = open_log(files, settings=SETTINGS, clean=False, recovery_point=bases[1] + 2)
+    assert log.log_end_offset < bases[2]
+    assert log.segments.base_offsets == bases[:2]
+
+
+def test_everything_below_the_log_start_is_dropped(files):
+    build(files)
+    heard = []
+    log = open_log(files, settings=SETTINGS, log_start_offset=50, report=heard.append)
+    assert (log.log_start_offset, log.log_end_offset) == (50, 50)
+    assert log.segments.base_offsets == [50]
+    assert "below the log start" in heard[0]
+    assert append(log, 1).first_offset == 50
+
+
+def test_checkpoints_are_clamped(files):
+    build(files)
+    log = open_log(
+        files, settings=SETTINGS, log_start_offset=3, high_watermark=999, recovery_point=999
+    )
+    assert (log.log_start_offset, log.high_watermark, log.recovery_point) == (3, 20, 20)
+    log = open_log(files, settings=SETTINGS, log_start_offset=3, high_watermark=1)
+    assert log.high_watermark == 3
+
+
+def test_epochs_without_records_go(files):
+    log = open_log(files, settings=SETTINGS)
+    append(log, 2, leader_epoch=1)
+    log.assign_epoch(4)
+    log.close()
+    assert [tuple(entry) for entry in open_log(files).epochs.entries] == [(1, 0)]
+
+
+def test_epochs_beyond_the_checkpoint_come_from_the_batches(files):
+    log = open_log(files, settings=SETTINGS)
+    append(log, 2, leader_epoch=1)
+    before = files.read_bytes(f"{FOLDER}/leader-epoch-checkpoint")
+    append(log, 2, leader_epoch=3)
+    files.write_atomic(f"{FOLDER}/leader-epoch-checkpoint", before)
+    log = open_log(files, settings=SETTINGS, clean=False)
+    assert [tuple(entry) for entry in log.epochs.entries] == [(1, 0), (3, 2)]
+    assert files.read_bytes(f"{FOLDER}/leader-epoch-checkpoint") == b"0\n2\n1 0\n3 2\n"
+
+
+def test_snapshots_above_the_recovered_segments_are_not_trusted(files):
+    """The records they speak of may be others now."""
+    log = open_log(files, settings=SETTINGS)
+    options = {"producer_id": 3, "producer_epoch": 0}
+    append(log, 1, base_sequence=0, **options)
+    log.close()
+    snapshot = f"{FOLDER}/{file_name(1, '.snapshot')}"
+    stale = files.read_bytes(snapshot)
+    log = open_log(files, settings=SETTINGS)
+    log.truncate_to(0, NOW)
+    append(log, 1)
+    assert not files.exists(snapshot)
+    put(files, file_name(1, ".snapshot"), stale)  # its removal was not durable
+    assert open_log(files, settings=SETTINGS, clean=False).producers.producers == {}
+
+
+def test_an_old_snapshot_is_brought_up_to_date(files):
+    log = open_log(files, settings=SETTINGS)
+    options = {"producer_id": 3, "producer_epoch": 0}
+    for sequence in range(20):
+        append(log, 1, base_sequence=sequence, **options)
+    log.close()
+    files.remove(f"{FOLDER}/{file_name(20, '.snapshot')}")
+    for clean in (True, False):
+        again = open_log(files, settings=SETTINGS, clean=clean)
+        entry = again.producers.producers[3]
+        assert entry.last_sequence == 19
+        assert again.producers.map_end_offset == 20
+        assert append(again, 1, base_sequence=19, **options).duplicate
