@@ -5,9 +5,10 @@ the inode is). Names (creations, renames, removals, in the order they happened) 
 some point of a journal; `fsync_dir` and an atomic write move that point, and so does fsync of a
 file for the names that led to it, as journaling file systems do.
 
-A process that is killed loses nothing written. A power failure keeps, by the seed: a prefix of the
-journal not shorter than the durable one, and of each file its synced bytes, then a part of the
-rest, whose end may be torn into zeros or noise.
+A process that is killed loses nothing written; it may die in the middle of any operation that
+changes files (`die_at`), a write half done included. A power failure keeps, by the seed: a prefix
+of the journal not shorter than the durable one, and of each file its synced bytes, then a part of
+the rest, whose end may be torn into zeros or noise. A truncation that was not synced may be undone.
 """
 
 from __future__ import annotations
@@ -17,9 +18,13 @@ import random
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tidelog_storage.seams import Buffer
+
+
+class MachineDiedError(BaseException):
+    """The process was killed inside this file operation; nothing of it runs on."""
 
 
 class Inode:
@@ -30,7 +35,7 @@ class Inode:
     def __init__(self) -> None:
         self.data = bytearray()
         self.synced = 0  # data[:synced] survives a power failure
-        self.durable = bytearray()  # what is on the platter below `synced`
+        self.durable = bytearray()  # what the last sync left; equal to `data` below `synced`
 
 
 class SimDisk:
@@ -47,6 +52,10 @@ class SimDisk:
         self.durable_folders: set[str] = {""}
         self.journal: list[tuple[Any, ...]] = []  # name changes that are not durable yet
         self.syncs = 0
+        self.operations = 0  # that changed something
+        self.die_at: int | None = None  # the operation in which the process is killed
+        self.on_death: Callable[[], None] | None = None
+        self.unwinding = False  # the step that was killed has not ended yet
 
     # lives
 
@@ -73,6 +82,10 @@ class SimDisk:
     def _tear(self, inode: Inode) -> None:
         rest = bytes(inode.data[inode.synced :])
         kept = self.rng.randint(0, len(rest))
+        if len(inode.durable) > inode.synced and self.rng.random() < 0.5:
+            inode.data = bytearray(inode.durable)  # the truncation never reached the platter
+            inode.synced = len(inode.data)
+            return
         end = rest[:kept]
         if end and self.rng.random() < 0.5:
             torn = self.rng.randint(1, min(len(end), 4096))
@@ -109,9 +122,23 @@ class SimDisk:
     def sync(self, inode: Inode) -> None:
         """A file's bytes, and the names that led to it, are durable."""
         self.syncs += 1
-        inode.durable = bytearray(inode.data)
+        del inode.durable[inode.synced :]
+        inode.durable += memoryview(inode.data)[inode.synced :]
         inode.synced = len(inode.data)
         self.sync_names()
+
+    def operate(self) -> bool:
+        """Count an operation that changes files; whether the process dies in it."""
+        self.operations += 1
+        return self.operations == self.die_at
+
+    def die(self) -> None:
+        """Kill the process here and now: its step unwinds without reaching the disk again."""
+        self.die_at = None
+        self.unwinding = True
+        assert self.on_death is not None
+        self.on_death()
+        raise MachineDiedError
 
 
 def _apply(names: dict[str, Inode], folders: set[str], change: tuple[Any, ...]) -> None:
@@ -147,7 +174,15 @@ class SimFiles:
 
     def fence(self) -> None:
         """Code of a dead life must never get here."""
-        assert self.life == self.disk.life, "a dead process touched the disk"
+        if self.life != self.disk.life:
+            if self.disk.unwinding:
+                raise MachineDiedError
+            raise AssertionError("a dead process touched the disk")
+
+    def _change(self) -> None:
+        self.fence()
+        if self.disk.operate():
+            self.disk.die()
 
     def open(self, path: str, *, create: bool = False) -> SimFile:
         """Open for reading and appending."""
@@ -157,6 +192,7 @@ class SimFiles:
             if not create:
                 raise FileNotFoundError(errno.ENOENT, path)
             self._need_folder(path)
+            self._change()
             inode = Inode()
             self.disk.change("create", path, inode)
         return SimFile(self, inode)
@@ -175,23 +211,25 @@ class SimFiles:
         self.fence()
         self._need_folder(path)
         self.disk.check_room(len(data))
+        self._change()
         inode = Inode()
-        inode.data = bytearray(data)
         self.disk.change("create", path + ".tmp", inode)
+        inode.data = bytearray(data)
         self.disk.sync(inode)
+        self._change()
         self.disk.change("rename", path + ".tmp", path)
         self.disk.sync_names()
 
     def rename(self, source: str, target: str) -> None:
         """Rename over the target."""
-        self.fence()
+        self._change()
         if source not in self.disk.names and source not in self.disk.folders:
             raise FileNotFoundError(errno.ENOENT, source)
         self.disk.change("rename", source, target)
 
     def fsync_dir(self, path: str) -> None:
         """Names are durable."""
-        self.fence()
+        self._change()
         self.disk.sync_names()
 
     def list(self, path: str) -> list[str]:
@@ -223,18 +261,22 @@ class SimFiles:
         for count in range(1, len(parts) + 1):
             folder = "/".join(parts[:count])
             if folder not in self.disk.folders:
+                self._change()
                 self.disk.change("folder", folder)
 
     def remove(self, path: str) -> None:
         """Remove a file."""
         self.fence()
         if path in self.disk.names:
+            self._change()
             self.disk.change("remove", path)
 
     def remove_tree(self, path: str) -> None:
         """Remove a folder with all in it."""
         self.fence()
-        self.disk.change("remove_tree", path)
+        if path in self.disk.folders:
+            self._change()
+            self.disk.change("remove_tree", path)
 
     def exists(self, path: str) -> bool:
         """Whether it is there."""
@@ -283,22 +325,26 @@ class SimFile:
     def append(self, buffers: Sequence[Buffer]) -> int:
         """Write at the end; a full disk takes nothing."""
         self.files.fence()
+        disk = self.files.disk
         size = sum(len(buffer) for buffer in buffers)
-        self.files.disk.check_room(size)
+        disk.check_room(size)
+        if disk.operate():
+            self.inode.data += b"".join(buffers)[: disk.rng.randint(0, size)]
+            disk.die()
         for buffer in buffers:
             self.inode.data += buffer
         return size
 
     def truncate(self, size: int) -> None:
         """Cut; what is cut counts as unsynced."""
-        self.files.fence()
+        self.files._change()
         assert size <= len(self.inode.data)
         del self.inode.data[size:]
         self.inode.synced = min(self.inode.synced, size)
 
     def fsync(self) -> None:
         """Durable."""
-        self.files.fence()
+        self.files._change()
         self.files.disk.sync(self.inode)
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ then jumps to the next timer. Nothing ready and no timer while somebody waits is
 error.
 
 A crash closes a lane: its callbacks, timers and transports never run again, as if the power had
-gone. (A cancelled task would still run its `finally` blocks and write to the disk of a dead machine.)
+gone. (A cancelled task would still run its `finally` blocks and write to a dead machine's disk.)
 """
 
 from __future__ import annotations

@@ -48,7 +48,9 @@ class SimNetwork:
         return self._port
 
     def reset(self, index: int) -> None:
-        """Break one open connection, both ends at once."""
+        """Break one open connection, if there is any, both ends at once."""
+        if not self.connections:
+            return
         for end in self.connections[index % len(self.connections)]:
             end.break_off(ConnectionResetError(errno.ECONNRESET, "reset"))
 
@@ -58,6 +60,7 @@ class SimNetwork:
             del self.listeners[address]
         for pair in list(self.connections):
             if host in (pair[0].host, pair[1].host):
+                self.connections.remove(pair)
                 for end in pair:
                     end.break_off(ConnectionResetError(errno.ECONNRESET, "peer died"))
 

@@ -1,0 +1,259 @@
+"""One broker's machine: its simulated seams, and its lives on one disk.
+
+Each life is a lane of the loop, a `SimFiles` and a real `BrokerServer`; a life ends by a clean stop,
+by a kill (between two steps, or inside a file operation) or by a power failure. What a dead life
+left waiting is kept in `_graves` to the end of the run: Python would run the `finally` blocks of
+tasks that it collects, on a machine that is no more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING, Any
+
+from sim.disk import SimDisk
+from sim.loop import LANE
+from tidelog.config import DEVELOPER_PROFILE, BrokerConfig
+from tidelog.seams import Runtime
+from tidelog.server import BrokerServer, StartError
+
+if TYPE_CHECKING:
+    import builtins
+    from collections.abc import Callable, Coroutine, Mapping
+
+    from sim.loop import SimLoop
+    from sim.network import SimNetwork
+
+HOST = "broker"
+PORT = 9092
+START_MS = 1_700_000_000_000
+STOP_S_MAX = 5.0  # as `tidelog serve` gives it
+PROPERTIES: Mapping[str, str] = {
+    **DEVELOPER_PROFILE,
+    "listeners": f"PLAINTEXT://{HOST}:{PORT}",
+    "log.dirs": "data",
+    "offsets.topic.num.partitions": "3",
+    "group.min.session.timeout.ms": "100",
+    "auto.create.topics.enable": "false",
+    "log.initial.task.delay.ms": "150",
+    "log.retention.check.interval.ms": "900",
+    "log.flush.scheduler.interval.ms": "400",
+    "log.flush.offset.checkpoint.interval.ms": "700",
+    "log.flush.start.offset.checkpoint.interval.ms": "700",
+    "log.segment.delete.delay.ms": "800",
+}
+
+
+def in_lane(lane: str, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    """A task in another lane, with all that it will start."""
+    token = LANE.set(lane)
+    try:
+        return asyncio.get_running_loop().create_task(coroutine)
+    finally:
+        LANE.reset(token)
+
+
+class SimClock:
+    """Loop time; the wall clock has a skew that faults change."""
+
+    def __init__(self, loop: SimLoop) -> None:
+        self._loop = loop
+        self.skew_ms = 0
+
+    def monotonic(self) -> float:
+        """Virtual seconds."""
+        return self._loop.time()
+
+    def wall_ms(self) -> int:
+        """Virtual wall time."""
+        return START_MS + int(self._loop.time() * 1000) + self.skew_ms
+
+
+class SimRng:
+    """The chance of one life."""
+
+    def __init__(self, seed: int | str) -> None:
+        self._random = random.Random(f"{seed}:rng")
+
+    def bytes(self, length: int) -> builtins.bytes:
+        """Random bytes."""
+        return self._random.randbytes(length)
+
+    def uniform(self, low: float, high: float) -> float:
+        """A float in [low, high]."""
+        return self._random.uniform(low, high)
+
+    def uuid(self) -> builtins.bytes:
+        """A version 4 UUID."""
+        value = bytearray(self._random.randbytes(16))
+        value[6] = value[6] & 0x0F | 0x40
+        value[8] = value[8] & 0x3F | 0x80
+        return bytes(value)
+
+
+class SimExecutor:
+    """Threads: work is done whole, at a step of its own, after a virtual delay.
+
+    Who waits hears of it a little later: between the two the machine may die.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+        self._waiting: dict[int, Callable[[], None]] = {}
+        self._next = 0
+        self._closed = False
+
+    async def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Run a function; it runs even if who waits is cancelled."""
+        assert not self._closed, "the executor is closed"
+        loop = self._machine.loop
+        future: asyncio.Future[Any] = loop.create_future()
+        number = self._next = self._next + 1
+
+        def work() -> None:
+            if self._waiting.pop(number, None) is None:
+                return
+            try:
+                result = function(*args, **kwargs)
+            except Exception as error:  # noqa: BLE001 - whoever waits gets it
+                settle = (future.set_exception, error)
+            else:
+                settle = (future.set_result, result)
+            loop.call_later(
+                self._machine.draw_disk_delay() / 10,
+                lambda: None if future.done() else settle[0](settle[1]),
+            )
+
+        self._waiting[number] = work
+        loop.call_later(self._machine.draw_disk_delay(), work)
+        return await future
+
+    def close(self) -> None:
+        """Wait for what runs."""
+        self._closed = True
+        for work in list(self._waiting.values()):
+            work()
+
+
+class Machine:
+    """A host with a disk, on which a broker lives, dies and lives again."""
+
+    def __init__(
+        self,
+        loop: SimLoop,
+        network: SimNetwork,
+        seed: int | str,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        self.loop, self.network, self.seed = loop, network, seed
+        self.disk = SimDisk(seed)
+        self.disk.on_death = lambda: self.die(self.death_inside)
+        self.death_inside = "kill"  # how the machine dies inside a file operation
+        self.clock = SimClock(loop)
+        self.config = BrokerConfig.from_properties({**PROPERTIES, **(settings or {})})
+        self.life = 0
+        self.lane = ""
+        self.server: BrokerServer | None = None
+        self.is_ready = False
+        self.disk_delay_s = (0.0005, 0.005)
+        self.before_death: Callable[[str], None] = lambda _how: None
+        self.deaths: list[tuple[int, str]] = []  # (life, how)
+        self._delays = random.Random(f"{seed}:delays")
+        self._ended: asyncio.Future[str] | None = None
+        self._asked_to_stop: asyncio.Future[None] | None = None
+        self._graves: list[Any] = []
+
+    def draw_disk_delay(self) -> float:
+        """Seconds that a sync takes."""
+        return self._delays.uniform(*self.disk_delay_s)
+
+    # -- life --------------------------------------------------------------------------------------
+
+    async def start(self) -> bool:
+        """Begin a life on what the disk holds; whether the broker answers clients.
+
+        False if it could not start (StartError) or died on the way.
+        """
+        assert self.server is None, "one life at a time"
+        self.life += 1
+        self.lane = f"broker.{self.life}"
+        self.disk.unwinding = False
+        self._ended = self.loop.create_future()
+        runtime = Runtime(
+            clock=self.clock,
+            network=self.network.door(HOST),
+            files=self.disk.files(),
+            executor=SimExecutor(self),
+            rng=SimRng(f"{self.seed}:{self.life}"),
+        )
+        self.server = BrokerServer(self.config, runtime)
+        asked_to_stop = self._asked_to_stop = self.loop.create_future()
+        self.server.on_failure = lambda: asked_to_stop.set_result(None)
+        task = in_lane(self.lane, self.server.start())
+        await asyncio.wait([task, self._ended], return_when=asyncio.FIRST_COMPLETED)
+        if self._ended.done():
+            return False
+        try:
+            task.result()
+        except StartError as error:
+            self.loop.note(f"start refused: {error}")
+            self.die("refused")
+            return False
+        self.is_ready = True
+        return True
+
+    async def ended(self) -> str:
+        """Wait for the end of this life: how it ended.
+
+        A broker that says it must stop is stopped, as `tidelog serve` does.
+        """
+        assert self._ended is not None
+        assert self._asked_to_stop is not None
+        await asyncio.wait([self._ended, self._asked_to_stop], return_when=asyncio.FIRST_COMPLETED)
+        if not self._ended.done():
+            assert self.server is not None
+            self.loop.note(f"broker gave up: {self.server.failure!r}")
+            await self.stop()
+        return self._ended.result()
+
+    async def stop(self) -> bool:
+        """Stop in order, at most as long as `tidelog serve` waits; whether that went well."""
+        server, ended = self.server, self._ended
+        assert server is not None
+        assert ended is not None
+        task = in_lane(self.lane, server.stop())
+        await asyncio.wait([task, ended], timeout=STOP_S_MAX, return_when=asyncio.FIRST_COMPLETED)
+        if ended.done():
+            return False
+        if not task.done():
+            self.die("slow stop")
+            return False
+        failure = task.exception()
+        if failure is not None and not isinstance(failure, OSError):
+            self.loop.failures.append({"message": "stop failed", "exception": failure})
+        self.die("stop" if failure is None else "failed stop")
+        return failure is None
+
+    def die(self, how: str) -> None:
+        """The life ends now: `kill`, `power`, or what an orderly end has come to."""
+        if self.server is None:
+            return
+        self.loop.note(f"{self.lane} ends: {how}")
+        self.before_death(how)
+        self.deaths.append((self.life, how))
+        if how == "power":
+            self.disk.power_failure()
+        else:
+            self.disk.kill()
+        self._graves.append((self.server, list(asyncio.all_tasks(self.loop))))
+        self.server = None
+        self.is_ready = False
+        self.loop.close_lane(self.lane)
+        self.network.drop_host(HOST)
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_result(how)
+
+    def bury(self) -> None:
+        """The run is over and its loop closed: end what the dead were at, in silence."""
+        self._graves.clear()

@@ -1,0 +1,119 @@
+"""A partition's log as its bytes on the simulated disk say, by nobody's word but theirs."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog_protocol.records import crc_is_valid, iter_records, read_header
+
+if TYPE_CHECKING:
+    from sim.disk import SimDisk
+    from tidelog_protocol.records import BatchHeader, Record
+
+DATA = "data"
+HEADER_BYTES = 61
+_INDEX_ENTRY = struct.Struct(">ii")
+_TIME_ENTRY = struct.Struct(">qi")
+
+
+class RawBatch(NamedTuple):
+    """A batch in a segment file."""
+
+    position: int
+    header: BatchHeader
+    data: bytes
+
+    def records(self) -> list[Record]:
+        """Decoded."""
+        return list(iter_records(self.data))
+
+
+class RawLog:
+    """The segments of one folder. `torn`: bytes behind the last whole, valid batch of each."""
+
+    def __init__(self, folder: str) -> None:
+        self.folder = folder
+        self.segments: dict[int, list[RawBatch]] = {}
+        self.torn: dict[int, int] = {}
+
+    def batches(self) -> list[RawBatch]:
+        """All batches by offset, up to the first torn segment: what a recovery may keep."""
+        found: list[RawBatch] = []
+        for base_offset in sorted(self.segments):
+            found += self.segments[base_offset]
+            if self.torn[base_offset]:
+                break
+        return found
+
+    def end_offset(self) -> int:
+        """After the last batch."""
+        last = max(self.segments, default=0)
+        batches = self.segments.get(last) or ()
+        return batches[-1].header.last_offset + 1 if batches else last
+
+
+def read_log(disk: SimDisk, folder: str) -> RawLog:
+    """Parse the segment files of a folder."""
+    log = RawLog(folder)
+    prefix = f"{folder}/"
+    for path in sorted(disk.names):
+        if path.startswith(prefix) and path.endswith(".log"):
+            base_offset = int(path[len(prefix) : -len(".log")])
+            data = bytes(disk.names[path].data)
+            log.segments[base_offset], valid = _batches(data, base_offset)
+            log.torn[base_offset] = len(data) - valid
+    return log
+
+
+def _batches(data: bytes, base_offset: int) -> tuple[list[RawBatch], int]:
+    found: list[RawBatch] = []
+    position, next_offset = 0, base_offset
+    while len(data) - position >= HEADER_BYTES:
+        header = read_header(data, position)
+        size = header.size_in_bytes
+        if header.magic != 2 or size < HEADER_BYTES or size > len(data) - position:
+            break
+        batch = data[position : position + size]
+        if header.base_offset < next_offset or not crc_is_valid(batch, header):
+            break
+        found.append(RawBatch(position, header, batch))
+        position += size
+        next_offset = header.last_offset + 1
+    return found, position
+
+
+def folders(disk: SimDisk) -> list[str]:
+    """Partition folders, the metadata log's among them; deleted ones are left out."""
+    return sorted(
+        folder
+        for folder in disk.folders
+        if folder.startswith(f"{DATA}/") and not folder.endswith("-delete")
+    )
+
+
+def check_indexes(disk: SimDisk, log: RawLog) -> str | None:
+    """What is wrong with the index files of a log that was closed in order; None if nothing."""
+    for base_offset, batches in log.segments.items():
+        stem = f"{log.folder}/{base_offset:020d}"
+        if f"{stem}.index" not in disk.names or f"{stem}.timeindex" not in disk.names:
+            continue  # built when they are needed
+        for suffix, entry in ((".index", _INDEX_ENTRY), (".timeindex", _TIME_ENTRY)):
+            length = len(disk.names[stem + suffix].data)
+            if length % entry.size:
+                return f"{stem}{suffix}: {length} bytes"
+        ends = {batch.position: batch.header.last_offset - base_offset for batch in batches}
+        for offset, position in _INDEX_ENTRY.iter_unpack(bytes(disk.names[f"{stem}.index"].data)):
+            if ends.get(position) != offset:
+                return f"{stem}.index: {offset} at {position}, there is {ends.get(position)}"
+        newest = {-1: -1}
+        for batch in batches:
+            if batch.header.max_timestamp > max(newest):
+                newest[batch.header.max_timestamp] = batch.header.last_offset - base_offset
+        entries = list(_TIME_ENTRY.iter_unpack(bytes(disk.names[f"{stem}.timeindex"].data)))
+        for timestamp, offset in entries:
+            if newest.get(timestamp) != offset:
+                return f"{stem}.timeindex: {timestamp} at {offset}, not {newest.get(timestamp)}"
+        if batches and (not entries or entries[-1][0] != max(newest)):
+            return f"{stem}.timeindex: ends with {entries[-1:]}, not {max(newest)}"
+    return None

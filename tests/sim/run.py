@@ -1,0 +1,104 @@
+"""One seed from start to verdict, and the shortest plan that still fails."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import logging
+import traceback
+import warnings
+from typing import TYPE_CHECKING, NamedTuple
+
+from sim.disk import MachineDiedError
+from sim.faults import draw_plan
+from sim.loop import SimLoop
+from sim.world import BrokerErrors, World
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sim.faults import Fault
+
+
+class Verdict(NamedTuple):
+    """How a run ended. `failure` is one line, None if all checks held."""
+
+    seed: int
+    failure: str | None
+    details: str  # the traceback
+    plan: tuple[Fault, ...]
+    faults: dict[str, int]
+    counts: dict[str, int]
+    virtual_s: float
+    steps: int
+    trace: str
+
+
+def run_seed(seed: int, plan: Sequence[Fault] | None = None) -> Verdict:
+    """Run a seed; `plan` replaces the faults that it would draw."""
+    faults = tuple(draw_plan(seed) if plan is None else plan)
+    loop = SimLoop(seed)
+    world = World(loop, seed, faults)
+    errors = BrokerErrors()
+    logger = logging.getLogger("tidelog")
+    propagates, logger.propagate = logger.propagate, False
+    logger.addHandler(errors)
+    failure, details = None, ""
+    try:
+        loop.run_until_complete(world.run())
+        if errors.found:
+            failure = f"the broker logged: {errors.found[0]}"
+    except (Exception, MachineDiedError) as error:  # noqa: BLE001 - every failure is a verdict
+        failure = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        details = traceback.format_exc()
+    finally:
+        logger.removeHandler(errors)
+        logger.propagate = propagates
+    loop.note(_digest(world))
+    verdict = Verdict(
+        seed,
+        failure,
+        details,
+        faults,
+        world.faults.done,
+        world.history.counts,
+        loop.time(),
+        loop.steps,
+        loop.trace,
+    )
+    _bury(loop, world)
+    return verdict
+
+
+def _digest(world: World) -> str:
+    """What is on the disk at the end."""
+    digest = hashlib.blake2b(digest_size=16)
+    for path, inode in sorted(world.machine.disk.names.items()):
+        digest.update(f"{path} {len(inode.data)}\n".encode())
+        digest.update(inode.data)
+    return digest.hexdigest()
+
+
+def _bury(loop: SimLoop, world: World) -> None:
+    """Let go of the dead, whose coroutines Python now ends one by one."""
+    loop.close()
+    world.machine.bury()
+    del world
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # tasks that were never begun
+        gc.collect()
+
+
+def shrink(verdict: Verdict, runs_max: int = 60) -> Verdict:
+    """Leave out faults one by one as long as the run still fails; the shortest failing run."""
+    best = verdict
+    runs = 0
+    index = len(best.plan) - 1
+    while index >= 0 and runs < runs_max:
+        shorter = best.plan[:index] + best.plan[index + 1 :]
+        again = run_seed(best.seed, shorter)
+        runs += 1
+        if again.failure is not None:
+            best = again
+        index = min(index - 1, len(best.plan) - 1)
+    return best

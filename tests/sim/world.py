@@ -1,0 +1,191 @@
+"""One run: a machine, its clients, the faults of the plan, and the verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from typing import TYPE_CHECKING, Any
+
+from sim.admin import Admin
+from sim.checkers import Checkers
+from sim.consumers import Consumer
+from sim.disk import MachineDiedError
+from sim.faults import Faults
+from sim.groups import Member, SimpleGroup
+from sim.history import History, Violation, require
+from sim.machine import Machine, in_lane
+from sim.network import SimNetwork
+from sim.producers import IdempotentProducer, PlainProducer, Producer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sim.faults import Fault
+    from sim.history import TopicHistory
+    from sim.loop import SimLoop
+
+SERVED_S_MAX = 60.0  # after the last fault, everything is served within this time
+GROUPS_S_MAX = 30.0
+
+
+class World:
+    """What all actors of a run share."""
+
+    def __init__(self, loop: SimLoop, seed: int, plan: Sequence[Fault]) -> None:
+        self.loop, self.seed = loop, seed
+        self.rng = random.Random(f"{seed}:world")
+        self.machine = Machine(loop, SimNetwork(loop, seed), seed)
+        self.history = History()
+        self.checkers = Checkers(self.machine, self.history)
+        self.check_topics = self.checkers.check_topics
+        self.faults = Faults(self.machine, plan)
+        self.base_topics: list[TopicHistory] = []
+        self.producer_ids: set[int] = set()
+        self.is_quiet = False  # no fault will come
+        self.all_written = False
+        self.is_over = False
+        self._leaders: dict[tuple[str, int], str] = {}
+        self._failure: BaseException | None = None
+        self._members: list[Member] = []
+        self._keeper: asyncio.Task[Any] | None = None
+        self.machine.before_death = self.checkers.before_death
+        loop.after_step = self._after_step
+
+    # -- what actors ask ---------------------------------------------------------------------------
+
+    def base_partitions(self) -> list[tuple[str, int]]:
+        """All partitions of the base topics."""
+        return [
+            (topic.name, index)
+            for topic in self.base_topics
+            for index in range(topic.partitions_min)
+        ]
+
+    def note_leader(self, group: str, generation: int, leader: str) -> None:
+        """A generation has one leader."""
+        if self.history.power_failures:
+            return  # generations that were lost come again
+        known = self._leaders.setdefault((group, generation), leader)
+        require(known == leader, f"{group}: generation {generation} is led by {known} and {leader}")
+
+    # -- the run -----------------------------------------------------------------------------------
+
+    def _after_step(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+        self.checkers.after_step()
+
+    def _start(self, lane: str, coroutine: Any) -> asyncio.Task[Any]:
+        """A task whose failure is the run's."""
+
+        def done(task: asyncio.Task[Any]) -> None:
+            if not task.cancelled() and task.exception() is not None and self._failure is None:
+                self._failure = task.exception()
+
+        task = in_lane(lane, coroutine)
+        task.add_done_callback(done)
+        return task
+
+    async def run(self) -> None:
+        """From an empty disk to the verdict."""
+        rng = self.rng
+        self._keeper = self._start("test", self._keep())
+        admin = Admin(self, rng.randint(3, 12))
+        await self._served([self._start("admin", self._create(admin))], "creating topics")
+        writers: list[Producer] = [
+            kind(self, f"{name}-{number}", rng.randint(20, 120))
+            for kind, name in ((IdempotentProducer, "idempotent"), (PlainProducer, "plain"))
+            for number in range(rng.randint(1, 2))
+        ]
+        readers = [Consumer(self, f"consumer-{number}") for number in range(rng.randint(1, 2))]
+        groups = [SimpleGroup(self, "simple-client", "simple")]
+        self._members = [
+            Member(self, f"member-{number}", "group") for number in range(rng.randint(0, 3))
+        ]
+        writing = [self._start(actor.name, actor.run()) for actor in writers]
+        others = [self._start(actor.name, actor.run()) for actor in (*readers, *groups)]
+        others.append(self._start("admin", admin.run()))
+        membership = [self._start(actor.name, actor.run()) for actor in self._members]
+        await self.faults.run()
+        self.is_quiet = True
+        await self._served(writing, "producing")
+        self.all_written = True
+        await self._served(others, "consuming, committing and administering")
+        await self._stable_groups()
+        self.is_over = True
+        await self._served(membership, "leaving groups")
+        await self._end()
+
+    async def _create(self, admin: Admin) -> None:
+        self.base_topics = await admin.create_base_topics()
+
+    async def _served(self, tasks: list[asyncio.Task[Any]], what: str) -> None:
+        _, waiting = await asyncio.wait(tasks or [self._nothing()], timeout=SERVED_S_MAX)
+        names = sorted(task.get_name() for task in waiting)
+        require(not waiting, f"{what} is not done {SERVED_S_MAX:g} s after the last fault: {names}")
+
+    def _nothing(self) -> asyncio.Task[Any]:
+        return asyncio.get_running_loop().create_task(asyncio.sleep(0))
+
+    async def _stable_groups(self) -> None:
+        """All members beat in one generation, and have all partitions between them."""
+        end_s = self.loop.time() + GROUPS_S_MAX
+        wanted = sorted(self.base_partitions())
+        while self._members:
+            if (
+                all(member.beats > 1 for member in self._members)
+                and len({member.generation for member in self._members}) == 1
+                and sorted(p for m in self._members for p in m.assigned) == wanted
+            ):
+                return
+            require(self.loop.time() < end_s, f"no stable group after {GROUPS_S_MAX:g} s")
+            await asyncio.sleep(0.1)
+
+    async def _keep(self) -> None:
+        """Keep the broker running: who dies is started again after a while."""
+        machine, rng = self.machine, random.Random(f"{self.seed}:keeper")
+        while True:
+            if await machine.start():
+                self.checkers.after_start()
+                await machine.ended()
+            await asyncio.sleep(rng.choice((0.01, 0.1, 0.5)))
+
+    async def _end(self) -> None:
+        """Check the broker that nobody uses any more, stop it, start it once more."""
+        machine, checkers = self.machine, self.checkers
+        await asyncio.sleep(3)
+        require(machine.is_ready, "the broker does not run")
+        checkers.check_quiet()
+        checkers.check_live()
+        checkers.check_contents()
+        assert self._keeper is not None
+        self._keeper.cancel()
+        await asyncio.sleep(0)
+        for _ in range(2):
+            require(await machine.stop(), "an orderly stop without faults has failed")
+            require(await machine.start(), "the broker does not start after an orderly stop")
+            checkers.after_start()
+            checkers.check_contents()
+        await machine.stop()
+        self._check_failures()
+
+    def _check_failures(self) -> None:
+        for failure in self.loop.failures:
+            error = failure.get("exception")
+            if not isinstance(error, MachineDiedError):
+                raise Violation(f"{failure.get('message')}: {error!r}") from error
+
+
+class BrokerErrors(logging.Handler):
+    """Errors that the broker logs with a traceback are bugs, except those of the disk."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.found: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep those that nobody planned."""
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None and not isinstance(error, (OSError, MachineDiedError)):
+            self.found.append(f"{record.getMessage()}: {error!r}")
