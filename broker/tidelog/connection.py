@@ -9,9 +9,10 @@ handled before the wake-up ends. Their answers go out in one write.
 
 What keeps it bounded:
 
-- `QUEUED_BYTES_MAX` of answers not yet handed to the transport, and `IN_FLIGHT_MAX` requests
-  without an answer: past either, or while an `async def` handler runs, the frames left of the
-  wake-up are held (copied, at most one receive buffer or one large frame) and reading is paused.
+- `QUEUED_BYTES_MAX` of answers not yet handed to the transport and of requests without an answer,
+  and `IN_FLIGHT_MAX` such requests: past either, or while an `async def` handler runs, the frames
+  left of the wake-up are held (copied, at most one receive buffer or one large frame) and reading
+  is paused.
 - a slow reader: the transport holds what the socket did not take of one write, the rest stays here
   by reference until `resume_writing`.
 - what all connections of a broker share is in `connections.py`: their number and idle time.
@@ -43,6 +44,7 @@ QUEUED_BYTES_MAX = 4 << 20
 IN_FLIGHT_MAX = 256
 JOINED_BYTES_MAX = 64 << 10  # below this, copying into one write is cheaper than vectors
 CHUNK_BYTES_MAX = 256 << 10  # Python 3.11 copies what the socket does not take of one write
+VECTORED_BYTES_MAX = 1 << 20  # handed to the transport at a time, and one part more
 VECTORED_WRITES = sys.version_info >= (3, 12)
 
 
@@ -51,8 +53,8 @@ class Connection(asyncio.BufferedProtocol):
 
     Invariants: `_slots` holds, oldest first, every request whose answer may not go out yet; `_out`
     holds answers whose turn has come; `_slot_bytes` and `_out_bytes` are the sizes of their
-    answers. The slot at the head of `_slots` has no answer, except inside a wake-up or before a
-    scheduled flush.
+    answers, or of the request where there is no answer yet. The slot at the head of `_slots` has no
+    answer, except inside a wake-up or before a scheduled flush.
     """
 
     __slots__ = (
@@ -204,7 +206,7 @@ class Connection(asyncio.BufferedProtocol):
             if self.closing:
                 return
             if answer is None:
-                self._park(context)
+                self._park(context, len(frame))
             elif slots:
                 slots.append(context)
                 self._slot_bytes += _size(answer)
@@ -226,8 +228,10 @@ class Connection(asyncio.BufferedProtocol):
         """Whether the client waits for an answer of ours: such a connection is not idle."""
         return bool(self._slots)
 
-    def _park(self, context: RequestContext) -> None:
-        context.parked = True
+    def _park(self, context: RequestContext, size: int) -> None:
+        """Keep the slot. What the handler holds of the request counts until it is answered."""
+        context.parked = size
+        self._slot_bytes += size
         self._slots.append(context)
         if context.deferred is None:
             self._blocking = context
@@ -297,7 +301,7 @@ class Connection(asyncio.BufferedProtocol):
             self._blocking = None
         if not context.parked:
             return  # completed inside its handler
-        self._slot_bytes += _size(answer)
+        self._slot_bytes += _size(answer) - context.parked
         if not self._serving and self._slots[0] is context:
             if len(self._slots) == 1:
                 self._flush()
@@ -338,15 +342,15 @@ class Connection(asyncio.BufferedProtocol):
             self._out_bytes = 0
             self._transport.write(data)
         elif VECTORED_WRITES:
-            parts = list(out)
-            out.clear()
-            self._out_bytes = 0
-            last = parts.pop()
-            if parts:
-                self._transport.writelines(parts)
-            # Apart, because `writelines` of 3.12.0-3.12.8 and 3.13.0-3.13.1 never pauses its
-            # protocol.
-            self._transport.write(last)
+            while out and not self._write_paused:
+                parts, size = _next_parts(out)
+                self._out_bytes -= size
+                # The last one apart, because `writelines` of 3.12.0-3.12.8 and 3.13.0-3.13.1 never
+                # pauses its protocol.
+                last = parts.pop()
+                if parts:
+                    self._transport.writelines(parts)
+                self._transport.write(last)
         else:
             while out and not self._write_paused:
                 data = _next_chunk(out)
@@ -382,6 +386,16 @@ class Connection(asyncio.BufferedProtocol):
 
 def _size(parts: Sequence[Buffer]) -> int:
     return len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
+
+
+def _next_parts(out: deque[Buffer]) -> tuple[list[Buffer], int]:
+    """Take the next parts to write as vectors, whole, and their size: as few as reach the limit."""
+    parts, size = [], 0
+    while out and size < VECTORED_BYTES_MAX:
+        part = out.popleft()
+        parts.append(part)
+        size += len(part)
+    return parts, size
 
 
 def _next_chunk(out: deque[Buffer]) -> Buffer:

@@ -100,7 +100,7 @@ class RequestContext:
         self.client_id = client_id
         self.answer: Sequence[Buffer] | None = None
         self.deferred: Deferred | None = None
-        self.parked = False  # set by the connection once the handler has returned without an answer
+        self.parked = 0  # bytes of the request, once its handler has returned without an answer
 
     @property
     def client_host(self) -> str:

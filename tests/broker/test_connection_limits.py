@@ -17,7 +17,7 @@ from support.handler_broker import (
     settle,
 )
 from support.memory_transport import MemoryTransport
-from support.wire_client import WireClient
+from support.wire_client import WireClient, request_bytes
 from tidelog import connection as connection_module
 from tidelog.connections import Connections
 from tidelog.runtime import SystemNetwork
@@ -115,8 +115,12 @@ def test_early_clients_wait_until_the_broker_is_open() -> None:
 # -- back-pressure ---------------------------------------------------------------------------------
 
 
-def test_a_reader_that_does_not_read_bounds_what_is_queued() -> None:
+@pytest.mark.parametrize("vectored", [False, True])
+def test_a_reader_that_does_not_read_bounds_what_is_queued(
+    vectored: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """1,000 fetches of 1 MiB from one 100 KB wake-up: nobody holds a gigabyte for that."""
+    monkeypatch.setattr(connection_module, "VECTORED_WRITES", vectored)
 
     async def test() -> None:
         broker = HandlerBroker()
@@ -124,7 +128,7 @@ def test_a_reader_that_does_not_read_bounds_what_is_queued() -> None:
         transport = broker.connect(room=100_000)
         transport.feed(b"".join(fetch(number, min_bytes=0, size=size) for number in range(1000)))
         await settle()
-        queued = connection_module.QUEUED_BYTES_MAX + 2 * size
+        queued = connection_module.QUEUED_BYTES_MAX + 3 * size  # and what the transport holds
         assert len(broker.asked) * size <= queued
         assert not transport.reading
         assert transport.waiting_max <= queued
@@ -195,6 +199,28 @@ def test_requests_in_flight_are_bounded() -> None:
             await settle()
         assert answers(transport) == list(range(1000))
         assert transport.reading
+
+    run(test)
+
+
+def test_bytes_of_requests_in_flight_are_bounded() -> None:
+    async def test() -> None:
+        broker = HandlerBroker()
+        transport = broker.connect()
+        client_id = "x" * 30_000
+        request = FetchRequest(min_bytes=1)
+        padded = b"".join(
+            request_bytes(request, FETCH_VERSION, number, client_id) for number in range(256)
+        )
+        transport.feed(padded)
+        await settle()
+        parked = len(broker.parked)
+        assert parked * 30_000 <= connection_module.QUEUED_BYTES_MAX + 100_000
+        assert transport.unread > 0
+        for number in range(256):
+            broker.parked[number][1].complete(broker.fetched(1))
+            await settle()
+        assert answers(transport) == list(range(256))
 
     run(test)
 

@@ -25,10 +25,12 @@ if TYPE_CHECKING:
 TIMEOUT_S = 20.0
 
 
-def request_bytes(message: Message, version: int, correlation_id: int = 1) -> bytes:
+def request_bytes(
+    message: Message, version: int, correlation_id: int = 1, client_id: str = "test"
+) -> bytes:
     """A request frame, size prefix included."""
     assert message.API_KEY is not None
-    header = RequestHeader(message.API_KEY, version, correlation_id, "test")
+    header = RequestHeader(message.API_KEY, version, correlation_id, client_id)
     return b"".join(request_frame(API[message.API_KEY], header, message))
 
 
