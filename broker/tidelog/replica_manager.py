@@ -34,6 +34,8 @@ __all__ = ["DelayedAnswers", "ReplicaManager", "topic_configs"]
 
 _log = logging.getLogger(__name__)
 
+_UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
 
 class DelayedAnswers(DelayedOperation[tuple[str, int]]):
     """DelayedProduce and DelayedDeleteRecords: some partitions of a request are not decided yet.
@@ -333,7 +335,7 @@ class ReplicaManager:
             topic = request.topic
             partition = None if topic is None else partitions.get((topic, request.partition))
             if partition is None:
-                result = ReadResult(self._missing_for(request))
+                result = self._missing_for(request)
             elif request.topic_id not in (partition.topic_id, ZERO_UUID):
                 result = ReadResult(ErrorCode.INCONSISTENT_TOPIC_ID)
             else:
@@ -354,10 +356,14 @@ class ReplicaManager:
             results.append(result)
         return results
 
-    def _missing_for(self, request: FetchedPartition) -> ErrorCode:
+    def _missing_for(self, request: FetchedPartition) -> ReadResult:
         if request.topic is None:
-            return ErrorCode.UNKNOWN_TOPIC_ID
-        return self._missing(request.topic, request.partition)
+            result = ReadResult(ErrorCode.UNKNOWN_TOPIC_ID)
+        else:
+            result = ReadResult(self._missing(request.topic, request.partition))
+        if result.error in _UNKNOWN:
+            result.aborted = ()  # an empty list, not null: Kafka answers these without the log
+        return result
 
     # ---- deleting -----------------------------------------------------------------------------
 

@@ -199,6 +199,27 @@ class TestErrors:
         fresh = fetch(path, (topic_id("foo"), 0, 0), version=13)
         assert data_of(fresh).error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
+    def test_partitions_of_unknown_topics_come_last(self, path: DataPath) -> None:
+        response = fetch(path, ("foo", 9, 0), ("nope", 0, 0), ("bar", 0, 0))
+        assert [topic.topic for topic in response.responses] == ["bar", "foo", "nope"]
+        # where the log is not asked the list is empty, not null
+        assert [data_of(response, index).aborted_transactions for index in range(3)] == [
+            None,
+            [],
+            [],
+        ]
+
+    @pytest.mark.parametrize(("version", "topics"), [(4, 1), (12, 1), (13, 0), (17, 0)])
+    def test_an_isolation_level_that_nobody_knows(
+        self, path: DataPath, version: int, topics: int
+    ) -> None:
+        name = "foo" if version < 13 else topic_id("foo")
+        response = fetch(path, (name, 0, 0), version=version, isolation_level=2, session_id=7)
+        assert (response.error_code, response.session_id) == (ErrorCode.UNKNOWN_SERVER_ERROR, 7)
+        assert len(response.responses) == topics
+        for topic in response.responses:
+            assert topic.partitions[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+
     def test_divergence(self, path: DataPath) -> None:
         path.produce("foo", 0, batch(3))
         path.change("foo", leader_epoch=2)

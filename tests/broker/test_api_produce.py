@@ -179,20 +179,38 @@ class TestRefusals:
         assert answer.error_code == 0
 
     @pytest.mark.parametrize(
-        ("spoil", "error"),
+        ("spoil", "error", "message"),
         [
-            (lambda b: b[:40], ErrorCode.INVALID_RECORD),
-            (lambda b: flip(b, 70), ErrorCode.CORRUPT_MESSAGE),
-            (lambda b: b[:0], ErrorCode.INVALID_RECORD),
-            (lambda b: memoryview(bytearray(bytes(b) * 2)), ErrorCode.INVALID_RECORD),
+            (lambda b: b[:40], ErrorCode.INVALID_RECORD, None),
+            (lambda b: flip(b, 70), ErrorCode.CORRUPT_MESSAGE, None),
+            (lambda b: b[:0], ErrorCode.INVALID_RECORD, None),
+            (lambda b: memoryview(bytearray(bytes(b) * 2)), ErrorCode.INVALID_RECORD, None),
+            (lambda b: flip(b, 16, 3), ErrorCode.INVALID_RECORD, None),
+            (
+                lambda b: flip(b, 16),
+                ErrorCode.CORRUPT_MESSAGE,
+                "Invalid magic found in record: 3",
+            ),
+            (
+                lambda b: flip(b, 8, 0x80),
+                ErrorCode.CORRUPT_MESSAGE,
+                "Record size -2147483542 is less than the minimum record overhead (14)",
+            ),
         ],
-        ids=["cut", "bit", "none", "two"],
+        ids=["cut", "bit", "none", "two", "magic 1", "magic 3", "negative length"],
     )
-    def test_bad_batches(self, path: DataPath, spoil: Any, error: ErrorCode) -> None:
+    def test_bad_batches(
+        self, path: DataPath, spoil: Any, error: ErrorCode, message: str | None
+    ) -> None:
         answer = path.produce("foo", 0, spoil(batch(3)))
         assert answer.error_code == error
-        assert (answer.log_start_offset, answer.error_message) == (-1, None)
+        assert (answer.log_start_offset, answer.error_message) == (-1, message)
         assert path.partition("foo").log.log_end_offset == 0
+
+    def test_only_refused_records_come_with_a_message(self, path: DataPath) -> None:
+        answer = path.produce("foo", 0, flip(batch(), 7, 5))  # base offset 5
+        assert answer.error_code == ErrorCode.INVALID_RECORD
+        assert (answer.log_start_offset, answer.error_message) == (0, None)
 
     def test_too_large(self, path: DataPath) -> None:
         path.create("small", configs={"max.message.bytes": "100"})
@@ -306,7 +324,7 @@ def test_the_records_of_a_real_frame_are_taken_from_where_they_lie(
     assert again.responses[0].partition_responses[0].base_offset == 0
 
 
-def flip(data: memoryview, position: int) -> memoryview:
-    """The batch with one bit wrong."""
-    data[position] ^= 1
+def flip(data: memoryview, position: int, bits: int = 1) -> memoryview:
+    """The batch with some bits of one byte wrong."""
+    data[position] ^= bits
     return data

@@ -24,6 +24,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidelog.api.fetch_delayed import (
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    DelayedFetch,
+    FetchWork,
+)
 from tidelog.fetch_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -33,14 +39,7 @@ from tidelog.fetch_sessions import (
     FetchSessionCache,
     next_epoch,
 )
-from tidelog.partition import (
-    HIGH_WATERMARK,
-    LOG_END,
-    TRANSACTION_COMMITTED,
-    FetchParams,
-    ReadResult,
-)
-from tidelog.purgatory import DelayedOperation
+from tidelog.partition import ReadResult
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.data import FetchResponse
@@ -51,179 +50,18 @@ if TYPE_CHECKING:
 
     from tidelog.config import BrokerConfig
     from tidelog.dispatch import Deferred, Handler, RequestContext
-    from tidelog.partition import Partition
     from tidelog.replica_manager import ReplicaManager
     from tidelog.seams import Rng
     from tidelog_protocol.messages.data import FetchRequest
 
-__all__ = ["DelayedFetch", "FetchApi"]
+__all__ = ["FetchApi"]
 
 _Topic = FetchResponse.FetchableTopicResponse
 _PartitionData = _Topic.PartitionData
 
-_READ_COMMITTED = 1
-_UNKNOWN = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
+# Answered without asking a log, behind all others and in this order, as in Kafka.
+_UNKNOWN: dict[int, int] = {ErrorCode.UNKNOWN_TOPIC_ID: 1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 2}
 _TELLS_LEADER = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
-
-
-class _Fetch(FetchParams):
-    """One request: what is read and how it will be answered.
-
-    `session` is set for incremental fetches; `epoch` INITIAL_EPOCH for full ones that want one.
-    """
-
-    __slots__ = ("epoch", "requests", "session", "version")
-
-    def __init__(self, version: int, request: FetchRequest, max_bytes: int) -> None:
-        state = request.replica_state
-        replica_id = request.replica_id if state is None else state.replica_id
-        self.version = version
-        self.replica_id = replica_id
-        if replica_id >= 0:
-            self.isolation = LOG_END
-        elif request.isolation_level == _READ_COMMITTED:
-            self.isolation = TRANSACTION_COMMITTED
-        else:
-            self.isolation = HIGH_WATERMARK
-        self.leader_only = replica_id >= 0 or version < 11
-        self.max_bytes = max_bytes = min(request.max_bytes, max_bytes)
-        self.min_bytes = min(request.min_bytes, max_bytes)
-        self.epoch = request.session_epoch
-        self.session: FetchSession | None = None
-        self.requests: list[FetchedPartition] = []
-
-
-class DelayedFetch(DelayedOperation[tuple[str, int]]):
-    """A Fetch without enough bytes yet.
-
-    Case A: this broker no longer leads a partition, or the request's epoch is fenced now.
-    Case B: a partition is gone or offline, or one that was unknown has come.
-    Case C: the log was truncated below the fetch offset, or diverges from the reader's last epoch.
-    Case D: enough bytes came below the reader's bound.
-    Case F: the reader's segment is not the last any more: what it has is all this read can give.
-    Case E: another request waits on the connection, or the deadline: whatever there is.
-    Woken by: the partitions. Only those that were touched are read again; for the rest the first
-    look holds.
-    """
-
-    __slots__ = (
-        "_api",
-        "_bytes",
-        "_counted",
-        "_fetch",
-        "_results",
-        "_touched",
-        "crosses_segments",
-        "deferred",
-        "indexes",
-    )
-
-    def __init__(self, api: FetchApi, fetch: _Fetch, results: list[ReadResult]) -> None:
-        super().__init__()
-        self._api = api
-        self._fetch = fetch
-        self._results = results
-        self._touched: dict[int, None] = {}
-        self._bytes = 0
-        self.indexes = {
-            (request.topic, request.partition): index
-            for index, request in enumerate(fetch.requests)
-            if request.topic is not None
-        }
-        # For min_bytes > 1 alone: by index, (bytes appended to the log when first seen, bytes
-        # counted).
-        self._counted: dict[int, tuple[int, int]] = {}
-        self.crosses_segments = False
-        if fetch.min_bytes > 1:
-            self._count_first(api.replica_manager)
-        self.deferred: Deferred | None = None
-
-    def hurry(self) -> None:
-        """Case E: the connection has more to do."""
-        self._api.replica_manager.fetch_purgatory.finish(self)
-
-    def cancel(self) -> None:
-        """The connection is gone."""
-        self._api.replica_manager.fetch_purgatory.cancel(self)
-        self._forget()
-
-    def _forget(self) -> None:
-        """Let go of records and connection: the purgatory keeps this object until its deadline."""
-        self._results = []
-        self.deferred = None
-
-    def touch(self, key: tuple[str, int]) -> bool:
-        """See the cases of the class."""
-        index = self.indexes[key]
-        self._touched[index] = None
-        partition = self._api.replica_manager.partition(*key)
-        if isinstance(partition, ErrorCode) or self._results[index].error:
-            return True  # Case B
-        request = self._fetch.requests[index]
-        if self._is_cut_off(request, partition):
-            return True
-        if partition.end_offset(self._fetch.isolation) <= request.fetch_offset:
-            return False
-        return self._fetch.min_bytes <= 1 or self._has_enough(index, request, partition)
-
-    def _is_cut_off(self, request: FetchedPartition, partition: Partition) -> bool:
-        """Cases A and C: the reader has to learn that the log is another one now."""
-        if partition.leader_error(
-            request.current_leader_epoch, leader_only=self._fetch.leader_only
-        ):
-            return True
-        if request.fetch_offset > partition.log.log_end_offset:
-            return True
-        if request.last_fetched_epoch == -1:
-            return False
-        end = partition.log.end_offset_for_epoch(request.last_fetched_epoch)
-        return end.leader_epoch < request.last_fetched_epoch or end.offset < request.fetch_offset
-
-    def _has_enough(self, index: int, request: FetchedPartition, partition: Partition) -> bool:
-        """Cases D and F: count what came to one partition since it was last counted."""
-        if partition.on_older_segment(request.fetch_offset, self._fetch.isolation):
-            return True
-        appended, counted = self._counted[index]
-        available = min(
-            self._results[index].size + partition.bytes_appended - appended, request.max_bytes
-        )
-        self._counted[index] = (appended, available)
-        self._bytes += available - counted
-        return self._bytes >= self._fetch.min_bytes
-
-    def complete(self, *, expired: bool) -> None:
-        """Read again what was touched, and answer."""
-        fetch = self._fetch
-        results = self._results
-        if self._touched:
-            again = sorted(self._touched)
-            kept = sum(
-                result.size for index, result in enumerate(results) if index not in self._touched
-            )
-            fresh = self._api.replica_manager.read(
-                [fetch.requests[index] for index in again],
-                fetch,
-                max_bytes=max(0, fetch.max_bytes - kept),
-                min_one_batch=not kept,
-            )
-            for index, result in zip(again, fresh, strict=True):
-                results[index] = result
-        deferred = self.deferred
-        assert deferred is not None
-        self._forget()
-        deferred.complete(self._api.answer(fetch, results))
-
-    def _count_first(self, replica_manager: ReplicaManager) -> None:
-        for key, index in self.indexes.items():
-            partition = replica_manager.partition(*key)
-            if not isinstance(partition, ErrorCode):
-                size = self._results[index].size
-                self._counted[index] = (partition.bytes_appended, size)
-                self._bytes += size
-                if partition.on_older_segment(
-                    self._fetch.requests[index].fetch_offset, self._fetch.isolation
-                ):
-                    self.crosses_segments = True
 
 
 class FetchApi:
@@ -243,7 +81,9 @@ class FetchApi:
 
     def fetch(self, context: RequestContext, request: FetchRequest) -> FetchResponse | Deferred:
         """Resolve the session, read, then answer or park."""
-        fetch = _Fetch(context.api_version, request, self._max_bytes)
+        if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
+            return self._refuse(context.api_version, request)
+        fetch = FetchWork(context.api_version, request, self._max_bytes)
         if fetch.epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             if request.session_id != INVALID_SESSION_ID:
                 self.sessions.remove(request.session_id)  # a full fetch closes the session it names
@@ -257,10 +97,21 @@ class FetchApi:
                 fetch.requests = list(session.partitions.values())
             else:  # the request forgot the last partition: the session is closed
                 fetch.epoch = FINAL_EPOCH
-        results = self.replica_manager.read(fetch.requests, fetch, max_bytes=fetch.max_bytes)
+        results = self._read(fetch)
         if request.max_wait_ms > 0 and _must_wait(results, fetch.min_bytes):
             return self._park(context, fetch, results, request.max_wait_ms)
         return self.answer(fetch, results)
+
+    def _read(self, fetch: FetchWork) -> list[ReadResult]:
+        """Read all; partitions of unknown topics go to the end of the answer."""
+        results = self.replica_manager.read(fetch.requests, fetch, max_bytes=fetch.max_bytes)
+        for result in results:
+            if result.error and result.error in _UNKNOWN:
+                pairs = list(zip(fetch.requests, results, strict=True))
+                pairs.sort(key=lambda pair: _UNKNOWN.get(pair[1].error, 0))
+                fetch.requests = [request for request, _ in pairs]
+                return [result for _, result in pairs]
+        return results
 
     def _full_requests(self, version: int, request: FetchRequest) -> list[FetchedPartition]:
         if version < 13:
@@ -302,9 +153,9 @@ class FetchApi:
         return session
 
     def _park(
-        self, context: RequestContext, fetch: _Fetch, results: list[ReadResult], max_wait_ms: int
+        self, context: RequestContext, fetch: FetchWork, results: list[ReadResult], max_wait_ms: int
     ) -> FetchResponse | Deferred:
-        operation = DelayedFetch(self, fetch, results)
+        operation = DelayedFetch(self.replica_manager, self.answer, fetch, results)
         if operation.crosses_segments:
             return self.answer(fetch, results)
         operation.deferred = context.defer(operation.hurry, operation.cancel)
@@ -313,7 +164,7 @@ class FetchApi:
 
     # ---- answers ------------------------------------------------------------------------------
 
-    def answer(self, fetch: _Fetch, results: list[ReadResult]) -> FetchResponse:
+    def answer(self, fetch: FetchWork, results: list[ReadResult]) -> FetchResponse:
         """The response of these results; opens or updates the session."""
         requests = fetch.requests
         if fetch.version < 10:
@@ -340,7 +191,7 @@ class FetchApi:
                     session.move_to_end(partition)
         return self._response(fetch, named, named_results, session.session_id)
 
-    def _open_session(self, fetch: _Fetch, results: list[ReadResult]) -> int:
+    def _open_session(self, fetch: FetchWork, results: list[ReadResult]) -> int:
         """A session with what this answer tells, or 0 if there is no room for it."""
         for partition, result in zip(fetch.requests, results, strict=True):
             partition.high_watermark = result.high_watermark
@@ -354,7 +205,7 @@ class FetchApi:
 
     def _response(
         self,
-        fetch: _Fetch,
+        fetch: FetchWork,
         requests: Sequence[FetchedPartition],
         results: Sequence[ReadResult],
         session_id: int,
@@ -401,8 +252,32 @@ class FetchApi:
             self._explain_errors(fetch, requests, response)
         return response
 
+    def _refuse(self, version: int, request: FetchRequest) -> FetchResponse:
+        """UNKNOWN_SERVER_ERROR for all of it, as Kafka does with what it can't understand."""
+        error = ErrorCode.UNKNOWN_SERVER_ERROR
+        return FetchResponse(
+            error_code=error,
+            session_id=request.session_id,
+            responses=[
+                _Topic(
+                    topic=topic.topic,
+                    partitions=[
+                        _PartitionData(
+                            partition_index=partition.partition,
+                            error_code=error,
+                            high_watermark=-1,
+                            records=b"",
+                        )
+                        for partition in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+                if version < 13
+            ],
+        )
+
     def _explain_errors(
-        self, fetch: _Fetch, requests: Sequence[FetchedPartition], response: FetchResponse
+        self, fetch: FetchWork, requests: Sequence[FetchedPartition], response: FetchResponse
     ) -> None:
         """Errors that old clients don't know, and for new ones who leads (KIP-951)."""
         answers = (data for topic in response.responses for data in topic.partitions)
@@ -418,7 +293,8 @@ class FetchApi:
                 data.current_leader = FetchResponse.LeaderIdAndEpoch(
                     leader_id=state.leader, leader_epoch=state.leader_epoch
                 )
-                nodes[state.leader] = image.brokers.get(state.leader)
+                if fetch.replica_id < 0:
+                    nodes[state.leader] = image.brokers.get(state.leader)
         response.node_endpoints = [
             FetchResponse.NodeEndpoint(
                 node_id=node.node_id, host=node.host, port=node.port, rack=node.rack
@@ -427,7 +303,7 @@ class FetchApi:
             if node is not None
         ]
 
-    def _hide_zstd(self, fetch: _Fetch, results: list[ReadResult]) -> None:
+    def _hide_zstd(self, fetch: FetchWork, results: list[ReadResult]) -> None:
         """Clients before v10 can't read zstd: refuse topics that are configured for it."""
         for index, request in enumerate(fetch.requests):
             partition = self.replica_manager.partition(request.topic or "", request.partition)
@@ -436,7 +312,8 @@ class FetchApi:
                 and not results[index].error
                 and partition.log.config.compression_type == "zstd"
             ):
-                results[index] = ReadResult(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+                results[index] = refused = ReadResult(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
+                refused.aborted = ()  # an empty list, not null, where Kafka never asks the log
 
 
 def _must_wait(results: list[ReadResult], min_bytes: int) -> bool:

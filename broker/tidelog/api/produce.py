@@ -59,12 +59,10 @@ _WITHOUT_LOG_START = frozenset(
         ErrorCode.INVALID_REQUIRED_ACKS,
     }
 )
-# Errors whose message Kafka passes on to the client.
-_WITH_MESSAGE = frozenset(
-    {ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP, ErrorCode.INVALID_TXN_STATE}
-)
 
 _NOT_IN_TRANSACTION = "Partition was not added to the transaction"
+_RECORD_OVERHEAD_MIN = 14  # smallest record of the oldest format
+_MAGIC = 16
 _ATTRIBUTES_LOW = 22  # low byte of a batch's attributes
 _TRANSACTIONAL_BIT = 0x10
 
@@ -164,8 +162,11 @@ class ProduceApi:
             )
         except StorageError as error:
             if error.code is ErrorCode.INVALID_RECORD and not _is_one_batch(records):
-                return self._failure(work, index, error.code)  # Kafka never asked the log
-            return self._storage_failure(work, index, partition, error)
+                return self._failure(work, index, error.code)  # Kafka never asks the log
+            answer = self._storage_failure(work, index, partition, error)
+            if error.code is ErrorCode.CORRUPT_MESSAGE and not _is_readable(records):
+                answer.error_message = error.message
+            return answer
         work.touched.append(partition.topic_partition)
         answer = _Answer(
             index=index,
@@ -194,7 +195,7 @@ class ProduceApi:
         answer = self._failure(work, index, error.code)
         if error.code not in _WITHOUT_LOG_START:
             answer.log_start_offset = partition.log.log_start_offset
-        if error.code in _WITH_MESSAGE:
+        if error.record_errors or error.code is ErrorCode.INVALID_TXN_STATE:
             answer.error_message = error.message
         answer.record_errors = [
             ProduceResponse.BatchIndexAndErrorMessage(
@@ -304,11 +305,22 @@ def _has_transactional(request: ProduceRequest) -> bool:
 
 
 def _is_one_batch(records: object) -> bool:
-    """Whether the bytes are as long as the first batch says."""
+    """Whether the bytes are as long as the first batch says, and of today's format."""
     return (
         isinstance(records, memoryview)
         and len(records) > _ATTRIBUTES_LOW
+        and records[_MAGIC] == 2
         and int.from_bytes(records[8:12], "big") + 12 == len(records)
+    )
+
+
+def _is_readable(records: object) -> bool:
+    """Whether size and format of the first batch are any that Kafka has had."""
+    return (
+        isinstance(records, memoryview)
+        and len(records) > _MAGIC
+        and records[_MAGIC] <= 2
+        and int.from_bytes(records[8:12], "big", signed=True) >= _RECORD_OVERHEAD_MIN
     )
 
 

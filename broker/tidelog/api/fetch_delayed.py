@@ -1,0 +1,196 @@
+"""One Fetch on its way: what it reads, and the parked one that waits for more.
+
+Owned by `fetch.py`, which resolves sessions and makes answers. Knows the wire only as far as the
+request's limits.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.partition import HIGH_WATERMARK, LOG_END, TRANSACTION_COMMITTED, FetchParams
+from tidelog.purgatory import DelayedOperation
+from tidelog_protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tidelog.dispatch import Deferred
+    from tidelog.fetch_sessions import FetchedPartition, FetchSession
+    from tidelog.partition import Partition, ReadResult
+    from tidelog.replica_manager import ReplicaManager
+    from tidelog_protocol.messages.data import FetchRequest, FetchResponse
+
+__all__ = ["READ_COMMITTED", "READ_UNCOMMITTED", "DelayedFetch", "FetchWork"]
+
+READ_UNCOMMITTED = 0
+READ_COMMITTED = 1
+
+
+class FetchWork(FetchParams):
+    """One request: what is read and how it will be answered.
+
+    `session` is set for incremental fetches; `epoch` INITIAL_EPOCH for full ones that want one.
+    """
+
+    __slots__ = ("epoch", "requests", "session", "version")
+
+    def __init__(self, version: int, request: FetchRequest, max_bytes: int) -> None:
+        state = request.replica_state
+        replica_id = request.replica_id if state is None else state.replica_id
+        self.version = version
+        self.replica_id = replica_id
+        if replica_id >= 0:
+            self.isolation = LOG_END
+        elif request.isolation_level == READ_COMMITTED:
+            self.isolation = TRANSACTION_COMMITTED
+        else:
+            self.isolation = HIGH_WATERMARK
+        self.leader_only = replica_id >= 0 or version < 11
+        self.max_bytes = max_bytes = min(request.max_bytes, max_bytes)
+        self.min_bytes = min(request.min_bytes, max_bytes)
+        self.epoch = request.session_epoch
+        self.session: FetchSession | None = None
+        self.requests: list[FetchedPartition] = []
+
+
+class DelayedFetch(DelayedOperation[tuple[str, int]]):
+    """A Fetch without enough bytes yet.
+
+    Case A: this broker no longer leads a partition, or the request's epoch is fenced now.
+    Case B: a partition is gone or offline, or one that was unknown has come.
+    Case C: the log was truncated below the fetch offset, or diverges from the reader's last epoch.
+    Case D: enough bytes came below the reader's bound.
+    Case F: the reader's segment is not the last any more: what it has is all this read can give.
+    Case E: another request waits on the connection, or the deadline: whatever there is.
+    Woken by: the partitions. Only those that were touched are read again; for the rest the first
+    look holds.
+    """
+
+    __slots__ = (
+        "_answer",
+        "_bytes",
+        "_counted",
+        "_fetch",
+        "_replicas",
+        "_results",
+        "_touched",
+        "crosses_segments",
+        "deferred",
+        "indexes",
+    )
+
+    def __init__(
+        self,
+        replica_manager: ReplicaManager,
+        answer: Callable[[FetchWork, list[ReadResult]], FetchResponse],
+        fetch: FetchWork,
+        results: list[ReadResult],
+    ) -> None:
+        """`answer` makes the response of these results."""
+        super().__init__()
+        self._replicas = replica_manager
+        self._answer = answer
+        self._fetch = fetch
+        self._results = results
+        self._touched: dict[int, None] = {}
+        self._bytes = 0
+        self.indexes = {
+            (request.topic, request.partition): index
+            for index, request in enumerate(fetch.requests)
+            if request.topic is not None
+        }
+        # For min_bytes > 1 alone: by index, (bytes appended to the log when first seen, bytes
+        # counted).
+        self._counted: dict[int, tuple[int, int]] = {}
+        self.crosses_segments = False
+        if fetch.min_bytes > 1:
+            self._count_first()
+        self.deferred: Deferred | None = None
+
+    def hurry(self) -> None:
+        """Case E: the connection has more to do."""
+        self._replicas.fetch_purgatory.finish(self)
+
+    def cancel(self) -> None:
+        """The connection is gone."""
+        self._replicas.fetch_purgatory.cancel(self)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Let go of records and connection: the purgatory keeps this object until its deadline."""
+        self._results = []
+        self.deferred = None
+
+    def touch(self, key: tuple[str, int]) -> bool:
+        """See the cases of the class."""
+        index = self.indexes[key]
+        self._touched[index] = None
+        partition = self._replicas.partition(*key)
+        if isinstance(partition, ErrorCode) or self._results[index].error:
+            return True  # Case B
+        request = self._fetch.requests[index]
+        if self._is_cut_off(request, partition):
+            return True
+        if partition.end_offset(self._fetch.isolation) <= request.fetch_offset:
+            return False
+        return self._fetch.min_bytes <= 1 or self._has_enough(index, request, partition)
+
+    def _is_cut_off(self, request: FetchedPartition, partition: Partition) -> bool:
+        """Cases A and C: the reader has to learn that the log is another one now."""
+        if partition.leader_error(
+            request.current_leader_epoch, leader_only=self._fetch.leader_only
+        ):
+            return True
+        if request.fetch_offset > partition.log.log_end_offset:
+            return True
+        if request.last_fetched_epoch == -1:
+            return False
+        end = partition.log.end_offset_for_epoch(request.last_fetched_epoch)
+        return end.leader_epoch < request.last_fetched_epoch or end.offset < request.fetch_offset
+
+    def _has_enough(self, index: int, request: FetchedPartition, partition: Partition) -> bool:
+        """Cases D and F: count what came to one partition since it was last counted."""
+        if partition.on_older_segment(request.fetch_offset, self._fetch.isolation):
+            return True
+        appended, counted = self._counted[index]
+        available = min(
+            self._results[index].size + partition.bytes_appended - appended, request.max_bytes
+        )
+        self._counted[index] = (appended, available)
+        self._bytes += available - counted
+        return self._bytes >= self._fetch.min_bytes
+
+    def complete(self, *, expired: bool) -> None:
+        """Read again what was touched, and answer."""
+        fetch = self._fetch
+        results = self._results
+        if self._touched:
+            again = sorted(self._touched)
+            kept = sum(
+                result.size for index, result in enumerate(results) if index not in self._touched
+            )
+            fresh = self._replicas.read(
+                [fetch.requests[index] for index in again],
+                fetch,
+                max_bytes=max(0, fetch.max_bytes - kept),
+                min_one_batch=not kept,
+            )
+            for index, result in zip(again, fresh, strict=True):
+                results[index] = result
+        deferred = self.deferred
+        assert deferred is not None
+        self._forget()
+        deferred.complete(self._answer(fetch, results))
+
+    def _count_first(self) -> None:
+        for key, index in self.indexes.items():
+            partition = self._replicas.partition(*key)
+            if not isinstance(partition, ErrorCode):
+                size = self._results[index].size
+                self._counted[index] = (partition.bytes_appended, size)
+                self._bytes += size
+                if partition.on_older_segment(
+                    self._fetch.requests[index].fetch_offset, self._fetch.isolation
+                ):
+                    self.crosses_segments = True
