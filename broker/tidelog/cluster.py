@@ -64,6 +64,8 @@ class RunningCluster:
         settings: Mapping[str, str] | None = None,
     ) -> None:
         self._arguments = ["--host", host, "--port", str(port), "--until-stdin-ends"]
+        self._has_own_data_dir = data_dir is not None or has_data_dir(settings or {})
+        self._temporary: str | None = None
         if data_dir is not None:
             self._arguments += ["--data-dir", os.fspath(data_dir)]
         for key, value in (settings or {}).items():
@@ -94,7 +96,16 @@ class RunningCluster:
         size = os.fstat(self._errors.fileno()).st_size
         return os.pread(self._errors.fileno(), size, 0).decode(errors="replace")
 
-    def _forget_log(self) -> None:
+    def _forget(self) -> None:
+        """Nothing is left of this cluster but what the user asked to keep."""
+        self._close_log()
+        if self._temporary is not None:
+            import shutil
+
+            shutil.rmtree(self._temporary, ignore_errors=True)
+            self._temporary = None
+
+    def _close_log(self) -> None:
         if self._errors is not None:
             self._errors.close()
             self._errors = None
@@ -107,11 +118,17 @@ class RunningCluster:
 
         if self._process is not None:
             raise ClusterError("the cluster is running already")
-        self._forget_log()
+        arguments = self._arguments
+        if not self._has_own_data_dir:
+            if self._temporary is None:
+                self._temporary = tempfile.mkdtemp(prefix="tidelog-")
+            # The broker removes it as well, in case we are gone by then.
+            arguments = [*arguments, "--data-dir", self._temporary, "--temporary"]
+        self._close_log()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - a full pipe would block it
         # -P: files of the current folder named like modules of ours stay out of the way.
         self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and arguments
-            [sys.executable, "-P", "-m", "tidelog", "serve", *self._arguments],
+            [sys.executable, "-P", "-m", "tidelog", "serve", *arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -120,7 +137,7 @@ class RunningCluster:
             self._bootstrap_servers = self._wait_until_ready(self._process)
         except BaseException:
             self._end(self._process, at_once=True)
-            self._forget_log()
+            self._forget()
             raise
         return self
 
@@ -149,12 +166,12 @@ class RunningCluster:
         """End the broker cleanly; ClusterError if it ended by itself or had to be killed."""
         process = self._process
         if process is None:
-            self._forget_log()
+            self._forget()
             return
         ended_before = process.poll()
         self._end(process)
         said = self.log.strip()
-        self._forget_log()
+        self._forget()
         if ended_before is not None:
             raise ClusterError(f"the broker ended by itself, exit code {ended_before}: {said}")
         if process.returncode != 0:

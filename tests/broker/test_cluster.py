@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from typing import TYPE_CHECKING
 
 import pytest
@@ -103,16 +104,32 @@ def end_and_wait(cluster: tidelog.RunningCluster) -> None:
     cluster._process.wait()
 
 
-def test_a_killed_broker_starts_again_on_its_data(tmp_path: Path) -> None:
-    with tidelog.run(data_dir=tmp_path / "data") as cluster:
+@pytest.mark.parametrize("is_temporary", [False, True])
+def test_a_killed_broker_starts_again_on_its_data(
+    is_temporary: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    data_dir = None if is_temporary else tmp_path / "data"
+    with tidelog.run(data_dir=data_dir) as cluster:
         cluster.create_topic("kept")
         cluster.kill()
         cluster.start()
         assert "kept" in asyncio.run(partition_counts(cluster.bootstrap_servers))
+    assert [path.name for path in tmp_path.iterdir()] == ([] if is_temporary else ["data"])
 
 
-def test_the_broker_ends_with_the_process_that_ran_it() -> None:
-    """Even if that process is killed, or forgets it."""
+def test_nothing_is_left_of_a_killed_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with tidelog.run() as cluster:
+        cluster.kill()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_broker_ends_with_the_process_that_ran_it(tmp_path: Path) -> None:
+    """Even if that process is killed, or forgets it; and its temporary data goes with it."""
     script = (
         "import sys, tidelog\n"
         "cluster = tidelog.run().start()\n"
@@ -120,7 +137,10 @@ def test_the_broker_ends_with_the_process_that_ran_it() -> None:
         "sys.stdin.read()"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-c", script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
     )
     assert process.stdout is not None
     assert process.stdin is not None
@@ -140,6 +160,7 @@ def test_the_broker_ends_with_the_process_that_ran_it() -> None:
 
     asyncio.run(ended())
     os.close(descriptor)
+    assert not [path for path in tmp_path.iterdir() if path.is_dir()]
 
 
 def test_cluster_runs_in_this_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,6 +38,8 @@ def main(arguments: Sequence[str]) -> int:
         properties = _properties(options)
         if not has_data_dir(properties):
             folder = properties["log.dirs"] = temporary_data_dir(runtime.rng)
+        elif options.temporary and options.data_dir is not None:
+            folder = properties["log.dirs"]
         config = BrokerConfig.from_properties(properties)
     except ConfigError as error:
         return _refuse(f"{error.key}: {error.message}")
@@ -45,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
         return _refuse(f"{options.config}: {getattr(error, 'strerror', None) or error}")
     try:
         if folder is not None:
-            os.mkdir(folder, 0o700)
+            os.makedirs(folder, 0o700, exist_ok=True)
         return _run(
             config,
             runtime,
@@ -65,6 +67,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--port", type=_port, help="port to listen on (9092); 0 takes a free one")
     parser.add_argument(
         "--data-dir", metavar="DIR", help="where the data lives; a temporary folder if not given"
+    )
+    parser.add_argument(
+        "--temporary", action="store_true", help="remove the folder of --data-dir at the end"
     )
     parser.add_argument(
         "-c", "--config", metavar="FILE", help="settings in Kafka's server.properties format"
