@@ -7,6 +7,7 @@ import pytest
 from sim.disk import SimDisk
 from support.logs import NOW, append, batch, check_indexes, config, offsets, open_log
 from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.records import ControlType, build_end_transaction_marker
 from tidelog_storage.os_files import OsFileSystem
 from tidelog_storage.types import Records, StorageError
 
@@ -106,18 +107,36 @@ def test_truncate_fully(files, log):
 def test_truncated_and_grown_again_is_indexed_like_a_fresh_log(tmp_path):
     """The indexes after a cut are those that a rebuild gives."""
     files = OsFileSystem()
-    log = open_log(files, tmp_path / "t-0", SETTINGS)
-    for cut in (14, 8, 3 * 2, 2):
-        while log.log_end_offset < 20:
-            append(log, 2, timestamp=NOW + log.log_end_offset)
-        log.truncate_to(cut, NOW)
-    while log.log_end_offset < 20:
-        append(log, 2, timestamp=NOW + log.log_end_offset)
-    log.close()
-    found = {path.name: path.read_bytes() for path in (tmp_path / "t-0").glob("*index")}
-    assert len(found) > 4
-    open_log(files, tmp_path / "t-0", SETTINGS, clean=False).release()
-    assert {path.name: path.read_bytes() for path in (tmp_path / "t-0").glob("*index")} == found
+    settings = config(internal_segment_bytes=5000, index_interval_bytes=700)
+    for cut in range(2, 100, 7):
+        folder = tmp_path / f"{cut}-0"
+        log = open_log(files, folder, settings)
+        for end in (100, 130):
+            while log.log_end_offset < end:
+                append(log, 1, size=log.log_end_offset % 5, timestamp=NOW + log.log_end_offset)
+            if end == 100:
+                log.truncate_to(cut, NOW)
+        log.close()
+        found = {path.name: path.read_bytes() for path in folder.glob("*index")}
+        assert sum(map(len, found.values())) > 100
+        open_log(files, folder, settings, clean=False).release()
+        assert {path.name: path.read_bytes() for path in folder.glob("*index")} == found
+
+
+def test_readers_find_their_way_after_a_cut(log):
+    """Positions that were remembered, of the next batch or an upper bound, are others now."""
+    end = 20
+    for offset in range(0, 20, 2):
+        log.read(offset, 1, upper_bound=20)
+        log.read(offset, 1 << 20, upper_bound=14)
+    log.truncate_to(2, NOW)
+    while log.log_end_offset < end:
+        append(log, 2, size=3, leader_epoch=9)
+    for offset in range(0, 20, 2):
+        outcome = log.read(offset, 1, upper_bound=20)
+        assert outcome.parts[0][:8] == offset.to_bytes(8, "big")
+    assert log.read(0, 1 << 20, upper_bound=14).next_offset == 14
+    assert offsets(log) == ALL
 
 
 def test_producer_state_goes_back(log):
@@ -131,6 +150,22 @@ def test_producer_state_goes_back(log):
     assert append(log, 1, base_sequence=2, leader_epoch=2, **options).first_offset == 22
     log.truncate_to(20, NOW)
     assert 3 not in log.producers.producers
+
+
+def test_aborted_transactions_are_noted_once(log):
+    append(log, 1, producer_id=3, producer_epoch=0, base_sequence=0, transactional=True)
+    marker = build_end_transaction_marker(
+        ControlType.ABORT, producer_id=3, producer_epoch=0, coordinator_epoch=0, timestamp=NOW
+    )
+    log.append_as_leader(
+        memoryview(bytearray(marker)), leader_epoch=2, now_ms=NOW, from_client=False
+    )
+    append(log, 1, leader_epoch=2)
+    log.truncate_to(22, NOW)
+    assert log.aborted_transactions(0, 22) == [(3, 20)]
+    log.truncate_to(21, NOW)
+    assert log.aborted_transactions(0, 22) == []
+    assert log.last_stable_offset == 20
 
 
 def test_a_truncation_is_durable_before_the_next_append(disk, files, log):
