@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.api.fetch import FetchApi
 from tidelog.api.produce import ProduceApi
-from tidelog.cluster_image import BrokerImage, ClusterImage, PartitionImage, TopicImage
-from tidelog.config import DEVELOPER_PROFILE, BrokerConfig
+from tidelog.config.broker import DEVELOPER_PROFILE, BrokerConfig
 from tidelog.dispatch import Dispatcher, RequestContext
-from tidelog.replica_manager import ReplicaManager, topic_configs
+from tidelog.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
+from tidelog.replication.replica_manager import ReplicaManager, topic_configs
 from tidelog.runtime import SystemClock
 from tidelog_protocol.apis import API
 from tidelog_protocol.frames import RequestHeader, request_frame

@@ -262,7 +262,7 @@ class Cluster:
 
     async def start(self) -> Self:
         """Start the broker; ConfigError or StartError say in one line why it can't."""
-        from tidelog.config import BrokerConfig
+        from tidelog.config.broker import BrokerConfig
         from tidelog.runtime import system_runtime, volume_bytes
         from tidelog.server import BrokerServer
 
@@ -342,7 +342,7 @@ def broker_properties(
 
     `host` and `port` go before `listeners`; without any of them the broker is 127.0.0.1:9092.
     """
-    from tidelog.config import DEVELOPER_PROFILE
+    from tidelog.config.broker import DEVELOPER_PROFILE
 
     properties = {**DEVELOPER_PROFILE, **settings}
     if host is not None or port is not None or "listeners" not in settings:

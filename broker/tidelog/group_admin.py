@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tidelog.group_offsets import OffsetAndMetadata
     from tidelog.group_shard import GroupShard
     from tidelog.groups import Group
-    from tidelog.purgatory import TimerHandle, Timers
+    from tidelog.replication.purgatory import TimerHandle, Timers
 
 __all__ = ["Committer", "GroupAdmin"]
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from tidelog.cluster_image import GROUP_METADATA_TOPIC
 from tidelog.group_member import (
     Effect,
     JoinRequest,
@@ -29,18 +28,19 @@ from tidelog.group_records import decode, group_record, group_tombstone, offset_
 from tidelog.group_shard import GroupShard, Watch
 from tidelog.groups import Group, GroupLimits
 from tidelog.internal_topics import InternalTopic, LoadedRecord, partition_for
+from tidelog.metadata.image import GROUP_METADATA_TOPIC
 from tidelog_protocol.errors import ErrorCode, ProtocolError
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tidelog.cluster_image import ClusterImage
-    from tidelog.config import BrokerConfig
+    from tidelog.config.broker import BrokerConfig
     from tidelog.group_offsets import OffsetChange
     from tidelog.internal_topics import KeyValue
-    from tidelog.purgatory import TimerHandle, Timers
-    from tidelog.replica_manager import ReplicaManager
+    from tidelog.metadata.image import ClusterImage
+    from tidelog.replication.purgatory import TimerHandle, Timers
+    from tidelog.replication.replica_manager import ReplicaManager
     from tidelog.seams import Clock, Rng
 
 __all__ = ["GroupCoordinator"]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tidelog.group_member import Now
-    from tidelog.purgatory import TimerHandle
+    from tidelog.replication.purgatory import TimerHandle
     from tidelog_protocol.messages.coordinator_records import GroupMetadataValue
 
 Change = OffsetChange | GroupChange

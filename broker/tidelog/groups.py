@@ -432,8 +432,8 @@ class Group(GroupRebalance):
         if member.is_alive_without_heartbeat:
             member.deadline_ms = None  # the answer to what it waits for begins a new session
             return
-        if self.members.get(member.member_id) is not member:
-            return  # gone with an earlier time-out of this very step
+        # A join phase that another time-out of this step has ended removes nobody: all had joined.
+        assert self.members.get(member.member_id) is member
         logger.info("Member %s of group %s timed out", member.member_id, self.group_id)
         self._remove(member.member_id)
         if self.state is GroupState.PREPARING_REBALANCE:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from tidelog.partition import Partition
+from tidelog.replication.partition import Partition
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.records import (
     BatchHeader,
@@ -24,8 +24,8 @@ from tidelog_storage.types import Records, StorageError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-    from tidelog.cluster_image import ClusterImage
-    from tidelog.replica_manager import ReplicaManager
+    from tidelog.metadata.image import ClusterImage
+    from tidelog.replication.replica_manager import ReplicaManager
     from tidelog_storage.types import AppendResult
 
 __all__ = ["InternalTopic", "LoadedRecord", "Topics", "ensure", "java_hash", "partition_for"]

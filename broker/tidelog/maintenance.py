@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from tidelog.config import BrokerConfig
+    from tidelog.config.broker import BrokerConfig
     from tidelog.seams import Clock, Executor
     from tidelog_storage.manager import LogManager
 

@@ -33,14 +33,14 @@ from tidelog.api.producer_ids import ProducerIdsApi
 from tidelog.api.topics import TopicsApi
 from tidelog.api.versions import VersionsApi
 from tidelog.connections import Connections
-from tidelog.controller import Controller
+from tidelog.controller.controller import Controller
 from tidelog.dispatch import Dispatcher
 from tidelog.group_admin import GroupAdmin
 from tidelog.group_coordinator import GroupCoordinator
-from tidelog.image_replay import ReplayError
 from tidelog.maintenance import Maintenance
-from tidelog.metadata_log import MetadataLog
-from tidelog.replica_manager import ReplicaManager, topic_configs
+from tidelog.metadata.log import MetadataLog
+from tidelog.metadata.replay import ReplayError
+from tidelog.replication.replica_manager import ReplicaManager, topic_configs
 from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.primitives import uuid_to_str
 from tidelog_storage.checkpoints import CheckpointError, read_meta_properties
@@ -52,9 +52,9 @@ from tidelog_storage.types import StorageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tidelog.cluster_image import ClusterImage
-    from tidelog.config import BrokerConfig, Endpoint
+    from tidelog.config.broker import BrokerConfig, Endpoint
     from tidelog.dispatch import Handler
+    from tidelog.metadata.image import ClusterImage
     from tidelog.seams import Listener, Runtime
     from tidelog_protocol.apis import ApiKey
 

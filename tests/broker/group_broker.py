@@ -14,18 +14,18 @@ from sim.disk import SimDisk
 from tidelog.api.group_admin import GroupAdminApi
 from tidelog.api.group_offsets import GroupOffsetsApi
 from tidelog.api.groups import GroupsApi
-from tidelog.cluster_image import (
+from tidelog.config.broker import DEVELOPER_PROFILE, BrokerConfig
+from tidelog.dispatch import Dispatcher, RequestContext
+from tidelog.group_admin import GroupAdmin
+from tidelog.group_coordinator import GroupCoordinator
+from tidelog.metadata.image import (
     GROUP_METADATA_TOPIC,
     BrokerImage,
     ClusterImage,
     PartitionImage,
     TopicImage,
 )
-from tidelog.config import DEVELOPER_PROFILE, BrokerConfig
-from tidelog.dispatch import Dispatcher, RequestContext
-from tidelog.group_admin import GroupAdmin
-from tidelog.group_coordinator import GroupCoordinator
-from tidelog.replica_manager import ReplicaManager
+from tidelog.replication.replica_manager import ReplicaManager
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.frames import RequestHeader, decode_response_header, request_frame
 from tidelog_storage.config import LogConfig

@@ -9,7 +9,7 @@ import pytest
 
 from support.handler_calls import make_context
 from tidelog.api.producer_ids import ProducerIdsApi
-from tidelog.config import DEVELOPER_PROFILE, BrokerConfig
+from tidelog.config.broker import DEVELOPER_PROFILE, BrokerConfig
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.txns import InitProducerIdRequest, InitProducerIdResponse

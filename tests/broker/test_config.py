@@ -7,7 +7,7 @@ import re
 import pytest
 
 from support.metadata import broker_config
-from tidelog.config import DEVELOPER_PROFILE, BrokerConfig, Endpoint, update_mode
+from tidelog.config.broker import DEVELOPER_PROFILE, BrokerConfig, Endpoint, update_mode
 from tidelog_storage.config_key import ConfigError
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from support.metadata import broker_config, cluster, topic
-from tidelog.config_control import (
+from tidelog.controller.configs import (
     APPEND,
     DELETE,
     SET,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from support.metadata import broker_config, cluster, topic
-from tidelog.config import BrokerConfig
-from tidelog.config_describe import (
+from tidelog.config.broker import BrokerConfig
+from tidelog.config.describe import (
     ConfigEntry,
     describe_broker,
     describe_broker_defaults,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidelog.decisions import repeated
+from tidelog.controller.decisions import repeated
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tidelog.fetch_sessions import (
+from tidelog.replication.fetch_sessions import (
     FINAL_EPOCH,
     INVALID_SESSION_ID,
     FetchedPartition,

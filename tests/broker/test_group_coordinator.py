@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from broker.group_broker import GroupBroker, Pending, topic
-from tidelog.cluster_image import GROUP_METADATA_TOPIC
 from tidelog.group_records import GroupChange, decode
 from tidelog.groups import GroupState
 from tidelog.internal_topics import java_hash, partition_for
+from tidelog.metadata.image import GROUP_METADATA_TOPIC
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.group_admin import DeleteGroupsRequest, ListGroupsRequest
 from tidelog_protocol.messages.group_offsets import OffsetCommitRequest, OffsetFetchRequest

@@ -182,6 +182,46 @@ def test_a_write_that_a_rebalance_overtook_changes_nothing() -> None:
     assert len(harness.synced["a"]) == 1
 
 
+def test_an_assignment_of_an_older_generation_is_not_taken() -> None:
+    harness = Harness()
+    harness.join("a")
+    harness.wait(0)
+    harness.sync("a", harness.member("a"), assignments={harness.member("a"): b"old"})
+    harness.join("b")
+    harness.join("a", harness.member("a"))
+    assert harness.group.generation == 2
+    harness.sync("b", harness.member("b"))
+    harness.store()  # of generation 1
+    assert harness.group.state is GroupState.COMPLETING_REBALANCE
+    assert harness.synced["b"] == []
+
+
+def test_a_member_that_dies_between_join_and_sync_is_out_with_its_session() -> None:
+    harness = Harness()
+    for name in "ab":
+        harness.join(name, session_timeout_ms=10_000)
+    harness.wait(0)
+    for _ in range(2):
+        harness.wait(6000)
+        harness.heartbeat("a")
+    assert harness.group.members.keys() == {harness.member("a")}
+
+
+def test_a_rebalance_ends_the_wait_for_syncs() -> None:
+    harness = Harness()
+    for name in "ab":
+        harness.join(name, rebalance_timeout_ms=20_000)
+    harness.wait(0)
+    harness.wait(5000)
+    harness.heartbeat("b")
+    harness.join("a", harness.member("a"), protocols=[("range", b"new")])
+    assert harness.group.state is GroupState.PREPARING_REBALANCE
+    for _ in range(3):  # past the time-out of the syncs of generation 1
+        harness.wait(6000)
+        assert harness.heartbeat("b") is ErrorCode.REBALANCE_IN_PROGRESS
+    assert len(harness.group.members) == 2
+
+
 def test_a_dynamic_member_is_told_its_id_first() -> None:  # KIP-394
     harness = Harness()
     harness.join("a", requires_known_member_id=True)

@@ -21,7 +21,7 @@ from tidelog.groups import Group, GroupLimits, GroupState
 from tidelog_protocol.errors import ErrorCode
 
 NONE = ErrorCode.NONE
-CLIENTS = 5
+CLIENTS = 4
 REBALANCE_TIMEOUT_MS = 20_000
 SESSION_TIMEOUT_MS = 6000
 
@@ -31,15 +31,16 @@ class Client:
 
     def __init__(self, number: int) -> None:
         self.number = number
-        self.instance = f"instance-{number}" if number < 2 else None
+        self.instance = f"instance-{number}" if number == 0 else None
         self.member_id = ""
-        self.generation = -1
+        self.generation = self.last_generation = -1
         self.leads: tuple[str, ...] = ()
         self.join_open = False
-        self.sync_open = False
+        self.synced = False
         self.assignment: bytes | None = None
 
     def reset(self) -> None:
+        self.synced = False
         self.member_id, self.generation, self.leads, self.assignment = "", -1, (), None
 
 
@@ -57,6 +58,7 @@ class GroupLife(RuleBasedStateMachine):
         self.writes: list[Persist] = []
         self.leaders: dict[int, str] = {}
         self.generation = 0
+        self.emptied_generation = 0
         self.next_id = 0
         self.open_requests = 0
 
@@ -70,7 +72,26 @@ class GroupLife(RuleBasedStateMachine):
                 effect.answer()
             else:
                 assert effect.assignments.keys() == self.group.members.keys()
+                if effect.then is None:
+                    assert self.group.generation > self.emptied_generation
+                    self.emptied_generation = self.group.generation
                 self.writes.append(effect)
+
+    @rule(count=st.integers(1, 16), writes_finish=st.booleans())
+    def go_on(self, count: int, writes_finish: bool) -> None:
+        """Everyone in turn does what a consumer does next."""
+        for step in range(count):
+            client = self.clients[step % CLIENTS]
+            if client.join_open:
+                self.wait(1)
+            elif client.generation < 0:
+                self.join(client.number, 0)
+            elif not client.synced:
+                self.sync(client.number)
+            else:
+                self.heartbeat(client.number)
+            if writes_finish:
+                self.store(NONE)
 
     @rule(number=st.integers(0, CLIENTS - 1), version=st.integers(0, 2))
     def join(self, number: int, version: int) -> None:
@@ -107,9 +128,11 @@ class GroupLife(RuleBasedStateMachine):
             # One leader a generation, unless it is the same static member under a new id.
             known = self.leaders.setdefault(result.generation, result.leader)
             assert known.split("-")[0] == result.leader.split("-")[0]
-            assert result.generation >= client.generation, "a generation never goes back"
+            assert result.generation >= client.last_generation, "a generation never goes back"
+            client.last_generation = result.generation
             assert bool(result.members) == (result.leader == result.member_id)
             client.member_id, client.generation = result.member_id, result.generation
+            client.synced = False
             client.leads = tuple(member.member_id for member in result.members)
             if result.skip_assignment:
                 client.leads = ()
@@ -125,13 +148,16 @@ class GroupLife(RuleBasedStateMachine):
             return
         generation = client.generation
 
+        client.synced = True
+
         def waiter(result: SyncResult) -> None:
-            if result.error is NONE:
+            if result.error is not NONE:
+                client.generation = -1
+            else:
                 client.assignment = result.assignment
                 # What anyone gets was made for this generation by its leader, or is empty.
-                assert result.assignment in {b"", str(generation).encode()} or (
-                    client.instance is not None
-                )
+                # (A static member that came back may be told of a later one by its answer.)
+                assert result.assignment in {b"", str(generation).encode()}
 
         request = SyncRequest(
             client.member_id,
@@ -155,6 +181,8 @@ class GroupLife(RuleBasedStateMachine):
             assert after >= before or before <= self.ticks_ms or error is NONE
         if error in {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID}:
             client.reset()
+        elif error is not NONE:
+            client.generation = -1  # joins again with its id
 
     @rule(number=st.integers(0, CLIENTS - 1))
     def leave(self, number: int) -> None:
@@ -203,6 +231,8 @@ class GroupLife(RuleBasedStateMachine):
         for member in group.members.values():
             waits = member.awaiting_join is not None or member.awaiting_sync is not None
             assert waits or member.deadline_ms is not None, "nobody lives for ever unheard"
+            if member.deadline_ms is not None and not member.is_new:
+                assert member.deadline_ms <= self.ticks_ms + SESSION_TIMEOUT_MS
             assert member.awaiting_sync is None or (group.state is GroupState.COMPLETING_REBALANCE)
         if group.state is GroupState.PREPARING_REBALANCE:
             assert group.join_deadline_ms is not None, "a rebalance ends"
@@ -219,5 +249,5 @@ class GroupLife(RuleBasedStateMachine):
 
 TestGroupLife = GroupLife.TestCase
 TestGroupLife.settings = settings(
-    max_examples=60, stateful_step_count=40, deadline=None, derandomize=True, database=None
+    max_examples=100, stateful_step_count=40, deadline=None, derandomize=True, database=None
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from tidelog.config import DEVELOPER_PROFILE, BrokerConfig
+from tidelog.config.broker import DEVELOPER_PROFILE, BrokerConfig
 from tidelog.maintenance import Maintenance
 from tidelog.runtime import SystemClock, ThreadExecutor
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.data_path import NOW_MS, DataPath, batch
-from tidelog.cluster_image import PartitionImage
-from tidelog.fetch_sessions import FetchedPartition
-from tidelog.partition import (
+from tidelog.metadata.image import PartitionImage
+from tidelog.replication.fetch_sessions import FetchedPartition
+from tidelog.replication.partition import (
     HIGH_WATERMARK,
     LOG_END,
     TRANSACTION_COMMITTED,

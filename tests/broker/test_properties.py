@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidelog.properties import parse_properties
+from tidelog.config.properties import parse_properties
 from tidelog_storage.config_key import ConfigError
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidelog.purgatory import DelayedOperation, Purgatory
+from tidelog.replication.purgatory import DelayedOperation, Purgatory
 
 
 class Handle:

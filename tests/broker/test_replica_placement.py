@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.metadata import CountedRng
-from tidelog.cluster_image import BrokerImage
-from tidelog.replica_placement import PlacementError, place
+from tidelog.controller.placement import PlacementError, place
+from tidelog.metadata.image import BrokerImage
 
 
 def brokers(*racks: str | None, fenced: tuple[int, ...] = ()) -> list[BrokerImage]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from sim.disk import SimDisk
 from sim.loop import LANE
-from tidelog.config import DEVELOPER_PROFILE, BrokerConfig
+from tidelog.config.broker import DEVELOPER_PROFILE, BrokerConfig
 from tidelog.seams import Runtime
 from tidelog.server import BrokerServer, StartError
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import logging
+import re
 import traceback
 import warnings
 from typing import TYPE_CHECKING, NamedTuple
@@ -98,7 +99,12 @@ def shrink(verdict: Verdict, runs_max: int = 60) -> Verdict:
         shorter = best.plan[:index] + best.plan[index + 1 :]
         again = run_seed(best.seed, shorter)
         runs += 1
-        if again.failure is not None:
+        if again.failure is not None and _kind(again.failure) == _kind(verdict.failure or ""):
             best = again
         index = min(index - 1, len(best.plan) - 1)
     return best
+
+
+def _kind(failure: str) -> str:
+    """The failure without the names and figures in it."""
+    return re.sub(r"\S*\d\S*", "", failure)

@@ -14,11 +14,11 @@ from tidelog.api.fetch import FetchApi
 from tidelog.api.log_dirs import LogDirsApi
 from tidelog.api.offsets import OffsetsApi
 from tidelog.api.produce import ProduceApi
-from tidelog.cluster_image import BrokerImage, ClusterImage, PartitionImage, TopicImage
-from tidelog.config import BrokerConfig
+from tidelog.config.broker import BrokerConfig
 from tidelog.dispatch import Deferred, Handler, RequestContext
-from tidelog.partition import Partition
-from tidelog.replica_manager import ReplicaManager, topic_configs
+from tidelog.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
+from tidelog.replication.partition import Partition
+from tidelog.replication.replica_manager import ReplicaManager, topic_configs
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.messages.data import FetchRequest, FetchResponse, ProduceRequest
 from tidelog_protocol.records import Record, build_batch

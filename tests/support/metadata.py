@@ -6,10 +6,10 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from sim.disk import SimDisk
-from tidelog.cluster_image import BrokerImage, ClusterImage, PartitionImage, TopicImage
-from tidelog.config import DEVELOPER_PROFILE, BrokerConfig
-from tidelog.controller import Controller
-from tidelog.metadata_log import MetadataLog
+from tidelog.config.broker import DEVELOPER_PROFILE, BrokerConfig
+from tidelog.controller.controller import Controller
+from tidelog.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
+from tidelog.metadata.log import MetadataLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

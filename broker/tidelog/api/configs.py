@@ -20,15 +20,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.cluster_image import (
+from tidelog.controller.decisions import RefusedError
+from tidelog.controller.names import invalid_topic_reason
+from tidelog.metadata.image import (
     RESOURCE_BROKER,
     RESOURCE_BROKER_LOGGER,
     RESOURCE_CLIENT_METRICS,
     RESOURCE_GROUP,
     RESOURCE_TOPIC,
 )
-from tidelog.decisions import RefusedError
-from tidelog.topic_names import invalid_topic_reason
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.types import StorageError
@@ -36,12 +36,12 @@ from tidelog_storage.types import StorageError
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from tidelog.config import BrokerConfig
-    from tidelog.config_control import Resource
-    from tidelog.config_describe import ConfigEntry
-    from tidelog.controller import Controller
+    from tidelog.config.broker import BrokerConfig
+    from tidelog.config.describe import ConfigEntry
+    from tidelog.controller.configs import Resource
+    from tidelog.controller.controller import Controller
     from tidelog.dispatch import Handler, RequestContext
-    from tidelog.metadata_log import MetadataLog
+    from tidelog.metadata.log import MetadataLog
     from tidelog_protocol.messages.configs import (
         AlterConfigsRequest,
         AlterConfigsResponse,
@@ -122,12 +122,12 @@ class ConfigsApi:
         return DescribeConfigsResponse(results=results)
 
     def _describe(self, resource_type: int, name: str, keys: Collection[str]) -> list[ConfigEntry]:
-        from tidelog.config_control import parse_node_id
-        from tidelog.config_describe import (
+        from tidelog.config.describe import (
             describe_broker,
             describe_broker_defaults,
             describe_topic,
         )
+        from tidelog.controller.configs import parse_node_id
 
         image = self._metadata.image
         if resource_type == RESOURCE_TOPIC:
@@ -160,7 +160,7 @@ class ConfigsApi:
         self, context: RequestContext, request: AlterConfigsRequest
     ) -> AlterConfigsResponse:
         """Answer an AlterConfigs request."""
-        from tidelog.config_control import legacy_resources
+        from tidelog.controller.configs import legacy_resources
         from tidelog_protocol.messages.configs import AlterConfigsResponse
 
         del context
@@ -182,7 +182,7 @@ class ConfigsApi:
         self, context: RequestContext, request: IncrementalAlterConfigsRequest
     ) -> IncrementalAlterConfigsResponse:
         """Answer an IncrementalAlterConfigs request."""
-        from tidelog.config_control import incremental_resources
+        from tidelog.controller.configs import incremental_resources
         from tidelog_protocol.messages.configs import IncrementalAlterConfigsResponse
 
         del context

@@ -30,7 +30,7 @@ from tidelog.api.fetch_delayed import (
     DelayedFetch,
     FetchWork,
 )
-from tidelog.fetch_sessions import (
+from tidelog.replication.fetch_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
     INVALID_SESSION_ID,
@@ -39,7 +39,7 @@ from tidelog.fetch_sessions import (
     FetchSessionCache,
     next_epoch,
 )
-from tidelog.partition import ReadResult
+from tidelog.replication.partition import ReadResult
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.data import FetchResponse
@@ -48,9 +48,9 @@ from tidelog_protocol.primitives import ZERO_UUID
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tidelog.config import BrokerConfig
+    from tidelog.config.broker import BrokerConfig
     from tidelog.dispatch import Deferred, Handler, RequestContext
-    from tidelog.replica_manager import ReplicaManager
+    from tidelog.replication.replica_manager import ReplicaManager
     from tidelog.seams import Rng
     from tidelog_protocol.messages.data import FetchRequest
 

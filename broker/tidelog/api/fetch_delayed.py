@@ -8,17 +8,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.partition import HIGH_WATERMARK, LOG_END, TRANSACTION_COMMITTED, FetchParams
-from tidelog.purgatory import DelayedOperation
+from tidelog.replication.partition import (
+    HIGH_WATERMARK,
+    LOG_END,
+    TRANSACTION_COMMITTED,
+    FetchParams,
+)
+from tidelog.replication.purgatory import DelayedOperation
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tidelog.dispatch import Deferred
-    from tidelog.fetch_sessions import FetchedPartition, FetchSession
-    from tidelog.partition import Partition, ReadResult
-    from tidelog.replica_manager import ReplicaManager
+    from tidelog.replication.fetch_sessions import FetchedPartition, FetchSession
+    from tidelog.replication.partition import Partition, ReadResult
+    from tidelog.replication.replica_manager import ReplicaManager
     from tidelog_protocol.messages.data import FetchRequest, FetchResponse
 
 __all__ = ["READ_COMMITTED", "READ_UNCOMMITTED", "DelayedFetch", "FetchWork"]

@@ -31,9 +31,9 @@ from tidelog_protocol.messages.group_offsets import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tidelog.cluster_image import ClusterImage, TopicImage
     from tidelog.dispatch import Deferred, Handler, RequestContext
     from tidelog.group_admin import GroupAdmin
+    from tidelog.metadata.image import ClusterImage, TopicImage
     from tidelog.seams import Clock
     from tidelog_protocol.messages.group_offsets import OffsetCommitRequest, OffsetDeleteRequest
 

@@ -22,9 +22,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.cluster_image import GROUP_METADATA_TOPIC
 from tidelog.group_member import JoinRequest, LeavingMember, SyncRequest
 from tidelog.internal_topics import ensure
+from tidelog.metadata.image import GROUP_METADATA_TOPIC
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.groups import (
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from typing import Any
 
-    from tidelog.cluster_image import ClusterImage
     from tidelog.dispatch import Deferred, Handler, RequestContext
     from tidelog.group_coordinator import GroupCoordinator
     from tidelog.group_member import JoinResult, SyncResult
     from tidelog.internal_topics import Topics
+    from tidelog.metadata.image import ClusterImage
     from tidelog_protocol.messages.groups import (
         FindCoordinatorRequest,
         HeartbeatRequest,

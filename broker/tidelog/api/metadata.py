@@ -21,8 +21,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.cluster_image import is_internal_topic
-from tidelog.topic_names import invalid_topic_reason
+from tidelog.controller.names import invalid_topic_reason
+from tidelog.metadata.image import is_internal_topic
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.cluster import (
@@ -35,11 +35,11 @@ from tidelog_protocol.primitives import ZERO_UUID
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tidelog.cluster_image import BrokerImage, ClusterImage, PartitionImage, TopicImage
-    from tidelog.config import BrokerConfig
-    from tidelog.controller import Controller
+    from tidelog.config.broker import BrokerConfig
+    from tidelog.controller.controller import Controller
     from tidelog.dispatch import Handler, RequestContext
-    from tidelog.metadata_log import MetadataLog
+    from tidelog.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
+    from tidelog.metadata.log import MetadataLog
     from tidelog_protocol.messages.cluster import (
         DescribeClusterRequest,
         DescribeTopicPartitionsRequest,

@@ -20,8 +20,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.cluster_image import is_internal_topic
-from tidelog.partition import HIGH_WATERMARK, LOG_END, TRANSACTION_COMMITTED
+from tidelog.metadata.image import is_internal_topic
+from tidelog.replication.partition import HIGH_WATERMARK, LOG_END, TRANSACTION_COMMITTED
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.data import (
@@ -33,8 +33,8 @@ from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
     from tidelog.dispatch import Deferred, Handler, RequestContext
-    from tidelog.partition import Partition
-    from tidelog.replica_manager import ReplicaManager
+    from tidelog.replication.partition import Partition
+    from tidelog.replication.replica_manager import ReplicaManager
     from tidelog_protocol.messages.data import (
         DeleteRecordsRequest,
         ListOffsetsRequest,

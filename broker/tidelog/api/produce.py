@@ -30,8 +30,8 @@ from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
     from tidelog.dispatch import Deferred, Handler, RequestContext
-    from tidelog.partition import Partition
-    from tidelog.replica_manager import DelayedAnswers, ReplicaManager
+    from tidelog.replication.partition import Partition
+    from tidelog.replication.replica_manager import DelayedAnswers, ReplicaManager
     from tidelog_protocol.messages.data import ProduceRequest
     from tidelog_storage.types import TopicPartition
 

@@ -28,7 +28,7 @@ from tidelog_storage.types import StorageError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine
 
-    from tidelog.config import BrokerConfig
+    from tidelog.config.broker import BrokerConfig
     from tidelog.dispatch import Handler, RequestContext
     from tidelog_protocol.messages.txns import InitProducerIdRequest
 

@@ -25,7 +25,7 @@ from tidelog_protocol.primitives import ZERO_UUID
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
-    from tidelog.controller import Controller
+    from tidelog.controller.controller import Controller
     from tidelog.dispatch import Handler, RequestContext
     from tidelog_protocol.messages.admin import (
         CreatePartitionsRequest,

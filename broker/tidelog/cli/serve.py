@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Sequence
 
-    from tidelog.config import BrokerConfig
+    from tidelog.config.broker import BrokerConfig
     from tidelog.seams import Runtime
 
 STOP_SECONDS_MAX = 4.5  # after this the process ends with what has been flushed
@@ -28,8 +28,8 @@ def main(arguments: Sequence[str]) -> int:
     """Run the command; returns the exit code."""
     options = _parser().parse_args(arguments)
     from tidelog.cluster import has_data_dir, temporary_data_dir
-    from tidelog.config import BrokerConfig
-    from tidelog.config_vocabulary import ConfigError
+    from tidelog.config.broker import BrokerConfig
+    from tidelog.config.vocabulary import ConfigError
     from tidelog.runtime import system_runtime
 
     runtime = system_runtime()
@@ -105,11 +105,11 @@ def _port(text: str) -> int:
 def _properties(options: argparse.Namespace) -> dict[str, str]:
     """All settings: the developer's profile under the file under --set under other options."""
     from tidelog.cluster import broker_properties
-    from tidelog.config_vocabulary import ConfigError
+    from tidelog.config.vocabulary import ConfigError
 
     settings: dict[str, str] = {}
     if options.config is not None:
-        from tidelog.properties import parse_properties
+        from tidelog.config.properties import parse_properties
 
         with open(options.config, "rb") as file:
             settings.update(parse_properties(file.read()))

@@ -1,4 +1,4 @@
-"""The same raw requests to the reference Apache Kafka and to tidelog, answers compared field by field.
+"""The same raw requests to the reference Kafka and to tidelog, answers compared field by field.
 
 messages    requests from plain data, answers to plain data, by the codec's own tables
 session     one case against one broker: connections, answers, normalised transcript

@@ -28,15 +28,20 @@ if TYPE_CHECKING:
     from compat.conformance.compare import Difference
     from compat.conformance.runner import Transcript
 
+SLOW_S = 3.0
+
 
 def collect(bootstrap: str, pattern: str, only: set[str] | None) -> dict[str, Transcript]:
     """Transcripts of one broker, by run key."""
     wanted = chosen(all_runs(bootstrap), pattern)
-    return {
-        run.key: recording.comparable(transcript(run, bootstrap))
-        for run in wanted
-        if only is None or run.key in only
-    }
+    collected = {}
+    for run in wanted:
+        if only is None or run.key in only:
+            started = time.monotonic()
+            collected[run.key] = recording.comparable(transcript(run, bootstrap))
+            if time.monotonic() - started > SLOW_S:
+                print(f"  {run.key} took {time.monotonic() - started:.1f} s", flush=True)
+    return collected
 
 
 def run_broker(kind: str, pattern: str, only: set[str] | None = None) -> dict[str, Transcript]:
@@ -51,8 +56,7 @@ def run_broker(kind: str, pattern: str, only: set[str] | None = None) -> dict[st
         return collected
     finally:
         broker.stop()
-        if "-k" not in sys.argv:
-            shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def report(

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import crc32c
+
 from tidelog_protocol.records import Record, build_batch
 
 TIME = 1_700_000_000_000

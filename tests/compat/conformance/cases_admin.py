@@ -166,8 +166,9 @@ def more_partitions(s: Session, version: int) -> None:
 
     ask(3, validate_only=True)
     ask(4)
-    for count in (4, 1, 0, -1, 100_000):
+    for count in (4, 1, 0, -1):
         ask(count)
+    ask(100_000, validate_only=True)
     ask(5, topic=f"{s.name}.none")
     ask(6, assigned=[[1]])
     ask(6, assigned=[[1], [7]])

@@ -45,9 +45,9 @@ def differences(
 def reason(run: str, path: str, reference: Any, tidelog: Any) -> str | None:
     """Why this difference is meant to be; None if it is not."""
     for entry in ALLOWED:
-        if fnmatch.fnmatchcase(run, entry.run) and fnmatch.fnmatchcase(path, entry.path):
-            if entry.only is None or entry.only(reference, tidelog):
-                return entry.reason
+        named = fnmatch.fnmatchcase(run, entry.run) and fnmatch.fnmatchcase(path, entry.path)
+        if named and (entry.only is None or entry.only(reference, tidelog)):
+            return entry.reason
     return None
 
 

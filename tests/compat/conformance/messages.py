@@ -44,7 +44,7 @@ APIS = _load()
 
 
 def build(table: type[Struct], values: dict[str, Any]) -> Any:
-    """A message of the table from plain dicts and lists; unknown names are a mistake in the case."""
+    """A message of the table from plain dicts and lists; an unknown name is the case's mistake."""
     fields = {field.name: field for field in table.FIELDS}
     unknown = values.keys() - fields.keys()
     assert not unknown, f"{table.__name__} has no {unknown}"

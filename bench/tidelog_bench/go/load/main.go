@@ -1,5 +1,5 @@
 // One measurement with franz-go against one broker, its result one JSON object on standard output:
-// load produce|consume|roundtrip|requests -bootstrap HOST:PORT -topic NAME ...
+// load create|delete|produce|consume|roundtrip|requests -bootstrap HOST:PORT -topic NAME ...
 package main
 
 import (
@@ -158,6 +158,7 @@ func roundTrip() map[string]any {
 	case <-time.After(20 * time.Second):
 		check(fmt.Errorf("records are missing"))
 	}
+	check(p.Flush(context.Background())) // a record may be here before its acknowledgement is
 	times = times[warm:]
 	sort.Slice(times, func(i, j int) bool { return times[i] < times[j] })
 	at := func(share float64) float64 {
@@ -192,6 +193,7 @@ func main() {
 	op := os.Args[1]
 	check(flag.CommandLine.Parse(os.Args[2:]))
 	measure := map[string]func() map[string]any{
+		"create": createTopic, "delete": deleteTopic,
 		"produce": produce, "consume": consume, "roundtrip": roundTrip, "requests": requests,
 	}[op]
 	if measure == nil {

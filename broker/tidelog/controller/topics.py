@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.cluster_image import CLUSTER_METADATA_TOPIC, RESOURCE_TOPIC
-from tidelog.config_control import validate_topic_configs
-from tidelog.config_describe import effective_topic_configs
-from tidelog.decisions import Decision, RefusedError, repeated
-from tidelog.replica_placement import PlacementError, place
-from tidelog.topic_names import invalid_topic_reason
+from tidelog.config.describe import effective_topic_configs
+from tidelog.controller.configs import validate_topic_configs
+from tidelog.controller.decisions import Decision, RefusedError, repeated
+from tidelog.controller.names import invalid_topic_reason
+from tidelog.controller.placement import PlacementError, place
+from tidelog.metadata.image import CLUSTER_METADATA_TOPIC, RESOURCE_TOPIC
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.admin import (
     CreatePartitionsResponse,
@@ -32,8 +32,8 @@ from tidelog_protocol.primitives import ZERO_UUID
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tidelog.cluster_image import ClusterImage, TopicImage
-    from tidelog.config import BrokerConfig
+    from tidelog.config.broker import BrokerConfig
+    from tidelog.metadata.image import ClusterImage, TopicImage
     from tidelog.seams import Rng
     from tidelog_protocol.messages.admin import (
         CreatePartitionsRequest,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from tidelog.decisions import Decision, RefusedError
+from tidelog.controller.decisions import Decision, RefusedError
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.admin import DeleteTopicsResponse
 from tidelog_protocol.messages.metadata_records import RemoveTopicRecord
@@ -18,7 +18,7 @@ from tidelog_protocol.primitives import ZERO_UUID
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tidelog.cluster_image import ClusterImage, TopicImage
+    from tidelog.metadata.image import ClusterImage, TopicImage
     from tidelog_protocol.messages.admin import DeleteTopicsRequest
     from tidelog_protocol.schema import Message
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tidelog.cluster_image import BrokerImage
+    from tidelog.metadata.image import BrokerImage
     from tidelog.seams import Rng
 
 

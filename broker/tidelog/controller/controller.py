@@ -18,7 +18,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from tidelog.cluster_image import (
+from tidelog.metadata.image import (
     GROUP_METADATA_TOPIC,
     NO_LEADER,
     TRANSACTION_STATE_TOPIC,
@@ -29,9 +29,9 @@ from tidelog_protocol.messages import metadata_records as tables
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tidelog.config import BrokerConfig
-    from tidelog.config_control import Resource, ResourceResult
-    from tidelog.metadata_log import MetadataLog
+    from tidelog.config.broker import BrokerConfig
+    from tidelog.controller.configs import Resource, ResourceResult
+    from tidelog.metadata.log import MetadataLog
     from tidelog.seams import Rng
     from tidelog_protocol.messages.admin import (
         CreatePartitionsRequest,
@@ -116,7 +116,7 @@ class Controller:
 
     async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
         """CreateTopics; StorageError if it cannot be written."""
-        from tidelog.topic_control import create_topics
+        from tidelog.controller.topics import create_topics
         from tidelog_protocol.messages.admin import CreateTopicsResponse
 
         decision = create_topics(self._log.latest, request, self._config, self._rng)
@@ -125,7 +125,7 @@ class Controller:
 
     async def create_partitions(self, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
         """CreatePartitions; StorageError if it cannot be written."""
-        from tidelog.topic_control import create_partitions
+        from tidelog.controller.topics import create_partitions
         from tidelog_protocol.messages.admin import CreatePartitionsResponse
 
         decision = create_partitions(self._log.latest, request, self._rng)
@@ -136,7 +136,7 @@ class Controller:
         self, request: DeleteTopicsRequest, api_version: int
     ) -> DeleteTopicsResponse:
         """DeleteTopics; StorageError if it cannot be written."""
-        from tidelog.topic_deletion import delete_topics, refuse_deletion
+        from tidelog.controller.deletion import delete_topics, refuse_deletion
         from tidelog_protocol.messages.admin import DeleteTopicsResponse
 
         if not self._config.delete_topic_enable:
@@ -233,7 +233,7 @@ class Controller:
         self, resources: Sequence[Resource], *, validate_only: bool
     ) -> list[ResourceResult]:
         """AlterConfigs and IncrementalAlterConfigs; StorageError if it cannot be written."""
-        from tidelog.config_control import alter_configs
+        from tidelog.controller.configs import alter_configs
 
         decision = alter_configs(self._log.latest, self._config, resources)
         await self._log.commit(() if validate_only else decision.records)

@@ -15,7 +15,7 @@ bug.
 
 from __future__ import annotations
 
-from tidelog.config_vocabulary import (
+from tidelog.config.vocabulary import (
     CLUSTER_WIDE,
     HIGH,
     LOW,

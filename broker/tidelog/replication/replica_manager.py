@@ -11,8 +11,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from tidelog.partition import Partition, ReadResult
-from tidelog.purgatory import DelayedOperation, Purgatory
+from tidelog.replication.partition import Partition, ReadResult
+from tidelog.replication.purgatory import DelayedOperation, Purgatory
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.primitives import ZERO_UUID
 from tidelog_storage.checkpoints import CheckpointError
@@ -22,10 +22,10 @@ from tidelog_storage.types import StorageError, TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from tidelog.cluster_image import ClusterImage, TopicImage
-    from tidelog.fetch_sessions import FetchedPartition
-    from tidelog.partition import FetchParams
-    from tidelog.purgatory import Timers
+    from tidelog.metadata.image import ClusterImage, TopicImage
+    from tidelog.replication.fetch_sessions import FetchedPartition
+    from tidelog.replication.partition import FetchParams
+    from tidelog.replication.purgatory import Timers
     from tidelog.seams import Clock
     from tidelog_storage.manager import LogManager
     from tidelog_storage.types import AppendResult

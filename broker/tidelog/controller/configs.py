@@ -11,7 +11,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.cluster_image import (
+from tidelog.config.broker import BrokerConfig, update_mode
+from tidelog.config.vocabulary import PER_BROKER, READ_ONLY
+from tidelog.controller.decisions import Decision, RefusedError
+from tidelog.controller.names import invalid_topic_reason
+from tidelog.metadata.image import (
     DEFAULT_BROKER_RESOURCE,
     RESOURCE_BROKER,
     RESOURCE_BROKER_LOGGER,
@@ -19,10 +23,6 @@ from tidelog.cluster_image import (
     RESOURCE_GROUP,
     RESOURCE_TOPIC,
 )
-from tidelog.config import BrokerConfig, update_mode
-from tidelog.config_vocabulary import PER_BROKER, READ_ONLY
-from tidelog.decisions import Decision, RefusedError
-from tidelog.topic_names import invalid_topic_reason
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.metadata_records import ConfigRecord
 from tidelog_storage.config import TOPIC_KEYS, ConfigError
@@ -31,7 +31,7 @@ from tidelog_storage.config_rules import validate_topic
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tidelog.cluster_image import ClusterImage
+    from tidelog.metadata.image import ClusterImage
     from tidelog_protocol.messages.configs import (
         AlterConfigsRequest,
         IncrementalAlterConfigsRequest,

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.cluster_image import DEFAULT_BROKER_RESOURCE
-from tidelog.config import BrokerConfig, update_mode
-from tidelog.config_vocabulary import READ_ONLY
+from tidelog.config.broker import BrokerConfig, update_mode
+from tidelog.config.vocabulary import READ_ONLY
+from tidelog.metadata.image import DEFAULT_BROKER_RESOURCE
 from tidelog_storage.config import TOPIC_KEYS, LogConfig
 from tidelog_storage.config_key import ConfigKey
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from tidelog.cluster_image import ClusterImage
+    from tidelog.metadata.image import ClusterImage
 
 # Where a value comes from (DescribeConfigsResponse.ConfigSource).
 DYNAMIC_TOPIC, DYNAMIC_BROKER, DYNAMIC_DEFAULT_BROKER, STATIC_BROKER, DEFAULT = 1, 2, 3, 4, 5

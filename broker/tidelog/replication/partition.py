@@ -13,15 +13,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.cluster_image import is_internal_topic
+from tidelog.metadata.image import is_internal_topic
 from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.types import OffsetAndEpoch, OffsetAndTimestamp, OutOfRange, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tidelog.cluster_image import PartitionImage
-    from tidelog.fetch_sessions import FetchedPartition
+    from tidelog.metadata.image import PartitionImage
+    from tidelog.replication.fetch_sessions import FetchedPartition
     from tidelog_storage.log import Log
     from tidelog_storage.types import AbortedTransaction, AppendResult, TopicPartition
 

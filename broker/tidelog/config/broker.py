@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from tidelog import config_keys
-from tidelog.config_vocabulary import CLUSTER_WIDE, READ_ONLY, BrokerKey, ConfigError
+from tidelog.config import keys as config_keys
+from tidelog.config.vocabulary import CLUSTER_WIDE, READ_ONLY, BrokerKey, ConfigError
 from tidelog_storage.config import BROKER_KEYS, LogConfig
 from tidelog_storage.config_key import collect_keys
 from tidelog_storage.config_rules import validate_broker

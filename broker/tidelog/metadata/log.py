@@ -22,8 +22,8 @@ import struct
 from collections import deque
 from typing import TYPE_CHECKING
 
-from tidelog.cluster_image import CLUSTER_METADATA_TOPIC, ClusterImage
-from tidelog.image_replay import ImageBuilder, replay
+from tidelog.metadata.image import CLUSTER_METADATA_TOPIC, ClusterImage
+from tidelog.metadata.replay import ImageBuilder, replay
 from tidelog_protocol.batch import iter_batches
 from tidelog_protocol.errors import ErrorCode, ProtocolError
 from tidelog_protocol.messages import metadata_records as tables

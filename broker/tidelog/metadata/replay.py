@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tidelog.cluster_image import (
+from tidelog.metadata.image import (
     RESOURCE_BROKER,
     RESOURCE_TOPIC,
     BrokerImage,
