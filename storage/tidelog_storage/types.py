@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -39,8 +38,7 @@ class OffsetAndTimestamp(NamedTuple):
     leader_epoch: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordError:
+class RecordError(NamedTuple):
     """One refused record of a batch (Produce v8+: `BatchIndexAndErrorMessage`)."""
 
     batch_index: int
