@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from tidelog_storage.seams import FileSystem
 
     Listener = Callable[[ClusterImage | None, ClusterImage], None]
+    LeadershipListener = Callable[[bool, int], None]
 
 METADATA_PARTITION = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
 METADATA_TOPIC_ID = bytes(15) + b"\x01"
@@ -62,6 +63,16 @@ RECORD_VERSIONS: dict[type, int] = {
 _READ_BYTES = 1 << 20
 _CONTROL_KEY = struct.Struct(">hh")
 _LEADER_CHANGE = struct.Struct(">hiBiBBiBB")  # one voter; see LeaderChangeMessage v0
+
+
+class NotControllerError(StorageError):
+    """This node does not lead the metadata quorum (any more): what was asked may or may not happen.
+
+    Its code is NOT_CONTROLLER, which clients answer by asking the active controller.
+    """
+
+    def __init__(self, message: str = "this node is not the active controller") -> None:
+        super().__init__(ErrorCode.NOT_CONTROLLER, message)
 
 
 class MetadataLog:
@@ -100,6 +111,7 @@ class MetadataLog:
         self._on_failure = on_failure
         self._report = report
         self._listeners: list[Listener] = []
+        self._leadership_listeners: list[LeadershipListener] = []
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._flusher: asyncio.Task[None] | None = None
         self._failed: BaseException | None = None
@@ -121,6 +133,34 @@ class MetadataLog:
         that nobody acts on leaders of the run before.
         """
         self._listeners.append(listener)
+
+    # ---- leadership ---------------------------------------------------------------------------
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this node is the active controller, and its `latest` holds all that is committed.
+
+        Invariant: while it is, only this node appends, and `commit` may be called.
+        """
+        return self._log is not None and self._failed is None
+
+    @property
+    def leader_id(self) -> int:
+        """The active controller as far as this node knows, -1 if there is none."""
+        return self._node_id if self.is_leader else -1
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch of `leader_id`; grows with every election."""
+        return self.latest.leader_epoch
+
+    def subscribe_leadership(self, listener: LeadershipListener) -> None:
+        """Call `listener(is_leader, epoch)` whenever this node begins or ceases to lead.
+
+        A node that begins has applied everything committed to `latest`. A quorum of one leads from
+        `open` on, which tells those subscribed by then.
+        """
+        self._leadership_listeners.append(listener)
 
     # ---- starting -----------------------------------------------------------------------------
 
@@ -151,6 +191,8 @@ class MetadataLog:
         if METADATA_FEATURE not in self.latest.features:
             self.append(bootstrap_records())
         self.image = self.latest
+        for listener in self._leadership_listeners:
+            listener(True, epoch)
         return self.image
 
     def _replay_all(self, epoch: int) -> ClusterImage:
