@@ -1,9 +1,9 @@
 """One broker's machine: its simulated seams, and its lives on one disk.
 
-Each life is a lane of the loop, a `SimFiles` and a real `BrokerServer`; a life ends by a clean stop,
-by a kill (between two steps, or inside a file operation) or by a power failure. What a dead life
-left waiting is kept in `_graves` to the end of the run: Python would run the `finally` blocks of
-tasks that it collects, on a machine that is no more.
+Each life is a lane of the loop, a `SimFiles` and a real `BrokerServer`; it ends by a clean stop, by
+a kill (between two steps, or inside a file operation) or by a power failure. What a dead life left
+waiting is kept in `_graves` to the end of the run: Python would run the `finally` blocks of tasks
+that it collects, on a machine that is no more.
 """
 
 from __future__ import annotations

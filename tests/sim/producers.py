@@ -217,7 +217,7 @@ class PlainProducer(Producer):
             target = self.target()
             batch = Batch(self.new_values(target), self.codec)
             while not await self._send(target, batch) and self.rng.random() < 0.7:
-                await asyncio.sleep(0.03)
+                await asyncio.sleep(0.03)  # noqa: ASYNC110 - a retry, not a wait for a condition
             await asyncio.sleep(self.rng.choice((0, 0.01, 0.05, 0.1)))
         self.client.close()
 
