@@ -35,8 +35,8 @@ from tidelog.api.versions import VersionsApi
 from tidelog.connections import Connections
 from tidelog.controller.controller import Controller
 from tidelog.dispatch import Dispatcher
-from tidelog.group_admin import GroupAdmin
-from tidelog.group_coordinator import GroupCoordinator
+from tidelog.groups.admin import GroupAdmin
+from tidelog.groups.coordinator import GroupCoordinator
 from tidelog.maintenance import Maintenance
 from tidelog.metadata.log import MetadataLog
 from tidelog.metadata.replay import ReplayError

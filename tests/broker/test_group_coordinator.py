@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from broker.group_broker import GroupBroker, Pending, topic
-from tidelog.group_records import GroupChange, decode
-from tidelog.groups import GroupState
+from tidelog.groups.group import GroupState
+from tidelog.groups.records import GroupChange, decode
 from tidelog.internal_topics import java_hash, partition_for
 from tidelog.metadata.image import GROUP_METADATA_TOPIC
 from tidelog_protocol.errors import ErrorCode

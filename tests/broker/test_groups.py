@@ -6,7 +6,8 @@ import itertools
 
 import pytest
 
-from tidelog.group_member import (
+from tidelog.groups.group import TRANSITIONS, Group, GroupLimits, GroupState
+from tidelog.groups.member import (
     AssignmentStored,
     CompleteJoin,
     CompleteSync,
@@ -20,7 +21,6 @@ from tidelog.group_member import (
     SyncResult,
     subscribed_topics,
 )
-from tidelog.groups import TRANSITIONS, Group, GroupLimits, GroupState
 from tidelog_protocol.errors import ErrorCode
 
 NONE = ErrorCode.NONE

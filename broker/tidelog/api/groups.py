@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.group_member import JoinRequest, LeavingMember, SyncRequest
+from tidelog.groups.member import JoinRequest, LeavingMember, SyncRequest
 from tidelog.internal_topics import ensure
 from tidelog.metadata.image import GROUP_METADATA_TOPIC
 from tidelog_protocol.apis import ApiKey
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from tidelog.dispatch import Deferred, Handler, RequestContext
-    from tidelog.group_coordinator import GroupCoordinator
-    from tidelog.group_member import JoinResult, SyncResult
+    from tidelog.groups.coordinator import GroupCoordinator
+    from tidelog.groups.member import JoinResult, SyncResult
     from tidelog.internal_topics import Topics
     from tidelog.metadata.image import ClusterImage
     from tidelog_protocol.messages.groups import (

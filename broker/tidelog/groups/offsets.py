@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.group_member import CONSUMER_PROTOCOL_TYPE
-from tidelog.group_rebalance import GroupState
+from tidelog.groups.member import CONSUMER_PROTOCOL_TYPE
+from tidelog.groups.rebalance import GroupState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tidelog.groups import Group
+    from tidelog.groups.group import Group
 
 NO_TIMESTAMP = -1
 ZERO_UUID = bytes(16)
