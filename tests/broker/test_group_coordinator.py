@@ -323,6 +323,18 @@ def test_offsets_of_deleted_topics_go_at_once() -> None:
     assert (committed(broker, "g", "a"), committed(broker, "g", "b")) == (-1, 7)
 
 
+def test_a_topic_deleted_while_a_partition_loads_takes_its_offsets_too() -> None:
+    broker = GroupBroker(partitions=1)
+    broker.ask(commit_request("g", 7), 7)
+    broker.disk.kill()
+    broker.time.heap.clear()
+    broker.start()
+    del broker.topics["a"]
+    broker.apply()
+    broker.time.pass_(0)
+    assert committed(broker, "g") == -1
+
+
 def test_expired_offsets_and_empty_groups_go_with_the_check() -> None:
     broker = GroupBroker(
         offsets_retention_minutes="10", offsets_retention_check_interval_ms="60000"

@@ -183,6 +183,9 @@ class GroupCoordinator:
             if len(group.members) > self._limits.group_size_max:
                 effects = group.begin_rebalance("it is larger than group.max.size", now)
             self.perform(shard, group, effects)
+        for name, topic_id in shard.deleted_topics:
+            self.write_tombstones(shard, shard.latest.forget_topic(name, topic_id))
+        shard.deleted_topics.clear()
 
     def _resign_all(self) -> None:
         for index in list(self._shards):
@@ -200,8 +203,11 @@ class GroupCoordinator:
 
     def _topic_deleted(self, name: str, topic_id: bytes) -> None:
         """Offsets of a deleted topic go at once, not with their retention."""
-        for shard in self.active_shards():
-            self.write_tombstones(shard, shard.latest.forget_topic(name, topic_id))
+        for shard in self._shards.values():
+            if shard.is_loading:
+                shard.deleted_topics.append((name, topic_id))
+            else:
+                self.write_tombstones(shard, shard.latest.forget_topic(name, topic_id))
 
     # ---- look-up -----------------------------------------------------------------------------
 

@@ -48,6 +48,7 @@ class GroupShard:
         self.committed = OffsetStore()
         self.watches: dict[str, Watch] = {}
         self.end_offset = 0  # after the last append
+        self.deleted_topics: list[tuple[str, bytes]] = []  # name and id, while loading
         self._pending: deque[tuple[int, Sequence[OffsetChange]]] = deque()
 
     def group(self, group_id: str, now: Now) -> Group:
