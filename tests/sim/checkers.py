@@ -1,7 +1,7 @@
 """What must hold: at every step, at every death and start, and at the end.
 
-The checkers look at the raw bytes on the simulated disk and at what clients were told (`history.py`),
-and compare the broker's own view with both.
+The checkers look at the raw bytes on the simulated disk and at what clients were told
+(`history.py`), and compare the broker's own view with both.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from sim.disk import SimDisk
@@ -28,7 +30,7 @@ def fresh():
 def unsynced_indexes(disk, below: int) -> list[str]:
     """Index files of segments that end at or below an offset, written and not durable."""
     bases = sorted(int(path[-24:-4]) for path in disk.names if path.endswith(".log"))
-    sealed = [base for base, following in zip(bases, bases[1:], strict=False) if following <= below]
+    sealed = [base for base, following in itertools.pairwise(bases) if following <= below]
     return [
         path
         for path, inode in disk.names.items()
