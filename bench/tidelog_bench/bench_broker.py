@@ -17,6 +17,7 @@ import statistics
 import tempfile
 import time
 from pathlib import Path
+from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from tidelog.api.fetch import FetchApi
@@ -27,6 +28,7 @@ from tidelog.metadata.image import BrokerImage, ClusterImage, PartitionImage, To
 from tidelog.replication.replica_manager import ReplicaManager, topic_configs
 from tidelog.runtime import SystemClock
 from tidelog_protocol.apis import API
+from tidelog_protocol.checksum import crc32c
 from tidelog_protocol.frames import RequestHeader, request_frame
 from tidelog_protocol.messages.data import FetchRequest, ProduceRequest
 from tidelog_protocol.records import Record, build_batch
@@ -151,8 +153,25 @@ def _frame(request: Any, version: int) -> memoryview:
 class ProduceFrame:
     """A Produce request; the broker writes offsets into it, `again` takes them out."""
 
-    def __init__(self, version: int, partitions: int, value_bytes: int, *, acks: int = -1) -> None:
-        batch = build_batch([Record(0, 1, None, b"x" * value_bytes)])
+    def __init__(
+        self,
+        version: int,
+        partitions: int,
+        value_bytes: int,
+        *,
+        acks: int = -1,
+        idempotent: bool = False,
+    ) -> None:
+        producer_id, zero = (7, 0) if idempotent else (-1, -1)
+        batch = build_batch(
+            [Record(0, 1, None, b"x" * value_bytes)],
+            producer_id=producer_id,
+            producer_epoch=zero,
+            base_sequence=zero,
+        )
+        self._sequence = 0
+        self._idempotent = idempotent
+        self._batch_bytes = len(batch)
         self.frame = _produce(version, partitions, batch, acks)
         data = bytes(self.frame)
         self._places: list[int] = []
@@ -167,10 +186,17 @@ class ProduceFrame:
         frame = self.frame
         for place in self._places:
             frame[place : place + 8] = _ZERO_OFFSET
+            if self._idempotent:
+                _SEQUENCE.pack_into(frame, place + 53, self._sequence)
+                crc = crc32c(frame[place + 21 : place + self._batch_bytes], 0)
+                _CRC.pack_into(frame, place + 17, crc)
+        self._sequence += 1
         return frame
 
 
 _ZERO_OFFSET = bytes(8)
+_SEQUENCE = Struct(">i")
+_CRC = Struct(">I")
 
 
 def _produce(version: int, partitions: int, batch: bytes, acks: int) -> memoryview:
@@ -253,14 +279,21 @@ def _measure(
 
 
 def produce_case(
-    partitions: int, value_bytes: int, *, version: int = 12, acks: int = -1
+    partitions: int,
+    value_bytes: int,
+    *,
+    version: int = 12,
+    acks: int = -1,
+    idempotent: bool = False,
 ) -> Callable[[float], dict[str, float]]:
     """Produce one batch to each of some partitions."""
 
     def run(seconds: float) -> dict[str, float]:
         with tempfile.TemporaryDirectory(dir=_FOLDERS) as folder:
             bench = Bench(folder, partitions)
-            request = ProduceFrame(version, partitions, value_bytes, acks=acks)
+            request = ProduceFrame(
+                version, partitions, value_bytes, acks=acks, idempotent=idempotent
+            )
             calls_max = APPENDED_BYTES_MAX // len(request.frame)
             figures = _measure(lambda: bench.handle(request.again()), 5, seconds, calls_max)
             assert bench.log_end_offset() > 10, "the broker refused the batches"
@@ -348,6 +381,7 @@ def round_trip_case(value_bytes: int) -> Callable[[float], dict[str, float]]:
 CASES: dict[str, Callable[[float], dict[str, float]]] = {
     "produce 1 x 100 B": produce_case(1, 100),
     "produce 1 x 100 B acks=0": produce_case(1, 100, acks=0),
+    "produce 1 x 100 B idempotent": produce_case(1, 100, idempotent=True),
     "produce 1 x 100 B v13": produce_case(1, 100, version=13),
     "produce 1 x 100 B v8": produce_case(1, 100, version=8),
     "produce 1 x 16 KiB": produce_case(1, 16 << 10),

@@ -263,18 +263,18 @@ class Cluster:
     async def start(self) -> Self:
         """Start the broker; ConfigError or StartError say in one line why it can't."""
         from tidelog.config.broker import BrokerConfig
-        from tidelog.runtime import system_runtime, volume_bytes
+        from tidelog.runtime import SystemRng, system_runtime, volume_bytes
         from tidelog.server import BrokerServer
 
         if self._server is not None:
             raise ClusterError("the cluster is running already")
-        runtime = self._runtime or system_runtime()
         properties = broker_properties(
             self._settings, host=self._host, port=self._port, data_dir=self._data_dir
         )
         if not has_data_dir(properties):
-            self._temporary = temporary_data_dir(runtime.rng)
+            self._temporary = temporary_data_dir(SystemRng())
             properties["log.dirs"] = self._temporary
+        runtime = self._runtime or system_runtime(durable=self._temporary is None)
         server = BrokerServer(
             BrokerConfig.from_properties(properties), runtime, volume_bytes=volume_bytes
         )

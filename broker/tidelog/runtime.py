@@ -136,12 +136,17 @@ def volume_bytes(directory: str) -> tuple[int, int]:
     return volume.f_blocks * volume.f_frsize, volume.f_bavail * volume.f_frsize
 
 
-def system_runtime(files: FileSystem | None = None, *, backlog: int = 1024) -> Runtime:
-    """All real seams; `files` only to put another disk under an otherwise real broker."""
+def system_runtime(
+    files: FileSystem | None = None, *, durable: bool = True, backlog: int = 1024
+) -> Runtime:
+    """All real seams; `files` only to put another disk under an otherwise real broker.
+
+    Not `durable`: nothing is forced to disk, for data that goes with the process.
+    """
     if files is None:
         from tidelog_storage.os_files import OsFileSystem
 
-        files = OsFileSystem()
+        files = OsFileSystem(syncs=durable)
     return Runtime(
         clock=SystemClock(),
         network=SystemNetwork(backlog),
@@ -149,3 +154,12 @@ def system_runtime(files: FileSystem | None = None, *, backlog: int = 1024) -> R
         executor=ThreadExecutor(),
         rng=SystemRng(),
     )
+
+
+def raise_open_files_limit() -> None:
+    """As many open files as the system lets this process have: each open segment takes three."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,7 +1,7 @@
 """The broker's doors to time, network, threads and chance (files: `tidelog_storage.seams`).
 
-Every object takes what it needs of these through its constructor, never from a global, so that a whole
-cluster can run inside one seeded simulation. `runtime.py` holds the real ones.
+Every object takes what it needs of these through its constructor, never from a global, so that a
+whole cluster can run inside one seeded simulation. `runtime.py` holds the real ones.
 """
 
 from __future__ import annotations

@@ -35,8 +35,8 @@ from tidelog.api.versions import VersionsApi
 from tidelog.connections import Connections
 from tidelog.controller.controller import Controller
 from tidelog.dispatch import Dispatcher
-from tidelog.group_admin import GroupAdmin
-from tidelog.group_coordinator import GroupCoordinator
+from tidelog.groups.admin import GroupAdmin
+from tidelog.groups.coordinator import GroupCoordinator
 from tidelog.maintenance import Maintenance
 from tidelog.metadata.log import MetadataLog
 from tidelog.metadata.replay import ReplayError
@@ -97,6 +97,7 @@ class BrokerServer:
         self._logs: LogManager | None = None
         self._metadata: MetadataLog | None = None
         self._controller: Controller | None = None
+        self._replicas: ReplicaManager | None = None
         self._groups: GroupCoordinator | None = None
         self._group_admin: GroupAdmin | None = None
         self._maintenance: Maintenance | None = None
@@ -201,7 +202,7 @@ class BrokerServer:
             on_failure=self._fail,
             report=log.warning,
         )
-        replicas = ReplicaManager(
+        replicas = self._replicas = ReplicaManager(
             config.node_id, runtime.clock, loop, logs, topic_configs(config.given, config.node_id)
         )
         groups = self._groups = GroupCoordinator(
@@ -296,6 +297,8 @@ class BrokerServer:
             self._group_admin.stop()
         if self._groups is not None:
             self._groups.close()
+        if self._replicas is not None:
+            self._replicas.close()
         if self._controller is not None:
             await self._controller.close()
         if self._metadata is not None:
@@ -325,6 +328,8 @@ class BrokerServer:
             await self._maintenance.stop()
         if self._groups is not None:
             self._groups.close()
+        if self._replicas is not None:
+            self._replicas.close()
         if self._logs is not None:
             self._logs.abandon()
         self.runtime.executor.close()

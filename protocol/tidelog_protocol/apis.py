@@ -48,9 +48,23 @@ class ApiKey(IntEnum):
     DESCRIBE_LOG_DIRS = 35
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
+    ELECT_LEADERS = 43
     INCREMENTAL_ALTER_CONFIGS = 44
+    ALTER_PARTITION_REASSIGNMENTS = 45
+    LIST_PARTITION_REASSIGNMENTS = 46
     OFFSET_DELETE = 47
+    VOTE = 52
+    BEGIN_QUORUM_EPOCH = 53
+    END_QUORUM_EPOCH = 54
+    DESCRIBE_QUORUM = 55
+    ALTER_PARTITION = 56
+    ENVELOPE = 58
+    FETCH_SNAPSHOT = 59
     DESCRIBE_CLUSTER = 60
+    BROKER_REGISTRATION = 62
+    BROKER_HEARTBEAT = 63
+    UNREGISTER_BROKER = 64
+    ALLOCATE_PRODUCER_IDS = 67
     DESCRIBE_TOPIC_PARTITIONS = 75
 
 
@@ -167,9 +181,23 @@ _APIS = (
     Api(ApiKey.DESCRIBE_LOG_DIRS, (1, 5), 2, "admin"),
     Api(ApiKey.CREATE_PARTITIONS, (0, 3), 2, "admin"),
     Api(ApiKey.DELETE_GROUPS, (0, 3), 2, "group_admin"),
+    Api(ApiKey.ELECT_LEADERS, (0, 2), 2, "cluster_admin"),
     Api(ApiKey.INCREMENTAL_ALTER_CONFIGS, (0, 1), 1, "configs"),
+    Api(ApiKey.ALTER_PARTITION_REASSIGNMENTS, (0, 1), 0, "cluster_admin"),
+    Api(ApiKey.LIST_PARTITION_REASSIGNMENTS, (0, 0), 0, "cluster_admin"),
     Api(ApiKey.OFFSET_DELETE, (0, 0), NEVER, "group_offsets"),
+    Api(ApiKey.VOTE, (0, 2), 0, "quorum"),
+    Api(ApiKey.BEGIN_QUORUM_EPOCH, (0, 1), 1, "quorum"),
+    Api(ApiKey.END_QUORUM_EPOCH, (0, 1), 1, "quorum"),
+    Api(ApiKey.DESCRIBE_QUORUM, (0, 2), 0, "quorum"),
+    Api(ApiKey.ALTER_PARTITION, (2, 3), 0, "controller"),
+    Api(ApiKey.ENVELOPE, (0, 0), 0, "controller"),
+    Api(ApiKey.FETCH_SNAPSHOT, (0, 1), 0, "quorum"),
     Api(ApiKey.DESCRIBE_CLUSTER, (0, 2), 0, "cluster"),
+    Api(ApiKey.BROKER_REGISTRATION, (0, 4), 0, "controller"),
+    Api(ApiKey.BROKER_HEARTBEAT, (0, 2), 0, "controller"),
+    Api(ApiKey.UNREGISTER_BROKER, (0, 0), 0, "cluster_admin"),
+    Api(ApiKey.ALLOCATE_PRODUCER_IDS, (0, 0), 0, "controller"),
     Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, (0, 0), 0, "cluster"),
 )
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     Buffer = bytes | bytearray | memoryview
+    HeaderFields = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
 
 HEADER_BYTES = 61
 MAGIC = 2
@@ -32,7 +33,7 @@ _LENGTH_POSITION = 8
 LENGTH_OVERHEAD = 12  # base offset and length itself, which the length does not count
 _EPOCH_POSITION = 12
 _CRC_POSITION = 17
-_CRC_START = 21  # the checksum covers everything from the attributes on
+CRC_START = 21  # the checksum covers everything from the attributes on
 _MAX_TIMESTAMP_POSITION = 35
 _AFTER_EPOCH = 3  # index in BatchHeader of the first field behind the leader epoch
 
@@ -48,7 +49,10 @@ _INT32 = Struct(">i")
 _INT16 = Struct(">h")
 _UINT32 = Struct(">I")
 
+_PLACE = Struct(">qii")
+
 _unpack_header = _HEADER.unpack_from
+_pack_place = _PLACE.pack_into
 _pack_int64 = _INT64.pack_into
 _pack_int32 = _INT32.pack_into
 _new = tuple.__new__  # what a NamedTuple's own constructor calls, three times as fast
@@ -168,7 +172,7 @@ def iter_batches(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
 def crc_is_valid(buffer: Buffer, header: BatchHeader, position: int = 0) -> bool:
     """Whether the batch at `position` (whole in `buffer`) has its own CRC-32C. Copies nothing."""
     end = position + header.batch_length + LENGTH_OVERHEAD
-    return crc32c(memoryview(buffer)[position + _CRC_START : end], 0) == header.crc
+    return crc32c(memoryview(buffer)[position + CRC_START : end], 0) == header.crc
 
 
 def set_offset_and_epoch(
@@ -177,6 +181,20 @@ def set_offset_and_epoch(
     """Write both in place; they lie outside the CRC for exactly this."""
     _pack_int64(buffer, position, base_offset)
     _pack_int32(buffer, position + _EPOCH_POSITION, leader_epoch)
+
+
+def header_fields(buffer: Buffer) -> HeaderFields:
+    """The fields of `BatchHeader` as a bare tuple, for who needs them one by one; 61 bytes must be
+    there."""
+    return _unpack_header(buffer)
+
+
+def place(
+    buffer: bytearray | memoryview, fields: HeaderFields, base_offset: int, leader_epoch: int
+) -> BatchHeader:
+    """`set_offset_and_epoch` and `placed` in one, for the batch at the start of `buffer`."""
+    _pack_place(buffer, 0, base_offset, fields[1], leader_epoch)
+    return _new(BatchHeader, (base_offset, fields[1], leader_epoch, *fields[_AFTER_EPOCH:]))
 
 
 def placed(header: BatchHeader, base_offset: int, leader_epoch: int) -> BatchHeader:
@@ -201,10 +219,10 @@ def set_timestamp(
     attributes = header.attributes & ~TIMESTAMP_TYPE_BIT
     if timestamp_type == LOG_APPEND_TIME:
         attributes |= TIMESTAMP_TYPE_BIT
-    _INT16.pack_into(buffer, position + _CRC_START, attributes)
+    _INT16.pack_into(buffer, position + CRC_START, attributes)
     _pack_int64(buffer, position + _MAX_TIMESTAMP_POSITION, max_timestamp)
     end = position + header.batch_length + LENGTH_OVERHEAD
-    crc = crc32c(memoryview(buffer)[position + _CRC_START : end], 0)
+    crc = crc32c(memoryview(buffer)[position + CRC_START : end], 0)
     _UINT32.pack_into(buffer, position + _CRC_POSITION, crc)
     return header._replace(attributes=attributes, max_timestamp=max_timestamp, crc=crc)
 
@@ -215,5 +233,5 @@ def assemble(header: BatchHeader, compressed_payload: Buffer) -> bytes:
     batch = bytearray(HEADER_BYTES)
     _HEADER.pack_into(batch, 0, *header._replace(batch_length=length, magic=MAGIC, crc=0))
     batch += compressed_payload
-    _UINT32.pack_into(batch, _CRC_POSITION, crc32c(memoryview(batch)[_CRC_START:], 0))
+    _UINT32.pack_into(batch, _CRC_POSITION, crc32c(memoryview(batch)[CRC_START:], 0))
     return bytes(batch)

@@ -215,7 +215,8 @@ def bytes_(
 
 def record_data(versions: str = ALL, *, nullable: str | None = None) -> Records | None:
     """Record batches: never copied, neither out of a frame nor into one."""
-    return cast("bytes", Field("records", versions, None, nullable=nullable))
+    default = b"" if nullable is None else None
+    return cast("bytes", Field("records", versions, default, nullable=nullable))
 
 
 @overload

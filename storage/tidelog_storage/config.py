@@ -313,6 +313,13 @@ class LogConfig:
         own["uses_log_append_time"] = own["message_timestamp_type"] == "LogAppendTime"
         own["segment_size"] = own["internal_segment_bytes"] or own["segment_bytes"]
         own["target_codec"] = _CODECS[own["compression_type"]]
+        own["batch_bytes_max"] = min(own["max_message_bytes"], own["segment_size"])
+        own["keeps_batches"] = (
+            own["target_codec"] is None
+            and not own["is_compacted"]
+            and not own["uses_log_append_time"]
+            and own["message_timestamp_before_max_ms"] == _INT64_MAX
+        )
 
     # Derived once, because the data path asks for them with every batch.
     is_compacted: bool
@@ -322,6 +329,10 @@ class LogConfig:
     """`segment.bytes`, or the test setting under it: what a log rolls by."""
     target_codec: int | None
     """Codec that batches must have on disk; None keeps the producer's."""
+    batch_bytes_max: int
+    """What both `max.message.bytes` and the segment's size allow."""
+    keeps_batches: bool
+    """Whether batches are stored as they come, and a header tells whether they may be."""
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError(f"{name}: a LogConfig does not change; build a new one")

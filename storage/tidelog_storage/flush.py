@@ -13,26 +13,62 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tidelog_storage.seams import File, FileSystem
+    from tidelog_storage.segment import Segment
     from tidelog_storage.segments import Segments
+
+
+def seal(segment: Segment, recovery_point: int, end_offset: int) -> int:
+    """The recovery point after the active segment was sealed, its indexes written, at `end_offset`.
+
+    Recovery trusts the indexes of segments that end below the recovery point, and flushes leave
+    those of an active segment out. So either they are flushed again with their segment, or, if
+    the recovery point is at its end already, they are synced here and now. OSError if not.
+    """
+    if recovery_point <= segment.base_offset or not segment.has_unsynced_indexes:
+        return recovery_point
+    if recovery_point < end_offset:
+        return segment.base_offset
+    _, private = segment.files_to_sync(with_indexes=True)
+    try:
+        for file in private:
+            file.fsync()
+    finally:
+        for file in private:
+            file.close()
+    segment.offset_index.is_synced = segment.time_index.is_synced = True
+    return recovery_point
 
 
 class FlushTask:
     """Call it once, anywhere: afterwards everything below `offset` is durable. OSError if not."""
 
-    __slots__ = ("_files", "_folder", "_private", "_records", "offset", "truncations")
+    __slots__ = (
+        "_files",
+        "_folder",
+        "_private",
+        "_records",
+        "indexed_offset",
+        "offset",
+        "truncations",
+    )
 
     def __init__(
         self,
         *,
         offset: int,
+        indexed_offset: int,
         truncations: int,
         records: Sequence[File],
         private: Sequence[File],
         files: FileSystem,
         folder: str | None,
     ) -> None:
-        """`private` handles are closed after their sync; `folder` is synced if not None."""
+        """`private` handles are closed after their sync; `folder` is synced if not None.
+
+        Of segments below `indexed_offset` the indexes are synced too.
+        """
         self.offset = offset
+        self.indexed_offset = indexed_offset
         self.truncations = truncations
         self._records = records
         self._private = private
@@ -69,6 +105,7 @@ class FlushTask:
                 has_new_files = has_new_files or segment.base_offset >= from_offset
         return cls(
             offset=offset,
+            indexed_offset=offset if closing else min(offset, segments.active.base_offset),
             truncations=truncations,
             records=records,
             private=private,

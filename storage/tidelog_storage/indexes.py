@@ -35,7 +35,7 @@ class CorruptIndexError(Exception):
 class _Index:
     """What the two array-backed indexes share: their way to and from the file."""
 
-    __slots__ = ("_entries_written", "_files", "_has_file", "_path", "base_offset")
+    __slots__ = ("_entries_written", "_files", "_has_file", "_path", "base_offset", "is_synced")
 
     ENTRY_BYTES: ClassVar[int]
 
@@ -45,6 +45,7 @@ class _Index:
         self._entries_written = 0  # entries that the file holds and that are still ours
         self._has_file = False  # as we left it: nothing else is in it
         self.base_offset = base_offset
+        self.is_synced = True  # the file, as far as it goes; whoever syncs it says so
 
     def __len__(self) -> int:
         raise NotImplementedError
@@ -64,7 +65,9 @@ class _Index:
             kept = 0
         if size > kept * self.ENTRY_BYTES:
             file.truncate(kept * self.ENTRY_BYTES)
+            self.is_synced = False
         if kept < len(self):
+            self.is_synced = False
             file.append((self._encode(kept),))
         self._entries_written = len(self)
         self._has_file = True

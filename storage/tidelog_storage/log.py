@@ -14,7 +14,7 @@ from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.records import coordinator_epoch, iter_records
 from tidelog_storage import lookup
 from tidelog_storage.cleaner import Retention, deletable_count
-from tidelog_storage.flush import FlushTask
+from tidelog_storage.flush import FlushTask, seal
 from tidelog_storage.indexes import AbortedEntry
 from tidelog_storage.reader import Reader
 from tidelog_storage.removals import Removals
@@ -51,11 +51,10 @@ _UNLIMITED = 1 << 62
 
 
 class Log:
-    """One partition's log.
+    """One partition's log; below `recovery_point` everything is durable.
 
     `log_start_offset`: first offset that may be read. `log_end_offset`: offset of the next record.
-    `high_watermark`: first offset not known to be on all replicas that count; the partition moves
-    it. `recovery_point`: everything below is durable.
+    `high_watermark`: first offset not known to be on all replicas that count; moved from outside.
     """
 
     __slots__ = (
@@ -277,6 +276,7 @@ class Log:
             return active
         try:
             active.write_indexes(seal=True)
+            self.recovery_point = seal(active, self.recovery_point, base_offset)
             self.producers.map_end_offset = base_offset
             self.producers.take_snapshot()
             segment = self._new_segment(base_offset, now_ms)
@@ -374,12 +374,9 @@ class Log:
     # -- cutting -----------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int, now_ms: int = 0) -> bool:
-        """Drop everything from `offset` (a batch boundary) on; whether there was anything.
-
-        The epoch cache is cut in any case: an epoch without records must go (replication.md 5.1).
-        """
+        """Drop everything from `offset` (a batch boundary) on; whether there was anything."""
         if offset >= self.log_end_offset:
-            self.epochs.truncate_from_end(offset)
+            self.epochs.truncate_from_end(offset)  # empty epochs must go too (replication.md 5.1)
             return False
         if self.segments.first.base_offset > offset:
             self.truncate_fully_and_start_at(offset, now_ms=now_ms)
@@ -472,12 +469,15 @@ class Log:
 
     def flushed(self, task: FlushTask) -> None:
         """Take note that a task has succeeded."""
-        if task.truncations == self._truncations and task.offset > self.recovery_point:
-            self.recovery_point = task.offset
+        offset = task.offset
+        if task.indexed_offset < self.segments.active.base_offset:
+            offset = min(offset, task.indexed_offset)  # the active segment was sealed meanwhile
+        if task.truncations == self._truncations and offset > self.recovery_point:
+            self.recovery_point = offset
 
-    def flush(self) -> None:
-        """Make everything durable now, blocking."""
-        task = self.prepare_flush()
+    def flush(self, *, closing: bool = False) -> None:
+        """Make everything durable now, blocking; `closing` as in `prepare_flush`."""
+        task = self.prepare_flush(closing=closing)
         if task is not None:
             task()
             self.flushed(task)
@@ -487,10 +487,9 @@ class Log:
         self.producers.take_snapshot()
         for segment in self.segments:
             segment.write_indexes(seal=True)
-        task = self.prepare_flush(closing=True)
-        if task is not None:
-            task()
-            self.flushed(task)
+        active = self.segments.active
+        self.recovery_point = seal(active, self.recovery_point, self.log_end_offset)
+        self.flush(closing=True)
         self.epochs.flush()
         self.release()
 

@@ -82,7 +82,7 @@ class LogManager:
         for directory in self.directories:
             self._removals.add(now_ms, directory.deleted_folders)
             if not directory.had_clean_shutdown:
-                for partition in list(directory.partitions):
+                for partition in sorted(directory.partitions):
                     self.get(partition)
 
     def shutdown(self, now_ms: int = 0, *, broker_epoch: int = -1) -> None:
@@ -133,7 +133,7 @@ class LogManager:
     def items(self) -> Iterator[tuple[TopicPartition, Log]]:
         """All partitions with their logs, which are loaded."""
         for directory in self.directories:
-            for partition in list(directory.partitions):
+            for partition in sorted(directory.partitions):
                 log = self.get(partition)
                 if log is not None:
                     yield partition, log

@@ -91,6 +91,13 @@ class ProducerStateManager:
         if entry is None:
             return None  # never seen, expired or deleted: any sequence may start (KAFKA-5793)
         if from_client:
+            if (
+                entry.batches
+                and header.base_sequence == entry.batches[-1].last_sequence + 1
+                and header.producer_epoch == entry.producer_epoch
+                and entry.current_txn_first_offset < 0
+            ):
+                return None  # the next one in order: nearly all are
             duplicate = entry.find_duplicate(header)
             if duplicate is not None:
                 return AppendResult(
@@ -122,13 +129,13 @@ class ProducerStateManager:
 
     def _check_sequence(self, entry: ProducerEntry, header: BatchHeader, offset: int) -> None:
         sequence = header.base_sequence
-        where = f"at offset {offset} in partition {self._topic_partition}"
         if header.producer_epoch != entry.producer_epoch:
             if sequence != 0 and entry.producer_epoch != NO_EPOCH:
                 raise StorageError(
                     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
                     f"Invalid sequence number for new epoch of producer {entry.producer_id}"
-                    f" {where}: {header.producer_epoch} (request epoch), {sequence} (seq. number),"
+                    f" at offset {offset} in partition {self._topic_partition}:"
+                    f" {header.producer_epoch} (request epoch), {sequence} (seq. number),"
                     f" {entry.producer_epoch} (current producer epoch)",
                 )
             return
@@ -137,8 +144,9 @@ class ProducerStateManager:
             return
         raise StorageError(
             ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-            f"Out of order sequence number for producer {entry.producer_id} {where}: {sequence}"
-            f" (incoming seq. number), {last} (current end sequence number)",
+            f"Out of order sequence number for producer {entry.producer_id} at offset {offset} in"
+            f" partition {self._topic_partition}: {sequence} (incoming seq. number), {last}"
+            " (current end sequence number)",
         )
 
     def check_marker(self, header: BatchHeader, marker_coordinator_epoch: int, offset: int) -> None:

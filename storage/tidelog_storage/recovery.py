@@ -97,7 +97,7 @@ def load_log(
     producers.remove_stray_snapshots(segments.base_offsets)
     if recovered:
         _drop_snapshots_above(producers, recovered[0].base_offset)
-    epochs = loader.load_epochs(segments)
+    epochs = loader.load_epochs(segments, log_start_offset, after_crash=bool(recovered))
     epochs.truncate_from_end(log_end_offset)
     epochs.truncate_from_start(log_start_offset)
     epochs.flush()
@@ -272,10 +272,13 @@ class _Loader:
 
     # -- epochs ------------------------------------------------------------------------------------
 
-    def load_epochs(self, segments: Segments) -> LeaderEpochCache:
-        """The checkpoint with what recovery found beyond it; rebuilt whole if it is lost.
+    def load_epochs(
+        self, segments: Segments, log_start_offset: int, *, after_crash: bool
+    ) -> LeaderEpochCache:
+        """The checkpoint with what recovery found beyond it; from the records if it is lost.
 
-        Kafka refuses to load then. All batches are here, so their epochs say what it held.
+        Kafka refuses to load then. After a crash it may also begin above the log start: the newest
+        log start is forgotten then, but not what was cut off the epochs for its sake.
         """
         checkpoint = LeaderEpochCheckpoint(self._files, self._folder)
         entries: list[EpochEntry] = []
@@ -284,18 +287,27 @@ class _Loader:
         except CheckpointError as error:
             self._report(f"{error}; rebuilt from the records")
         found = self._recovered_epochs
-        if not entries and segments.first.size:
-            found = self._epochs_of(segments)
-        cache = LeaderEpochCache(checkpoint, entries)
+        older: list[EpochEntry] = []
+        if not entries:
+            older = self._epochs_before(segments, None)
+        elif after_crash and log_start_offset < entries[0].start_offset:
+            older = self._epochs_before(segments, entries[0].start_offset)
+            if older and older[-1].epoch >= entries[0].epoch:
+                del entries[0]  # it begins with `older[-1]`
+        cache = LeaderEpochCache(checkpoint, older + entries)
+        cache.is_dirty = bool(older)
         for entry in found:
             if entry.epoch > cache.latest_epoch:
                 cache.assign(entry.epoch, entry.start_offset)
         return cache
 
-    def _epochs_of(self, segments: Segments) -> list[EpochEntry]:
+    def _epochs_before(self, segments: Segments, offset: int | None) -> list[EpochEntry]:
+        """The epochs of the records below an offset, or of all."""
         self._recovered_epochs = []
         for segment in segments:
             for _, header, batch in segment.batches():
+                if offset is not None and header.base_offset >= offset:
+                    return self._recovered_epochs
                 self._note_epoch(header, batch)
         return self._recovered_epochs
 

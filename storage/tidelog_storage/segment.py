@@ -167,6 +167,16 @@ class Segment:
         return records
 
     @property
+    def has_unsynced_indexes(self) -> bool:
+        """Whether the index files have changed and were not synced since."""
+        offsets, times = self._offset_index, self._time_index
+        return (
+            offsets is not None
+            and times is not None
+            and not (offsets.is_synced and times.is_synced)
+        )
+
+    @property
     def offset_index(self) -> OffsetIndex:
         """The offset index, loaded or rebuilt when first needed."""
         if self._offset_index is None:

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
+from tidelog_protocol.batch import CRC_START, LENGTH_OVERHEAD, header_fields, place
+from tidelog_protocol.checksum import crc32c
 from tidelog_protocol.errors import ErrorCode, ProtocolError
 from tidelog_protocol.records import (
     CREATE_TIME,
@@ -44,6 +46,8 @@ _MAGIC_MAX = MAGIC
 _OVERHEAD_OF_OLDEST_FORMAT = 14
 _INT64_MAX = 2**63 - 1
 _ZSTD_VERSION_MIN = 7
+_CODEC_MAX = int(Codec.ZSTD)
+_new = tuple.__new__
 _SHOWN_ERRORS = 3
 
 
@@ -71,6 +75,62 @@ def validate_and_assign(
     are at fault; `records` may have its header changed then. `from_client` False leaves out what
     only untrusted producers get wrong. `topic_partition` is for the texts.
     """
+    if from_client and config.keeps_batches and produce_version >= _ZSTD_VERSION_MIN:
+        header = _place_plain(records, next_offset, leader_epoch, now_ms, config)
+        if header is not None:
+            return _new(ValidatedAppend, (records, header))
+    return _validate_slowly(
+        records,
+        next_offset=next_offset,
+        leader_epoch=leader_epoch,
+        now_ms=now_ms,
+        config=config,
+        produce_version=produce_version,
+        from_client=from_client,
+        topic_partition=topic_partition,
+    )
+
+
+def _place_plain(
+    records: memoryview, next_offset: int, leader_epoch: int, now_ms: int, config: LogConfig
+) -> BatchHeader | None:
+    """The hot path: all checks at once of a client's batch that is stored as it came.
+
+    None for whatever is not plainly good, which may still be: `_validate_slowly` tells what it is.
+    """
+    size = len(records)
+    if not HEADER_BYTES <= size <= config.batch_bytes_max:
+        return None
+    fields = header_fields(records)
+    base_offset, length, _, magic, crc, attributes, delta = fields[:7]
+    max_timestamp, producer_id, _, base_sequence, count = fields[8:]
+    if (
+        magic == MAGIC
+        and length == size - LENGTH_OVERHEAD
+        and base_offset == 0
+        and 0 <= attributes <= _CODEC_MAX  # neither stamped by a broker, transactional nor control
+        and delta == count - 1
+        and count > 0
+        and (producer_id < 0 or base_sequence >= 0)
+        and max_timestamp - now_ms <= config.message_timestamp_after_max_ms
+        and crc32c(records[CRC_START:], 0) == crc
+    ):
+        return place(records, fields, next_offset, leader_epoch)
+    return None
+
+
+def _validate_slowly(
+    records: memoryview,
+    *,
+    next_offset: int,
+    leader_epoch: int,
+    now_ms: int,
+    config: LogConfig,
+    produce_version: int,
+    from_client: bool,
+    topic_partition: TopicPartition | None,
+) -> ValidatedAppend:
+    """Every batch, with words for each thing that can be wrong with it."""
     header = _the_batch(records, produce_version)
     size = header.batch_length + 12
     where = topic_partition if topic_partition is not None else "?"

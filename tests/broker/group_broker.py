@@ -16,8 +16,8 @@ from tidelog.api.group_offsets import GroupOffsetsApi
 from tidelog.api.groups import GroupsApi
 from tidelog.config.broker import DEVELOPER_PROFILE, BrokerConfig
 from tidelog.dispatch import Dispatcher, RequestContext
-from tidelog.group_admin import GroupAdmin
-from tidelog.group_coordinator import GroupCoordinator
+from tidelog.groups.admin import GroupAdmin
+from tidelog.groups.coordinator import GroupCoordinator
 from tidelog.metadata.image import (
     GROUP_METADATA_TOPIC,
     BrokerImage,

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from broker.group_broker import GroupBroker, Pending, topic
-from tidelog.group_records import GroupChange, decode
-from tidelog.groups import GroupState
+from tidelog.groups.group import GroupState
+from tidelog.groups.records import GroupChange, decode
 from tidelog.internal_topics import java_hash, partition_for
 from tidelog.metadata.image import GROUP_METADATA_TOPIC
 from tidelog_protocol.errors import ErrorCode
@@ -321,6 +321,18 @@ def test_offsets_of_deleted_topics_go_at_once() -> None:
     assert (committed(broker, "g", "a"), committed(broker, "g", "b")) == (-1, 7)
     broker.kill()
     assert (committed(broker, "g", "a"), committed(broker, "g", "b")) == (-1, 7)
+
+
+def test_a_topic_deleted_while_a_partition_loads_takes_its_offsets_too() -> None:
+    broker = GroupBroker(partitions=1)
+    broker.ask(commit_request("g", 7), 7)
+    broker.disk.kill()
+    broker.time.heap.clear()
+    broker.start()
+    del broker.topics["a"]
+    broker.apply()
+    broker.time.pass_(0)
+    assert committed(broker, "g") == -1
 
 
 def test_expired_offsets_and_empty_groups_go_with_the_check() -> None:

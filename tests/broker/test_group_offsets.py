@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from tidelog.group_member import Member, Now
-from tidelog.group_offsets import (
+from tidelog.groups.group import Group, GroupLimits, GroupState
+from tidelog.groups.member import Member, Now
+from tidelog.groups.offsets import (
     ZERO_UUID,
     OffsetAndMetadata,
     OffsetChange,
     OffsetStore,
     expired_offsets,
 )
-from tidelog.groups import Group, GroupLimits, GroupState
 
 HOUR_MS = 3_600_000
 ID, OTHER_ID = b"1" * 16, b"2" * 16

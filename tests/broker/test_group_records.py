@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.group_member import Now
-from tidelog.group_offsets import OffsetAndMetadata, OffsetChange
-from tidelog.group_records import (
+from tidelog.groups.group import GroupLimits, GroupState
+from tidelog.groups.member import Now
+from tidelog.groups.offsets import OffsetAndMetadata, OffsetChange
+from tidelog.groups.records import (
     GroupChange,
     decode,
     group_record,
     group_tombstone,
     offset_record,
 )
-from tidelog.group_shard import GroupShard
-from tidelog.groups import GroupLimits, GroupState
+from tidelog.groups.shard import GroupShard
 from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.primitives import uuid_from_str
 from tidelog_protocol.records import iter_batches, iter_records

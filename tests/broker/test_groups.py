@@ -6,122 +6,18 @@ import itertools
 
 import pytest
 
-from tidelog.group_member import (
+from broker.group_harness import NONE, SUBSCRIPTION, Harness
+from tidelog.groups.group import TRANSITIONS, GroupLimits, GroupState
+from tidelog.groups.member import (
     AssignmentStored,
-    CompleteJoin,
-    CompleteSync,
-    JoinRequest,
     JoinResult,
     LeavingMember,
     Now,
     Persist,
-    StaticMemberStored,
-    SyncRequest,
     SyncResult,
     subscribed_topics,
 )
-from tidelog.groups import TRANSITIONS, Group, GroupLimits, GroupState
 from tidelog_protocol.errors import ErrorCode
-
-NONE = ErrorCode.NONE
-SUBSCRIPTION = b"\x00\x01\x00\x00\x00\x01\x00\x05topic\xff\xff\xff\xff\x00\x00\x00\x00"
-
-
-class Harness:
-    """A group, its clock, and everything it answered, by the name of who asked."""
-
-    def __init__(self, limits: GroupLimits | None = None) -> None:
-        self.ticks_ms = 1000
-        self.group = Group("group", self.now, limits or GroupLimits(initial_rebalance_delay_ms=0))
-        self.joined: dict[str, list[JoinResult]] = {}
-        self.synced: dict[str, list[SyncResult]] = {}
-        self.writes: list[Persist] = []
-        self.ids = itertools.count()
-
-    @property
-    def now(self) -> Now:
-        return Now(self.ticks_ms, 1_700_000_000_000 + self.ticks_ms)
-
-    def perform(self, effects) -> None:
-        for effect in effects:
-            if isinstance(effect, CompleteJoin | CompleteSync):
-                effect.answer()
-            else:
-                self.writes.append(effect)
-
-    def join(
-        self, name: str, member_id: str = "", instance=None, protocols=("range",), **more
-    ) -> None:
-        request = JoinRequest(
-            member_id=member_id,
-            group_instance_id=instance,
-            client_id=name,
-            client_host="/127.0.0.1",
-            rebalance_timeout_ms=more.pop("rebalance_timeout_ms", 60_000),
-            session_timeout_ms=more.pop("session_timeout_ms", 10_000),
-            protocol_type=more.pop("protocol_type", "consumer"),
-            protocols=tuple(
-                each if isinstance(each, tuple) else (each, SUBSCRIPTION) for each in protocols
-            ),
-            new_member_id=f"{name}-{next(self.ids)}",
-            **more,
-        )
-        results = self.joined.setdefault(name, [])
-        self.perform(self.group.join(request, results.append, self.now))
-
-    def sync(self, name: str, member_id: str, generation=None, assignments=None, **more) -> None:
-        request = SyncRequest(
-            member_id=member_id,
-            group_instance_id=more.pop("instance", None),
-            generation=self.group.generation if generation is None else generation,
-            protocol_type=more.pop("protocol_type", None),
-            protocol_name=more.pop("protocol_name", None),
-            assignments=assignments or {},
-        )
-        results = self.synced.setdefault(name, [])
-        self.perform(self.group.sync(request, results.append, self.now))
-
-    def wait(self, ms: int) -> None:
-        """Let time pass, with a look at each deadline as the coordinator has it."""
-        end_ms = self.ticks_ms + ms
-        while True:
-            at_ms = self.group.next_deadline_ms()
-            if at_ms is None or at_ms > end_ms:
-                break
-            self.ticks_ms = max(at_ms, self.ticks_ms)
-            self.perform(self.group.expire(self.now))
-        self.ticks_ms = end_ms
-
-    def store(self, error: ErrorCode = NONE) -> None:
-        """Finish the writes that are under way."""
-        writes, self.writes = self.writes, []
-        for write in writes:
-            if write.then is not None:
-                self.perform(self.group.stored(write.then, error, self.now))
-
-    def member(self, name: str) -> str:
-        return self.joined[name][-1].member_id
-
-    def heartbeat(self, name: str, **more) -> ErrorCode:
-        generation = more.get("generation", self.group.generation)
-        return self.group.heartbeat(self.member(name), more.get("instance"), generation, self.now)
-
-    def stabilise(self, *names: str, **more) -> None:
-        """Join all at once, sync all."""
-        for name in names:
-            self.join(name, **more)
-        self.wait(0)
-        assert self.group.state is GroupState.COMPLETING_REBALANCE
-        self.sync_all(*names)
-
-    def sync_all(self, *names: str) -> None:
-        leader = self.group.leader
-        given = {self.member(name): name.encode() for name in names}
-        for name in names:
-            member = self.member(name)
-            self.sync(name, member, assignments=given if member == leader else None)
-        self.store()
-        assert self.group.state is GroupState.STABLE
 
 
 def test_every_state_has_its_row_and_nothing_leaves_dead() -> None:
@@ -482,97 +378,6 @@ def test_commits_are_checked_and_keep_the_session() -> None:
     assert group.validate_commit(member, None, 2, harness.now) is (
         ErrorCode.COORDINATOR_NOT_AVAILABLE
     )
-
-
-class TestStaticMembers:  # KIP-345
-    def stable(self) -> Harness:
-        harness = Harness()
-        harness.join("s", instance="i-1")
-        harness.join("t", instance="i-2")
-        harness.wait(0)
-        harness.sync_all("s", "t")
-        return harness
-
-    def test_are_never_asked_to_come_again(self) -> None:
-        harness = Harness()
-        harness.join("s", instance="i-1", requires_known_member_id=True)
-        harness.wait(0)
-        assert harness.joined["s"][0].error is NONE
-
-    @pytest.mark.parametrize("skips", [False, True])
-    def test_a_leader_comes_back_to_a_stable_group_without_rebalance(self, skips: bool) -> None:
-        harness = self.stable()
-        old = harness.member("s")
-        harness.join("s", instance="i-1", supports_skipping_assignment=skips)
-        (write,) = harness.writes
-        assert isinstance(write.then, StaticMemberStored)
-        assert len(harness.joined["s"]) == 1
-        harness.store()
-        result = harness.joined["s"][-1]
-        assert (result.error, result.generation, result.skip_assignment) == (NONE, 1, skips)
-        assert result.member_id != old
-        assert harness.group.state is GroupState.STABLE
-        # KIP-814: from v9 it leads under its new id; before, it must not assign again.
-        assert result.leader == (result.member_id if skips else old)
-        assert len(result.members) == (2 if skips else 0)
-        harness.sync("s", result.member_id, instance="i-1")
-        assert harness.synced["s"][-1].assignment == b"s"
-
-    def test_the_old_id_is_fenced(self) -> None:
-        harness = self.stable()
-        old, group = harness.member("s"), harness.group
-        harness.join("s", instance="i-1")
-        harness.store()
-        fenced = ErrorCode.FENCED_INSTANCE_ID
-        assert group.heartbeat(old, "i-1", 1, harness.now) is fenced
-        assert group.validate_commit(old, "i-1", 1, harness.now) is fenced
-        harness.sync("x", old, instance="i-1")
-        harness.join("y", old, instance="i-1")
-        assert harness.synced["x"][0].error is fenced
-        assert harness.joined["y"] == [JoinResult(fenced, old)]
-        assert group.heartbeat(old, None, 1, harness.now) is ErrorCode.UNKNOWN_MEMBER_ID
-
-    def test_a_parked_join_of_the_old_id_is_fenced(self) -> None:
-        harness = self.stable()
-        harness.join("t", harness.member("t"), "i-2", protocols=[("range", b"other")])
-        assert harness.group.state is GroupState.PREPARING_REBALANCE
-        old = harness.member("t")
-        harness.join("u", instance="i-2")
-        assert harness.joined["t"][-1].error is ErrorCode.FENCED_INSTANCE_ID
-        assert harness.joined["t"][-1].member_id == old
-
-    def test_a_failed_write_gives_the_old_id_back(self) -> None:
-        harness = self.stable()
-        old = harness.member("s")
-        harness.join("s", instance="i-1", session_timeout_ms=7000)
-        harness.store(ErrorCode.NOT_COORDINATOR)
-        assert harness.joined["s"][-1] == JoinResult(ErrorCode.NOT_COORDINATOR, "")
-        assert harness.group.static_members["i-1"] == old
-        assert harness.group.members[old].session_timeout_ms == 10_000
-        assert harness.group.leader == old
-
-    def test_a_new_protocol_or_an_unfinished_generation_rebalances(self) -> None:
-        harness = Harness()
-        harness.join("s", instance="i-1", protocols=["range", "sticky"])
-        harness.wait(0)
-        harness.sync_all("s")
-        harness.join("s", instance="i-1", protocols=["sticky", "range"])
-        assert harness.group.generation == 2
-        assert harness.group.protocol_name == "sticky"
-        harness.join("s", instance="i-1", protocols=["sticky", "range"])  # before it synced
-        assert harness.group.generation == 3
-
-    def test_one_that_is_away_holds_its_place_through_a_rebalance(self) -> None:
-        harness = self.stable()
-        harness.join("t", harness.member("t"), "i-2", protocols=[("range", b"x")])
-        harness.wait(9000)
-        harness.group.heartbeat(harness.member("s"), "i-1", 1, harness.now)
-        for _ in range(6):
-            harness.wait(9000)
-            harness.group.heartbeat(harness.member("s"), "i-1", 1, harness.now)
-        assert harness.group.generation == 2  # the rebalance time-out ended the join phase
-        assert len(harness.group.members) == 2
-        assert harness.group.leader == harness.member("t")
 
 
 def test_unload_answers_everyone() -> None:

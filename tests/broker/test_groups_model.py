@@ -6,7 +6,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tidelog.group_member import (
+from tidelog.groups.group import Group, GroupLimits, GroupState
+from tidelog.groups.member import (
     CompleteJoin,
     CompleteSync,
     JoinRequest,
@@ -17,7 +18,6 @@ from tidelog.group_member import (
     SyncRequest,
     SyncResult,
 )
-from tidelog.groups import Group, GroupLimits, GroupState
 from tidelog_protocol.errors import ErrorCode
 
 NONE = ErrorCode.NONE

@@ -34,12 +34,17 @@ def framed(frame: bytes) -> bytes:
     return len(frame).to_bytes(4, "big") + frame
 
 
+BETWEEN_BROKERS = {52, 53, 54, 56, 58, 59, 62, 63, 67}
+"""Raft's APIs and the controller's, which no broker lists to its clients."""
+
+
 def api() -> VersionsApi:
-    return VersionsApi(served=API, cluster_id=CLUSTER_ID, node_id=1)
+    served = sorted(API.keys() - BETWEEN_BROKERS)
+    return VersionsApi(served=served, cluster_id=CLUSTER_ID, node_id=1)
 
 
 def answer(frame: bytes) -> bytes:
-    """What a broker that serves all we have answers."""
+    """What a broker that serves all we have for clients answers."""
 
     async def ask() -> bytes:
         connections = Connections()
@@ -64,7 +69,8 @@ def test_the_form_is_kafkas(version: int) -> None:
             # Kafka 4.3; ours are those of 4.4
             assert entry.max_version <= API[entry.api_key].max_version
             entry.max_version = API[entry.api_key].max_version
-    message.api_keys = [ranges[key] for key in sorted(API)]
+    assert not ranges.keys() & BETWEEN_BROKERS
+    message.api_keys = [ranges[key] for key in sorted(API.keys() - BETWEEN_BROKERS)]
     message.supported_features = []
     message.finalized_features = []
     message.finalized_features_epoch = -1

@@ -37,9 +37,23 @@ AlterConfigs 33 0 2 2
 DescribeLogDirs 35 1 5 2
 CreatePartitions 37 0 3 2
 DeleteGroups 42 0 3 2
+ElectLeaders 43 0 2 2
 IncrementalAlterConfigs 44 0 1 1
+AlterPartitionReassignments 45 0 1 0
+ListPartitionReassignments 46 0 0 0
 OffsetDelete 47 0 0 -
+Vote 52 0 2 0
+BeginQuorumEpoch 53 0 1 1
+EndQuorumEpoch 54 0 1 1
+DescribeQuorum 55 0 2 0
+AlterPartition 56 2 3 0
+Envelope 58 0 0 0
+FetchSnapshot 59 0 1 0
 DescribeCluster 60 0 2 0
+BrokerRegistration 62 0 4 0
+BrokerHeartbeat 63 0 2 0
+UnregisterBroker 64 0 0 0
+AllocateProducerIds 67 0 0 0
 DescribeTopicPartitions 75 0 0 0
 """.strip().splitlines()
 

@@ -72,7 +72,9 @@ def to_kio(message: Struct, cls: type[Any], version: int) -> Any:
         assert mine.name.startswith(field.name)
         value = getattr(message, mine.name)
         if value is None and mine.kind == "struct" and mine.tag is not None:
-            continue  # kio's default instance
+            if field.default is not dataclasses.MISSING:
+                continue  # kio's default instance
+            value = mine.element()
         given[field.name] = kio_value(value, field, inner, version)
     return cls(**given)
 

@@ -1,7 +1,7 @@
 """What must hold: at every step, at every death and start, and at the end.
 
-The checkers look at the raw bytes on the simulated disk and at what clients were told (`history.py`),
-and compare the broker's own view with both.
+The checkers look at the raw bytes on the simulated disk and at what clients were told
+(`history.py`), and compare the broker's own view with both.
 """
 
 from __future__ import annotations
@@ -203,9 +203,11 @@ class Checkers:
             require(not any(log.torn.values()), f"{folder} is torn after a clean stop")
             wrong = check_indexes(disk, log)
             require(wrong is None, f"after a clean stop: {wrong}")
-            for base_offset in log.segments:
-                inode = disk.names[f"{folder}/{base_offset:020d}.log"]
-                require(inode.synced == len(inode.data), f"{folder}: {base_offset} was not synced")
+            for path, inode in disk.names.items():
+                if path.startswith(f"{folder}/") and path.endswith(
+                    (".log", ".index", ".timeindex")
+                ):
+                    require(inode.synced == len(inode.data), f"{path} was not synced")
 
     # -- the broker's view against the raw bytes ---------------------------------------------------
 
@@ -275,9 +277,7 @@ class Checkers:
 
     def check_contents(self) -> None:
         """Every fact is in the logs, nothing else than what was sent, idempotent records once."""
-        starts = {
-            folder: log.log_start_offset for folder, log in self._logs(self.machine.server)
-        }
+        starts = {folder: log.log_start_offset for folder, log in self._logs(self.machine.server)}
         for topic in self.history.existing():
             for partition in topic.partitions.values():
                 if partition.index < topic.partitions_min:
@@ -297,9 +297,7 @@ class Checkers:
         for offset, value in values.items():
             require(value in partition.sent, f"{partition}: nobody sent {value!r} at {offset}")
         # A producer is forgotten with its records: those below the log start may come again.
-        self._check_once(
-            partition, {key: values[key] for key in values if key >= log_start_offset}
-        )
+        self._check_once(partition, {key: values[key] for key in values if key >= log_start_offset})
         first = min(raw.segments)
         if not partition.topic.has_retention:
             require(first <= partition.delete_bound, f"{partition}: starts at {first}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from typing import TYPE_CHECKING
 
@@ -87,10 +88,8 @@ class Consumer:
     async def _close(self) -> None:
         while self._session:
             self._epoch = -1
-            try:
+            with contextlib.suppress(Lost):
                 await self.client.ask(self._request([]), self.version)
-            except Lost:
-                pass
             self._session = 0
         self.client.close()
 

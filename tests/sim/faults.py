@@ -41,7 +41,7 @@ KINDS: dict[str, tuple[int, float, float]] = {
     "power failure inside": (3, 1, 60),
     "restart": (2, 0, 0),
     "slow disk": (2, 0.02, 0.4),  # seconds a sync takes at most
-    "full disk": (2, 0, 20_000),  # bytes that still fit
+    "full disk": (2, 0, 2_500),  # bytes that still fit
     "reset": (3, 1, 6),  # connections
     "clock jump": (1, -SKEW_MS_MAX / 6, SKEW_MS_MAX / 6),  # milliseconds
     "slow network": (1, 0.01, 0.2),  # seconds a write travels at most

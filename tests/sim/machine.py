@@ -1,14 +1,16 @@
 """One broker's machine: its simulated seams, and its lives on one disk.
 
-Each life is a lane of the loop, a `SimFiles` and a real `BrokerServer`; a life ends by a clean stop,
-by a kill (between two steps, or inside a file operation) or by a power failure. What a dead life
-left waiting is kept in `_graves` to the end of the run: Python would run the `finally` blocks of
-tasks that it collects, on a machine that is no more.
+Each life is a lane of the loop, a `SimFiles` and a real `BrokerServer`; it ends by a clean stop, by
+a kill (between two steps, or inside a file operation) or by a power failure. What a dead life left
+waiting is kept in `_graves` to the end of the run: Python would run the `finally` blocks of tasks
+that it collects, on a machine that is no more.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import inspect
 import random
 from typing import TYPE_CHECKING, Any
 
@@ -255,5 +257,16 @@ class Machine:
             self._ended.set_result(how)
 
     def bury(self) -> None:
-        """The run is over and its loop closed: end what the dead were at, in silence."""
+        """The run is over and its loop closed: end what the dead were at, in silence.
+
+        Else Python would do it, later and loudly.
+        """
+        for task in asyncio.all_tasks(self.loop):
+            coroutine = task.get_coro()
+            with contextlib.suppress(BaseException):
+                for value in list(inspect.getcoroutinelocals(coroutine).values()):
+                    if inspect.iscoroutine(value):
+                        value.close()
+            with contextlib.suppress(BaseException):
+                coroutine.close()
         self._graves.clear()

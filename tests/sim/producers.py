@@ -216,7 +216,9 @@ class PlainProducer(Producer):
         while self.left > 0:
             target = self.target()
             batch = Batch(self.new_values(target), self.codec)
-            while not await self._send(target, batch) and self.rng.random() < 0.7:
+            while not await self._send(target, batch):
+                if self.rng.random() < 0.3:
+                    break
                 await asyncio.sleep(0.03)
             await asyncio.sleep(self.rng.choice((0, 0.01, 0.05, 0.1)))
         self.client.close()

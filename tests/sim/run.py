@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import hashlib
 import logging
 import re
 import traceback
-import warnings
 from typing import TYPE_CHECKING, NamedTuple
 
 from sim.disk import MachineDiedError
@@ -67,7 +65,8 @@ def run_seed(seed: int, plan: Sequence[Fault] | None = None) -> Verdict:
         loop.steps,
         loop.trace,
     )
-    _bury(loop, world)
+    loop.close()
+    world.machine.bury()
     return verdict
 
 
@@ -78,16 +77,6 @@ def _digest(world: World) -> str:
         digest.update(f"{path} {len(inode.data)}\n".encode())
         digest.update(inode.data)
     return digest.hexdigest()
-
-
-def _bury(loop: SimLoop, world: World) -> None:
-    """Let go of the dead, whose coroutines Python now ends one by one."""
-    loop.close()
-    world.machine.bury()
-    del world
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # tasks that were never begun
-        gc.collect()
 
 
 def shrink(verdict: Verdict, runs_max: int = 60) -> Verdict:

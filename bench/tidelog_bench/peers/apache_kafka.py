@@ -109,6 +109,7 @@ def _formatted_storage() -> Path:
                 [*tool, "format", "-t", CLUSTER_ID, "-c", str(settings)],
                 capture_output=True,
                 text=True,
+                cwd=work,
                 timeout=_FORMAT_TIMEOUT_S,
                 check=False,
             )

@@ -49,6 +49,7 @@ class Child:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=env,
+                cwd=log.parent,  # Kafka's test jar makes log4j write into the current folder
                 preexec_fn=_die_with_parent,  # noqa: PLW1509 - the harness has no threads here
             )
         self.log = log

@@ -17,7 +17,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tidelog.group_rebalance import GroupState
+from tidelog.groups.rebalance import GroupState
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.group_admin import (
@@ -28,9 +28,9 @@ from tidelog_protocol.messages.group_admin import (
 
 if TYPE_CHECKING:
     from tidelog.dispatch import Deferred, Handler, RequestContext
-    from tidelog.group_admin import GroupAdmin
-    from tidelog.group_member import Member
-    from tidelog.groups import Group
+    from tidelog.groups.admin import GroupAdmin
+    from tidelog.groups.group import Group
+    from tidelog.groups.member import Member
     from tidelog_protocol.messages.group_admin import (
         DeleteGroupsRequest,
         DescribeGroupsRequest,

@@ -17,8 +17,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tidelog.group_admin import Committer
-from tidelog.group_offsets import NO_TIMESTAMP, ZERO_UUID, OffsetAndMetadata, OffsetChange
+from tidelog.groups.admin import Committer
+from tidelog.groups.offsets import NO_TIMESTAMP, ZERO_UUID, OffsetAndMetadata, OffsetChange
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.group_offsets import (
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tidelog.dispatch import Deferred, Handler, RequestContext
-    from tidelog.group_admin import GroupAdmin
+    from tidelog.groups.admin import GroupAdmin
     from tidelog.metadata.image import ClusterImage, TopicImage
     from tidelog.seams import Clock
     from tidelog_protocol.messages.group_offsets import OffsetCommitRequest, OffsetDeleteRequest

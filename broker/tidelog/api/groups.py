@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.group_member import JoinRequest, LeavingMember, SyncRequest
+from tidelog.groups.member import JoinRequest, LeavingMember, SyncRequest
 from tidelog.internal_topics import ensure
 from tidelog.metadata.image import GROUP_METADATA_TOPIC
 from tidelog_protocol.apis import ApiKey
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from tidelog.dispatch import Deferred, Handler, RequestContext
-    from tidelog.group_coordinator import GroupCoordinator
-    from tidelog.group_member import JoinResult, SyncResult
+    from tidelog.groups.coordinator import GroupCoordinator
+    from tidelog.groups.member import JoinResult, SyncResult
     from tidelog.internal_topics import Topics
     from tidelog.metadata.image import ClusterImage
     from tidelog_protocol.messages.groups import (
@@ -56,16 +56,23 @@ __all__ = ["GroupsApi"]
 
 _GROUP_KEY_TYPE = 0
 _TRANSACTION_KEY_TYPE = 1
+_SHARE_KEY_TYPE = 2
 
 _Coordinator = FindCoordinatorResponse.Coordinator
 
-# What Kafka says beside an error; with several keys a message is only ours.
-_MESSAGES = {
-    ErrorCode.NONE: "NONE",
+_INVALID_REQUEST = (  # Kafka's words for a type of coordinator that it does not run
+    "This most likely occurs because of a request being malformed by the client library or the "
+    "message was sent to an incompatible broker. See the broker logs for more details."
+)
+_REFUSALS = {
+    _TRANSACTION_KEY_TYPE: "Transactions are not served: this broker coordinates groups only.",
+    _SHARE_KEY_TYPE: "",
+}
+# Kafka leaves the message empty from v4 on, except for types that it does not know at all.
+_MESSAGES_BEFORE_V4 = {
+    ErrorCode.NONE: ErrorCode.NONE.name,
     ErrorCode.COORDINATOR_NOT_AVAILABLE: "The coordinator is not available.",
-    ErrorCode.INVALID_REQUEST: (
-        "This broker coordinates groups only: transactions and share groups are not served."
-    ),
+    ErrorCode.INVALID_REQUEST: _INVALID_REQUEST,
 }
 
 
@@ -119,32 +126,24 @@ class GroupsApi:
         found = self._coordinator_of(request.key, request.key_type)
         return FindCoordinatorResponse(
             error_code=found.error_code,
-            error_message=_MESSAGES[ErrorCode(found.error_code)],
+            error_message=found.error_message or _MESSAGES_BEFORE_V4[ErrorCode(found.error_code)],
             node_id=found.node_id,
             host=found.host,
             port=found.port,
         )
 
     def _coordinator_of(self, key: str, key_type: int) -> _Coordinator:
-        error, message = ErrorCode.COORDINATOR_NOT_AVAILABLE, ""
         if key_type != _GROUP_KEY_TYPE:
-            error = ErrorCode.INVALID_REQUEST
-            message = _MESSAGES[error] if key_type == _TRANSACTION_KEY_TYPE else ""
-        else:
-            image = self._image()
-            index = self._coordinator.partition_for(key)
-            partition = image.partition(GROUP_METADATA_TOPIC, index)
-            if partition is not None and image.is_alive(partition.leader):
-                broker = image.brokers[partition.leader]
-                return _Coordinator(
-                    key=key,
-                    node_id=broker.node_id,
-                    host=broker.host,
-                    port=broker.port,
-                    error_message="",
-                )
+            message = _REFUSALS.get(key_type, _INVALID_REQUEST)
+            return _no_coordinator(key, ErrorCode.INVALID_REQUEST, message)
+        image = self._image()
+        index = self._coordinator.partition_for(key)
+        partition = image.partition(GROUP_METADATA_TOPIC, index)
+        if partition is None or not image.is_alive(partition.leader):
+            return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
+        broker = image.brokers[partition.leader]
         return _Coordinator(
-            key=key, node_id=-1, host="", port=-1, error_code=error, error_message=message
+            key=key, node_id=broker.node_id, host=broker.host, port=broker.port, error_message=""
         )
 
     # ---- JoinGroup, SyncGroup ----------------------------------------------------------------
@@ -241,6 +240,12 @@ class GroupsApi:
                 for result in results
             ],
         )
+
+
+def _no_coordinator(key: str, error: ErrorCode, message: str) -> _Coordinator:
+    return _Coordinator(
+        key=key, node_id=-1, host="", port=-1, error_code=error, error_message=message
+    )
 
 
 def _join_response(version: int, result: JoinResult) -> JoinGroupResponse:

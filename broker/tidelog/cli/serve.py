@@ -30,14 +30,13 @@ def main(arguments: Sequence[str]) -> int:
     from tidelog.cluster import has_data_dir, temporary_data_dir
     from tidelog.config.broker import BrokerConfig
     from tidelog.config.vocabulary import ConfigError
-    from tidelog.runtime import system_runtime
+    from tidelog.runtime import SystemRng, raise_open_files_limit, system_runtime
 
-    runtime = system_runtime()
     folder = None
     try:
         properties = _properties(options)
         if not has_data_dir(properties):
-            folder = properties["log.dirs"] = temporary_data_dir(runtime.rng)
+            folder = properties["log.dirs"] = temporary_data_dir(SystemRng())
         elif options.temporary and options.data_dir is not None:
             folder = properties["log.dirs"]
         config = BrokerConfig.from_properties(properties)
@@ -45,6 +44,8 @@ def main(arguments: Sequence[str]) -> int:
         return _refuse(f"{error.key}: {error.message}")
     except (OSError, UnicodeDecodeError) as error:
         return _refuse(f"{options.config}: {getattr(error, 'strerror', None) or error}")
+    raise_open_files_limit()
+    runtime = system_runtime(durable=folder is None)
     try:
         if folder is not None:
             os.makedirs(folder, 0o700, exist_ok=True)

@@ -11,7 +11,10 @@ if TYPE_CHECKING:
 
 NONE, MEMBER_ID_REQUIRED = 0, 79
 TYPE, PROTOCOL = "consumer", "range"
-METADATA, ASSIGNMENT = b"\0\1metadata", b"\0\1assignment"
+# A subscription the reference can parse (version 0, one topic "t"): with any other bytes its
+# coordinator never answers a JoinGroup of type "consumer".
+METADATA = b"\0\0" + b"\0\0\0\1" + b"\0\1t" + b"\xff\xff\xff\xff"
+ASSIGNMENT = b"\0\0" + b"\0\0\0\0" + b"\xff\xff\xff\xff"
 
 
 def join_fields(s: Session, version: int, member: str = "", **changes: Any) -> dict[str, Any]:

@@ -76,7 +76,9 @@ class Normaliser:
             key = next((key for key in SORT_KEYS if key in values[0]), None)
             if key is not None:
                 values = sorted(values, key=lambda one: (str(one[key]), repr(one)))
-        return [self._value(name, one, sort=sort) for one in values]
+        normal = [self._value(name, one, sort=sort) for one in values]
+        # Members come in the order of a hash table; their names were given before.
+        return sorted(normal, key=repr) if name == "members" else normal
 
     def _named(self, kind: str, value: Any) -> Any:
         if value in (None, "", -1, 0, ZERO_UUID) or (kind == "member" and isinstance(value, int)):

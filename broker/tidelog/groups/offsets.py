@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.group_member import CONSUMER_PROTOCOL_TYPE
-from tidelog.group_rebalance import GroupState
+from tidelog.groups.member import CONSUMER_PROTOCOL_TYPE
+from tidelog.groups.rebalance import GroupState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
-    from tidelog.groups import Group
+    from tidelog.groups.group import Group
 
 NO_TIMESTAMP = -1
 ZERO_UUID = bytes(16)
@@ -137,12 +137,3 @@ def _retention_base(group: Group) -> int | None:
         return group.state_timestamp_ms
     is_known = group.protocol_type == CONSUMER_PROTOCOL_TYPE and group.topics is not None
     return NO_TIMESTAMP if is_known and group.state is GroupState.STABLE else None
-
-
-def iter_offsets(
-    topics: Mapping[str, Mapping[int, OffsetAndMetadata]],
-) -> Iterator[tuple[str, int, OffsetAndMetadata]]:
-    """All offsets of a group, flat."""
-    for topic, offsets in topics.items():
-        for partition, offset in offsets.items():
-            yield topic, partition, offset

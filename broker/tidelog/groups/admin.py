@@ -9,17 +9,17 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.group_member import CONSUMER_PROTOCOL_TYPE
-from tidelog.group_offsets import OffsetChange, expired_offsets
+from tidelog.groups.member import CONSUMER_PROTOCOL_TYPE
+from tidelog.groups.offsets import OffsetChange, expired_offsets
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from tidelog.group_coordinator import GroupCoordinator
-    from tidelog.group_offsets import OffsetAndMetadata
-    from tidelog.group_shard import GroupShard
-    from tidelog.groups import Group
+    from tidelog.groups.coordinator import GroupCoordinator
+    from tidelog.groups.group import Group
+    from tidelog.groups.offsets import OffsetAndMetadata
+    from tidelog.groups.shard import GroupShard
     from tidelog.replication.purgatory import TimerHandle, Timers
 
 __all__ = ["Committer", "GroupAdmin"]

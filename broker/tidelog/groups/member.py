@@ -1,6 +1,6 @@
 """Values of the classic group machine: members, its answers, and the effects it asks for.
 
-Owned by `groups.py`, which decides, and read by `group_coordinator.py`, which acts. Knows nothing
+Owned by `group.py`, which decides, and read by `coordinator.py`, which acts. Knows nothing
 of the wire or of storage: the API room turns these answers into messages.
 """
 

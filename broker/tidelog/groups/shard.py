@@ -1,6 +1,6 @@
 """One partition of `__consumer_offsets` in memory: its groups and their offsets.
 
-Owned by `group_coordinator.py`. Follows the log: `replay` at load, `appended` for what this broker
+Owned by `coordinator.py`. Follows the log: `replay` at load, `appended` for what this broker
 writes itself. Pure: no log, wire or timers; the coordinator keeps a timer handle per group here.
 """
 
@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.group_member import Member
-from tidelog.group_offsets import OffsetChange, OffsetStore
-from tidelog.group_records import GroupChange
-from tidelog.groups import Group, GroupLimits, GroupState
+from tidelog.groups.group import Group, GroupLimits, GroupState
+from tidelog.groups.member import Member
+from tidelog.groups.offsets import OffsetChange, OffsetStore
+from tidelog.groups.records import GroupChange
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tidelog.group_member import Now
+    from tidelog.groups.member import Now
     from tidelog.replication.purgatory import TimerHandle
     from tidelog_protocol.messages.coordinator_records import GroupMetadataValue
 
@@ -48,6 +48,7 @@ class GroupShard:
         self.committed = OffsetStore()
         self.watches: dict[str, Watch] = {}
         self.end_offset = 0  # after the last append
+        self.deleted_topics: list[tuple[str, bytes]] = []  # name and id, while loading
         self._pending: deque[tuple[int, Sequence[OffsetChange]]] = deque()
 
     def group(self, group_id: str, now: Now) -> Group:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.group_offsets import NO_TIMESTAMP, OffsetAndMetadata, OffsetChange
+from tidelog.groups.offsets import NO_TIMESTAMP, OffsetAndMetadata, OffsetChange
 from tidelog_protocol.compiler import codec
 from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.messages.coordinator_records import (
@@ -22,7 +22,7 @@ from tidelog_protocol.messages.coordinator_records import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tidelog.groups import Group
+    from tidelog.groups.group import Group
 
 OFFSET_COMMIT_TYPES = frozenset({0, 1})  # the same body; 0 is from before Kafka 0.9
 GROUP_METADATA_TYPE = 2

@@ -1,6 +1,6 @@
 """States of a classic group and the moves of a rebalance: the inner half of the group machine.
 
-`groups.py` builds the steps (requests, time-outs, finished writes) on it. Pure: no wire, log, task
+`group.py` builds the steps (requests, time-outs, finished writes) on it. Pure: no wire, log, task
 or timer; deadlines are fields, effects pile up until a step hands them out.
 """
 
@@ -10,7 +10,7 @@ import logging
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.group_member import (
+from tidelog.groups.member import (
     CONSUMER_PROTOCOL_TYPE,
     CompleteJoin,
     CompleteSync,

@@ -1,16 +1,16 @@
 """The classic consumer group: a pure state machine (KIP-62, 345, 394, 559, 800, 814).
 
-Owned by `group_coordinator.py`, which feeds requests, the clock and finished writes in and performs
+Owned by `coordinator.py`, which feeds requests, the clock and finished writes in and performs
 the effects that come out. Must not know the wire, the log, tasks or timers: a step takes `Now`,
 changes the group at once and returns effects; `next_deadline_ms` says when `expire` is due. States,
-their table and the moves of a rebalance are in `group_rebalance.py`.
+their table and the moves of a rebalance are in `rebalance.py`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.group_member import (
+from tidelog.groups.member import (
     UNKNOWN_MEMBER_ID,
     AssignmentStored,
     CompleteJoin,
@@ -31,7 +31,7 @@ from tidelog.group_member import (
     SyncWaiter,
     select_protocol,
 )
-from tidelog.group_rebalance import TRANSITIONS, GroupLimits, GroupRebalance, GroupState, logger
+from tidelog.groups.rebalance import TRANSITIONS, GroupLimits, GroupRebalance, GroupState, logger
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:

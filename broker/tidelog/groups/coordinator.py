@@ -1,9 +1,9 @@
 """The group coordinator: groups of the partitions of `__consumer_offsets` that this broker leads.
 
-Performs what the pure group machine (`groups.py`) decides: answers parked requests, writes records,
+Performs what the pure group machine (`group.py`) decides: answers parked requests, writes records,
 sets timers. Follows elections: a partition is loaded when this broker becomes its leader and let go
 when it no longer is. Called by the group APIs and, on new images, by the metadata log; knows no
-wire. Offsets and the administration of groups are in `group_admin.py`.
+wire. Offsets and the administration of groups are in `admin.py`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from tidelog.group_member import (
+from tidelog.groups.group import Group, GroupLimits
+from tidelog.groups.member import (
     Effect,
     JoinRequest,
     JoinResult,
@@ -24,9 +25,8 @@ from tidelog.group_member import (
     SyncResult,
     SyncWaiter,
 )
-from tidelog.group_records import decode, group_record, group_tombstone, offset_record
-from tidelog.group_shard import GroupShard, Watch
-from tidelog.groups import Group, GroupLimits
+from tidelog.groups.records import decode, group_record, group_tombstone, offset_record
+from tidelog.groups.shard import GroupShard, Watch
 from tidelog.internal_topics import InternalTopic, LoadedRecord, partition_for
 from tidelog.metadata.image import GROUP_METADATA_TOPIC
 from tidelog_protocol.errors import ErrorCode, ProtocolError
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from tidelog.config.broker import BrokerConfig
-    from tidelog.group_offsets import OffsetChange
+    from tidelog.groups.offsets import OffsetChange
     from tidelog.internal_topics import KeyValue
     from tidelog.metadata.image import ClusterImage
     from tidelog.replication.purgatory import TimerHandle, Timers
@@ -183,6 +183,9 @@ class GroupCoordinator:
             if len(group.members) > self._limits.group_size_max:
                 effects = group.begin_rebalance("it is larger than group.max.size", now)
             self.perform(shard, group, effects)
+        for name, topic_id in shard.deleted_topics:
+            self.write_tombstones(shard, shard.latest.forget_topic(name, topic_id))
+        shard.deleted_topics.clear()
 
     def _resign_all(self) -> None:
         for index in list(self._shards):
@@ -200,8 +203,11 @@ class GroupCoordinator:
 
     def _topic_deleted(self, name: str, topic_id: bytes) -> None:
         """Offsets of a deleted topic go at once, not with their retention."""
-        for shard in self.active_shards():
-            self.write_tombstones(shard, shard.latest.forget_topic(name, topic_id))
+        for shard in self._shards.values():
+            if shard.is_loading:
+                shard.deleted_topics.append((name, topic_id))
+            else:
+                self.write_tombstones(shard, shard.latest.forget_topic(name, topic_id))
 
     # ---- look-up -----------------------------------------------------------------------------
 

@@ -1,0 +1,77 @@
+"""tidelog answers as Apache Kafka does: against the recording, and the recording against Kafka."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from compat.brokers import Tidelog
+from compat.conformance import recording
+from compat.conformance.compare import differences
+from compat.conformance.runner import all_runs, transcript
+from compat.jvm import require_jars
+from compat.reference import ApacheKafka
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from compat.brokers import Broker
+    from compat.conformance.runner import Transcript
+
+APIS = sorted(file.stem for file in recording.FOLDER.glob("*.json"))
+
+
+@pytest.fixture(scope="module")
+def recorded() -> dict[str, Transcript]:
+    return recording.load()
+
+
+@pytest.fixture(scope="module")
+def tidelog(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    broker = Tidelog(tmp_path_factory.mktemp("conformance"))
+    broker.start()
+    yield broker
+    broker.stop()
+
+
+@pytest.fixture(scope="module")
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    require_jars()
+    broker = ApacheKafka(tmp_path_factory.mktemp("reference"))
+    broker.start()
+    yield broker
+    broker.stop()
+
+
+def unlike(api: str, broker: Broker, recorded: dict[str, Transcript]) -> list[str]:
+    """Differences of every recorded run of this API, as text."""
+    wanted = [run for run in all_runs(broker.bootstrap) if run.case.api == api]
+    kept = [run for run in wanted if run.key in recorded]
+    assert kept, f"no case of {api} was recorded"
+    return [
+        str(one)
+        for run in kept
+        for one in differences(
+            run.key,
+            recorded[run.key],
+            recording.comparable(transcript(run, broker.bootstrap)),
+        )
+    ]
+
+
+@pytest.mark.compat
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("api", APIS)
+def test_answers_as_kafka_did(api: str, tidelog: Broker, recorded: dict[str, Transcript]) -> None:
+    assert unlike(api, tidelog, recorded) == []
+
+
+@pytest.mark.reference
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("api", APIS)
+def test_the_recording_is_what_kafka_answers(
+    api: str, reference: Broker, recorded: dict[str, Transcript]
+) -> None:
+    assert unlike(api, reference, recorded) == []

@@ -1,0 +1,36 @@
+"""Planted bugs: the simulator has to find each of them, or it finds nothing.
+
+A mutant is a function that changes one thing in the broker or its storage, through `patch`, for as
+long as it is planted. Each says which promise it breaks. `storage.py`: on disk; `broker.py`: above.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+from unittest import mock
+
+from sim.mutants import broker, storage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["MUTANTS", "planted"]
+
+MUTANTS: dict[str, Callable[[Callable[..., None]], None]] = {
+    **storage.MUTANTS,
+    **broker.MUTANTS,
+}
+
+
+@contextlib.contextmanager
+def planted(name: str | None) -> Iterator[None]:
+    """Plant a mutant by name (None: none) while the block runs."""
+    with contextlib.ExitStack() as stack:
+        if name is not None:
+            MUTANTS[name](
+                lambda owner, attribute, value: stack.enter_context(
+                    mock.patch.object(owner, attribute, value)
+                )
+            )
+        yield

@@ -1,0 +1,88 @@
+"""Planted bugs of the storage room."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tidelog_storage import recovery
+from tidelog_storage.flush import FlushTask
+from tidelog_storage.log import Log
+from tidelog_storage.segment import Segment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Patch = Callable[..., None]
+
+
+def trust_the_torn_tail(patch: Patch) -> None:
+    """Recovery takes every batch that looks whole: no CRC, so noise becomes records."""
+    from tidelog_storage import segment
+
+    patch(segment, "crc_is_valid", lambda *_: True)
+
+
+def recover_nothing(patch: Patch) -> None:
+    """Every stop counts as orderly: indexes and tails are taken as they lie."""
+    patch(recovery._Loader, "recover", lambda *_: [])
+
+
+def forget_producers_at_restart(patch: Patch) -> None:
+    """Sequences start anew after a restart: retries are appended again."""
+    original = recovery.load_log
+
+    def load_log(*args: Any, **options: Any) -> Log:
+        log = original(*args, **options)
+        log.producers.producers.clear()
+        return log
+
+    from tidelog_storage import manager
+
+    patch(manager, "load_log", load_log)
+
+
+def recovery_point_before_fsync(patch: Patch) -> None:
+    """The log counts as durable as soon as a flush is prepared."""
+    original = Log.prepare_flush
+
+    def prepare_flush(self: Log, *args: Any, **options: Any) -> FlushTask | None:
+        task = original(self, *args, **options)
+        if task is not None:
+            self.flushed(task)
+        return task
+
+    patch(Log, "prepare_flush", prepare_flush)
+
+
+def acknowledge_before_fsync(patch: Patch) -> None:
+    """`flush.messages` is taken for granted: nothing is synced, the recovery point moves."""
+    patch(FlushTask, "__call__", lambda _self: None)
+
+
+def serve_before_the_log_start(patch: Patch) -> None:
+    """Retention forgets that the log start moves with the first segment."""
+    patch(Log, "maybe_increment_log_start", lambda *_: False)
+
+
+def read_past_the_batch(patch: Patch) -> None:
+    """A look-up lands one batch behind the one that holds the offset."""
+    original = Segment.find
+
+    def find(self: Segment, offset: int) -> Any:
+        place = original(self, offset)
+        if place is not None and place.base_offset < offset:
+            return original(self, place.last_offset + 1) or place
+        return place
+
+    patch(Segment, "find", find)
+
+
+MUTANTS = {
+    "trust-the-torn-tail": trust_the_torn_tail,
+    "recover-nothing": recover_nothing,
+    "forget-producers-at-restart": forget_producers_at_restart,
+    "recovery-point-before-fsync": recovery_point_before_fsync,
+    "acknowledge-before-fsync": acknowledge_before_fsync,
+    "serve-before-the-log-start": serve_before_the_log_start,
+    "read-past-the-batch": read_past_the_batch,
+}

@@ -1,0 +1,114 @@
+"""What seeds have found, one bug a test, as small as it gets."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from sim.disk import SimDisk
+from support.logs import NOW, append, batch, open_log
+from tidelog_storage.config import LogConfig
+
+INDEX_SUFFIXES = (".index", ".timeindex")
+
+
+def settings(**values: str) -> LogConfig:
+    return LogConfig.from_overrides(
+        LogConfig({"internal.segment.bytes": 2000, "index.interval.bytes": 100}),
+        {name.replace("_", "."): value for name, value in values.items()},
+    )
+
+
+def fresh():
+    disk = SimDisk(1)
+    files = disk.files()
+    files.make_dirs("data")
+    return disk, files
+
+
+def unsynced_indexes(disk, below: int) -> list[str]:
+    """Index files of segments that end at or below an offset, written and not durable."""
+    bases = sorted(int(path[-24:-4]) for path in disk.names if path.endswith(".log"))
+    sealed = [base for base, following in itertools.pairwise(bases) if following <= below]
+    return [
+        path
+        for path, inode in disk.names.items()
+        if path.endswith(INDEX_SUFFIXES)
+        and int(path.rpartition("/")[2].partition(".")[0]) in sealed
+        and inode.synced < len(inode.data)
+    ]
+
+
+def roll(log) -> None:
+    segments = len(log.segments)
+    while len(log.segments) == segments:
+        append(log, 1)
+
+
+@pytest.mark.parametrize("flush_messages", ["1", "3"])
+def test_indexes_below_the_recovery_point_are_durable(flush_messages):
+    """A log flushed while active was sealed later, and its indexes were never synced."""
+    disk, files = fresh()
+    log = open_log(files, settings=settings(flush_messages=flush_messages))
+    for _ in range(40):
+        append(log, 1)
+        assert unsynced_indexes(disk, log.recovery_point) == []
+    assert log.recovery_point > log.segments.first.base_offset + 20
+
+
+def test_a_flush_that_runs_during_a_roll_speaks_for_the_records_alone():
+    """Its offset became the recovery point, with the sealed segment's indexes below it."""
+    disk, files = fresh()
+    log = open_log(files, settings=settings())
+    append(log, 1)
+    task = log.prepare_flush()
+    assert task is not None
+    roll(log)
+    task()
+    log.flushed(task)
+    assert unsynced_indexes(disk, log.recovery_point) == []
+    log.flush()
+    assert log.recovery_point == log.log_end_offset
+    assert unsynced_indexes(disk, log.recovery_point) == []
+
+
+def test_an_orderly_stop_syncs_the_indexes_of_a_log_that_was_flushed():
+    """Nothing was left to flush, so the active segment's new indexes were not synced either."""
+    disk, files = fresh()
+    log = open_log(files, settings=settings(flush_messages="1"))
+    for _ in range(5):
+        append(log, 1)
+    log.close()
+    written = [inode for path, inode in disk.names.items() if path.endswith(INDEX_SUFFIXES)]
+    assert written
+    assert all(inode.synced == len(inode.data) for inode in written)
+
+
+def test_epochs_reach_down_to_a_log_start_that_a_crash_took_back():
+    """DeleteRecords cut the epochs durably and the log start in memory; a kill came between."""
+    _, files = fresh()
+    log = open_log(files, settings=settings())
+    for epoch in (0, 2, 5):
+        log.assign_epoch(epoch)
+        append(log, 4, leader_epoch=epoch)
+    log.maybe_increment_log_start(6, "DeleteRecords")
+    log.epochs.flush()
+    again = open_log(files, settings=settings(), clean=False)
+    assert again.log_start_offset == 0
+    assert [tuple(entry) for entry in again.epochs.entries] == [(0, 0), (2, 4), (5, 8)]
+
+
+def test_what_is_appended_after_a_seal_is_flushed_with_the_indexes_before():
+    """The recovery point goes back to the sealed segment until they are durable."""
+    disk, files = fresh()
+    log = open_log(files, settings=settings())
+    append(log, 1)
+    log.flush()
+    append(log, 1)
+    roll(log)
+    assert log.recovery_point == 0
+    log.append_as_leader(batch(1), leader_epoch=0, now_ms=NOW)
+    log.flush()
+    assert log.recovery_point == log.log_end_offset
+    assert unsynced_indexes(disk, log.recovery_point) == []

@@ -1,0 +1,110 @@
+"""Whole runs: some dozens of seeds hold, each of them replays, and planted bugs are found."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sim.faults import KINDS, draw_plan
+from sim.mutants import MUTANTS, planted
+from sim.run import run_seed, shrink
+
+TESTS = Path(__file__).parent.parent
+SEEDS_PER_TEST = 6
+SEEDS_FOR_A_MUTANT_MAX = 60
+
+
+@pytest.mark.parametrize("first", range(0, 36, SEEDS_PER_TEST))
+def test_all_promises_hold(first):
+    for seed in range(first, first + SEEDS_PER_TEST):
+        verdict = run_seed(seed)
+        assert verdict.failure is None, f"cd tests && python -m sim --seed {seed}"
+        assert verdict.counts["records acknowledged"] > 0
+        assert verdict.counts["batches consumed"] > 0
+
+
+def test_plans_hold_every_fault():
+    drawn = {fault.kind for seed in range(60) for fault in draw_plan(seed)}
+    assert drawn == set(KINDS)
+
+
+def test_a_seed_gives_the_same_run_twice():
+    for seed in (1, 5):
+        first, second = run_seed(seed), run_seed(seed)
+        assert first.trace == second.trace
+        assert first == second
+    assert run_seed(2).trace != first.trace
+
+
+def test_a_seed_gives_the_same_run_under_every_hash_seed():
+    program = "import sys; from sim.run import run_seed\nfor s in 3, 9: print(run_seed(s).trace)"
+    traces = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={"PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(TESTS)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for hash_seed in ("0", "1", "77")
+    }
+    assert len(traces) == 1
+
+
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_planted_bug_is_found(name):
+    with planted(name):
+        for seed in range(SEEDS_FOR_A_MUTANT_MAX):
+            if run_seed(seed).failure is not None:
+                return
+    pytest.fail(f"{name} survived {SEEDS_FOR_A_MUTANT_MAX} seeds")
+
+
+def test_a_failing_plan_is_made_shorter():
+    with planted("recovery-point-before-fsync"):
+        verdict = next(
+            verdict
+            for verdict in map(run_seed, range(SEEDS_FOR_A_MUTANT_MAX))
+            if verdict.failure is not None and len(verdict.plan) > 1
+        )
+        best = shrink(verdict)
+    assert best.failure is not None
+    assert len(best.plan) < len(verdict.plan)
+    assert any("power" in fault.kind for fault in best.plan)
+    assert run_seed(best.seed, best.plan).failure is None
+
+
+def test_the_command_line_replays_a_failure():
+    command = [sys.executable, "-m", "sim", "--mutant", "recover-nothing", "--processes", "1"]
+    many = subprocess.run(
+        [*command, "--seeds", "8"], cwd=TESTS, capture_output=True, text=True, check=False
+    )
+    assert many.returncode == 1, many.stdout + many.stderr
+    replay = next(line for line in many.stdout.splitlines() if "replay:" in line)
+    words = replay.partition("python -m sim")[2].split()
+    again = subprocess.run(
+        [sys.executable, "-m", "sim", *words],
+        cwd=TESTS,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert again.returncode == 1, again.stdout + again.stderr
+    assert "Violation" in again.stdout
+
+
+def test_the_command_line_sums_up():
+    done = subprocess.run(
+        [sys.executable, "-m", "sim", "--seeds", "4", "--processes", "2"],
+        cwd=TESTS,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "4 seeds" in done.stdout
+    assert "virtual hours" in done.stdout
+    assert "faults:" in done.stdout
