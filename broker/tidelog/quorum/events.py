@@ -1,0 +1,174 @@
+"""What happens to a voter (events), and what it wants done (effects).
+
+Events go into `QuorumCore.step`; it returns effects, to be carried out in order, `Persist` first:
+nothing may leave the node that a crash could make it forget.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tidelog_protocol.errors import ErrorCode
+
+NOBODY = -1
+
+
+class LogEnd(NamedTuple):
+    """Where a log ends. Compares as elections do: the epoch of the last record first."""
+
+    epoch: int
+    offset: int
+
+
+class Election(NamedTuple):
+    """What a voter remembers over a restart: its epoch, who leads in it, whom it voted for."""
+
+    epoch: int = 0
+    leader_id: int = NOBODY
+    voted_id: int = NOBODY
+
+
+# ---- events --------------------------------------------------------------------------------------
+
+
+class Tick(NamedTuple):
+    """Time has passed; to be sent at `QuorumCore.deadline`, harmless at any time."""
+
+
+class VoteAsked(NamedTuple):
+    """A Vote request (KIP-595; `pre_vote` KIP-996): answered by one `Reply`."""
+
+    candidate_id: int
+    epoch: int
+    log_end: LogEnd
+    pre_vote: bool
+
+
+class VoteAnswered(NamedTuple):
+    """A voter's answer to the vote asked in `asked_epoch`; `epoch` and `leader_id` are the
+    voter's."""
+
+    voter_id: int
+    asked_epoch: int
+    pre_vote: bool
+    granted: bool
+    epoch: int
+    leader_id: int = NOBODY
+
+
+class EpochBegun(NamedTuple):
+    """A BeginQuorumEpoch request: a leader makes itself known. Answered by one `Reply`."""
+
+    leader_id: int
+    epoch: int
+
+
+class EpochEnded(NamedTuple):
+    """An EndQuorumEpoch request: a leader resigns, and names who should follow it, best first.
+    Answered by one `Reply`."""
+
+    leader_id: int
+    epoch: int
+    preferred: tuple[int, ...] = ()
+
+
+class EpochTold(NamedTuple):
+    """Any other answer told of an epoch and, if known, its leader."""
+
+    epoch: int
+    leader_id: int = NOBODY
+
+
+class LeaderAnswered(NamedTuple):
+    """A fetch from the leader of `epoch` went well."""
+
+    epoch: int
+
+
+class LeaderLost(NamedTuple):
+    """The connection to the leader of `epoch` broke or is refused: it may be gone."""
+
+    epoch: int
+
+
+class ReplicaFetched(NamedTuple):
+    """A replica fetches from `offset` on: it holds everything below, on disk."""
+
+    replica_id: int
+    offset: int
+
+
+class LocalFlushed(NamedTuple):
+    """This node holds everything below `offset` on disk."""
+
+    offset: int
+
+
+class Leave(NamedTuple):
+    """This node is stopping: a leader resigns."""
+
+
+Event = (
+    Tick
+    | VoteAsked
+    | VoteAnswered
+    | EpochBegun
+    | EpochEnded
+    | EpochTold
+    | LeaderAnswered
+    | LeaderLost
+    | ReplicaFetched
+    | LocalFlushed
+    | Leave
+)
+
+
+# ---- effects -------------------------------------------------------------------------------------
+
+
+class Persist(NamedTuple):
+    """Make this durable before anything that follows."""
+
+    election: Election
+
+
+class Reply(NamedTuple):
+    """Answer the request, with the core's epoch and leader as they are now."""
+
+    error: ErrorCode = ErrorCode.NONE
+    granted: bool = False
+
+
+class AskVotes(NamedTuple):
+    """Ask all other voters, again and again while this election is on."""
+
+    epoch: int
+    pre_vote: bool
+
+
+class BeginEpoch(NamedTuple):
+    """Tell these voters that this node leads."""
+
+    epoch: int
+    voters: tuple[int, ...]
+
+
+class EndEpoch(NamedTuple):
+    """Tell all other voters that this node resigns."""
+
+    epoch: int
+    preferred: tuple[int, ...]
+
+
+class RoleChanged(NamedTuple):
+    """Role, epoch or leader changed: look at the core again. A new leader appends the record of
+    its epoch at once, at the log's end."""
+
+
+class HighWatermarkMoved(NamedTuple):
+    """Everything below `offset` is committed (leader only)."""
+
+    offset: int
+
+
+Effect = Persist | Reply | AskVotes | BeginEpoch | EndEpoch | RoleChanged | HighWatermarkMoved
