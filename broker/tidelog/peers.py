@@ -1,0 +1,252 @@
+"""A request channel to another broker: who asks, gets the answer or a `PeerError`.
+
+Owns: one connection to one address, made when it is first needed and again after it broke, the
+requests in flight on it, and the pause before the next attempt. Used by replica fetchers, the
+metadata quorum, forwarding and the broker's life cycle; knows nothing of what is asked.
+
+All nodes of a cluster are tidelog, so nothing is negotiated: a request goes out in the newest
+version unless the caller says otherwise. Requests of several callers are pipelined; the other side
+answers in order, and answers are matched by correlation id.
+
+A request that is not answered in time closes the connection, as in Kafka's client: what else waits
+behind it would not be answered either. Every failure is a `PeerError`; whether the request was
+carried out is then unknown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from tidelog_protocol.apis import API
+from tidelog_protocol.errors import ProtocolError
+from tidelog_protocol.frames import (
+    PRIVATE_BYTES_FIRST,
+    FrameReader,
+    RequestHeader,
+    decode_response_header,
+    request_frame,
+)
+
+if TYPE_CHECKING:
+    from tidelog.seams import Clock, Network, Rng
+    from tidelog_protocol.apis import Api
+    from tidelog_protocol.schema import Buffer, Message
+
+__all__ = ["PeerChannel", "PeerError"]
+
+REQUEST_TIMEOUT_S = 30.0
+RECONNECT_S_MIN = 0.05  # Kafka's reconnect.backoff.ms
+RECONNECT_S_MAX = 1.0  # Kafka's reconnect.backoff.max.ms
+RECONNECT_JITTER = 0.2
+FRAME_BYTES_MAX = 1 << 30
+RECEIVE_BUFFER_BYTES = 64 << 10
+
+
+class PeerError(Exception):
+    """The other broker could not be asked, or its answer did not come or made no sense."""
+
+
+class PeerChannel:
+    """One connection to one broker, made on demand; `ask` from any number of tasks."""
+
+    def __init__(
+        self,
+        network: Network,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        host: str,
+        port: int,
+        *,
+        client_id: str,
+        request_timeout_s: float = REQUEST_TIMEOUT_S,
+        rng: Rng | None = None,
+    ) -> None:
+        """`rng` spreads attempts to reconnect; without it they come at exact intervals."""
+        self.host = host
+        self.port = port
+        self._network = network
+        self._clock = clock
+        self._loop = loop
+        self._client_id = client_id
+        self._request_timeout_s = request_timeout_s
+        self._rng = rng
+        self._link: _Link | None = None
+        self._connecting: asyncio.Task[_Link] | None = None
+        self._correlation_id = 0
+        self._failures = 0  # attempts to connect in a row that failed
+        self._not_before = 0.0  # on the monotonic clock: when the next attempt may begin
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"<PeerChannel {self._client_id} to {self.host}:{self.port}>"
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether a request would go out at once."""
+        return self._link is not None and self._link.is_open
+
+    async def ask(
+        self,
+        request_message: Message,
+        version: int | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> Any:
+        """Send a request, and wait for its response message; PeerError if there is none.
+
+        Records in the response are views of memory that belongs to the caller from now on.
+        `timeout_s` is for all of it, a connection that must be made first included.
+        """
+        assert request_message.API_KEY is not None, "only requests can be asked"
+        api = API[request_message.API_KEY]
+        version = api.max_version if version is None else version
+        seconds = self._request_timeout_s if timeout_s is None else timeout_s
+        link: _Link | None = None
+        try:
+            async with asyncio.timeout(seconds):
+                link = await self._connected()
+                self._correlation_id = self._correlation_id + 1 & 0x7FFFFFFF
+                header = RequestHeader(api.key, version, self._correlation_id, self._client_id)
+                answer = link.send(api, header, request_message)
+                return await answer
+        except TimeoutError:
+            text = f"{self.host}:{self.port}: no answer to {api.name} within {seconds:g} s"
+            if link is not None:
+                link.end(text)
+            raise PeerError(text) from None
+
+    async def _connected(self) -> _Link:
+        """The open connection, or one made now; all who wait share one attempt."""
+        if self._closed:
+            raise PeerError(f"{self!r} is closed")
+        if self._link is not None and self._link.is_open:
+            return self._link
+        if self._connecting is None:
+            task = self._loop.create_task(self._connect(), name=f"connect {self!r}")
+            task.add_done_callback(self._connected_or_not)
+            self._connecting = task
+        try:
+            return await asyncio.shield(self._connecting)
+        except OSError as error:
+            reason = error.strerror or str(error) or type(error).__name__
+            raise PeerError(f"{self.host}:{self.port}: {reason}") from error
+        except asyncio.CancelledError:
+            if self._closed:
+                raise PeerError(f"{self!r} is closed") from None
+            raise
+
+    async def _connect(self) -> _Link:
+        wait_s = self._not_before - self._clock.monotonic()
+        if wait_s > 0:
+            await asyncio.sleep(wait_s)
+        try:
+            _, link = await self._network.connect(
+                self.host, self.port, lambda: _Link(self._loop, f"{self.host}:{self.port}")
+            )
+        except OSError:
+            self._back_off()
+            raise
+        assert isinstance(link, _Link)
+        self._failures = 0
+        self._link = link
+        return link
+
+    def _connected_or_not(self, task: asyncio.Task[_Link]) -> None:
+        self._connecting = None
+        if not task.cancelled():
+            task.exception()  # those who waited may have given up: nobody else looks at it
+
+    def _back_off(self) -> None:
+        """Let each attempt in a row wait twice as long as the one before, up to the limit."""
+        pause_s = min(RECONNECT_S_MIN * 2 ** min(self._failures, 16), RECONNECT_S_MAX)
+        if self._rng is not None:
+            pause_s *= self._rng.uniform(1 - RECONNECT_JITTER, 1 + RECONNECT_JITTER)
+        self._failures += 1
+        self._not_before = self._clock.monotonic() + pause_s
+
+    def close(self) -> None:
+        """Close the connection; what waits for an answer, and who asks later, gets PeerError."""
+        self._closed = True
+        if self._connecting is not None:
+            self._connecting.cancel()
+        if self._link is not None:
+            self._link.end(f"{self!r} is closed")
+
+
+class _Link(asyncio.BufferedProtocol):
+    """One open connection and the answers awaited on it, by correlation id.
+
+    Invariant: no future in `_waiting` is left undone once the connection is gone.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, address: str) -> None:
+        self._loop = loop
+        self._address = address
+        self._reader = FrameReader(FRAME_BYTES_MAX, memoryview(bytearray(RECEIVE_BUFFER_BYTES)))
+        self._waiting: dict[int, tuple[Api, int, asyncio.Future[Any]]] = {}
+        self._transport: Any = None
+        self.is_open = True
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self.end("connection lost" if exc is None else str(exc) or type(exc).__name__)
+
+    def eof_received(self) -> None:
+        """Let the other side's end close the connection."""
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._reader.writable()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        try:
+            for frame in self._reader.received(nbytes):
+                self._take(frame)
+            if self._reader.error is not None:
+                raise self._reader.error
+        except ProtocolError as error:
+            self.end(f"malformed answer: {error}")
+
+    def send(
+        self, api: Api, header: RequestHeader, request_message: Message
+    ) -> asyncio.Future[Any]:
+        """Write a request; the future gets its response message."""
+        if not self.is_open:
+            raise PeerError(f"{self._address}: connection lost")
+        parts = request_frame(api, header, request_message)
+        future: asyncio.Future[Any] = self._loop.create_future()
+        self._waiting[header.correlation_id] = (api, header.api_version, future)
+        self._transport.writelines(parts)
+        return future
+
+    def _take(self, frame: Buffer) -> None:
+        """Decode one answer, in memory of its own: more may come before its caller runs."""
+        if len(frame) <= PRIVATE_BYTES_FIRST:  # a larger one's buffer is not used again
+            frame = memoryview(bytearray(frame))
+        correlation_id = int.from_bytes(frame[:4], "big", signed=True)
+        awaited = self._waiting.pop(correlation_id, None)
+        if awaited is None:
+            raise ProtocolError(f"nobody asked for correlation id {correlation_id}")
+        api, version, future = awaited
+        try:
+            _, position = decode_response_header(api, version, frame)
+            response = api.response_codec(version).decode(frame, position)
+        except ProtocolError:
+            self._waiting[correlation_id] = awaited  # it fails with the connection
+            raise
+        if not future.done():
+            future.set_result(response)
+
+    def end(self, reason: str) -> None:
+        """Close at once; everything awaited fails."""
+        self.is_open = False
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.abort()
+        waiting, self._waiting = self._waiting, {}
+        for _, _, future in waiting.values():
+            if not future.done():
+                future.set_exception(PeerError(f"{self._address}: {reason}"))
