@@ -1,29 +1,33 @@
-"""One partition on this broker: who leads it, what its leader may do, and how far it is committed.
+"""One partition on this broker, as requests see it: appends, reads, offsets, deletions.
 
-Owns: leader epoch and role, the in-sync replicas, the high watermark's movement, and every check
-between a request and the log (epoch fence, role, bounds of a read). Called by `replica_manager.py`;
-decides, and acts on its `Log` alone: it knows no timers, purgatories or messages.
+Every check between a request and the log (epoch fence, role, minimum of in-sync replicas, bounds of
+a read). Called by `replica_manager.py`; knows no timers, purgatories or messages. Its state is
+`replica.py`'s.
 
-replication.md sections 2 (high watermark), 3 (becoming leader), 7.1 (divergence), 8 (fencing), 10
-(reads, ListOffsets, DeleteRecords). A follower's log end is unknown until replication reports it,
-and an unknown log end holds the high watermark where it is (2.1 rule 3).
+replication.md sections 7.1 (divergence), 8 (fencing), 10 (acks, reads, ListOffsets, DeleteRecords).
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.metadata.image import is_internal_topic
+from tidelog.replication.in_sync import preferred_replica
+from tidelog.replication.reads import (
+    HIGH_WATERMARK,
+    LOG_END,
+    TRANSACTION_COMMITTED,
+    FetchParams,
+    ReadResult,
+)
+from tidelog.replication.replica import Replica
 from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.types import OffsetAndEpoch, OffsetAndTimestamp, OutOfRange, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tidelog.metadata.image import PartitionImage
     from tidelog.replication.fetch_sessions import FetchedPartition
-    from tidelog_storage.log import Log
-    from tidelog_storage.types import AbortedTransaction, AppendResult, TopicPartition
+    from tidelog_storage.types import AbortedTransaction, AppendResult
 
 __all__ = [
     "EARLIEST_LOCAL_TIMESTAMP",
@@ -38,171 +42,20 @@ __all__ = [
     "ReadResult",
 ]
 
-# Upper bound of a read (Kafka's FetchIsolation).
-LOG_END = 0  # replicas
-HIGH_WATERMARK = 1  # consumers
-TRANSACTION_COMMITTED = 2  # consumers with read_committed: the last stable offset
-
 # Special timestamps of ListOffsets. -5 (KIP-1005) and -6 (KIP-1023) ask for the remote tier.
 LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
 MAX_TIMESTAMP = -3  # KIP-734
 EARLIEST_LOCAL_TIMESTAMP = -4  # KIP-405
 
-_NO_RECORDS: tuple[bytes, ...] = ()
 _NO_EPOCH = -1
 _NOTHING_FOUND = OffsetAndTimestamp(-1, -1, -1)
 
 
-class FetchParams:
-    """What holds for every partition of a Fetch. `replica_id` -1 is a consumer, >= 0 a follower."""
+class Partition(Replica):
+    """A replica on this broker, with the doors that requests come in by."""
 
-    __slots__ = ("isolation", "leader_only", "max_bytes", "min_bytes", "replica_id")
-
-    def __init__(
-        self,
-        *,
-        replica_id: int = -1,
-        isolation: int = HIGH_WATERMARK,
-        leader_only: bool = True,
-        min_bytes: int = 1,
-        max_bytes: int = 2**31 - 1,
-    ) -> None:
-        self.replica_id = replica_id
-        self.isolation = isolation
-        self.leader_only = leader_only
-        self.min_bytes = min_bytes
-        self.max_bytes = max_bytes
-
-
-class ReadResult:
-    """One partition's part of a Fetch answer; offsets are -1 beside an error.
-
-    `records` are `size` bytes of whole batches in one or more buffers. `aborted` is None unless the
-    reader is read_committed. `diverging` tells a follower where its log leaves ours.
-    """
-
-    __slots__ = (
-        "aborted",
-        "diverging",
-        "error",
-        "high_watermark",
-        "last_stable_offset",
-        "log_start_offset",
-        "records",
-        "size",
-    )
-
-    def __init__(
-        self,
-        error: int,
-        high_watermark: int = -1,
-        last_stable_offset: int = -1,
-        log_start_offset: int = -1,
-        aborted: Sequence[AbortedTransaction] | None = None,
-    ) -> None:
-        self.error = error
-        self.high_watermark = high_watermark
-        self.last_stable_offset = last_stable_offset
-        self.log_start_offset = log_start_offset
-        self.records: Sequence[bytes | memoryview] = _NO_RECORDS
-        self.size = 0
-        self.aborted = aborted
-        self.diverging: OffsetAndEpoch | None = None
-
-
-class Partition:
-    """A replica on this broker.
-
-    Invariants: log start <= high watermark <= log end; the high watermark never goes back while
-    this broker leads in `leader_epoch`. `isr` is empty unless this broker leads: a follower does
-    not know it. `bytes_appended` only grows; differences of it are the bytes that came since.
-    """
-
-    __slots__ = (
-        "_sole_replica",
-        "bytes_appended",
-        "is_internal",
-        "is_leader",
-        "isr",
-        "leader",
-        "leader_epoch",
-        "leader_epoch_start_offset",
-        "log",
-        "min_isr",
-        "node_id",
-        "partition_epoch",
-        "replicas",
-        "topic_id",
-        "topic_partition",
-    )
-
-    def __init__(
-        self, topic_partition: TopicPartition, topic_id: bytes, log: Log, node_id: int
-    ) -> None:
-        self.topic_partition = topic_partition
-        self.topic_id = topic_id
-        self.log = log
-        self.node_id = node_id
-        self.is_internal = is_internal_topic(topic_partition.topic)
-        self.leader = -1
-        self.leader_epoch = -1
-        self.partition_epoch = -1
-        self.replicas: tuple[int, ...] = ()
-        self.isr: tuple[int, ...] = ()
-        self.is_leader = False
-        self.leader_epoch_start_offset = -1  # log end when this broker became leader
-        self.min_isr = 1
-        self.bytes_appended = 0
-        self._sole_replica = False
-
-    # ---- role ---------------------------------------------------------------------------------
-
-    def update(self, image: PartitionImage) -> None:
-        """Act on what the controller published; older partition epochs are ignored (section 3)."""
-        if image.partition_epoch < self.partition_epoch:
-            return
-        new_epoch = image.leader_epoch > self.leader_epoch
-        self.partition_epoch = image.partition_epoch
-        self.leader = image.leader
-        self.leader_epoch = image.leader_epoch
-        self.replicas = image.replicas
-        if image.leader == self.node_id:
-            if new_epoch or not self.is_leader:
-                self.leader_epoch_start_offset = self.log.log_end_offset
-                self.log.assign_epoch(image.leader_epoch)
-            self.isr = image.isr
-            self.is_leader = True
-        else:
-            self.isr = ()
-            self.is_leader = False
-            self.leader_epoch_start_offset = -1
-        self.config_changed()
-
-    def config_changed(self) -> None:
-        """The log has another configuration, or the replicas changed: the minimum may let it move
-        on."""
-        self.min_isr = min(self.log.config.min_insync_replicas, max(len(self.replicas), 1))
-        self._sole_replica = self.isr == (self.node_id,) and self.min_isr <= 1
-        self.advance_high_watermark()
-
-    def remove(self) -> None:
-        """The replica leaves this broker: whoever still holds this object finds no leader in it."""
-        self.is_leader = False
-        self.leader = -1
-        self.isr = ()
-
-    def leader_error(
-        self, current_leader_epoch: int, *, leader_only: bool = True
-    ) -> ErrorCode | None:
-        """Fence a request by its epoch, then by the role (section 8); None if it may go on."""
-        if current_leader_epoch not in (_NO_EPOCH, self.leader_epoch):
-            if current_leader_epoch < self.leader_epoch:
-                return ErrorCode.FENCED_LEADER_EPOCH
-            return ErrorCode.UNKNOWN_LEADER_EPOCH
-        if leader_only and not self.is_leader:
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        return None
+    __slots__ = ()
 
     # ---- appending ----------------------------------------------------------------------------
 
@@ -236,23 +89,6 @@ class Partition:
             self.advance_high_watermark()
         return result
 
-    def advance_high_watermark(self) -> bool:
-        """Move the high watermark to the smallest log end of the in-sync replicas; True if it
-        moved.
-
-        It stands still below the minimum of in-sync replicas (2.1 rule 2), while a follower's log
-        end is unknown (rule 3), and never goes back (rule 1).
-        """
-        if not self.is_leader or len(self.isr) < self.min_isr:
-            return False
-        if self.isr != (self.node_id,):
-            return False
-        log = self.log
-        if log.high_watermark >= log.log_end_offset:
-            return False
-        log.set_high_watermark(log.log_end_offset)
-        return True
-
     def acknowledged(self, required_offset: int) -> ErrorCode | None:
         """Whether an acks=-1 append up to `required_offset` is decided: its error code, None to
         wait on."""
@@ -260,7 +96,7 @@ class Partition:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if self.log.high_watermark < required_offset:
             return None
-        if len(self.isr) < self.min_isr:
+        if len(self.maximal_isr) < self.min_isr:
             return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
         return ErrorCode.NONE
 

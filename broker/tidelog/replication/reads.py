@@ -1,0 +1,98 @@
+"""What a Fetch asks of every partition, and what one partition gives.
+
+Made by `api/fetch_delayed.py` (the request) and `partition.py` (the result); values only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tidelog_storage.types import AbortedTransaction, OffsetAndEpoch
+
+__all__ = ["HIGH_WATERMARK", "LOG_END", "TRANSACTION_COMMITTED", "FetchParams", "ReadResult"]
+
+# Upper bound of a read (Kafka's FetchIsolation).
+LOG_END = 0  # replicas
+HIGH_WATERMARK = 1  # consumers
+TRANSACTION_COMMITTED = 2  # consumers with read_committed: the last stable offset
+
+_NO_RECORDS: tuple[bytes, ...] = ()
+
+
+class FetchParams:
+    """What holds for every partition of a Fetch. `replica_id` -1 is a consumer, >= 0 a follower.
+
+    `replica_epoch` is the follower's broker epoch, -1 if it sent none; `rack` the consumer's, empty
+    if the leader is to serve it wherever it is (KIP-392).
+    """
+
+    __slots__ = (
+        "isolation",
+        "leader_only",
+        "max_bytes",
+        "min_bytes",
+        "rack",
+        "replica_epoch",
+        "replica_id",
+    )
+
+    def __init__(
+        self,
+        *,
+        replica_id: int = -1,
+        replica_epoch: int = -1,
+        isolation: int = HIGH_WATERMARK,
+        leader_only: bool = True,
+        min_bytes: int = 1,
+        max_bytes: int = 2**31 - 1,
+        rack: str = "",
+    ) -> None:
+        self.replica_id = replica_id
+        self.replica_epoch = replica_epoch
+        self.isolation = isolation
+        self.leader_only = leader_only
+        self.min_bytes = min_bytes
+        self.max_bytes = max_bytes
+        self.rack = rack
+
+
+class ReadResult:
+    """One partition's part of a Fetch answer; offsets are -1 beside an error.
+
+    `records` are `size` bytes of whole batches in one or more buffers. `aborted` is None unless the
+    reader is read_committed. `diverging` tells a reader where its log leaves ours.
+    `preferred_replica` (-1 none) sends a consumer to a follower, without records.
+    """
+
+    __slots__ = (
+        "aborted",
+        "diverging",
+        "error",
+        "high_watermark",
+        "last_stable_offset",
+        "log_start_offset",
+        "preferred_replica",
+        "records",
+        "size",
+    )
+
+    def __init__(
+        self,
+        error: int,
+        high_watermark: int = -1,
+        last_stable_offset: int = -1,
+        log_start_offset: int = -1,
+        aborted: Sequence[AbortedTransaction] | None = None,
+    ) -> None:
+        self.error = error
+        self.high_watermark = high_watermark
+        self.last_stable_offset = last_stable_offset
+        self.log_start_offset = log_start_offset
+        self.records: Sequence[bytes | memoryview] = _NO_RECORDS
+        self.size = 0
+        self.aborted = aborted
+        self.diverging: OffsetAndEpoch | None = None
+        self.preferred_replica = -1
