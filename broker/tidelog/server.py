@@ -32,6 +32,7 @@ from tidelog.api.produce import ProduceApi
 from tidelog.api.producer_ids import ProducerIdsApi
 from tidelog.api.topics import TopicsApi
 from tidelog.api.versions import VersionsApi
+from tidelog.auto_topics import AutoTopics
 from tidelog.connections import Connections
 from tidelog.controller.controller import Controller
 from tidelog.dispatch import Dispatcher
@@ -97,6 +98,7 @@ class BrokerServer:
         self._logs: LogManager | None = None
         self._metadata: MetadataLog | None = None
         self._controller: Controller | None = None
+        self._auto_topics: AutoTopics | None = None
         self._replicas: ReplicaManager | None = None
         self._groups: GroupCoordinator | None = None
         self._group_admin: GroupAdmin | None = None
@@ -213,7 +215,8 @@ class BrokerServer:
             replica_manager=replicas,
         )
         self._group_admin = GroupAdmin(groups, loop)
-        self._controller = Controller(metadata, config, runtime.rng)
+        controller = self._controller = Controller(metadata, config, runtime.rng)
+        self._auto_topics = AutoTopics(controller.create_topics, config)
         metadata.subscribe(replicas.apply)
         metadata.subscribe(groups.on_image)
         metadata.open()
@@ -247,9 +250,10 @@ class BrokerServer:
         """Every API family, built with what it needs."""
         config, runtime = self.config, self.runtime
         metadata, controller = self._metadata, self._controller
-        groups, group_admin = self._groups, self._group_admin
+        groups, group_admin, topics = self._groups, self._group_admin, self._auto_topics
         assert metadata is not None
         assert controller is not None
+        assert topics is not None
         assert groups is not None
         assert group_admin is not None
 
@@ -262,10 +266,10 @@ class BrokerServer:
             OffsetsApi(replicas),
             ProducerIdsApi(controller.allocate_producer_ids, config),
             LogDirsApi(replicas.logs, self._volume_bytes),
-            MetadataApi(metadata, controller, config),
+            MetadataApi(metadata, topics, config),
             TopicsApi(controller),
             ConfigsApi(metadata, controller, config),
-            GroupsApi(groups, image, controller),
+            GroupsApi(groups, image, topics),
             GroupOffsetsApi(
                 group_admin,
                 image,
@@ -299,8 +303,8 @@ class BrokerServer:
             self._groups.close()
         if self._replicas is not None:
             self._replicas.close()
-        if self._controller is not None:
-            await self._controller.close()
+        if self._auto_topics is not None:
+            await self._auto_topics.close()
         if self._metadata is not None:
             await self._metadata.close()
         if self._logs is not None:

@@ -153,55 +153,6 @@ def test_deletion_may_be_switched_off() -> None:
 
 
 @running
-async def test_automatic_creation(metadata: Metadata) -> None:
-    results = await metadata.controller.auto_create(["__consumer_offsets", "mine", "a b"])
-    assert results == {
-        "__consumer_offsets": ErrorCode.NONE,
-        "mine": ErrorCode.NONE,
-        "a b": ErrorCode.INVALID_TOPIC_EXCEPTION,
-    }
-    image = metadata.log.image
-    assert len(image.topics["__consumer_offsets"].partitions) == 50
-    assert list(image.topic_config("__consumer_offsets").items()) == [
-        ("compression.type", "producer"),
-        ("cleanup.policy", "compact"),
-        ("segment.bytes", "104857600"),
-    ]
-    assert image.topic_config("mine") == {}
-    await metadata.controller.auto_create(["__transaction_state"])
-    assert list(metadata.log.image.topic_config("__transaction_state").items()) == [
-        ("compression.type", "uncompressed"),
-        ("cleanup.policy", "compact"),
-        ("min.insync.replicas", "1"),
-        ("segment.bytes", "104857600"),
-        ("unclean.leader.election.enable", "false"),
-    ]
-    again = await metadata.controller.auto_create(["mine"])
-    assert again == {"mine": ErrorCode.NONE}, "it is there: all the caller asked for"
-
-
-@running
-async def test_automatic_creation_runs_once_at_a_time(metadata: Metadata) -> None:
-    metadata.executor.hold()
-    controller = metadata.controller
-    assert controller.start_auto_creation("t")
-    assert not controller.start_auto_creation("t")
-    waiting = [asyncio.ensure_future(controller.auto_create(["t"])) for _ in range(2)]
-    await asyncio.sleep(0)
-    waiting[0].cancel()
-    metadata.executor.release()
-    assert await waiting[1] == {"t": ErrorCode.NONE}
-    await controller.close()
-    assert "t" in metadata.log.image.topics
-
-
-@running
-async def test_automatic_creation_survives_a_broken_log(metadata: Metadata) -> None:
-    metadata.executor.error = OSError("gone")
-    assert await metadata.controller.auto_create(["t"]) == {"t": ErrorCode.KAFKA_STORAGE_ERROR}
-
-
-@running
 async def test_settings(metadata: Metadata) -> None:
     resource = Resource(4, "", [Change("log.retention.ms", SET, "5")], replaces=False)
     alter = metadata.controller.alter_configs

@@ -35,7 +35,7 @@ class Published:
 
 def api(image: ClusterImage, metadata: Metadata | None = None) -> MetadataApi:
     metadata = metadata or Metadata()
-    return MetadataApi(Published(image), metadata.controller, metadata.config)  # type: ignore[arg-type]
+    return MetadataApi(Published(image), metadata.auto_topics, metadata.config)  # type: ignore[arg-type]
 
 
 def encoded(key: ApiKey, version: int, response: Any) -> Any:
@@ -226,13 +226,13 @@ def test_automatic_creation_answers_unknown_first(version: int) -> None:
     async def run() -> None:
         metadata = Metadata()
         await metadata.register()
-        handler = MetadataApi(metadata.log, metadata.controller, metadata.config)
+        handler = MetadataApi(metadata.log, metadata.auto_topics, metadata.config)
         context = make_context(ApiKey.METADATA, version)
         request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="new")])
         for _ in range(2):  # the second finds it being created
             (found,) = handler.metadata(context, request).topics
             assert (found.name, found.error_code, found.partitions) == ("new", UNKNOWN, [])
-        await metadata.controller.close()
+        await metadata.auto_topics.close()
         (found,) = handler.metadata(context, request).topics
         assert (found.error_code, len(found.partitions)) == (ErrorCode.NONE, 1)
 
@@ -247,13 +247,13 @@ def test_automatic_creation_may_be_forbidden(settings: dict[str, str], allowed: 
     async def run() -> None:
         metadata = Metadata(**settings)
         await metadata.register()
-        handler = MetadataApi(metadata.log, metadata.controller, metadata.config)
+        handler = MetadataApi(metadata.log, metadata.auto_topics, metadata.config)
         request = MetadataRequest(
             topics=[MetadataRequest.MetadataRequestTopic(name="new")],
             allow_auto_topic_creation=allowed,
         )
         handler.metadata(make_context(ApiKey.METADATA, 12), request)
-        await metadata.controller.close()
+        await metadata.auto_topics.close()
         assert metadata.log.image.topics == {}
 
     asyncio.run(run())

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from sim.disk import SimDisk
+from tidelog.auto_topics import AutoTopics
 from tidelog.config.broker import DEVELOPER_PROFILE, BrokerConfig
 from tidelog.controller.controller import Controller
 from tidelog.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
@@ -158,6 +159,7 @@ class Metadata:
         self.log.subscribe(lambda old, new: self.seen.append((old, new)))
         self.log.open()
         self.controller = Controller(self.log, self.config, self.rng)
+        self.auto_topics = AutoTopics(self.controller.create_topics, self.config)
 
     async def register(self) -> int:
         """Register the broker, as the server does once it listens."""

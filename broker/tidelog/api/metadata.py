@@ -35,8 +35,8 @@ from tidelog_protocol.primitives import ZERO_UUID
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from tidelog.auto_topics import AutoTopics
     from tidelog.config.broker import BrokerConfig
-    from tidelog.controller.controller import Controller
     from tidelog.dispatch import Handler, RequestContext
     from tidelog.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
     from tidelog.metadata.log import MetadataLog
@@ -67,9 +67,9 @@ _TOPIC_IDS_SINCE = 12
 class MetadataApi:
     """Handlers of the questions about the cluster."""
 
-    def __init__(self, metadata: MetadataLog, controller: Controller, config: BrokerConfig) -> None:
+    def __init__(self, metadata: MetadataLog, topics: AutoTopics, config: BrokerConfig) -> None:
         self._metadata = metadata
-        self._controller = controller
+        self._auto_topics = topics
         self._config = config
 
     def handlers(self) -> dict[ApiKey, Handler]:
@@ -145,7 +145,7 @@ class MetadataApi:
         if invalid_topic_reason(name) is not None:
             error = ErrorCode.INVALID_TOPIC_EXCEPTION
         elif create:
-            self._controller.start_auto_creation(name)
+            self._auto_topics.start_auto_creation(name)
         return _Topic(error_code=error, name=name, is_internal=is_internal_topic(name))
 
     # ---- DescribeCluster ------------------------------------------------------------------------
