@@ -159,3 +159,43 @@ def test_dynamic_settings_nobody_declared_are_left_alone() -> None:
     assert config.with_dynamic({"somebodys.plugin": "x"}) is config
     with pytest.raises(ConfigError):
         config.with_dynamic({"log.retention.ms": "x"})
+
+
+CLUSTER = {
+    "node.id": "2",
+    "listeners": "PLAINTEXT://127.0.0.1:9092,CONTROLLER://127.0.0.1:9093",
+    "controller.quorum.voters": "3@[::1]:9193,1@a:9093,2@127.0.0.1:9093",
+}
+
+
+def test_voters_of_the_quorum() -> None:
+    config = BrokerConfig.from_properties(CLUSTER)
+    assert config.quorum_voters() == [(1, "a", 9093), (2, "127.0.0.1", 9093), (3, "::1", 9193)]
+    assert config.controller_listeners() == [("CONTROLLER", "127.0.0.1", 9093)]
+    assert config.client_listeners() == [("PLAINTEXT", "127.0.0.1", 9092)]
+    assert BrokerConfig.from_properties({"node.id": "2"}).quorum_voters() == []
+    observer = {
+        **CLUSTER,
+        "node.id": "4",
+        "process.roles": "broker",
+        "listeners": "PLAINTEXT://127.0.0.1:9092",
+    }
+    assert len(BrokerConfig.from_properties(observer).quorum_voters()) == 3
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("controller.quorum.voters", "1@a:9093,2@b"),
+        ("controller.quorum.voters", "1@a:9093,x@b:1"),
+        ("controller.quorum.voters", "1@a:9093,1@b:1"),
+        ("controller.quorum.voters", "1@a:9093,2@b:0"),
+        ("controller.quorum.voters", "1@a:9093,3@b:1"),
+        ("listeners", "PLAINTEXT://127.0.0.1:9092"),
+        ("process.roles", "broker"),
+    ],
+)
+def test_a_quorum_that_cannot_be(key: str, value: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        BrokerConfig.from_properties({**CLUSTER, key: value})
+    assert caught.value.key == key

@@ -42,6 +42,14 @@ class Endpoint(NamedTuple):
     port: int
 
 
+class Voter(NamedTuple):
+    """One entry of controller.quorum.voters: a node of the metadata quorum."""
+
+    node_id: int
+    host: str
+    port: int
+
+
 class BrokerConfig(
     config_keys.ProcessKeys,
     config_keys.TopicKeys,
@@ -114,6 +122,9 @@ class BrokerConfig(
 
     def _check_together(self) -> None:
         """Rules between keys."""
+        voters = self.quorum_voters()
+        if len(voters) > 1:
+            self._check_quorum(voters)
         if self.broker_id not in (-1, self.node_id):
             raise ConfigError(
                 "broker.id",
@@ -129,6 +140,48 @@ class BrokerConfig(
                     "advertised.listeners cannot use the nonroutable meta-address 0.0.0.0. "
                     "Use a routable IP address.",
                 )
+
+    def _check_quorum(self, voters: list[Voter]) -> None:
+        is_controller = "controller" in self.process_roles
+        if is_controller != (self.node_id in {voter.node_id for voter in voters}):
+            raise ConfigError(
+                "controller.quorum.voters",
+                f"node.id {self.node_id} must be among the voters, as process.roles names controller"
+                if is_controller
+                else f"node.id {self.node_id} is among the voters, but no controller",
+            )
+        if len(self.controller_listeners()) != is_controller:
+            raise ConfigError(
+                "listeners",
+                "a controller of several has one listener of controller.listener.names"
+                if is_controller
+                else "a broker that is no controller has no listener of controller.listener.names",
+            )
+
+    def quorum_voters(self) -> list[Voter]:
+        """The voters of the metadata quorum, by id; empty for a broker that is one by itself."""
+        key = "controller.quorum.voters"
+        voters: dict[int, Voter] = {}
+        for entry in self.controller_quorum_voters:
+            node_id, at, address = entry.partition("@")
+            host, colon, port = address.rpartition(":")
+            is_good = node_id.isascii() and node_id.isdigit() and port.isascii() and port.isdigit()
+            if not (at and colon and host and is_good and 0 < int(port) < 65536):
+                raise ConfigError(
+                    key, f"Error parsing voter connection {entry!r}: not id@host:port"
+                )
+            if int(node_id) in voters:
+                raise ConfigError(key, f"voter {node_id} is named twice")
+            voters[int(node_id)] = Voter(int(node_id), host.strip("[]"), int(port))
+        return [voters[node_id] for node_id in sorted(voters)]
+
+    def controller_listeners(self) -> list[Endpoint]:
+        """Where the other nodes of the metadata quorum connect."""
+        return [
+            endpoint
+            for endpoint in parse_endpoints("listeners", self.listeners)
+            if endpoint.name in self.controller_listener_names
+        ]
 
     def client_listeners(self) -> list[Endpoint]:
         """Where clients and brokers connect: the listeners that are not the controller's."""

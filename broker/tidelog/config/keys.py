@@ -134,6 +134,18 @@ class TopicKeys:
 class QuorumKeys:
     """The metadata log and the brokers' place in the cluster."""
 
+    controller_quorum_election_timeout_ms: int = integer(
+        1000, "Wait for a leader of the metadata quorum before an election.", importance=HIGH
+    )
+    controller_quorum_fetch_timeout_ms: int = integer(
+        2000, "Time without an answer of the quorum's leader before an election.", importance=HIGH
+    )
+    controller_quorum_election_backoff_max_ms: int = integer(
+        1000, "Longest pause after a lost election.", importance=HIGH
+    )
+    controller_quorum_request_timeout_ms: int = integer(
+        2000, "How long a voter waits for answers of other voters."
+    )
     metadata_log_dir: str | None = string(
         None, "Directory of the metadata log; the first of log.dirs if unset.", importance=HIGH
     )
@@ -146,6 +158,9 @@ class QuorumKeys:
     broker_heartbeat_interval_ms: int = integer(2000, "Time between a broker's heartbeats.")
     broker_session_timeout_ms: int = integer(
         9000, "A broker without heartbeats for this long is fenced."
+    )
+    initial_broker_registration_timeout_ms: int = integer(
+        60000, "A broker that is not registered after this long does not start."
     )
     controlled_shutdown_enable: bool = boolean(True, "Move leaders away before stopping.")
 
@@ -183,6 +198,14 @@ class FetchKeys:
     )
     replica_fetch_wait_max_ms: int = integer(
         500, "How long a follower's fetch may wait.", importance=HIGH
+    )
+    replica_selector_class: str | None = string(
+        None,
+        "Who serves a consumer that tells its rack: the leader, or an in-sync follower in the rack.",
+        choices=(
+            "org.apache.kafka.common.replica.LeaderSelector",
+            "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+        ),
     )
     replica_fetch_backoff_ms: int = integer(1000, "Pause of a follower after an error.", low=0)
     replica_high_watermark_checkpoint_interval_ms: int = long(
