@@ -266,7 +266,7 @@ class QuorumCore:
         self._announce(now, self.others)
 
     def _announce(self, now: float, voters: tuple[int, ...]) -> None:
-        self._announce_at = now + self.timeouts.fetch_s / 2
+        self._announce_at = now + self.timeouts.fetch_s / 2 if self.others else float("inf")
         if voters:
             self._effects.append(BeginEpoch(self.epoch, voters))
 
@@ -378,8 +378,9 @@ class QuorumCore:
         """Take note of an epoch and its leader; whether this node's role changed by it."""
         if epoch < self.epoch:
             return False
-        if (epoch, leader_id) == (self.epoch, self.leader_id) and not by_leader:
-            return False  # nothing new: others know the leader that does not answer us, too
+        known = (epoch, leader_id) == (self.epoch, self.leader_id)
+        if known and self.role is Role.PROSPECTIVE and not by_leader:
+            return False  # others know the leader, too, that does not answer us
         if leader_id in (NOBODY, self.node_id):
             if epoch == self.epoch:
                 return False
