@@ -10,7 +10,11 @@ for us, and a Fetch may always answer early. Segment bytes go out as they lie on
 A partition of an unknown topic is answered with its error but does not hurry the others, as in
 Kafka. An incremental answer leaves out partitions without news.
 
-Left out: quotas, reading from followers by rack (KIP-392 needs replicas), the remote tier.
+A follower's fetch offsets are its progress: they are recorded after the read, and the answer
+carries the high watermark from after that. With the rack-aware `replica.selector.class`, consumers
+are sent to an in-sync follower in their rack (KIP-392).
+
+Left out: quotas, the remote tier.
 
 Version notes. 4: isolation level. 5: log start offset. 6: KAFKA_STORAGE_ERROR (before:
 NOT_LEADER_OR_FOLLOWER). 7 (KIP-227): sessions. 9 (KIP-320): current leader epoch. 10: zstd (before:
@@ -59,6 +63,8 @@ __all__ = ["FetchApi"]
 _Topic = FetchResponse.FetchableTopicResponse
 _PartitionData = _Topic.PartitionData
 
+RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+
 # Answered without asking a log, behind all others and in this order, as in Kafka.
 _UNKNOWN: dict[int, int] = {ErrorCode.UNKNOWN_TOPIC_ID: 1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 2}
 _TELLS_LEADER = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
@@ -74,6 +80,7 @@ class FetchApi:
             lambda: int.from_bytes(rng.bytes(4), "big"),
         )
         self._max_bytes = config.fetch_max_bytes
+        self._rack_aware = config.replica_selector_class == RACK_AWARE_SELECTOR
 
     def handlers(self) -> dict[ApiKey, Handler]:
         """What this object serves."""
@@ -83,7 +90,9 @@ class FetchApi:
         """Resolve the session, read, then answer or park."""
         if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
             return self._refuse(context.api_version, request)
-        fetch = FetchWork(context.api_version, request, self._max_bytes)
+        fetch = FetchWork(
+            context.api_version, request, self._max_bytes, rack_aware=self._rack_aware
+        )
         if fetch.epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             if request.session_id != INVALID_SESSION_ID:
                 self.sessions.remove(request.session_id)  # a full fetch closes the session it names
@@ -183,7 +192,10 @@ class FetchApi:
         for partition, result in zip(requests, results, strict=True):
             size = result.size
             if session.must_answer(
-                partition, result.error, result, has_news=size > 0 or result.diverging is not None
+                partition,
+                result.error,
+                result,
+                has_news=size > 0 or result.diverging is not None or result.preferred_replica >= 0,
             ):
                 named.append(partition)
                 named_results.append(result)
@@ -232,6 +244,7 @@ class FetchApi:
                 log_start_offset=result.log_start_offset,
                 aborted_transactions=None,
                 records=result.records or b"",
+                preferred_read_replica=result.preferred_replica,
             )
             partitions.append(data)
             if result.aborted is not None:
@@ -323,7 +336,7 @@ def _must_wait(results: list[ReadResult], min_bytes: int) -> bool:
     unknown = 0
     for result in results:
         size += result.size
-        if result.diverging is not None:
+        if result.diverging is not None or result.preferred_replica >= 0:
             return False
         if result.error:
             if result.error not in _UNKNOWN:

@@ -40,11 +40,16 @@ class FetchWork(FetchParams):
 
     __slots__ = ("epoch", "requests", "session", "version")
 
-    def __init__(self, version: int, request: FetchRequest, max_bytes: int) -> None:
+    def __init__(
+        self, version: int, request: FetchRequest, max_bytes: int, *, rack_aware: bool = False
+    ) -> None:
+        """`rack_aware`: consumers may be sent to a follower in their rack (KIP-392)."""
         state = request.replica_state
         replica_id = request.replica_id if state is None else state.replica_id
         self.version = version
         self.replica_id = replica_id
+        self.replica_epoch = -1 if state is None else state.replica_epoch
+        self.rack = request.rack_id if rack_aware and replica_id < 0 else ""
         if replica_id >= 0:
             self.isolation = LOG_END
         elif request.isolation_level == READ_COMMITTED:
@@ -180,13 +185,25 @@ class DelayedFetch(DelayedOperation[tuple[str, int]]):
                 fetch,
                 max_bytes=max(0, fetch.max_bytes - kept),
                 min_one_batch=not kept,
+                record_progress=False,  # it was, before this was parked
             )
             for index, result in zip(again, fresh, strict=True):
                 results[index] = result
+        if fetch.replica_id >= 0:
+            self._refresh_watermarks()
         deferred = self.deferred
         assert deferred is not None
         self._forget()
         deferred.complete(self._answer(fetch, results))
+
+    def _refresh_watermarks(self) -> None:
+        """A follower learns the high watermark from answers alone; it moved while this waited."""
+        for request, result in zip(self._fetch.requests, self._results, strict=True):
+            if not result.error and request.topic is not None:
+                partition = self._replicas.partition(request.topic, request.partition)
+                if not isinstance(partition, ErrorCode):
+                    result.high_watermark = partition.log.high_watermark
+                    result.last_stable_offset = partition.log.last_stable_offset
 
     def _count_first(self) -> None:
         for key, index in self.indexes.items():

@@ -201,7 +201,7 @@ class FetchKeys:
     )
     replica_selector_class: str | None = string(
         None,
-        "Who serves a consumer that tells its rack: the leader, or an in-sync follower in the rack.",
+        "Who serves consumers that tell their rack: the leader, or an in-sync follower there.",
         choices=(
             "org.apache.kafka.common.replica.LeaderSelector",
             "org.apache.kafka.common.replica.RackAwareReplicaSelector",

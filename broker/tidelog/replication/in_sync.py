@@ -74,11 +74,12 @@ def has_reached(replica: ReplicaState, high_watermark: int, epoch_start: int) ->
 
 def preferred_replica(
     rack: str,
+    offset: int,
     leader_id: int,
+    *,
     isr: Sequence[int],
     replicas: Mapping[int, ReplicaState],
     brokers: Mapping[int, BrokerImage],
-    offset: int,
 ) -> int:
     """The replica that a consumer of this rack is to read from (KIP-392): the leader if it is in
     the rack, or nobody is; else the most caught up of the in-sync followers there that have the

@@ -140,7 +140,9 @@ class Partition(Replica):
             aborted = ()
         offset = request.fetch_offset
         result = ReadResult(0, high_watermark, last_stable_offset, log.log_start_offset, aborted)
-        if request.last_fetched_epoch != _NO_EPOCH and self._diverges(request, result):
+        if (
+            params.rack and self.remotes and self._sends_elsewhere(offset, params.rack, result)
+        ) or (request.last_fetched_epoch != _NO_EPOCH and self._diverges(request, result)):
             return result
         if offset == bound:
             return result  # nothing new: the common case of a long poll
@@ -171,6 +173,22 @@ class Partition(Replica):
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return error
 
+    def _sends_elsewhere(self, offset: int, rack: str, result: ReadResult) -> bool:
+        """Whether a consumer of this rack is better served by a follower (KIP-392)."""
+        preferred = preferred_replica(
+            rack,
+            offset,
+            self.node_id,
+            isr=self.isr,
+            replicas=self.remotes,
+            brokers=self._rules.brokers,
+        )
+        if preferred == self.node_id:
+            return False
+        result.preferred_replica = preferred
+        result.aborted = None
+        return True
+
     def _diverges(self, request: FetchedPartition, result: ReadResult) -> bool:
         """Whether the reader's last epoch ends elsewhere in our log (KIP-595), or is out of
         range."""
@@ -181,9 +199,7 @@ class Partition(Replica):
             or request.fetch_offset
             < result.log_start_offset  # in any case, whatever the epochs say
         ):
-            result.error = ErrorCode.OFFSET_OUT_OF_RANGE
-            result.high_watermark = result.last_stable_offset = result.log_start_offset = -1
-            result.aborted = None
+            result.refuse(ErrorCode.OFFSET_OUT_OF_RANGE)
             return True
         if end.leader_epoch < request.last_fetched_epoch or end.offset < request.fetch_offset:
             result.diverging = end
@@ -253,7 +269,11 @@ class Partition(Replica):
     @property
     def low_watermark(self) -> int:
         """The smallest log start of all live replicas: records below it are gone everywhere."""
-        return self.log.log_start_offset
+        offset = self.log.log_start_offset
+        for node_id, replica in self.remotes.items():
+            if replica.log_start_offset < offset and self._rules.is_alive(node_id):
+                offset = replica.log_start_offset
+        return offset
 
     def records_deleted(self, offset: int) -> ErrorCode | None:
         """Whether a DeleteRecords up to `offset` is decided: its error code, None to wait on."""

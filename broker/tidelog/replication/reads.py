@@ -96,3 +96,12 @@ class ReadResult:
         self.aborted = aborted
         self.diverging: OffsetAndEpoch | None = None
         self.preferred_replica = -1
+
+    def refuse(self, error: int) -> None:
+        """Tell nothing but an error after all."""
+        self.error = error
+        self.high_watermark = self.last_stable_offset = self.log_start_offset = -1
+        self.records = _NO_RECORDS
+        self.size = 0
+        self.aborted = None
+        self.diverging = None

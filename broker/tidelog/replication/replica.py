@@ -109,11 +109,12 @@ class Replica:
         if image.partition_epoch < self.partition_epoch:
             return
         new_epoch = image.leader_epoch > self.leader_epoch
+        if new_epoch or image.partition_epoch > self.partition_epoch:
+            self.pending_change = None
         self.partition_epoch = image.partition_epoch
         self.leader = image.leader
         self.leader_epoch = image.leader_epoch
         self.replicas = image.replicas
-        self.pending_change = None
         if image.leader == self.node_id:
             new_leader = not self.is_leader
             self.isr = image.isr

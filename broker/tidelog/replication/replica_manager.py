@@ -11,8 +11,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from tidelog.replication.delayed_answers import DelayedAnswers
 from tidelog.replication.partition import Partition, ReadResult
-from tidelog.replication.purgatory import DelayedOperation, Purgatory
+from tidelog.replication.purgatory import Purgatory
+from tidelog.replication.replica_state import ReplicaRules
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.primitives import ZERO_UUID
 from tidelog_storage.checkpoints import CheckpointError
@@ -20,12 +22,15 @@ from tidelog_storage.config import LogConfig
 from tidelog_storage.types import StorageError, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+    from typing import Any
 
     from tidelog.metadata.image import ClusterImage, TopicImage
+    from tidelog.replication.alter_partition import AlterPartitionManager
     from tidelog.replication.fetch_sessions import FetchedPartition
     from tidelog.replication.partition import FetchParams
-    from tidelog.replication.purgatory import Timers
+    from tidelog.replication.purgatory import TimerHandle, Timers
+    from tidelog.replication.replica_state import IsrChange
     from tidelog.seams import Clock
     from tidelog_storage.manager import LogManager
     from tidelog_storage.types import AppendResult
@@ -35,65 +40,7 @@ __all__ = ["DelayedAnswers", "ReplicaManager", "topic_configs"]
 _log = logging.getLogger(__name__)
 
 _UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-
-
-class DelayedAnswers(DelayedOperation[tuple[str, int]]):
-    """DelayedProduce and DelayedDeleteRecords: some partitions of a request are not decided yet.
-
-    Case A: the high watermark (Produce) or the low watermark (DeleteRecords) reached the offset:
-    answered.
-    Case B: this broker no longer leads the partition, or it is gone: NOT_LEADER_OR_FOLLOWER.
-    Case C: the deadline: REQUEST_TIMED_OUT for those still undecided; what was appended stays.
-    Woken by: the partitions, whenever a watermark moves or their role changes.
-    """
-
-    __slots__ = ("_ask", "_errors", "_on_done", "_pending")
-
-    def __init__(
-        self,
-        waits: Sequence[tuple[Partition, int]],
-        ask: Callable[[Partition, int], ErrorCode | None],
-        on_done: Callable[[list[ErrorCode]], None],
-    ) -> None:
-        """`ask(partition, offset)` decides one; `on_done` gets the error codes in the order of
-        `waits`."""
-        super().__init__()
-        self._ask = ask
-        self._on_done = on_done
-        self._errors: list[ErrorCode] = [ErrorCode.REQUEST_TIMED_OUT] * len(waits)
-        self._pending: dict[int, tuple[Partition, int]] = dict(enumerate(waits))
-        self._poll(None)
-
-    @property
-    def decided(self) -> bool:
-        """Whether nothing is pending."""
-        return not self._pending
-
-    @property
-    def errors(self) -> list[ErrorCode]:
-        """One code per wait."""
-        return self._errors
-
-    def pending_keys(self) -> list[tuple[str, int]]:
-        """What to watch."""
-        return list({p.topic_partition: None for p, _ in self._pending.values()})
-
-    def touch(self, key: tuple[str, int]) -> bool:
-        """Ask again for one partition."""
-        self._poll(key)
-        return not self._pending
-
-    def complete(self, *, expired: bool) -> None:
-        """Answer; what is undecided stays REQUEST_TIMED_OUT."""
-        self._on_done(self._errors)
-
-    def _poll(self, key: tuple[str, int] | None) -> None:
-        for index, (partition, offset) in list(self._pending.items()):
-            if key is None or partition.topic_partition == key:
-                error = self._ask(partition, offset)
-                if error is not None:
-                    self._errors[index] = error
-                    del self._pending[index]
+_RECOVERING = 1
 
 
 def topic_configs(
@@ -129,9 +76,11 @@ class ReplicaManager:
         timers: Timers,
         logs: LogManager,
         log_config: Callable[[ClusterImage, str], LogConfig],
+        *,
+        lag_ms_max: int = 30_000,
     ) -> None:
-        """`timers` is the running loop; `log_config` the configuration of a topic under an
-        image."""
+        """`timers` is the running loop; `log_config` the configuration of a topic under an image;
+        `lag_ms_max` replica.lag.time.max.ms."""
         self.node_id = node_id
         self.clock = clock
         self.logs = logs
@@ -139,7 +88,11 @@ class ReplicaManager:
         self.fetch_purgatory: Purgatory[tuple[str, int]] = Purgatory(timers)
         self.produce_purgatory: Purgatory[tuple[str, int]] = Purgatory(timers)
         self.delete_records_purgatory: Purgatory[tuple[str, int]] = Purgatory(timers, purge_min=1)
+        self.rules = ReplicaRules(lambda: int(clock.monotonic() * 1000), lag_ms_max)
         self._log_config = log_config
+        self._timers = timers
+        self._isr_changes: AlterPartitionManager | None = None
+        self._isr_timer: TimerHandle | None = None
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._offline: dict[tuple[str, int], bytes] = {}  # to the topic id
 
@@ -148,6 +101,7 @@ class ReplicaManager:
     def apply(self, old: ClusterImage | None, new: ClusterImage) -> None:
         """Follow a new image: delete, create, lead, reconfigure; then wake whom that concerns."""
         self.image = new
+        self.rules.brokers = new.brokers
         if old is None:
             self._delete_strays(new)
         else:
@@ -164,6 +118,8 @@ class ReplicaManager:
                 or (old is not None and old.topic_config(name) != new.topic_config(name))
             ):
                 self._reconfigure(topic)
+        if old is not None and old.brokers is not new.brokers and self.delete_records_purgatory:
+            self.delete_records_purgatory.check_all(list(self._partitions))  # the dead don't count
 
     def _apply_topic(self, topic: TopicImage) -> None:
         config: LogConfig | None = None
@@ -179,8 +135,14 @@ class ReplicaManager:
                 partition = self._open(key, topic.topic_id, config)
                 if partition is None:
                     continue
-            if state.partition_epoch > partition.partition_epoch:
+            if state.partition_epoch > partition.partition_epoch or (
+                # the answer to a change of the ISR came first, and says nothing of the replicas
+                state.partition_epoch == partition.partition_epoch
+                and state.replicas != partition.replicas
+            ):
                 partition.update(state)
+                if state.leader_recovery_state == _RECOVERING and self._isr_changes is not None:
+                    self._propose(partition.propose_recovered())
                 self._wake_all(key)
 
     def _open(self, key: TopicPartition, topic_id: bytes, config: LogConfig) -> Partition | None:
@@ -200,7 +162,7 @@ class ReplicaManager:
             self._offline[key] = topic_id
             return None
         self._offline.pop(key, None)
-        partition = self._partitions[key] = Partition(key, topic_id, log, self.node_id)
+        partition = self._partitions[key] = Partition(key, topic_id, log, self.node_id, self.rules)
         return partition
 
     def _reconfigure(self, topic: TopicImage) -> None:
@@ -317,6 +279,63 @@ class ReplicaManager:
         self.produce_purgatory.check(key)
         self.delete_records_purgatory.check(key)
 
+    # ---- in-sync replicas ---------------------------------------------------------------------
+
+    def use_controller(
+        self,
+        ask_controller: Callable[[Any], Awaitable[Any]],
+        broker_epoch: Callable[[], int],
+    ) -> None:
+        """From now on this broker may lead partitions with followers: changes of their in-sync
+        replicas are asked of the active controller, and followers that lag are looked for."""
+        from tidelog.replication.alter_partition import (  # noqa: PLC0415 - clusters alone need it
+            AlterPartitionManager,
+        )
+
+        self._isr_changes = AlterPartitionManager(
+            self.node_id, ask_controller, broker_epoch, self._isr_settled
+        )
+        self._schedule_shrink()
+
+    def _schedule_shrink(self) -> None:
+        """Every half of replica.lag.time.max.ms, as Kafka."""
+        when = self._timers.time() + self.rules.lag_ms_max / 2000
+        self._isr_timer = self._timers.call_at(when, self._shrink)
+
+    def _shrink(self) -> None:
+        for partition in self._partitions.values():
+            if partition.remotes:
+                self._propose(partition.propose_shrink())
+        self._schedule_shrink()
+
+    def _propose(self, change: IsrChange | None) -> None:
+        if change is not None:
+            assert self._isr_changes is not None
+            self._isr_changes.submit(change)
+
+    def _isr_settled(self, partition: Partition) -> None:
+        self._wake_all(partition.topic_partition)
+
+    def _record_fetch(
+        self,
+        partition: Partition,
+        request: FetchedPartition,
+        params: FetchParams,
+        result: ReadResult,
+    ) -> bool:
+        """Note a follower's progress after its read; whether a watermark may have moved."""
+        if result.error or result.diverging is not None:
+            return False
+        if not partition.record_fetch(request, params):
+            result.refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return False
+        if self._isr_changes is not None:
+            self._propose(partition.propose_expansion(params.replica_id))
+        moved = partition.advance_high_watermark()
+        result.high_watermark = partition.log.high_watermark
+        result.last_stable_offset = partition.log.last_stable_offset
+        return moved or bool(self.delete_records_purgatory)
+
     # ---- reading ------------------------------------------------------------------------------
 
     def read(
@@ -326,10 +345,17 @@ class ReplicaManager:
         *,
         max_bytes: int,
         min_one_batch: bool = True,
+        record_progress: bool = True,
     ) -> list[ReadResult]:
         """Read partitions in order, together at most `max_bytes`, but at least one batch if there
-        is one."""
+        is one.
+
+        A follower's fetch offsets are its progress, recorded once per request
+        (`record_progress`); what waits for a watermark is woken when all are read.
+        """
         results: list[ReadResult] = []
+        moved: list[tuple[str, int]] = []
+        records_progress = record_progress and params.replica_id >= 0
         partitions = self._partitions
         for request in requests:
             topic = request.topic
@@ -350,10 +376,14 @@ class ReplicaManager:
                 except StorageError as error:
                     _log.error("read of %s failed: %s", partition.topic_partition, error)
                     result = ReadResult(error.code)
+                if records_progress and self._record_fetch(partition, request, params, result):
+                    moved.append(partition.topic_partition)
                 if result.size:
                     min_one_batch = False
                     max_bytes = max(0, max_bytes - result.size)
             results.append(result)
+        for key in moved:
+            self._wake_all(key)
         return results
 
     def _missing_for(self, request: FetchedPartition) -> ReadResult:
@@ -379,6 +409,14 @@ class ReplicaManager:
         if not operation.decided:
             self.delete_records_purgatory.park(operation, operation.pending_keys(), timeout_ms)
         return operation
+
+    async def stop(self) -> None:
+        """No more changes of in-sync replicas; `close` comes after."""
+        if self._isr_timer is not None:
+            self._isr_timer.cancel()
+            self._isr_timer = None
+        if self._isr_changes is not None:
+            await self._isr_changes.close()
 
     def close(self) -> None:
         """Orderly stop: parked requests are answered with what there is."""

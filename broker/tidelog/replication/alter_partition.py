@@ -1,0 +1,168 @@
+"""Asking the controller for other in-sync replicas (AlterPartition, API 56; KIP-497).
+
+Owns: the changes that wait and the one request in flight. Changes that come while it is away go
+together in the next. Called by `replica_manager.py`; the partitions decide what an answer means.
+
+The request is sent until it is answered: a controller that is gone, or not the active one, costs a
+pause. A change whose partition has newer metadata by then is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from tidelog_protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from tidelog.replication.replica_state import IsrChange
+
+__all__ = ["AlterPartitionManager"]
+
+_log = logging.getLogger(__name__)
+
+RETRY_PAUSE_S = 0.05
+
+_Key = tuple[bytes, int]  # topic id and partition
+
+
+class AlterPartitionManager:
+    """Proposals on their way to the controller; at most one task, and none while there are none."""
+
+    def __init__(
+        self,
+        node_id: int,
+        ask_controller: Callable[[Any], Awaitable[Any]],
+        broker_epoch: Callable[[], int],
+        on_settled: Callable[[Any], None],
+    ) -> None:
+        """`ask_controller` sends a request to the active controller, and raises if it can't now;
+        `on_settled` is told of a partition whose ISR changed, or did not after all."""
+        self._node_id = node_id
+        self._ask_controller = ask_controller
+        self._broker_epoch = broker_epoch
+        self._on_settled = on_settled
+        self._unsent: dict[_Key, IsrChange] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def submit(self, change: IsrChange) -> None:
+        """Send a change, soon. A later change of the same partition takes its place."""
+        if self._closed:
+            return
+        partition = change.partition
+        key = (partition.topic_id, partition.topic_partition.partition)
+        self._unsent.pop(key, None)
+        self._unsent[key] = change
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(
+                self._run(), name=f"alter-partition-{self._node_id}"
+            )
+
+    async def close(self) -> None:
+        """Give up what is not answered; the partitions' role is over anyway."""
+        self._closed = True
+        self._unsent.clear()
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        try:
+            while self._unsent:
+                batch, self._unsent = self._unsent, {}
+                batch = {key: change for key, change in batch.items() if _is_current(change)}
+                if batch and not await self._send(batch):
+                    await asyncio.sleep(RETRY_PAUSE_S)
+        finally:
+            self._task = None
+
+    async def _send(self, batch: dict[_Key, IsrChange]) -> bool:
+        """Ask once. False if something of it has to be asked again, which is queued then."""
+        try:
+            response = await self._ask_controller(self._request(batch))
+            error = response.error_code
+        except Exception as failure:  # noqa: BLE001 - whatever it is, the ISR still has to change
+            _log.debug("AlterPartition could not be asked: %s", failure)
+            error = ErrorCode.UNKNOWN_SERVER_ERROR
+        again = batch
+        if not error:
+            answers = {
+                (topic.topic_id, answer.partition_index): answer
+                for topic in response.topics
+                for answer in topic.partitions
+            }
+            again = {
+                key: change
+                for key, change in batch.items()
+                if self._settle(change, answers.get(key))
+            }
+        else:
+            _log.debug("AlterPartition failed: %s", error)
+        for key, change in again.items():
+            self._unsent.setdefault(key, change)
+        return not again
+
+    def _settle(self, change: IsrChange, answer: Any) -> bool:
+        """Tell the partition; whether to ask again."""
+        partition = change.partition
+        if not _is_current(change):
+            return False
+        if answer is None:
+            return True
+        if answer.error_code:
+            again: bool = partition.change_refused(change, answer.error_code)
+            _log.info(
+                "%s: the in-sync replicas %s were refused: %s",
+                partition.topic_partition,
+                change.isr,
+                answer.error_code,
+            )
+            if not again:
+                self._on_settled(partition)
+            return again
+        if partition.change_committed(
+            change, tuple(answer.isr), answer.leader_epoch, answer.partition_epoch
+        ):
+            _log.info("%s: the in-sync replicas are %s", partition.topic_partition, partition.isr)
+            self._on_settled(partition)
+        return False
+
+    def _request(self, batch: dict[_Key, IsrChange]) -> Any:
+        # Only clusters need this family of messages.
+        from tidelog_protocol.messages.controller import AlterPartitionRequest  # noqa: PLC0415
+
+        epoch = self._broker_epoch()
+        topics: dict[bytes, Any] = {}
+        for (topic_id, index), change in batch.items():
+            topic = topics.get(topic_id)
+            if topic is None:
+                topic = topics[topic_id] = AlterPartitionRequest.TopicData(
+                    topic_id=topic_id, partitions=[]
+                )
+            topic.partitions.append(
+                AlterPartitionRequest.PartitionData(
+                    partition_index=index,
+                    leader_epoch=change.leader_epoch,
+                    partition_epoch=change.partition_epoch,
+                    new_isr_with_epochs=[
+                        AlterPartitionRequest.BrokerState(
+                            broker_id=node_id,
+                            broker_epoch=epoch if node_id == self._node_id else known,
+                        )
+                        for node_id, known in change.members
+                    ],
+                )
+            )
+        return AlterPartitionRequest(
+            broker_id=self._node_id, broker_epoch=epoch, topics=list(topics.values())
+        )
+
+
+def _is_current(change: IsrChange) -> bool:
+    """Whether the partition still waits for it."""
+    return change.partition.pending_change is change
