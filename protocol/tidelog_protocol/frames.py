@@ -64,15 +64,13 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
     try:
         api_key, api_version, correlation_id, length = _REQUEST_HEAD.unpack_from(frame)
         position = 10
-        client_id = None
+        client_id = None  # any negative length means none, as in Kafka's own reader
         if length >= 0:
             end = position + length
             if end > len(frame):
                 raise ProtocolError("request header: client id beyond the end")
             client_id = str(frame[position:end], "utf-8", "replace")
             position = end
-        elif length != -1:
-            raise ProtocolError("request header: client id of negative length")
         api = API.get(api_key)
         if api is not None and api_version >= api.flexible_from:
             tags = frame[position]
