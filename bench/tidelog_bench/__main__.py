@@ -23,6 +23,7 @@ from tidelog_bench.peers.kafka_jars import JarsUnavailableError
 from tidelog_bench.peers.kfake import Kfake
 from tidelog_bench.peers.tidelog import Tidelog
 from tidelog_bench.rounds import Samples, run_rounds
+from tidelog_bench.spark_case import SparkQuery
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -43,18 +44,27 @@ def main() -> int:
     """Measure, print, write; exit code 1 if a measurement failed."""
     options = _options()
     names = [name for name in PEERS if not options.peers or name in options.peers]
-    cases = [case for case in CASES if options.only in case.name]
+    cases: list[Case] = [case for case in CASES if options.only in case.name]
+    spark = SparkQuery() if options.spark else None
     samples = Samples()
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tidelog-bench-", dir=options.data) as folder:
         peers = _available([PEERS[name](Path(folder) / name.replace(" ", "-")) for name in names])
         if options.only in START_CASE:
             _measure_starts(peers, samples, 1 if options.quick else options.rounds + 2)
-        if cases:
-            _measure_cases(cases, peers, samples, options)
+        try:
+            cases += [spark] if spark is not None else []
+            if cases:
+                _measure_cases(cases, peers, samples, options)
+        finally:
+            if spark is not None:
+                spark.close()
     shown = [peer.name for peer in peers]
     text = results.table(samples, [*shown, YARDSTICK] if options.only in START_CASE else shown)
     text += f"\n\n{results.noise(samples)}\n"
+    ratio = samples.ratio(START_CASE, "cold start", results.OURS, YARDSTICK)
+    if ratio is not None:
+        text += f"A cold start takes {ratio:.1f} times what `{YARDSTICK}` does beside it.\n"
     print("\n" + text)
     facts = {"when": datetime.now(UTC).isoformat(), "minutes": (time.monotonic() - began) / 60}
     _write(options.output, samples, shown, text, facts)
@@ -68,6 +78,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="one round of a third of the work")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default="", help="cases whose name has this in it, or `start`")
+    parser.add_argument("--spark", action="store_true", help="small Spark queries as well")
     parser.add_argument("--peers", nargs="*", choices=[*PEERS], help="these alone")
     parser.add_argument("--data", type=Path, help="where the brokers' data goes (temporary)")
     parser.add_argument("--output", type=Path, default=Path("bench-results"))
@@ -110,7 +121,8 @@ def _measure_starts(peers: Sequence[Peer], samples: Samples, rounds: int) -> Non
             _say(f"  start: {peer.name}: {figures['cold start']:.0f} ms")
             if number:
                 samples.add(START_CASE, peer.name, figures)
-                samples.add(START_CASE, YARDSTICK, yardstick)
+                if peer.name == results.OURS:
+                    samples.add(START_CASE, YARDSTICK, yardstick)
 
 
 def _measure_cases(

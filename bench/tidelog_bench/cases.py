@@ -26,7 +26,16 @@ if TYPE_CHECKING:
 
     from tidelog_bench.peers.peer import Peer
 
-__all__ = ["CASES", "METRICS", "START_CASE", "Case", "Metric", "cold_start"]
+__all__ = [
+    "CASES",
+    "METRICS",
+    "START_CASE",
+    "Case",
+    "Metric",
+    "Topic",
+    "cold_start",
+    "import_asyncio",
+]
 
 START_CASE = "start"
 MEBIBYTE = 1 << 20
@@ -52,6 +61,7 @@ METRICS = {
     "p50": Metric("us", more_is_better=False, digits=0),
     "p99": Metric("us", more_is_better=False, digits=0),
     "rate": Metric("requests/s", more_is_better=True, digits=0),
+    "query": Metric("ms", more_is_better=False, digits=0),
     "CPU": Metric("broker CPU us/request", more_is_better=False),
 }
 
@@ -70,7 +80,7 @@ class Case(Protocol):
 _numbers = itertools.count()
 
 
-class _Topic:
+class Topic:
     """A fresh topic for one measurement, gone afterwards."""
 
     def __init__(self, peer: Peer, partitions: int) -> None:
@@ -103,7 +113,7 @@ class Throughput(Case):
         """Rates by the client's clock; the broker's CPU over the whole life of the client."""
         records = max(10_000, int(self.megabytes * scale * MEBIBYTE / self.record_bytes))
         figures = {}
-        with _Topic(peer, PARTITIONS) as topic:
+        with Topic(peer, PARTITIONS) as topic:
             work = Work(topic, PARTITIONS, records, self.record_bytes, self.batches)
             for verb, move in (("produce", self.load.produce), ("consume", self.load.consume)):
                 before = peer.child.cpu_seconds()
@@ -128,7 +138,7 @@ class RoundTrip(Case):
     def run(self, peer: Peer, scale: float) -> dict[str, float]:
         """One partition, linger 0."""
         records = max(200, int(self.records * scale))
-        with _Topic(peer, 1) as topic:
+        with Topic(peer, 1) as topic:
             figures = round_trip(peer, topic, records=records, rate=self.rate)
         return {"p50": figures["p50_us"], "p99": figures["p99_us"]}
 
@@ -148,7 +158,7 @@ class Requests(Case):
     def run(self, peer: Peer, scale: float) -> dict[str, float]:
         """Rate of the measured part; CPU over warm-up and measured part."""
         requests = max(1000, int(self.requests * scale))
-        with _Topic(peer, 1) as topic:
+        with Topic(peer, 1) as topic:
             if self.api == "fetch":
                 raw_requests(peer, topic, api="produce", requests=10, connections=1)
             before = peer.child.cpu_seconds()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog_bench.cases import METRICS
-from tidelog_bench.results import ORDER, REFERENCE
+from tidelog_bench.results import REFERENCE, place
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,9 +50,7 @@ def write_plot(path: Path, samples: Samples, peers: Sequence[str]) -> bool:
 
 
 def _draw(panel: object, metric: str, samples: Samples, peers: Sequence[str]) -> None:
-    cases = sorted(
-        (case for case, metrics in samples.all.items() if metric in metrics), key=ORDER.__getitem__
-    )
+    cases = sorted((case for case, metrics in samples.all.items() if metric in metrics), key=place)
     bar = 0.8 / len(peers)
     others = iter(_OTHERS * len(peers))
     for index, peer in enumerate(peers):

@@ -16,18 +16,23 @@ if TYPE_CHECKING:
 
     from tidelog_bench.rounds import Samples, Spread
 
-__all__ = ["as_json", "noise", "table", "write_json"]
+__all__ = ["as_json", "noise", "place", "table", "write_json"]
 
 OURS, REFERENCE = "tidelog", "kafka"
 NOISY = 0.25
 ORDER = {name: place for place, name in enumerate([START_CASE, *(case.name for case in CASES)])}
 
 
+def place(case: str) -> int:
+    """Where a case stands in tables and plots."""
+    return ORDER.get(case, len(ORDER))
+
+
 def table(samples: Samples, peers: Sequence[str]) -> str:
     """One line per figure: medians, how far extremes lie from them, ours by Kafka's."""
     heads = ["", "unit", *peers, f"{OURS} / {REFERENCE}"]
     rows = [heads]
-    for case, metrics in sorted(samples.all.items(), key=lambda item: ORDER[item[0]]):
+    for case, metrics in sorted(samples.all.items(), key=lambda item: place(item[0])):
         for metric, by_peer in metrics.items():
             facts = METRICS[metric]
             cells = [f"{case}: {metric}", facts.unit]

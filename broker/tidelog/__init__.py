@@ -8,14 +8,18 @@
 
 The rooms, outermost first; each imports only what stands below it:
 
-    __main__.py, cli/                  command line
-    cluster.py, pytest_plugin.py       the users' doors
-    server.py                          composition root
-    connection.py, dispatch.py         sockets to requests
-    api/                               one file per API family
-    replica_manager.py, coordinators   what the broker knows and does
-    partition.py, groups.py ...        pure decisions
-    config.py, seams.py settings and doors to the outside (`runtime.py`: the real ones)
+    __main__.py, cli/                       command line
+    cluster.py, pytest_plugin.py            the users' doors
+    server.py, maintenance.py               composition root, and its timers
+    connections.py, connection.py           sockets to frames, answers in order
+    api/                                    one file per API family
+    dispatch.py                             frames to handlers
+    groups/, internal_topics.py             consumer groups and the topics they are kept in
+    controller/                             decisions about the cluster
+    replication/                            partitions, and who waits for them
+    metadata/                               what the cluster knows of itself
+    config/                                 settings by Kafka's names
+    seams.py                                doors to time, network, threads and chance
 
 Nothing is imported before it is used: `import tidelog` must cost next to nothing.
 """

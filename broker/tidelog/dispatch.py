@@ -30,7 +30,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.errors import ProtocolError
-from tidelog_protocol.frames import RequestHeader, decode_request_header, response_frame
+from tidelog_protocol.frames import (
+    RequestHeader,
+    decode_client_id,
+    framed,
+    response_frame,
+    response_head,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Mapping, Sequence
@@ -213,12 +219,14 @@ Handler = Callable[[RequestContext, Any], Any]
 class Route:
     """One version of one API, ready to be served."""
 
-    __slots__ = ("api", "codec", "copies", "handler")
+    __slots__ = ("codec", "copies", "flexible", "handler", "response_codec", "response_head")
 
     def __init__(self, api: Api, api_version: int, handler: Handler) -> None:
-        self.api = api
         self.handler = handler
+        self.flexible = api_version >= api.flexible_from
         self.codec = api.request_codec(api_version)  # swaps its `decode` when it is compiled
+        self.response_codec = api.response_codec(api_version)
+        self.response_head = response_head(api, api_version)
         # The receive buffer is used again before an `async def` handler runs its first line.
         code = getattr(handler, "__code__", None)
         self.copies = bool(code is not None and code.co_flags & _COROUTINE_CODE)
@@ -249,8 +257,8 @@ class Dispatcher:
                 return self._unknown_api_versions(peer, correlation_id)
         if route.copies:
             frame = bytes(frame)
-        header, position = decode_request_header(frame)
-        context = RequestContext(peer, api_key, api_version, correlation_id, header.client_id)
+        client_id, position = decode_client_id(frame, flexible=route.flexible)
+        context = RequestContext(peer, api_key, api_version, correlation_id, client_id)
         request = route.codec.decode(frame, position)
         response = route.handler(context, request)
         if response.__class__ is Deferred:
@@ -260,13 +268,18 @@ class Dispatcher:
         elif response.__class__ is CoroutineType:
             self._run(context, response)
         else:
-            context.answer = response_frame(route.api, header, response)
+            parts = route.response_codec.encode_parts(response)
+            context.answer = framed(route.response_head, correlation_id, parts)
         return context
 
     def encode(self, context: RequestContext, response: Any) -> Sequence[Buffer]:
         """The answer frame of a request that was parked."""
         if response is None:
             return ()
+        route = self._routes.get(context.api_key << 16 | context.api_version)
+        if route is not None:
+            parts = route.response_codec.encode_parts(response)
+            return framed(route.response_head, context.correlation_id, parts)
         header = RequestHeader(
             context.api_key, context.api_version, context.correlation_id, context.client_id
         )

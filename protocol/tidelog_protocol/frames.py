@@ -22,15 +22,20 @@ if TYPE_CHECKING:
 __all__ = [
     "FrameReader",
     "RequestHeader",
+    "decode_client_id",
     "decode_request_header",
     "decode_response_header",
+    "framed",
     "request_frame",
     "response_frame",
+    "response_head",
 ]
 
 _SIZE = Struct(">i")
 _SIZE_AND_CORRELATION_ID = Struct(">ii")
 _SIZE_CORRELATION_ID_AND_TAGS = Struct(">iix")
+_REQUEST_START = Struct(">hhi")
+_LENGTH = Struct(">h")
 _REQUEST_HEAD = Struct(">hhih")
 
 JOINED_BYTES_MAX = 4096
@@ -62,26 +67,35 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
     ProtocolError for bytes that are missing.
     """
     try:
-        api_key, api_version, correlation_id, length = _REQUEST_HEAD.unpack_from(frame)
+        api_key, api_version, correlation_id = _REQUEST_START.unpack_from(frame)
+    except struct.error as error:
+        raise ProtocolError("request header: bytes missing") from error
+    api = API.get(api_key)
+    flexible = api is not None and api_version >= api.flexible_from
+    client_id, position = decode_client_id(frame, flexible=flexible)
+    return RequestHeader(api_key, api_version, correlation_id, client_id), position
+
+
+def decode_client_id(frame: Buffer, *, flexible: bool) -> tuple[str | None, int]:
+    """Read what a request's header has behind the correlation id; the body's position beside it."""
+    try:
+        (length,) = _LENGTH.unpack_from(frame, 8)
         position = 10
-        client_id = None
+        client_id = None  # any negative length means none, as in Kafka's own reader
         if length >= 0:
             end = position + length
             if end > len(frame):
                 raise ProtocolError("request header: client id beyond the end")
             client_id = str(frame[position:end], "utf-8", "replace")
             position = end
-        elif length != -1:
-            raise ProtocolError("request header: client id of negative length")
-        api = API.get(api_key)
-        if api is not None and api_version >= api.flexible_from:
+        if flexible:
             tags = frame[position]
             position += 1
             if tags:
                 position = skip_tagged_fields(frame, position, tags)
     except (struct.error, IndexError) as error:
         raise ProtocolError("request header: bytes missing") from error
-    return RequestHeader(api_key, api_version, correlation_id, client_id), position
+    return client_id, position
 
 
 def decode_response_header(api: Api, version: int, frame: Buffer) -> tuple[int, int]:
@@ -104,12 +118,16 @@ def response_frame(api: Api, header: RequestHeader, message: Message) -> list[Bu
     """
     version = header.api_version
     parts = api.response_codec(version).encode_parts(message)
-    if api.response_header_version(version):
-        return _framed(_SIZE_CORRELATION_ID_AND_TAGS, header.correlation_id, parts)
-    return _framed(_SIZE_AND_CORRELATION_ID, header.correlation_id, parts)
+    return framed(response_head(api, version), header.correlation_id, parts)
 
 
-def _framed(head: Struct, correlation_id: int, parts: list[Buffer]) -> list[Buffer]:
+def response_head(api: Api, version: int) -> Struct:
+    """The layout of a response's size and header."""
+    flexible = api.response_header_version(version)
+    return _SIZE_CORRELATION_ID_AND_TAGS if flexible else _SIZE_AND_CORRELATION_ID
+
+
+def framed(head: Struct, correlation_id: int, parts: list[Buffer]) -> list[Buffer]:
     """Put size and correlation id before the body's pieces."""
     size = head.size - 4 + sum(map(len, parts))
     start = head.pack(size, correlation_id)

@@ -102,6 +102,8 @@ class ConfigKey:
         return value
 
     def _check_item(self, value: Any) -> None:
+        if value == "" and self.choices and self.unique:
+            raise ConfigError(self.name, f"Configuration '{self.name}' values must not be empty.")
         if self.low is not None and value < self.low:
             raise refuse(self.name, value, f"Value must be at least {self.low}")
         if self.high is not None and value > self.high:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog_storage.checkpoints import (
+    CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
@@ -47,6 +48,7 @@ class LogDirectory:
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}
         self._high_watermarks: dict[TopicPartition, int] = {}
+        self._compacted: dict[TopicPartition, int] = {}  # up to which offset; only recovery asks
         self._recovery_content = b""
         self.path = path
         self.directory_id = bytes(16)
@@ -68,6 +70,8 @@ class LogDirectory:
         self._recovery_points = self._read(RECOVERY_POINT_CHECKPOINT)
         self._log_starts = self._read(LOG_START_OFFSET_CHECKPOINT)
         self._high_watermarks = self._read(REPLICATION_OFFSET_CHECKPOINT)
+        if not self.had_clean_shutdown:
+            self._compacted = self._read(CLEANER_OFFSET_CHECKPOINT)
 
     def _own(self, cluster_id: str, node_id: int, new_directory_id: Callable[[], bytes]) -> bool:
         """Check or write `meta.properties`; whether the directory is new."""
@@ -135,6 +139,7 @@ class LogDirectory:
             recovery_point=self._recovery_points.get(partition, 0),
             log_start_offset=self._log_starts.get(partition, 0),
             high_watermark=self._high_watermarks.get(partition, 0),
+            was_compacted=partition in self._compacted,
         )
 
     def _note(self, logs: Mapping[TopicPartition, Log]) -> None:

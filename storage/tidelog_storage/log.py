@@ -348,7 +348,8 @@ class Log:
 
     def set_high_watermark(self, offset: int) -> int:
         """Move the high watermark, clamped to log start .. log end; the one that holds now."""
-        offset = min(max(offset, self.log_start_offset), self.log_end_offset)
+        if not self.log_start_offset <= offset <= self.log_end_offset:
+            offset = min(max(offset, self.log_start_offset), self.log_end_offset)
         self.high_watermark = offset
         self.producers.on_high_watermark_updated(offset)
         return offset

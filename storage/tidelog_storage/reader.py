@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from tidelog_storage.segment import Segment
     from tidelog_storage.segments import Segments
 
+_new = tuple.__new__  # what a NamedTuple's own constructor calls, three times as fast
 _PLACES_MAX = 64  # sequential readers of one log whose next position is remembered
 
 
@@ -67,7 +68,7 @@ class Reader:
         if len(places) >= _PLACES_MAX:
             del places[next(iter(places))]
         places[next_offset] = (segment, position + size)
-        return Records((cut.part,), size, next_offset)
+        return _new(Records, ((cut.part,), size, next_offset, False))
 
     def _find(self, offset: int) -> tuple[Segment, int] | None:
         """Where the first batch that ends at or after `offset` lies."""

@@ -50,11 +50,15 @@ _INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 
 
 class Checkpointed(NamedTuple):
-    """What the log directory's checkpoints say of one partition; see `checkpoints.py`."""
+    """What the log directory's checkpoints say of one partition; see `checkpoints.py`.
+
+    `was_compacted`: offsets may be missing between its batches.
+    """
 
     recovery_point: int = 0
     log_start_offset: int = 0
     high_watermark: int = 0
+    was_compacted: bool = False
 
 
 def load_log(
@@ -82,7 +86,9 @@ def load_log(
     segments = loader.open_segments(names, checkpointed.log_start_offset)
     recovered: list[Segment] = []
     if not had_clean_shutdown:
-        recovered = loader.recover(segments, checkpointed.recovery_point)
+        recovered = loader.recover(
+            segments, checkpointed.recovery_point, may_have_gaps=checkpointed.was_compacted
+        )
     log_end_offset = loader.end_offset(segments, recovered)
     if log_end_offset < checkpointed.log_start_offset:
         log_end_offset = loader.start_anew(segments, checkpointed.log_start_offset)
@@ -233,14 +239,25 @@ class _Loader:
 
     # -- records -----------------------------------------------------------------------------------
 
-    def recover(self, segments: Segments, recovery_point: int) -> list[Segment]:
-        """Read the segments from the recovery point on; what follows a bad batch is removed."""
+    def recover(
+        self, segments: Segments, recovery_point: int, *, may_have_gaps: bool
+    ) -> list[Segment]:
+        """Read the segments from the recovery point on; what follows a bad batch is removed.
+
+        So is what follows a gap: a power failure may take the unsynced end of a sealed segment, at
+        a batch's boundary, and leave the next segment. Kafka keeps what is behind such a gap.
+        """
         recovered: list[Segment] = []
         for segment in segments.from_floor(recovery_point):
             cut = segment.recover(self._note_epoch)
             recovered.append(segment)
             if cut:
                 self._report(f"cut {cut} bytes off segment {segment.base_offset}")
+                segment.records.fsync()  # else the next crash may bring them back, sealed
+            following = segments.after(segment.base_offset)
+            if following is None:
+                break
+            if cut or (not may_have_gaps and segment.next_offset() < following.base_offset):
                 for removed in segments.remove_above(segment.base_offset):
                     self._report(f"removed segment {removed.base_offset} behind a cut")
                     removed.remove()
@@ -259,7 +276,7 @@ class _Loader:
             return active.next_offset()
         except StorageError as error:
             self._report(f"segment {active.base_offset} is torn after a clean stop: {error}")
-            recovered += self.recover(segments, active.base_offset)
+            recovered += self.recover(segments, active.base_offset, may_have_gaps=True)
             return active.next_offset()
 
     def start_anew(self, segments: Segments, log_start_offset: int) -> int:

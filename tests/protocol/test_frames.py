@@ -235,7 +235,6 @@ def test_headers_of_unknown_apis_and_versions_are_read_too() -> None:
     "frame",
     [
         struct.pack(">hhih", 1, 4, 0, 3) + b"ab",
-        struct.pack(">hhih", 1, 4, 0, -2),
         struct.pack(">hhih", 1, 12, 0, -1),
         struct.pack(">hhih", 1, 12, 0, -1) + b"\x01",
         struct.pack(">hhih", 1, 12, 0, -1) + b"\x01\x05\x09",
@@ -245,6 +244,12 @@ def test_headers_of_unknown_apis_and_versions_are_read_too() -> None:
 def test_headers_that_break_off(frame: bytes) -> None:
     with pytest.raises(ProtocolError):
         decode_request_header(frame)
+
+
+@pytest.mark.parametrize("length", [-1, -2, -32768])
+def test_any_negative_length_is_no_client_id(length: int) -> None:
+    head = struct.pack(">hhih", 1, 4, 7, length)
+    assert decode_request_header(head) == (RequestHeader(1, 4, 7, None), 10)
 
 
 def test_no_prefix_of_a_header_is_one() -> None:

@@ -1,7 +1,8 @@
 """Bytes of Apache Kafka itself: what its classes write, what it put on the wire and into its logs.
 
 - `kafka-4.4.0.jsonl`: written by the classes of Kafka 4.4.0's jars for the values beside them: all
-  metadata records, the classic records of `__consumer_offsets`, and versions younger than kio.
+  metadata records, the classic records of `__consumer_offsets`, control records, the APIs between
+  brokers and of their quorum, and versions younger than kio.
 - `kafka-4.3.1-frames.jsonl`: frames between Kafka 4.3.1 and its own clients and tools.
 - `kafka-4.3.1-records.jsonl`: records out of a Kafka 4.3.1 node's internal topics.
 """
@@ -25,7 +26,16 @@ from tidelog_protocol.frames import (
     request_frame,
     response_frame,
 )
-from tidelog_protocol.messages import cluster, coordinator_records, group_admin, metadata_records
+from tidelog_protocol.messages import (
+    cluster,
+    cluster_admin,
+    controller,
+    coordinator_records,
+    group_admin,
+    metadata_records,
+    quorum,
+    quorum_records,
+)
 from tidelog_protocol.messages.coordinator_records import OffsetCommitKey, OffsetCommitValue
 from tidelog_protocol.messages.metadata_records import (
     RECORDS,
@@ -35,6 +45,7 @@ from tidelog_protocol.messages.metadata_records import (
     encode_record,
 )
 from tidelog_protocol.primitives import uuid_to_str
+from tidelog_protocol.schema import version_range
 from wire_values import from_json
 
 VECTORS = Path(__file__).parent / "vectors"
@@ -45,7 +56,16 @@ def lines(name: str) -> list[dict[str, Any]]:
 
 
 def table(name: str) -> Any:
-    for module in (metadata_records, coordinator_records, cluster, group_admin):
+    for module in (
+        metadata_records,
+        coordinator_records,
+        quorum_records,
+        cluster,
+        cluster_admin,
+        controller,
+        group_admin,
+        quorum,
+    ):
         if hasattr(module, name):
             return getattr(module, name)
     raise LookupError(name)
@@ -69,11 +89,18 @@ def test_values_are_written_as_kafkas_classes_write_them(vector: dict[str, Any])
             each.decode(data[:cut])
 
 
-def test_the_classes_cover_all_versions_of_all_records() -> None:
+def test_the_classes_cover_all_versions_of_whole_families() -> None:
     seen = {(vector["table"], vector["version"]) for vector in lines("kafka-4.4.0.jsonl")}
-    for record in RECORDS.values():
-        last = int(record.VERSIONS.rpartition("-")[2])
-        assert {version for name, version in seen if name == record.__name__} == {*range(last + 1)}
+    tables = [*RECORDS.values(), *quorum_records.CONTROL_RECORDS.values()]
+    tables += [
+        getattr(module, name)
+        for module in (cluster_admin, controller, quorum)
+        for name in module.__all__
+    ]
+    for each in tables:
+        first, last = version_range(each.VERSIONS)
+        versions = {version for name, version in seen if name == each.__name__}
+        assert versions == {*range(first, last + 1)}
 
 
 @pytest.mark.parametrize("vector", lines("kafka-4.3.1-frames.jsonl"))

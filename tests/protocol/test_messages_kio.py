@@ -1,5 +1,7 @@
 """Every API, every version, both directions, against kio: random messages, byte for byte.
 
+And the quorum's control records, likewise.
+
 kio is generated from Kafka's own definitions. Two versions are younger than it (`NOT_IN_KIO`);
 their bytes come from Kafka 4.4's classes, in `vectors/kafka-4.4.0.jsonl` (`test_golden.py`).
 """
@@ -22,7 +24,8 @@ from kio.serial import entity_reader, entity_writer
 
 from tidelog_protocol.apis import API, Api
 from tidelog_protocol.compiler import codec
-from tidelog_protocol.schema import Struct
+from tidelog_protocol.messages.quorum_records import CONTROL_RECORDS
+from tidelog_protocol.schema import Struct, version_range
 from wire_values import SMALL_AND_SAME, in_version, messages
 
 NOT_IN_KIO = {("ApiVersions", 5), ("DeleteGroups", 3)}
@@ -42,9 +45,13 @@ def table(api: Api, kind: str) -> type[Any]:
 @cache
 def kio_schema(api: Api, version: int, kind: str) -> tuple[type[Any], Any, Any]:
     """kio's class with its writer and reader."""
-    name = re.sub(r"(?<=[a-z0-9])([A-Z])", r"_\1", api.name).lower()
-    module = importlib.import_module(f"kio.schema.{name}.v{version}.{kind.lower()}")
-    cls = getattr(module, api.name + kind)
+    return kio_class(api.name, version, kind.lower(), api.name + kind)
+
+
+def kio_class(name: str, version: int, module: str, cls_name: str) -> tuple[type[Any], Any, Any]:
+    """A class of kio's, found in its folder `name`, with its writer and reader."""
+    folder = re.sub(r"(?<=[A-Za-z0-9])([A-Z])", r"_\1", name).lower()
+    cls = getattr(importlib.import_module(f"kio.schema.{folder}.v{version}.{module}"), cls_name)
     return cls, entity_writer(cls), entity_reader(cls)
 
 
@@ -69,7 +76,7 @@ def to_kio(message: Struct, cls: type[Any], version: int) -> Any:
     assert len(ours) == len(theirs)
     given = {}
     for mine, (field, inner) in zip(ours, theirs, strict=True):
-        assert mine.name.startswith(field.name)
+        assert mine.name.replace("_", "").startswith(field.name.replace("_", ""))
         value = getattr(message, mine.name)
         if value is None and mine.kind == "struct" and mine.tag is not None:
             if field.default is not dataclasses.MISSING:
@@ -160,3 +167,25 @@ def test_tables_agree_with_kio_on_versions_and_headers(api: Api, kind: str) -> N
         assert theirs.__api_key__ == api.key == table(api, kind).API_KEY
         assert theirs.__flexible__ == codec(table(api, kind), version).flexible
         assert theirs.__header_schema__.__version__ == header
+
+
+@pytest.mark.parametrize("table", CONTROL_RECORDS.values(), ids=lambda table: table.__name__)
+def test_random_control_records_are_byte_for_byte_kios(table: type[Any]) -> None:
+    first, last = version_range(table.VERSIONS)
+    name = table.__name__
+    kios = {version: kio_class(name, version, "data", name) for version in range(first, last + 1)}
+
+    @settings(SMALL_AND_SAME, max_examples=EXAMPLES)
+    @given(messages(table))
+    def compare(message: Any) -> None:
+        for version, (theirs, write, read) in kios.items():
+            expected = in_version(message, version)
+            data = codec(table, version).encode(expected)
+            entity = to_kio(expected, theirs, version)
+            buffer = io.BytesIO()
+            write(buffer, entity)
+            assert data == buffer.getvalue()
+            assert codec(table, version).decode(data) == expected
+            assert read(data, 0)[0] == entity
+
+    compare()

@@ -112,3 +112,38 @@ def test_what_is_appended_after_a_seal_is_flushed_with_the_indexes_before():
     log.flush()
     assert log.recovery_point == log.log_end_offset
     assert unsynced_indexes(disk, log.recovery_point) == []
+
+
+@pytest.mark.parametrize("was_compacted", [False, True])
+def test_nothing_is_kept_behind_a_gap(was_compacted):
+    """A power failure took the end of a sealed segment at a batch's boundary, and left the next."""
+    disk, files = fresh()
+    log = open_log(files, settings=settings())
+    while len(log.segments) < 3:
+        append(log, 1)
+    end = log.log_end_offset
+    second = log.segments.after(0)
+    assert second is not None
+    *_, (position, header, _) = log.segments.first.batches()
+    del disk.names["data/t-0/00000000000000000000.log"].data[position:]
+    again = open_log(files, settings=settings(), clean=False, was_compacted=was_compacted)
+    if was_compacted:
+        assert again.log_end_offset == end  # there, a gap is nothing special
+        assert len(again.segments) == 3
+    else:
+        assert again.log_end_offset == header.base_offset < second.base_offset
+        assert len(again.segments) == 1
+
+
+def test_what_recovery_cuts_off_stays_off():
+    """The cut was not synced: the next power failure brought the torn bytes back, in a segment that
+    was sealed and durable by then."""
+    disk, files = fresh()
+    log = open_log(files, settings=settings())
+    append(log, 3)
+    log.flush()
+    inode = disk.names["data/t-0/00000000000000000000.log"]
+    inode.data += b"torn"
+    disk.sync(inode)
+    open_log(files, settings=settings(), clean=False, recovery_point=3)
+    assert bytes(inode.durable) == bytes(inode.data)

@@ -3,8 +3,8 @@
 Behaviour. Resources: topics, this broker by its id, and "" for the settings that all brokers
 share. What is set counts at once, for existing topics too: the image changes, and the replica
 manager tells the logs. Values, sources, synonyms and error texts are Kafka's
-(`config_describe.py`, `config_control.py`). A resource is altered as a whole or not at all; the
-others of the request are done. If nothing can be written, every resource gets KAFKA_STORAGE_ERROR.
+(`metadata/describe.py`, `controller/configs.py`). A resource is altered as a whole or not at all;
+the others of the request are done. If nothing can be written, every one gets KAFKA_STORAGE_ERROR.
 
 Left out: loggers (Kafka's answers for a broker that has none), client metrics and groups
 (INVALID_REQUEST), AlterConfigs policies.
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from tidelog.config.broker import BrokerConfig
-    from tidelog.config.describe import ConfigEntry
     from tidelog.controller.configs import Resource
     from tidelog.controller.controller import Controller
     from tidelog.dispatch import Handler, RequestContext
+    from tidelog.metadata.describe import ConfigEntry
     from tidelog.metadata.log import MetadataLog
     from tidelog_protocol.messages.configs import (
         AlterConfigsRequest,
@@ -122,12 +122,12 @@ class ConfigsApi:
         return DescribeConfigsResponse(results=results)
 
     def _describe(self, resource_type: int, name: str, keys: Collection[str]) -> list[ConfigEntry]:
-        from tidelog.config.describe import (
+        from tidelog.controller.configs import parse_node_id
+        from tidelog.metadata.describe import (
             describe_broker,
             describe_broker_defaults,
             describe_topic,
         )
-        from tidelog.controller.configs import parse_node_id
 
         image = self._metadata.image
         if resource_type == RESOURCE_TOPIC:

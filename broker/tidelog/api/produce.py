@@ -299,7 +299,12 @@ def _has_transactional(request: ProduceRequest) -> bool:
     """Whether any batch is transactional."""
     for topic in request.topic_data:
         for data in topic.partition_data:
-            if _is_transactional(data.records):
+            records = data.records
+            if (
+                records is not None
+                and len(records) > _ATTRIBUTES_LOW
+                and records[_ATTRIBUTES_LOW] & _TRANSACTIONAL_BIT  # type: ignore[operator]
+            ):
                 return True
     return False
 

@@ -4,5 +4,4 @@ vocabulary.py  how a setting is declared, and Kafka's texts for bad values
 keys.py        every broker setting: name, type, default, range, doc
 broker.py      BrokerConfig: the settings of one broker, checked
 properties.py  Java's properties format
-describe.py    settings as DescribeConfigs shows them
 """

@@ -100,6 +100,8 @@ class BrokerConfig(
                 )
             else:
                 values[name.replace(".", "_")] = key.default
+        if values["broker_id"] == -1:
+            values["broker_id"] = values["node_id"]  # the old name shows the same id
         log_defaults = LogConfig.from_broker(properties)
         validate_broker(log_defaults)
         config = cls(values, dict(properties), log_defaults)

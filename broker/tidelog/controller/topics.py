@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.config.describe import effective_topic_configs
 from tidelog.controller.configs import validate_topic_configs
 from tidelog.controller.decisions import Decision, RefusedError, repeated
 from tidelog.controller.names import invalid_topic_reason
 from tidelog.controller.placement import PlacementError, place
+from tidelog.metadata.describe import effective_topic_configs
 from tidelog.metadata.image import CLUSTER_METADATA_TOPIC, RESOURCE_TOPIC
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.admin import (

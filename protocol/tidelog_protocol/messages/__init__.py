@@ -8,7 +8,12 @@
     txns                 InitProducerId
     admin                CreateTopics, DeleteTopics, CreatePartitions, DescribeLogDirs
     configs              DescribeConfigs, AlterConfigs, IncrementalAlterConfigs
+    cluster_admin        ElectLeaders, Alter- and ListPartitionReassignments, UnregisterBroker
+    controller           AlterPartition, BrokerRegistration, BrokerHeartbeat, AllocateProducerIds,
+                         Envelope
+    quorum               Vote, BeginQuorumEpoch, EndQuorumEpoch, DescribeQuorum, FetchSnapshot
     metadata_records     values of `__cluster_metadata`
+    quorum_records       control records of `__cluster_metadata` and its snapshots
     coordinator_records  keys and values of `__consumer_offsets`
 
 A request or response is read from its table's top: what it is for, what each version brought, then

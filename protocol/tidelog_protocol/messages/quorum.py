@@ -55,7 +55,7 @@ class VoteRequest(Message, api_key=52, versions="0-2", flexible="0+"):
             replica_directory_id: bytes = uuid("1+")
             voter_directory_id: bytes = uuid("1+")
             last_offset_epoch: int = int32()  # of the last record
-            last_offset: int = int64()  # the log's end
+            last_offset: int = int64()  # the log end offset
             pre_vote: bool = boolean("2+")
 
         topic_name: str = string()

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from compat.brokers import Tidelog
 from compat.conformance import recording
-from compat.conformance.compare import differences
+from compat.conformance.compare import collapsed, differences
 from compat.conformance.runner import all_runs, chosen, transcript
 from compat.reference import ApacheKafka
 
@@ -73,10 +73,11 @@ def report(
         here = differences(key, reference[key], tidelog[key])
         row["different" if here else "equal"] += 1
         found += here
-    for one in found[:limit]:
-        print(f"  {one!s:.400}")
-    if len(found) > limit:
-        print(f"  ... and {len(found) - limit} more")
+    lines = collapsed(found)
+    for line in lines[:limit]:
+        print(f"  {line:.500}")
+    if len(lines) > limit:
+        print(f"  ... and {len(lines) - limit} more")
     columns = ("equal", "different", "not served")
     print(f"{'API':28}" + "".join(f"{column:>12}" for column in columns))
     for api, row in rows.items():

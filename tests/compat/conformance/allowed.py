@@ -26,11 +26,85 @@ def not_served(_reference: Any, tidelog: Any) -> bool:
     return tidelog == "<missing>"
 
 
+def new_here(reference: Any, _tidelog: Any) -> bool:
+    """Only tidelog has it."""
+    return bool(reference == "<missing>")
+
+
+def whole_batches_of(reference: Any, tidelog: Any) -> bool:
+    """Both begin alike; tidelog's is shorter."""
+    sizes = [int(side.rpartition("(")[2].split()[0]) for side in (reference, tidelog)]
+    return sizes[1] < sizes[0] and reference.split("...")[0] == tidelog.split("...")[0]
+
+
+NEW_CONFIGS = (
+    "errors.deadletterqueue.group.enable",
+    "max.decompressed.message.bytes",
+    "remote.copy.lag.bytes",
+    "remote.copy.lag.ms",
+)
+ELR = "Kafka sets it cluster-wide with its eligible leader replicas, which tidelog has not"
+NEWER = "tidelog speaks Kafka 4.4, the reference is 4.3.1"
+
 ALLOWED = (
     Allowed(
         "ApiVersions-served-*",
         "*.ranges.*",
         "an API that tidelog does not serve is not listed, which is how clients are told",
         not_served,
+    ),
+    Allowed("ApiVersions-served-*", "*.ranges.18.1", NEWER),
+    Allowed("ApiVersions-served-*", "*.ranges.42.1", NEWER),
+    Allowed("ApiVersions-api-versions-fallback-*", "*.api_keys.0.max_version", NEWER),
+    Allowed(
+        "ApiVersions-served-*",
+        "*ed_features*",
+        "a feature is listed once it is built: transactions of version 2, KIP-848, share groups",
+    ),
+    *[Allowed("*", f"*.{config}", NEWER, new_here) for config in NEW_CONFIGS],
+    Allowed("CreateTopics-*", "*.min.insync.replicas.config_source", ELR),
+    Allowed("DeleteTopics-created-again-*", "*.min.insync.replicas.config_source", ELR),
+    Allowed("DescribeConfigs-*", "*.min.insync.replicas.config_source", ELR),
+    Allowed("DescribeConfigs-*", "*.min.insync.replicas.synonyms", ELR),
+    Allowed(
+        "CreatePartitions-more-partitions-*",
+        "[[]6].*",
+        "100,000 partitions: the reference fails unexpectedly, tidelog says POLICY_VIOLATION as"
+        " CreateTopics does",
+    ),
+    Allowed(
+        "Produce-invalid-records-*",
+        "[[]5].*",
+        "an unknown codec: the reference fails unexpectedly, tidelog says"
+        " UNSUPPORTED_COMPRESSION_TYPE",
+    ),
+    Allowed(
+        "Fetch-limits-*",
+        "*.records",
+        "whole batches only; the reference cuts the last batch at the limit and clients drop it",
+        whole_batches_of,
+    ),
+    Allowed(
+        "DescribeConfigs-every-broker-config-*",
+        "*",
+        "a setting of something tidelog does not have is unknown to it, and refused at the start",
+        not_served,
+    ),
+    Allowed(
+        "DescribeConfigs-every-broker-config-*",
+        "*.share.coordinator.state.topic.*",
+        "one replica: the profile of a developer's broker",
+    ),
+    Allowed(
+        "DescribeConfigs-every-broker-config-*",
+        "*.log.initial.task.delay.ms",
+        "Kafka has it, but hides it",
+        new_here,
+    ),
+    Allowed(
+        "DescribeConfigs-every-broker-config-*",
+        "*.producer.id.expiration.check.interval.ms",
+        "Kafka has it, but hides it",
+        new_here,
     ),
 )

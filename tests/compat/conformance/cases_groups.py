@@ -207,9 +207,15 @@ def several_leaving(s: Session, version: int) -> None:
     leave(s, version, "", members=[])
 
 
+def forget_nameless(s: Session) -> None:
+    """Other cases may have committed offsets to the group ""."""
+    s.quietly("DeleteGroups", 2, groups_names=[""])
+
+
 @case("DescribeGroups")
 def described(s: Session, version: int) -> None:
     joined = stable(s)
+    forget_nameless(s)
     s.ask("DescribeGroups", version, groups=[s.name])
     s.ask("DescribeGroups", version, groups=[f"{s.name}.none", ""])
     s.ask("DescribeGroups", version, groups=[])
@@ -243,6 +249,7 @@ def listed(s: Session, version: int) -> None:
 @case("DeleteGroups")
 def deleted(s: Session, version: int) -> None:
     joined = stable(s)
+    forget_nameless(s)
     s.ask("DeleteGroups", version, groups_names=[s.name, f"{s.name}.none", ""])
     s.quietly("LeaveGroup", 1, group_id=s.name, member_id=joined["member_id"])
     s.ask("DeleteGroups", version, groups_names=[s.name])

@@ -53,10 +53,33 @@ def reason(run: str, path: str, reference: Any, tidelog: Any) -> str | None:
 
 def _walk(path: str, left: Any, right: Any) -> Iterator[tuple[str, Any, Any]]:
     if isinstance(left, dict) and isinstance(right, dict):
-        for key in sorted(left.keys() | right.keys()):
+        for key in sorted(left.keys() | right.keys(), key=str):
             yield from _walk(f"{path}.{key}", left.get(key, MISSING), right.get(key, MISSING))
+    elif _named(left) and _named(right):
+        yield from _walk(path, *({one["name"]: one for one in side} for side in (left, right)))
     elif isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
         for index, pair in enumerate(zip(left, right, strict=True)):
             yield from _walk(f"{path}.{index}", *pair)
     elif left != right or type(left) is not type(right):
         yield path, left, right
+
+
+def _named(value: Any) -> bool:
+    """A list that is rather a mapping: structures of different names, such as configs."""
+    if not isinstance(value, list) or not value:
+        return False
+    names = {one["name"] for one in value if isinstance(one, dict) and "name" in one}
+    return len(names) == len(value)
+
+
+def collapsed(found: list[Difference]) -> list[str]:
+    """One line for what differs alike in several versions of a case."""
+    versions: dict[tuple[str, str, str], list[str]] = {}
+    for one in found:
+        case, _, version = one.run.rpartition("-v")
+        text = f"Kafka {one.reference!r}, tidelog {one.tidelog!r}".replace(one.run, "<run>")
+        versions.setdefault((case, one.path.replace(one.run, "<run>"), text), []).append(version)
+    return [
+        f"{case} v{','.join(which)} {path}: {text}"
+        for (case, path, text), which in versions.items()
+    ]

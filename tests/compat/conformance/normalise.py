@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Any
 
@@ -22,8 +23,11 @@ NAMED = {
 MACHINE = {"total_bytes", "usable_bytes", "cluster_id"}
 # Lists whose order no client may rely on, by what identifies an element.
 SORT_KEYS = ("name", "group_id", "config_name", "resource_name", "api_key", "topic")
+BY_INDEX = {("Produce", "partition_responses"), ("ListOffsets", "partitions")}
+BY_INDEX |= {("DescribeLogDirs", "partitions")}
 ORDERED = {"Fetch", "Produce", "JoinGroup"}
 NOW_WITHIN_MS = 3_600_000
+DAY_MS = 86_400_000
 SHORT_BYTES = 64
 
 
@@ -34,9 +38,11 @@ class Normaliser:
         self._host, self._port = address(bootstrap)
         self._names: dict[tuple[str, Any], str] = {}
         self._counts: dict[str, int] = {}
+        self._api = ""
 
     def normal(self, api: str, answer: Any) -> Any:
         """The comparable form: JSON values only."""
+        self._api = api
         return self._value("", answer, sort=api not in ORDERED)
 
     def _value(self, name: str, value: Any, *, sort: bool) -> Any:
@@ -66,7 +72,13 @@ class Normaliser:
         for (_, original), given in self._names.items():
             if isinstance(original, str) and len(original) > 8:
                 value = value.replace(original, given)
+        value = re.sub(r"\b\d{13}\b", self._time, value)
         return value.replace(str(self._port), "<port>")
+
+    def _time(self, match: re.Match[str]) -> str:
+        """Times in messages are of the run, or a day away from it."""
+        days = round((int(match[0]) - time.time() * 1000) / DAY_MS)
+        return f"<now{days:+d} days>" if abs(days) < 10 else match[0]
 
     def _is_now(self, value: int) -> bool:
         return abs(value - time.time() * 1000) < NOW_WITHIN_MS
@@ -78,10 +90,14 @@ class Normaliser:
                 values = sorted(values, key=lambda one: (str(one[key]), repr(one)))
         normal = [self._value(name, one, sort=sort) for one in values]
         # Members come in the order of a hash table; their names were given before.
-        return sorted(normal, key=repr) if name == "members" else normal
+        if name == "members":
+            return sorted(normal, key=repr)
+        # Kafka answers partitions with errors apart from the others.
+        return sorted(normal, key=_index) if (self._api, name) in BY_INDEX else normal
 
     def _named(self, kind: str, value: Any) -> Any:
-        if value in (None, "", -1, 0, ZERO_UUID) or (kind == "member" and isinstance(value, int)):
+        nothing = (None, -1) if kind == "producer" else (None, "", -1, 0, ZERO_UUID)
+        if value in nothing or (kind == "member" and isinstance(value, int)):
             return _shown(value) if isinstance(value, bytes) else value
         if kind == "key":
             return value
@@ -90,6 +106,10 @@ class Normaliser:
             self._counts[kind] = self._counts.get(kind, 0) + 1
             known = self._names[kind, value] = f"<{kind}#{self._counts[kind]}>"
         return known
+
+
+def _index(one: dict[str, Any]) -> int:
+    return int(one.get("index", one.get("partition_index", 0)))
 
 
 def _shown(data: bytes) -> str:
