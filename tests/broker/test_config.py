@@ -192,7 +192,6 @@ def test_voters_of_the_quorum() -> None:
         ("controller.quorum.voters", "1@a:9093,2@b:0"),
         ("controller.quorum.voters", "1@a:9093,3@b:1"),
         ("listeners", "PLAINTEXT://127.0.0.1:9092"),
-        ("process.roles", "broker"),
     ],
 )
 def test_a_quorum_that_cannot_be(key: str, value: str) -> None:

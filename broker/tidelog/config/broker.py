@@ -148,7 +148,7 @@ class BrokerConfig(
         if is_controller != (self.node_id in {voter.node_id for voter in voters}):
             raise ConfigError(
                 "controller.quorum.voters",
-                f"node.id {self.node_id} must be among the voters, as process.roles names controller"
+                f"node.id {self.node_id}, a controller by process.roles, is not among the voters"
                 if is_controller
                 else f"node.id {self.node_id} is among the voters, but no controller",
             )

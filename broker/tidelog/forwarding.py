@@ -1,0 +1,281 @@
+"""Asking the active controller, wherever it is, and forwarding clients' requests to it.
+
+`ControllerDoor` asks: a call when this node leads the metadata quorum, else a request to the
+leader's controller listener, where the same handlers serve. `Forwarding` carries what clients ask
+of a broker (topics, settings, elections ...) to it, again and again while there is no active
+controller or it changes, as Kafka's forwarding manager does; and it answers only when this broker
+knows of what was decided: who creates a topic and asks the same broker for it finds it.
+
+Requests are asked again as they are, in the version they came in, without Kafka's Envelope
+(KIP-590): there are no principals to carry. A request that was carried out while its answer got lost is
+carried out twice, as with any client's retry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any
+
+from tidelog.dispatch import Deferred, RequestContext
+from tidelog.metadata.image import CLUSTER_METADATA_TOPIC
+from tidelog.peers import PeerChannel, PeerError
+from tidelog_protocol.apis import API, ApiKey
+from tidelog_protocol.errors import ErrorCode
+from tidelog_storage.types import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from tidelog.config.broker import Voter
+    from tidelog.dispatch import Handler
+    from tidelog.metadata.image import ClusterImage
+    from tidelog.metadata.log import MetadataLog
+    from tidelog.seams import Clock
+    from tidelog_protocol.messages.admin import CreateTopicsRequest, CreateTopicsResponse
+    from tidelog_protocol.schema import Message
+
+__all__ = ["FORWARDED", "ControllerDoor", "Forwarding"]
+
+FORWARDED = frozenset(
+    {
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.ELECT_LEADERS,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        ApiKey.UNREGISTER_BROKER,
+        ApiKey.DESCRIBE_QUORUM,
+    }
+)
+"""What clients ask of any broker and only the active controller can answer."""
+
+RETRY_S = 0.02  # between attempts to find an active controller
+CATCH_UP_S_MAX = 2.0  # how long an answer waits for this broker's image
+
+
+class ControllerDoor:
+    """Asks the active controller as far as this node knows it."""
+
+    def __init__(
+        self,
+        metadata: MetadataLog,
+        handlers: Mapping[ApiKey, Handler],
+        new_channel: Callable[[str, int], PeerChannel],
+        voters: list[Voter],
+    ) -> None:
+        """`handlers` are those of this node's own controller listener."""
+        self._metadata = metadata
+        self._handlers = handlers
+        self._channels = {voter.node_id: new_channel(voter.host, voter.port) for voter in voters}
+
+    async def ask(
+        self, message: Message, version: int | None = None, *, timeout_s: float | None = None
+    ) -> Any:
+        """Ask once; PeerError if there is no active controller or it does not answer.
+
+        The response may say NOT_CONTROLLER, when the controller changed meanwhile.
+        """
+        metadata = self._metadata
+        if metadata.is_leader:
+            return await self._ask_here(message, version)
+        channel = self._channels.get(metadata.leader_id)
+        if channel is None:
+            raise PeerError("no active controller is known")
+        return await channel.ask(message, version, timeout_s=timeout_s)
+
+    async def _ask_here(self, message: Message, version: int | None) -> Any:
+        assert message.API_KEY is not None
+        key = ApiKey(message.API_KEY)
+        peer = _Here()
+        context = RequestContext(peer, key, API[key].max_version if version is None else version)
+        result = self._handlers[key](context, message)
+        if result.__class__ is CoroutineType:
+            result = await result
+        elif result.__class__ is Deferred:
+            result = await peer.answer()
+        return result
+
+    def close(self) -> None:
+        """Close all connections; who waits gets PeerError."""
+        for channel in self._channels.values():
+            channel.close()
+
+
+class _Here:
+    """The `Peer` of a request that this node asks of itself."""
+
+    client_host = listener_host = "127.0.0.1"
+    client_port = listener_port = 0
+    software = ("tidelog", "")
+
+    def __init__(self) -> None:
+        self._response: Any = None
+        self._waiting: asyncio.Future[Any] | None = None
+        self._done = False
+
+    async def answer(self) -> Any:
+        if not self._done:
+            self._waiting = asyncio.get_running_loop().create_future()
+            return await self._waiting
+        return self._response
+
+    def complete(self, context: RequestContext, response: Any) -> None:
+        self._done, self._response = True, response
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(response)
+
+    def close(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_exception(PeerError("the request failed"))
+
+
+class Forwarding:
+    """Carries requests to the active controller and waits for this broker's image."""
+
+    def __init__(
+        self,
+        door: ControllerDoor,
+        metadata: MetadataLog,
+        clock: Clock,
+        *,
+        request_timeout_ms: int,
+    ) -> None:
+        self._door = door
+        self._metadata = metadata
+        self._clock = clock
+        self._timeout_s = request_timeout_ms / 1000
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        metadata.subscribe(self._on_image)
+
+    def wrap(self, handlers: Mapping[ApiKey, Handler]) -> dict[ApiKey, Handler]:
+        """The same handlers, with those of `FORWARDED` carried to the active controller."""
+        return {
+            key: self._forwarded(handler) if key in FORWARDED else handler
+            for key, handler in handlers.items()
+        }
+
+    def _forwarded(self, handler: Handler) -> Handler:
+        async def forward(context: RequestContext, request: Any) -> Any:
+            try:
+                return await self.carry(request, context.api_version)
+            except PeerError:
+                # Nobody could be asked in time: the handler here says NOT_CONTROLLER in the
+                # words of its API, which clients take as a reason to try again.
+                answer = handler(context, request)
+                return await answer if answer.__class__ is CoroutineType else answer
+
+        return forward
+
+    async def carry(self, request: Message, version: int | None = None) -> Any:
+        """Ask until an active controller has answered, and return when this broker knows.
+
+        PeerError when that took longer than `request.timeout.ms`.
+        """
+        deadline = self._clock.monotonic() + self._timeout_s
+        while True:
+            try:
+                response = await self._door.ask(
+                    request, version, timeout_s=max(deadline - self._clock.monotonic(), 0.001)
+                )
+            except PeerError:
+                if self._clock.monotonic() >= deadline:
+                    raise
+            else:
+                if not says_not_controller(response) or self._clock.monotonic() >= deadline:
+                    break
+            await asyncio.sleep(RETRY_S)
+        if not self._metadata.is_leader:
+            await self._catch_up()
+        return response
+
+    async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
+        """CreateTopics at the active controller; StorageError if there is none."""
+        response: CreateTopicsResponse = await self._carried(request)
+        return response
+
+    async def allocate_producer_ids(self, node_id: int, broker_epoch: int) -> range:
+        """A block of producer ids for this broker (KIP-730); StorageError if there is none."""
+        from tidelog_protocol.messages.controller import (  # noqa: PLC0415 - when first needed
+            AllocateProducerIdsRequest,
+        )
+
+        response = await self._carried(
+            AllocateProducerIdsRequest(broker_id=node_id, broker_epoch=broker_epoch)
+        )
+        if response.error_code:
+            raise StorageError(ErrorCode(response.error_code))
+        first = response.producer_id_start
+        return range(first, first + response.producer_id_len)
+
+    async def _carried(self, request: Message) -> Any:
+        try:
+            return await self.carry(request)
+        except PeerError as error:
+            raise StorageError(ErrorCode.NOT_CONTROLLER, str(error)) from error
+
+    # -- this broker's image -----------------------------------------------------------------------
+
+    async def _catch_up(self) -> None:
+        """Wait until everything committed by now is in this broker's image, but not for ever."""
+        from tidelog_protocol.messages.quorum import (  # noqa: PLC0415 - when first needed
+            DescribeQuorumRequest,
+        )
+
+        Topic = DescribeQuorumRequest.TopicData  # noqa: N806 - a class
+        request = DescribeQuorumRequest(
+            topics=[
+                Topic(
+                    topic_name=CLUSTER_METADATA_TOPIC,
+                    partitions=[Topic.PartitionData(partition_index=0)],
+                )
+            ]
+        )
+        try:
+            response = await self._door.ask(request, timeout_s=CATCH_UP_S_MAX)
+            if response.error_code or not response.topics:
+                return
+            committed = response.topics[0].partitions[0].high_watermark
+            await asyncio.wait_for(self.reached(committed - 1), CATCH_UP_S_MAX)
+        except (PeerError, TimeoutError):
+            return  # as Kafka's clients must expect: metadata that is a little old
+
+    async def reached(self, offset: int) -> None:
+        """Wait until this broker's image has taken in the record at `offset`."""
+        if self._metadata.image.offset >= offset:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((offset, future))
+        await future
+
+    def _on_image(self, old: ClusterImage | None, new: ClusterImage) -> None:
+        del old
+        if not self._waiting:
+            return
+        waiting, self._waiting = self._waiting, []
+        for offset, future in waiting:
+            if future.done():
+                continue
+            if new.offset >= offset:
+                future.set_result(None)
+            else:
+                self._waiting.append((offset, future))
+
+
+def says_not_controller(response: Any, depth: int = 2) -> bool:
+    """Whether a response names NOT_CONTROLLER, at its top or for one of its items."""
+    for name in getattr(response, "__slots__", ()):
+        value = getattr(response, name)
+        if name == "error_code":
+            if value == ErrorCode.NOT_CONTROLLER:
+                return True
+        elif (
+            depth
+            and value.__class__ is list
+            and any(says_not_controller(item, depth - 1) for item in value)
+        ):
+            return True
+    return False

@@ -1,0 +1,272 @@
+"""A broker's place in its cluster: it registers, sends heartbeats, and takes its leave (KIP-631).
+
+Owns the broker epoch, and the one task that talks to the active controller about it. Called by
+`server.py`. States, in order, never back (the controller may fence a broker that is RUNNING and
+unfence it again; the broker itself only goes on):
+
+- REGISTERING: asks for a broker epoch until it gets one; not longer than
+  `initial.broker.registration.timeout.ms`.
+- FENCED: registered; leads nothing, clients don't hear of it. Sends heartbeats as soon as it has
+  read its own registration from the metadata log: then it may be unfenced.
+- RUNNING: unfenced, and it knows that itself; a heartbeat every `broker.heartbeat.interval.ms`.
+- SHUTTING_DOWN: asks to go with every heartbeat, while the controller moves its leaderships.
+- GONE: may stop; no more heartbeats.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+from tidelog.metadata.log import METADATA_FEATURE, METADATA_VERSION
+from tidelog.peers import PeerError
+from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.messages.controller import (
+    BrokerHeartbeatRequest,
+    BrokerRegistrationRequest,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+    from typing import Any
+
+    from tidelog.config.broker import BrokerConfig, Endpoint
+    from tidelog.metadata.image import ClusterImage
+    from tidelog.metadata.log import MetadataLog
+    from tidelog.seams import Clock, Rng
+    from tidelog_protocol.schema import Message
+
+    Ask = Callable[[Message], Coroutine[Any, Any, Any]]
+
+__all__ = ["BrokerLifecycle", "LifecycleError", "State"]
+
+_log = logging.getLogger("tidelog.lifecycle")
+
+METADATA_VERSION_MIN = 7  # 3.3-IV3, the oldest that Kafka 4 knows
+RETRY_S = 0.05  # after an attempt that failed; a little more each time, by chance
+SHUT_DOWN_RETRY_S = 0.02  # between questions whether it may go
+UNREACHABLE_S_MAX = 1.0  # who finds no controller for this long goes without being allowed to
+_PLAINTEXT = 0
+
+# The cluster will not take this broker, whatever it does.
+_FATAL = {
+    ErrorCode.INCONSISTENT_CLUSTER_ID: "the cluster has another id than the log directories here",
+    ErrorCode.UNSUPPORTED_VERSION: "the cluster's features are of another version",
+    ErrorCode.INVALID_REGISTRATION: "the active controller does not take this registration",
+}
+
+
+class LifecycleError(Exception):
+    """The broker cannot join the cluster; the text is one line."""
+
+
+class State(Enum):
+    """See the module's text."""
+
+    REGISTERING = auto()
+    FENCED = auto()
+    RUNNING = auto()
+    SHUTTING_DOWN = auto()
+    GONE = auto()
+
+
+TRANSITIONS: dict[State, frozenset[State]] = {
+    State.REGISTERING: frozenset({State.FENCED, State.GONE}),
+    State.FENCED: frozenset({State.RUNNING, State.SHUTTING_DOWN, State.GONE}),
+    State.RUNNING: frozenset({State.SHUTTING_DOWN, State.GONE}),
+    State.SHUTTING_DOWN: frozenset({State.GONE}),
+    State.GONE: frozenset(),
+}
+
+
+class BrokerLifecycle:
+    """One incarnation of one broker."""
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        ask: Ask,
+        metadata: MetadataLog,
+        clock: Clock,
+        rng: Rng,
+        endpoint: Endpoint,
+        cluster_id: str,
+        log_dirs: Sequence[bytes],
+        previous_broker_epoch: int = -1,
+    ) -> None:
+        """`ask` asks the active controller; `endpoint` is where clients reach this broker."""
+        self.state = State.REGISTERING
+        self.broker_epoch = -1
+        self._config = config
+        self._ask = ask
+        self._metadata = metadata
+        self._clock = clock
+        self._rng = rng
+        self._heartbeat_s = config.broker_heartbeat_interval_ms / 1000
+        self._registration = BrokerRegistrationRequest(
+            broker_id=config.node_id,
+            cluster_id=cluster_id,
+            incarnation_id=rng.uuid(),
+            listeners=[
+                BrokerRegistrationRequest.Listener(
+                    name=endpoint.name,
+                    host=endpoint.host,
+                    port=endpoint.port,
+                    security_protocol=_PLAINTEXT,
+                )
+            ],
+            features=[
+                BrokerRegistrationRequest.Feature(
+                    name=METADATA_FEATURE,
+                    min_supported_version=METADATA_VERSION_MIN,
+                    max_supported_version=METADATA_VERSION,
+                )
+            ],
+            rack=config.broker_rack,
+            log_dirs=list(log_dirs),
+            previous_broker_epoch=previous_broker_epoch,
+        )
+        self._changed = asyncio.Event()  # look again: the image, or what this broker wants
+        self._may_go = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        metadata.subscribe(self._on_image)
+
+    def _become(self, state: State) -> None:
+        assert state in TRANSITIONS[self.state], f"{self.state} to {state}"
+        _log.info("broker %d: %s", self._config.node_id, state.name)
+        self.state = state
+
+    def _on_image(self, old: ClusterImage | None, new: ClusterImage) -> None:
+        del old, new
+        self._changed.set()
+
+    # -- start -------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Register, and return when this broker is unfenced and knows it; LifecycleError if the
+        cluster does not take it."""
+        seconds_max = self._config.initial_broker_registration_timeout_ms / 1000
+        await self._register(seconds_max)
+        try:
+            async with asyncio.timeout(seconds_max):
+                while not self._is_known():
+                    await self._next_change()
+                await self._beat_until_unfenced()
+        except TimeoutError:
+            raise LifecycleError(f"registered, and still fenced after {seconds_max:g} s") from None
+        self._become(State.RUNNING)
+        self._task = asyncio.get_running_loop().create_task(
+            self._beat(), name=f"heartbeats of {self._config.node_id}"
+        )
+
+    async def _register(self) -> None:
+        deadline = (
+            self._clock.monotonic() + self._config.initial_broker_registration_timeout_ms / 1e3
+        )
+        while True:
+            try:
+                response = await self._ask(self._registration)
+            except PeerError as error:
+                reason = str(error)
+            else:
+                code = ErrorCode(response.error_code)
+                if code is ErrorCode.NONE:
+                    break
+                if code in _FATAL:
+                    raise LifecycleError(f"{_FATAL[code]} ({code.name})")
+                reason = code.name
+            if self._clock.monotonic() >= deadline:
+                raise LifecycleError(f"not registered with an active controller in time: {reason}")
+            await asyncio.sleep(self._retry_s())
+        self.broker_epoch = response.broker_epoch
+        self._become(State.FENCED)
+
+    def _is_known(self) -> bool:
+        """Whether this broker has read its own registration."""
+        broker = self._metadata.image.brokers.get(self._config.node_id)
+        return broker is not None and broker.epoch == self.broker_epoch
+
+    async def _beat_until_unfenced(self) -> None:
+        while True:
+            if await self._heartbeat() is False:
+                break
+            await asyncio.sleep(self._retry_s())
+        while not self._metadata.image.is_alive(self._config.node_id):
+            await self._next_change()
+
+    async def _next_change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
+    def _retry_s(self) -> float:
+        return RETRY_S * self._rng.uniform(0.8, 1.2)
+
+    # -- heartbeats --------------------------------------------------------------------------------
+
+    async def _beat(self) -> None:
+        """Send heartbeats for ever; one that fails is soon sent again."""
+        while True:
+            answered = await self._heartbeat() is not None
+            await asyncio.sleep(self._heartbeat_s if answered else self._retry_s())
+
+    async def _heartbeat(self) -> bool | None:
+        """One heartbeat: whether this broker is fenced, None if nobody could say."""
+        request = BrokerHeartbeatRequest(
+            broker_id=self._config.node_id,
+            broker_epoch=self.broker_epoch,
+            current_metadata_offset=self._metadata.image.offset,
+            want_shut_down=self.state is State.SHUTTING_DOWN,
+        )
+        try:
+            response = await self._ask(request)
+        except PeerError as error:
+            _log.debug("heartbeat: %s", error)
+            return None
+        if response.error_code:
+            _log.info("heartbeat: %s", ErrorCode(response.error_code).name)
+            return None
+        if response.should_shut_down:
+            self._may_go.set()
+        return bool(response.is_fenced)
+
+    # -- stop --------------------------------------------------------------------------------------
+
+    async def shut_down(self, seconds_max: float) -> bool:
+        """Have all leaderships moved; whether the controller said that this broker may go.
+
+        Without an active controller there is nobody to move them: then it goes as it is.
+        """
+        if self.state is not State.RUNNING:
+            return False
+        self._become(State.SHUTTING_DOWN)
+        self._stop_beating()
+        begun = answered_at = self._clock.monotonic()
+        while not self._may_go.is_set():
+            if await self._heartbeat_within(seconds_max) is not None:
+                answered_at = self._clock.monotonic()
+            now = self._clock.monotonic()
+            if now - begun > seconds_max or now - answered_at > UNREACHABLE_S_MAX:
+                break
+            if not self._may_go.is_set():
+                await asyncio.sleep(SHUT_DOWN_RETRY_S)
+        return self._may_go.is_set()
+
+    async def _heartbeat_within(self, seconds: float) -> bool | None:
+        try:
+            return await asyncio.wait_for(self._heartbeat(), seconds)
+        except TimeoutError:
+            return None
+
+    def _stop_beating(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    def close(self) -> None:
+        """No more heartbeats."""
+        self._stop_beating()
+        if self.state is not State.GONE:
+            self._become(State.GONE)
