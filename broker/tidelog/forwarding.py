@@ -7,8 +7,8 @@ controller or it changes, as Kafka's forwarding manager does; and it answers onl
 knows of what was decided: who creates a topic and asks the same broker for it finds it.
 
 Requests are asked again as they are, in the version they came in, without Kafka's Envelope
-(KIP-590): there are no principals to carry. A request that was carried out while its answer got lost is
-carried out twice, as with any client's retry.
+(KIP-590): there are no principals to carry. A request that was carried out while its answer got
+lost is carried out twice, as with any client's retry.
 """
 
 from __future__ import annotations

@@ -162,10 +162,8 @@ class BrokerLifecycle:
             self._beat(), name=f"heartbeats of {self._config.node_id}"
         )
 
-    async def _register(self) -> None:
-        deadline = (
-            self._clock.monotonic() + self._config.initial_broker_registration_timeout_ms / 1e3
-        )
+    async def _register(self, seconds_max: float) -> None:
+        deadline = self._clock.monotonic() + seconds_max
         while True:
             try:
                 response = await self._ask(self._registration)
