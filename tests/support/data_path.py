@@ -119,25 +119,34 @@ def topic_id(name: str, incarnation: int = 0) -> bytes:
 class DataPath:
     """One broker's partitions and the handlers over them."""
 
-    def __init__(self, folder: Path, *, apply_first: bool = True, **properties: str) -> None:
-        self.clock = ManualClock()
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        apply_first: bool = True,
+        node_id: int = NODE_ID,
+        clock: ManualClock | None = None,
+        **properties: str,
+    ) -> None:
+        self.node_id = node_id
+        self.clock = clock or ManualClock()
         self.timers = ManualTimers(self.clock)
         self.config = BrokerConfig.from_properties(
-            {"node.id": str(NODE_ID)}
+            {"node.id": str(node_id)}
             | {name.replace("_", "."): value for name, value in properties.items()}
         )
         self.logs = LogManager(OsFileSystem(), [str(folder)], LogConfig.from_broker({}))
         self.logs.open(
             now_ms=NOW_MS,
             cluster_id="test-cluster-id-000000",
-            node_id=NODE_ID,
+            node_id=node_id,
             new_directory_id=lambda: bytes(15) + b"\7",
         )
         self.replicas = ReplicaManager(
-            NODE_ID, self.clock, self.timers, self.logs, topic_configs({}, NODE_ID)
+            node_id, self.clock, self.timers, self.logs, topic_configs({}, node_id)
         )
         self.image = ClusterImage(
-            cluster_id="test", brokers={NODE_ID: BrokerImage(NODE_ID, "127.0.0.1", 9092)}
+            cluster_id="test", brokers={node_id: BrokerImage(node_id, "127.0.0.1", 9092)}
         )
         if apply_first:
             self.replicas.apply(None, self.image)

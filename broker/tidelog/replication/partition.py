@@ -140,9 +140,9 @@ class Partition(Replica):
             aborted = ()
         offset = request.fetch_offset
         result = ReadResult(0, high_watermark, last_stable_offset, log.log_start_offset, aborted)
-        if (
-            params.rack and self.remotes and self._sends_elsewhere(offset, params.rack, result)
-        ) or (request.last_fetched_epoch != _NO_EPOCH and self._diverges(request, result)):
+        if (params.rack and self._sends_elsewhere(params.rack, offset, result)) or (
+            request.last_fetched_epoch != _NO_EPOCH and self._diverges(request, result)
+        ):
             return result
         if offset == bound:
             return result  # nothing new: the common case of a long poll
@@ -173,7 +173,7 @@ class Partition(Replica):
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return error
 
-    def _sends_elsewhere(self, offset: int, rack: str, result: ReadResult) -> bool:
+    def _sends_elsewhere(self, rack: str, offset: int, result: ReadResult) -> bool:
         """Whether a consumer of this rack is better served by a follower (KIP-392)."""
         preferred = preferred_replica(
             rack,
