@@ -175,6 +175,11 @@ class ClusterImage:
         broker = self.brokers.get(node_id)
         return broker is not None and not broker.fenced
 
+    def is_active(self, node_id: int) -> bool:
+        """Whether a broker is alive and not about to leave: it may lead, and join an ISR."""
+        broker = self.brokers.get(node_id)
+        return broker is not None and not broker.fenced and not broker.in_controlled_shutdown
+
 
 def is_internal_topic(name: str) -> bool:
     """Kafka's own topics: offsets, transaction state, share group state."""

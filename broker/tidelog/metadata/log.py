@@ -23,6 +23,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from tidelog.metadata.image import CLUSTER_METADATA_TOPIC, ClusterImage
+from tidelog.metadata.quorum_state import Election, read_quorum_state, write_quorum_state
 from tidelog.metadata.replay import ImageBuilder, replay
 from tidelog_protocol.batch import iter_batches
 from tidelog_protocol.errors import ErrorCode, ProtocolError
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from tidelog.seams import Clock, Executor
+    from tidelog_protocol.batch import BatchHeader
     from tidelog_protocol.schema import Message
     from tidelog_storage.log import Log
     from tidelog_storage.seams import FileSystem
@@ -46,7 +48,6 @@ if TYPE_CHECKING:
 
 METADATA_PARTITION = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
 METADATA_TOPIC_ID = bytes(15) + b"\x01"
-QUORUM_STATE = "quorum-state"
 
 METADATA_FEATURE = "metadata.version"
 METADATA_VERSION = 30  # Apache Kafka's 4.3-IV0: what our records' versions follow
@@ -62,7 +63,7 @@ RECORD_VERSIONS: dict[type, int] = {
 
 _READ_BYTES = 1 << 20
 _CONTROL_KEY = struct.Struct(">hh")
-_LEADER_CHANGE = struct.Struct(">hiBiBBiBB")  # one voter; see LeaderChangeMessage v0
+_LEADER_CHANGE = struct.Struct(">hi")  # version, leader; see LeaderChangeMessage v0
 
 
 class NotControllerError(StorageError):
@@ -117,6 +118,8 @@ class MetadataLog:
         self._failed: BaseException | None = None
         self._published = False
         self._log: Log | None = None
+        self._voters: Sequence[int] = (node_id,)
+        self._transaction: list[Message] | None = None  # records of one that is being replayed
         self.image = ClusterImage(cluster_id=cluster_id)
         self.latest = self.image
 
@@ -170,24 +173,14 @@ class MetadataLog:
         Nothing is forced to disk but the epoch: the first commit does that. Raises ReplayError,
         ProtocolError or StorageError for a log that cannot be understood.
         """
-        now_ms = self._clock.wall_ms()
-        created = not self._files.exists(f"{self._folder}/partition.metadata")
-        log = self._log = load_log(
-            self._files,
-            self._folder,
-            METADATA_PARTITION,
-            self._config,
-            now_ms=now_ms,
-            had_clean_shutdown=False,
-            topic_id=METADATA_TOPIC_ID,
-            report=self._report,
-        )
-        if created:
-            write_partition_metadata(self._files, self._folder, METADATA_TOPIC_ID)
-        epoch = max(log.epochs.latest_epoch, self._last_epoch(), 0) + 1
+        log = self._load()
+        stored = read_quorum_state(self._files, self._folder) or Election()
+        epoch = max(log.epochs.latest_epoch, stored.epoch, 0) + 1
         self.latest = self._replay_all(epoch)
-        self._write_quorum_state(epoch)
-        self._append_batch([self._leader_change(now_ms)], epoch, control=True)
+        # Durable before the first record of the epoch: an epoch is never led twice.
+        election = Election(epoch, leader_id=self._node_id)
+        write_quorum_state(self._files, self._folder, election, self._voters)
+        self._append_batch([self._leader_change()], epoch, control=True)
         if METADATA_FEATURE not in self.latest.features:
             self.append(bootstrap_records())
         self.image = self.latest
@@ -195,66 +188,68 @@ class MetadataLog:
             listener(True, epoch)
         return self.image
 
+    def _load(self) -> Log:
+        created = not self._files.exists(f"{self._folder}/partition.metadata")
+        self._log = load_log(
+            self._files,
+            self._folder,
+            METADATA_PARTITION,
+            self._config,
+            now_ms=self._clock.wall_ms(),
+            had_clean_shutdown=False,
+            topic_id=METADATA_TOPIC_ID,
+            report=self._report,
+        )
+        if created:
+            write_partition_metadata(self._files, self._folder, METADATA_TOPIC_ID)
+        return self._log
+
     def _replay_all(self, epoch: int) -> ClusterImage:
         builder = ImageBuilder(self.image)
-        transaction: list[Message] | None = None
-        for record in self._stored_records():
-            if isinstance(record, tables.BeginTransactionRecord):
-                transaction = []
-            elif isinstance(record, tables.EndTransactionRecord):
-                for held in transaction or ():
-                    builder.apply(held)
-                transaction = None
-            elif isinstance(record, tables.AbortTransactionRecord):
-                transaction = None
-            elif transaction is not None:
-                transaction.append(record)
-            else:
-                builder.apply(record)
+        log = self.log
+        for header, batch in self._batches(log.log_start_offset, log.log_end_offset):
+            if not header.is_control:
+                self._apply_batch(builder, batch)
         # A transaction left open at the end never happened: its controller is gone.
+        self._transaction = None
         end = self.log.log_end_offset
         return builder.build(offset=end - 1, leader_epoch=epoch, controller_id=self._node_id)
 
-    def _stored_records(self) -> Iterator[Message]:
-        """All metadata records of the log, control records left out."""
-        log = self.log
-        position = log.log_start_offset
-        while position < log.log_end_offset:
-            outcome = log.read(
-                position, _READ_BYTES, upper_bound=log.log_end_offset, min_one_batch=True
-            )
+    def _apply_batch(self, builder: ImageBuilder, batch: memoryview) -> None:
+        """Apply a batch's records; those of an open transaction when it ends (KIP-868)."""
+        for record in decode_batch(batch):
+            if isinstance(record, tables.BeginTransactionRecord):
+                self._transaction = []
+            elif isinstance(record, tables.EndTransactionRecord):
+                for held in self._transaction or ():
+                    builder.apply(held)
+                self._transaction = None
+            elif isinstance(record, tables.AbortTransactionRecord):
+                self._transaction = None
+            elif self._transaction is not None:
+                self._transaction.append(record)
+            else:
+                builder.apply(record)
+
+    def _batches(self, position: int, end: int) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """The batches of [position, end), which are batch boundaries."""
+        while position < end:
+            outcome = self.log.read(position, _READ_BYTES, upper_bound=end, min_one_batch=True)
             assert isinstance(outcome, Records)
-            assert outcome.size, f"nothing to read at {position} of {log}"
+            assert outcome.size, f"nothing to read at {position} of {self.log}"
             data = memoryview(b"".join(outcome.parts))
             for start, header in iter_batches(data):
-                position = header.next_offset
-                if not header.is_control:
-                    yield from decode_batch(data[start : start + header.size_in_bytes])
+                if position <= header.base_offset < end:
+                    yield header, data[start : start + header.size_in_bytes]
+                position = max(position, header.next_offset)
 
-    def _last_epoch(self) -> int:
-        """The epoch this node was last in, by `quorum-state`."""
-        try:
-            text = self._files.read_bytes(f"{self._folder}/{QUORUM_STATE}").decode()
-        except (FileNotFoundError, UnicodeDecodeError):
-            return -1
-        _, _, rest = text.partition('"leaderEpoch":')
-        digits = rest.lstrip()
-        end = next((i for i, character in enumerate(digits) if not character.isdigit()), 0)
-        return int(digits[:end]) if end else -1
-
-    def _write_quorum_state(self, epoch: int) -> None:
-        """Durable before the first record of the epoch: an epoch is never led twice."""
-        state = (
-            f'{{"clusterId":"","leaderId":{self._node_id},"leaderEpoch":{epoch},"votedId":-1,'
-            f'"appliedOffset":0,"currentVoters":[{{"voterId":{self._node_id}}}],"data_version":0}}'
-        )
-        self._files.write_atomic(f"{self._folder}/{QUORUM_STATE}", state.encode())
-
-    def _leader_change(self, now_ms: int) -> Record:
+    def _leader_change(self) -> Record:
+        """The first record of an epoch: who leads, and the voters, all of whom may have granted."""
         key = _CONTROL_KEY.pack(0, ControlType.LEADER_CHANGE)
-        node = self._node_id
-        value = _LEADER_CHANGE.pack(0, node, 2, node, 0, 2, node, 0, 0)
-        return Record(0, now_ms, key, value)
+        voters = b"".join([voter.to_bytes(4, "big") + b"\0" for voter in self._voters])
+        listed = bytes([len(self._voters) + 1]) + voters
+        value = _LEADER_CHANGE.pack(0, self._node_id) + listed + listed + b"\0"
+        return Record(0, self._clock.wall_ms(), key, value)
 
     # ---- writing ------------------------------------------------------------------------------
 

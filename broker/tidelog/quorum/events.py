@@ -8,9 +8,34 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tidelog.metadata.quorum_state import NOBODY, Election
 from tidelog_protocol.errors import ErrorCode
 
-NOBODY = -1
+__all__ = [
+    "NOBODY",
+    "AskVotes",
+    "BeginEpoch",
+    "Effect",
+    "Election",
+    "EndEpoch",
+    "EpochBegun",
+    "EpochEnded",
+    "EpochTold",
+    "Event",
+    "HighWatermarkMoved",
+    "LeaderAnswered",
+    "LeaderLost",
+    "Leave",
+    "LocalFlushed",
+    "LogEnd",
+    "Persist",
+    "ReplicaFetched",
+    "Reply",
+    "RoleChanged",
+    "Tick",
+    "VoteAnswered",
+    "VoteAsked",
+]
 
 
 class LogEnd(NamedTuple):
@@ -18,14 +43,6 @@ class LogEnd(NamedTuple):
 
     epoch: int
     offset: int
-
-
-class Election(NamedTuple):
-    """What a voter remembers over a restart: its epoch, who leads in it, whom it voted for."""
-
-    epoch: int = 0
-    leader_id: int = NOBODY
-    voted_id: int = NOBODY
 
 
 # ---- events --------------------------------------------------------------------------------------
