@@ -1,0 +1,128 @@
+"""Fences, routes of a fetch and divergence: the specification's tables, through the handlers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from support.data_path import NODE_ID, DataPath, batch, data_of, topic_id
+from tidelog.metadata.image import BrokerImage
+from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.messages.data import FetchRequest
+from tidelog_storage.epochs import LeaderEpochCache
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+VECTORS = Path(__file__).parent / "vectors"
+FOLLOWER = 2
+
+
+def cases(file: str, function: str) -> list[Any]:
+    table = yaml.safe_load((VECTORS / file).read_text())
+    return [
+        pytest.param({**table["given"], **case["in"]}, case["out"], id=case["name"])
+        for case in table["cases"]
+        if case.get("function", table["function"]) == function
+        and case["in"].get("role") != "controller"  # the controller's own tests
+        and case["out"].get("route") != "remote"
+        and case["out"].get("error") != "OFFSET_MOVED_TO_TIERED_STORAGE"
+    ]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Iterator[DataPath]:
+    path = DataPath(tmp_path)
+    path.apply(brokers={n: BrokerImage(n, "h", 1) for n in (NODE_ID, FOLLOWER, 3)})
+    yield path
+    path.logs.abandon()
+
+
+def fetch(
+    path: DataPath, offset: int, *, replica: int = -1, by_id: bytes = b"", **fields: Any
+) -> Any:
+    """The answer for one partition; v17 by id, else v12 by name."""
+    partition = (by_id or "foo", 0, offset, fields)
+    options: dict[str, Any] = {"replica_id": replica}
+    if by_id:
+        options = {"replica_state": FetchRequest.ReplicaState(replica_id=replica)}
+    response = path.fetch(partition, version=17 if by_id else 12, **options)
+    assert response is not None
+    return data_of(response)
+
+
+@pytest.mark.parametrize(("given", "out"), cases("fencing.yaml", "fencing"))
+def test_fencing(path: DataPath, given: dict[str, Any], out: dict[str, str]) -> None:
+    epoch = given.get("epoch", 5)
+    leader = NODE_ID if given["role"] == "leader" else 3
+    known = given.get("topic_known", True)
+    replicas = (3,) if given["role"] == "none" else (NODE_ID, FOLLOWER, 3)
+    if not given.get("replica_assigned", True):
+        replicas = (NODE_ID, 3)
+    if known:
+        path.create("foo", replicas=replicas, isr=(leader,))
+        path.change("foo", leader=leader, leader_epoch=epoch)
+    if given["role"] == "offline":
+        key = path.partition("foo").topic_partition
+        path.replicas._offline[key] = path.replicas._partitions.pop(key).topic_id
+    by_id = topic_id("foo") if given.get("by_id") else b""
+    replica = FOLLOWER if given["needs_leader"] else -1
+    request: dict[str, Any] = {"current_leader_epoch": given["request_epoch"]}
+    if not given.get("topic_id_matches", True):
+        path.partition("foo").topic_id = topic_id("foo", 1)
+        by_id = topic_id("foo")
+    answer = fetch(path, 0, replica=replica, by_id=by_id, **request)
+    assert ErrorCode(answer.error_code).name == out["error"]
+
+
+@pytest.mark.parametrize(("given", "out"), cases("fencing.yaml", "fetch_route"))
+def test_fetch_route(path: DataPath, given: dict[str, Any], out: dict[str, str]) -> None:
+    leads = given.get("at") != "follower"
+    path.create("foo", replicas=(NODE_ID, FOLLOWER), isr=(NODE_ID, FOLLOWER))
+    partition = path.partition("foo")
+    for _ in range(given["log_end"]):
+        path.produce("foo", 0, batch(), acks=1)
+    partition.log.set_high_watermark(given["hw"])
+    partition.log.maybe_increment_log_start(given["log_start"], "test")
+    if not leads:
+        path.change("foo", leader=FOLLOWER, leader_epoch=1)
+    answer = fetch(path, given["offset"], replica=FOLLOWER if given["by"] == "follower" else -1)
+    if "error" in out:
+        assert ErrorCode(answer.error_code).name == out["error"]
+    else:
+        assert answer.error_code == 0
+        assert bool(answer.records) is (out["route"] == "local")
+
+
+@pytest.mark.parametrize(("given", "out"), cases("diverging-epoch.yaml", "fetch_divergence"))
+def test_divergence(path: DataPath, given: dict[str, Any], out: dict[str, Any]) -> None:
+    path.create("foo", replicas=(NODE_ID, FOLLOWER), isr=(NODE_ID,))
+    path.change("foo", leader_epoch=9)
+    partition = path.partition("foo")
+    if given["log_end"]:
+        path.produce("foo", 0, batch(given["log_end"]), acks=1)
+    partition.log.maybe_increment_log_start(given["log_start"], "test")
+    partition.log.epochs = LeaderEpochCache(None, map(tuple, given["entries"]))
+    for replica in (-1, FOLLOWER):
+        remote = partition.remotes[FOLLOWER]
+        before = remote.log_end_offset
+        answer = fetch(
+            path, given["offset"], replica=replica, last_fetched_epoch=given["last_fetched_epoch"]
+        )
+        if "error" in out:
+            assert ErrorCode(answer.error_code).name == out["error"]
+            assert remote.log_end_offset == before
+        elif out["diverging"] is None:
+            assert answer.error_code == 0
+            assert answer.diverging_epoch is None
+            if replica == FOLLOWER:
+                assert remote.log_end_offset == given["offset"]
+        else:
+            diverging = answer.diverging_epoch
+            assert [diverging.epoch, diverging.end_offset] == out["diverging"]
+            assert not answer.records
+            assert answer.error_code == 0
+            assert remote.log_end_offset == before  # a divergence is no progress
