@@ -149,6 +149,7 @@ class Forwarding:
         self._clock = clock
         self._timeout_s = request_timeout_ms / 1000
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._closed = False
         metadata.subscribe(self._on_image)
 
     def wrap(self, handlers: Mapping[ApiKey, Handler]) -> dict[ApiKey, Handler]:
@@ -182,7 +183,7 @@ class Forwarding:
                     request, version, timeout_s=max(deadline - self._clock.monotonic(), 0.001)
                 )
             except PeerError:
-                if self._clock.monotonic() >= deadline:
+                if self._closed or self._clock.monotonic() >= deadline:
                     raise
             else:
                 if not says_not_controller(response) or self._clock.monotonic() >= deadline:
@@ -216,6 +217,10 @@ class Forwarding:
             return await self.carry(request)
         except PeerError as error:
             raise StorageError(ErrorCode.NOT_CONTROLLER, str(error)) from error
+
+    def close(self) -> None:
+        """Try nothing again."""
+        self._closed = True
 
     # -- this broker's image -----------------------------------------------------------------------
 

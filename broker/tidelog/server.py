@@ -20,18 +20,9 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from tidelog.api.configs import ConfigsApi
-from tidelog.api.fetch import FetchApi
-from tidelog.api.group_admin import GroupAdminApi
-from tidelog.api.group_offsets import GroupOffsetsApi
-from tidelog.api.groups import GroupsApi
-from tidelog.api.log_dirs import LogDirsApi, unknown_volume
-from tidelog.api.metadata import MetadataApi
-from tidelog.api.offsets import OffsetsApi
-from tidelog.api.produce import ProduceApi
-from tidelog.api.producer_ids import ProducerIdsApi
-from tidelog.api.topics import TopicsApi
+from tidelog.api.log_dirs import unknown_volume
 from tidelog.api.versions import VersionsApi
+from tidelog.assembly import client_handlers
 from tidelog.auto_topics import AutoTopics
 from tidelog.connections import Connections
 from tidelog.controller.controller import Controller
@@ -55,7 +46,7 @@ if TYPE_CHECKING:
 
     from tidelog.config.broker import BrokerConfig, Endpoint
     from tidelog.dispatch import Handler
-    from tidelog.metadata.image import ClusterImage
+    from tidelog.membership import Membership
     from tidelog.seams import Listener, Runtime
     from tidelog_protocol.apis import ApiKey
 
@@ -94,6 +85,7 @@ class BrokerServer:
             idle_ms_max=config.connections_max_idle_ms,
             connections_max=config.max_connections,
         )
+        self._membership: Membership | None = None
         self._advertised: Endpoint | None = None
         self._logs: LogManager | None = None
         self._metadata: MetadataLog | None = None
@@ -154,6 +146,11 @@ class BrokerServer:
                 raise StartError(f"cannot listen on {address}: {_reason(error)}") from error
             self._listeners.append(listener)
         self._advertised = self._address_for_clients()
+        if len(self.config.quorum_voters()) > 1:
+            from tidelog.membership import Membership  # noqa: PLC0415 - clusters alone need it
+
+            self._membership = Membership(self.config, self.runtime)
+            await self._membership.listen()
 
     def _address_for_clients(self) -> Endpoint:
         """The first listener's, with what only binding it could tell."""
@@ -192,6 +189,7 @@ class BrokerServer:
     async def _start_on_logs(self, cluster_id: str) -> None:
         config, runtime, logs = self.config, self.runtime, self._logs
         assert logs is not None
+        assert self._advertised is not None
         loop = asyncio.get_running_loop()
         metadata = self._metadata = MetadataLog(
             files=runtime.files,
@@ -216,11 +214,29 @@ class BrokerServer:
         )
         self._group_admin = GroupAdmin(groups, loop)
         controller = self._controller = Controller(metadata, config, runtime.rng)
-        self._auto_topics = AutoTopics(controller.create_topics, config)
+        membership = self._membership
+        if membership is not None:
+            membership.build(
+                metadata=metadata,
+                controller=controller,
+                replicas=replicas,
+                endpoint=self._advertised,
+                cluster_id=cluster_id,
+                log_dirs=[directory.directory_id for directory in logs.directories],
+            )
+        self._auto_topics = AutoTopics(
+            controller.create_topics if membership is None else membership.forwarding.create_topics,
+            config,
+        )
         metadata.subscribe(replicas.apply)
         metadata.subscribe(groups.on_image)
         metadata.open()
-        await self._register()
+        if membership is None:
+            await self._register()
+        else:
+            membership.open()
+            await membership.join()
+            self._broker_epoch = membership.broker_epoch
         self._maintenance = Maintenance(
             logs=logs,
             config=config,
@@ -247,49 +263,44 @@ class BrokerServer:
         )
 
     def _handlers(self, replicas: ReplicaManager, cluster_id: str) -> dict[ApiKey, Handler]:
-        """Every API family, built with what it needs."""
-        config, runtime = self.config, self.runtime
-        metadata, controller = self._metadata, self._controller
-        groups, group_admin, topics = self._groups, self._group_admin, self._auto_topics
-        assert metadata is not None
+        """What is served on the clients' listener."""
+        membership, controller = self._membership, self._controller
+        assert self._metadata is not None
         assert controller is not None
-        assert topics is not None
-        assert groups is not None
-        assert group_admin is not None
-
-        def image() -> ClusterImage:
-            return metadata.image
-
-        families = (
-            ProduceApi(replicas),
-            FetchApi(replicas, config, runtime.rng),
-            OffsetsApi(replicas),
-            ProducerIdsApi(controller.allocate_producer_ids, config),
-            LogDirsApi(replicas.logs, self._volume_bytes),
-            MetadataApi(metadata, topics, config),
-            TopicsApi(controller),
-            ConfigsApi(metadata, controller, config),
-            GroupsApi(groups, image, topics),
-            GroupOffsetsApi(
-                group_admin,
-                image,
-                runtime.clock,
-                metadata_bytes_max=config.offset_metadata_max_bytes,
+        assert self._groups is not None
+        assert self._group_admin is not None
+        assert self._auto_topics is not None
+        handlers = client_handlers(
+            config=self.config,
+            runtime=self.runtime,
+            metadata=self._metadata,
+            controller=controller,
+            replicas=replicas,
+            groups=self._groups,
+            group_admin=self._group_admin,
+            topics=self._auto_topics,
+            allocate_producer_ids=(
+                controller.allocate_producer_ids
+                if membership is None
+                else membership.allocate_producer_ids
             ),
-            GroupAdminApi(group_admin),
+            volume_bytes=self._volume_bytes,
         )
-        handlers: dict[ApiKey, Handler] = {}
-        for family in families:
-            served = family.handlers()
-            assert not handlers.keys() & served.keys(), "an API has one handler"
-            handlers.update(served)
-        versions = VersionsApi(served=handlers, cluster_id=cluster_id, node_id=config.node_id)
+        if membership is not None:
+            handlers = membership.forwarding.wrap(handlers)
+        versions = VersionsApi(served=handlers, cluster_id=cluster_id, node_id=self.config.node_id)
         return {**handlers, **versions.handlers()}
 
     # -- stop --------------------------------------------------------------------------------------
 
-    async def stop(self) -> None:
-        """Stop in order; everything acknowledged is on disk then."""
+    async def stop(self, *, controlled: bool = True) -> None:
+        """Stop in order; everything acknowledged is on disk then.
+
+        `controlled` has this broker's leaderships moved before: no use if all stop together.
+        """
+        membership = self._membership
+        if membership is not None and controlled:
+            await membership.leave()
         for listener in self._listeners:
             listener.close()
         await self._close_connections()
@@ -302,11 +313,16 @@ class BrokerServer:
         if self._groups is not None:
             self._groups.close()
         if self._replicas is not None:
+            await self._replicas.stop()
             self._replicas.close()
+        if membership is not None:
+            await membership.close()
         if self._auto_topics is not None:
             await self._auto_topics.close()
         if self._metadata is not None:
             await self._metadata.close()
+        if membership is not None:
+            membership.hang_up()
         if self._logs is not None:
             self._logs.shutdown(self.runtime.clock.wall_ms(), broker_epoch=self._broker_epoch)
         self.runtime.executor.close()
@@ -322,17 +338,29 @@ class BrokerServer:
             await asyncio.wait([all_closed], timeout=CLOSE_SECONDS_MAX)
             connections.abort()
 
+    async def kill(self) -> None:
+        """End as a crash would, as far as a process that goes on can: no goodbyes, no marks."""
+        await self._abandon()
+
     async def _abandon(self) -> None:
         """Undo a start that failed, writing nothing."""
         for listener in self._listeners:
             listener.close()
         self._connections.stop()
         self._connections.abort()
+        if self._membership is not None:
+            self._membership.hang_up()
+            await self._membership.close()
+        if self._dispatcher is not None:
+            await self._dispatcher.stop()
         if self._maintenance is not None:
             await self._maintenance.stop()
+        if self._group_admin is not None:
+            self._group_admin.stop()
         if self._groups is not None:
             self._groups.close()
         if self._replicas is not None:
+            await self._replicas.stop()
             self._replicas.close()
         if self._logs is not None:
             self._logs.abandon()
