@@ -312,6 +312,14 @@ class BrokerServer:
             self._group_admin.stop()
         if self._groups is not None:
             self._groups.close()
+        await self._stop_sharing()
+        if self._logs is not None:
+            self._logs.shutdown(self.runtime.clock.wall_ms(), broker_epoch=self._broker_epoch)
+        self.runtime.executor.close()
+
+    async def _stop_sharing(self) -> None:
+        """Partitions, then what talks to other nodes, then the metadata log."""
+        membership = self._membership
         if self._replicas is not None:
             await self._replicas.stop()
             self._replicas.close()
@@ -323,9 +331,6 @@ class BrokerServer:
             await self._metadata.close()
         if membership is not None:
             membership.hang_up()
-        if self._logs is not None:
-            self._logs.shutdown(self.runtime.clock.wall_ms(), broker_epoch=self._broker_epoch)
-        self.runtime.executor.close()
 
     async def _close_connections(self) -> None:
         """Let clients read what they were answered, for a moment."""
