@@ -1,0 +1,37 @@
+"""The specification's cluster vectors, step by step: replies and states compared."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from support.replica_scenario import Scenario
+
+VECTORS = Path(__file__).parent / "vectors"
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["hw-propagation", "kip101-s1-lost-message", "kip101-s2-divergence", "unclean-election"],
+)
+def test_scenario(name: str, tmp_path: Path) -> None:
+    document: dict[str, Any] = yaml.safe_load((VECTORS / f"{name}.yaml").read_text())
+
+    async def run() -> None:
+        scenario = Scenario(tmp_path, document["given"])
+        await scenario.settle()
+        for number, step in enumerate(document["steps"], 1):
+            try:
+                await scenario.play(step)
+            except AssertionError as error:
+                error.add_note(f"step {number}: {step.get('name') or step['do']}")
+                raise
+        await scenario.stop(
+            [n for n, node in scenario.names.items() if node not in scenario.stopped]
+        )
+
+    asyncio.run(run())
