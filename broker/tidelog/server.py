@@ -213,7 +213,7 @@ class BrokerServer:
             replica_manager=replicas,
         )
         self._group_admin = GroupAdmin(groups, loop)
-        controller = self._controller = Controller(metadata, config, runtime.rng)
+        controller = self._controller = Controller(metadata, config, runtime.rng, runtime.clock)
         membership = self._membership
         if membership is not None:
             membership.build(
@@ -254,7 +254,7 @@ class BrokerServer:
         assert self._logs is not None
         assert self._advertised is not None
         name, host, port = self._advertised
-        self._broker_epoch = await self._controller.register_broker(
+        self._broker_epoch = await self._controller.register_alone(
             host=host,
             port=port,
             listener=name,

@@ -137,7 +137,7 @@ def test_creating_a_topic_writes_kafkas_bytes() -> None:
 
     async def run() -> bytes:
         metadata = Metadata()
-        await metadata.controller.register_broker(
+        await metadata.controller.register_alone(
             host="h", port=1, log_dirs=[uuid_from_str("swfonp8Rb3ur80FCpHNQdw")]
         )
         metadata.clock.wall = header.base_timestamp

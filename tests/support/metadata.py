@@ -158,12 +158,12 @@ class Metadata:
         )
         self.log.subscribe(lambda old, new: self.seen.append((old, new)))
         self.log.open()
-        self.controller = Controller(self.log, self.config, self.rng)
+        self.controller = Controller(self.log, self.config, self.rng, self.clock)
         self.auto_topics = AutoTopics(self.controller.create_topics, self.config)
 
     async def register(self) -> int:
         """Register the broker, as the server does once it listens."""
-        return await self.controller.register_broker(
+        return await self.controller.register_alone(
             host="127.0.0.1", port=9092, log_dirs=[DIRECTORY_ID]
         )
 

@@ -1,21 +1,26 @@
 """The controller: decides operations on the cluster's metadata and commits them, one by one.
 
-The decisions themselves are pure and live in `topic_control`, `topic_deletion` and
-`config_control`; here they meet the metadata log. Each is taken against `MetadataLog.latest` and
-appended without an await in between, so operations never see each other half done; the answer goes
-out when everything the decision saw is on disk, so no client hears of a state that a crash could
-take back.
+The decisions themselves are pure and live in the modules beside this one; here they meet the
+metadata log. Each is taken against `MetadataLog.latest` and appended without an await in between,
+so operations never see each other half done; the answer goes out when everything the decision saw
+is committed, so no client hears of a state that a crash could take back.
 
-Called by the API handlers, `auto_topics.py` and, at start, the server.
+In a cluster of several, every node has a controller and one is active: the one whose node leads the
+metadata quorum. The others refuse with NotControllerError. The active one knows its brokers'
+sessions, which begin anew with each election.
+
+Called by the API handlers, `auto_topics.py`, a timer (`tick`) and, at start, the server.
 """
 
 # ruff: noqa: PLC0415 - a broker that starts in a tenth of a second imports what it decides by later
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from tidelog.metadata.image import NO_LEADER
+from tidelog.metadata.log import NotControllerError
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages import metadata_records as tables
 
@@ -24,8 +29,9 @@ if TYPE_CHECKING:
 
     from tidelog.config.broker import BrokerConfig
     from tidelog.controller.configs import Resource, ResourceResult
+    from tidelog.controller.sessions import Sessions
     from tidelog.metadata.log import MetadataLog
-    from tidelog.seams import Rng
+    from tidelog.seams import Clock, Rng
     from tidelog_protocol.messages.admin import (
         CreatePartitionsRequest,
         CreatePartitionsResponse,
@@ -34,25 +40,48 @@ if TYPE_CHECKING:
         DeleteTopicsRequest,
         DeleteTopicsResponse,
     )
+    from tidelog_protocol.messages.controller import (
+        AllocateProducerIdsRequest,
+        AllocateProducerIdsResponse,
+        AlterPartitionRequest,
+        AlterPartitionResponse,
+        BrokerHeartbeatRequest,
+        BrokerHeartbeatResponse,
+        BrokerRegistrationRequest,
+        BrokerRegistrationResponse,
+    )
     from tidelog_protocol.schema import Message
 
+_logger = logging.getLogger(__name__)
+
 PRODUCER_ID_BLOCK = 1000
+TICK_SECONDS = 0.25  # how often `tick` is to be called
 _PLAINTEXT = 0
 _UNFENCE = -1
 _TOPIC_DELETION_DISABLED_SINCE = 3  # older DeleteTopics don't know the code
 
 
 class Controller:
-    """The only controller of a cluster of one."""
+    """This node's controller; active while its node leads the metadata quorum."""
 
-    def __init__(self, log: MetadataLog, config: BrokerConfig, rng: Rng) -> None:
+    def __init__(
+        self, log: MetadataLog, config: BrokerConfig, rng: Rng, clock: Clock | None = None
+    ) -> None:
+        """A cluster of one needs no `clock`: there are no sessions."""
         self._log = log
         self._config = config
         self._rng = rng
+        self._clock = clock
+        self._sessions: Sessions | None = None  # of the epoch in which this node leads
+        log.subscribe_leadership(self._on_leadership)
 
-    # ---- brokers ------------------------------------------------------------------------------
+    def _on_leadership(self, is_leader: bool, epoch: int) -> None:
+        del is_leader, epoch
+        self._sessions = None
 
-    async def register_broker(
+    # ---- the only broker ----------------------------------------------------------------------
+
+    async def register_alone(
         self,
         *,
         host: str,
@@ -61,7 +90,7 @@ class Controller:
         rack: str | None = None,
         log_dirs: Sequence[bytes] = (),
     ) -> int:
-        """Register this broker's new incarnation and let it lead; its broker epoch.
+        """Register the only broker's new incarnation and let it lead; its broker epoch.
 
         Every partition it can lead begins a new leader epoch: whoever follows or consumes learns
         that records not yet on disk may have gone with the last incarnation (KIP-101, KIP-320).
@@ -101,6 +130,118 @@ class Controller:
             if partition.leader == node_id
             or (partition.leader == NO_LEADER and node_id in partition.isr)
         ]
+
+    # ---- brokers of a cluster -----------------------------------------------------------------
+
+    def _now(self) -> float:
+        assert self._clock is not None, "a cluster's controller is built with a clock"
+        return self._clock.monotonic()
+
+    def _lead(self, now: float) -> Sessions:
+        """The sessions, begun anew by a new leader. NotControllerError if this node isn't."""
+        if not self._log.is_leader:
+            raise NotControllerError
+        if self._sessions is None:
+            from tidelog.controller.sessions import Sessions
+
+            timeout_s = self._config.broker_session_timeout_ms / 1000
+            self._sessions = Sessions(self._log.latest, now, timeout_s)
+        return self._sessions
+
+    async def register_broker(
+        self, request: BrokerRegistrationRequest
+    ) -> BrokerRegistrationResponse:
+        """BrokerRegistration; NotControllerError, RefusedError."""
+        from tidelog.controller.brokers import register_broker
+
+        now = self._now()
+        sessions = self._lead(now)
+        image = self._log.latest
+        records, response = register_broker(
+            image,
+            self._config,
+            request,
+            epoch=self._log.next_offset,
+            is_taken=sessions.is_taken(image, request.broker_id, now),
+            heard=sessions.heard(),
+        )
+        sessions.begin(request.broker_id, now)
+        await self._log.commit(records)
+        return response
+
+    async def heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
+        """BrokerHeartbeat; NotControllerError, RefusedError."""
+        from tidelog.controller.brokers import heartbeat
+
+        now = self._now()
+        sessions = self._lead(now)
+        records, response = heartbeat(self._log.latest, self._config, request, sessions, now)
+        sessions.touch(request.broker_id, now, request.current_metadata_offset)
+        if not records:
+            return response
+        if self._log.latest.is_active(request.broker_id) and not response.is_fenced:
+            # The others have to know of this operation before the broker may stop.
+            last_offset = self._log.next_offset + len(records) - 1
+            sessions.of(request.broker_id, now).shutdown_offset = last_offset
+        await self._log.commit(records)
+        return response
+
+    async def alter_partition(
+        self, request: AlterPartitionRequest, api_version: int
+    ) -> AlterPartitionResponse:
+        """AlterPartition; NotControllerError, RefusedError."""
+        from tidelog.controller.partitions import alter_partition
+
+        self._lead(self._now())
+        records, response = alter_partition(self._log.latest, self._config, request, api_version)
+        await self._log.commit(records)
+        return response
+
+    async def unregister_broker(self, node_id: int) -> None:
+        """UnregisterBroker; NotControllerError, RefusedError."""
+        from tidelog.controller.brokers import unregister_broker
+
+        sessions = self._lead(self._now())
+        records = unregister_broker(self._log.latest, self._config, node_id)
+        sessions.end(node_id)
+        await self._log.commit(records)
+
+    async def allocate_producer_ids_for(
+        self, request: AllocateProducerIdsRequest
+    ) -> AllocateProducerIdsResponse:
+        """AllocateProducerIds; NotControllerError, RefusedError."""
+        from tidelog.controller.brokers import allocate_producer_ids
+        from tidelog_protocol.messages.controller import AllocateProducerIdsResponse
+
+        self._lead(self._now())
+        records, block = allocate_producer_ids(
+            self._log.latest, request.broker_id, request.broker_epoch
+        )
+        await self._log.commit(records)
+        return AllocateProducerIdsResponse(
+            producer_id_start=block.start, producer_id_len=len(block)
+        )
+
+    async def tick(self) -> None:
+        """What time brings: silent brokers are fenced. Nothing on a node that doesn't lead."""
+        if not self._log.is_leader:
+            return
+        try:
+            await self._fence_silent(self._now())
+        except NotControllerError:
+            return  # the next leader does it
+
+    async def _fence_silent(self, now: float) -> None:
+        """One by one, so that each election sees who is left."""
+        from tidelog.controller.brokers import fence
+
+        while True:
+            sessions = self._lead(now)
+            node_id = sessions.expired(self._log.latest, now)
+            if node_id is None:
+                return
+            _logger.warning("broker %d is fenced: not heard of for too long", node_id)
+            await self._log.commit(fence(self._log.latest, self._config, node_id))
 
     # ---- topics -------------------------------------------------------------------------------
 

@@ -11,10 +11,12 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
+from tidelog_protocol.primitives import ZERO_UUID
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tidelog.metadata.image import BrokerImage
+    from tidelog.metadata.image import BrokerImage, ClusterImage
     from tidelog.seams import Rng
 
 
@@ -51,6 +53,12 @@ def place(
         candidates = unfenced[first:] + unfenced[:first] + fenced
         placed.append(tuple(candidates[:replication_factor]))
     return placed
+
+
+def directory_of(image: ClusterImage, node_id: int) -> bytes:
+    """The broker's only log directory; the broker itself chooses (zero) when it has several."""
+    broker = image.brokers.get(node_id)
+    return broker.log_dirs[0] if broker is not None and len(broker.log_dirs) == 1 else ZERO_UUID
 
 
 def _ring(brokers: Iterable[BrokerImage]) -> list[BrokerImage]:

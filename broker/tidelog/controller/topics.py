@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tidelog.controller.configs import validate_topic_configs
 from tidelog.controller.decisions import Decision, RefusedError, repeated
 from tidelog.controller.names import invalid_topic_reason
-from tidelog.controller.placement import PlacementError, place
+from tidelog.controller.placement import PlacementError, directory_of, place
 from tidelog.metadata.describe import effective_topic_configs
 from tidelog.metadata.image import CLUSTER_METADATA_TOPIC, RESOURCE_TOPIC
 from tidelog_protocol.errors import ErrorCode
@@ -27,7 +27,6 @@ from tidelog_protocol.messages.metadata_records import (
     PartitionRecord,
     TopicRecord,
 )
-from tidelog_protocol.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -240,7 +239,7 @@ def _check_assignment(
             f"{start} a partition with {len(brokers)} replica(s), but this is not consistent "
             f"with previous partitions, which have {factor} replica(s)."
         )
-    if problem is None and not any(image.is_alive(broker) for broker in brokers):
+    if problem is None and not any(image.is_active(broker) for broker in brokers):
         problem = (
             "All brokers specified in the manual partition assignment for partition "
             f"{partition} are fenced or in controlled shutdown."
@@ -253,8 +252,8 @@ def _check_assignment(
 def _partition_record(
     image: ClusterImage, topic_id: bytes, index: int, replicas: Sequence[int]
 ) -> PartitionRecord:
-    isr = [broker for broker in replicas if image.is_alive(broker)]
-    assert isr, "a partition is placed on at least one living broker"
+    isr = [broker for broker in replicas if image.is_active(broker)]
+    assert isr, "a partition is placed on at least one broker that is there to stay"
     return PartitionRecord(
         partition_id=index,
         topic_id=topic_id,
@@ -263,14 +262,8 @@ def _partition_record(
         leader=isr[0],
         leader_epoch=0,
         partition_epoch=0,
-        directories=[_directory(image, broker) for broker in replicas],
+        directories=[directory_of(image, broker) for broker in replicas],
     )
-
-
-def _directory(image: ClusterImage, node_id: int) -> bytes:
-    """The broker's only log directory; the broker itself chooses (zero) when it has several."""
-    log_dirs = image.brokers[node_id].log_dirs
-    return log_dirs[0] if len(log_dirs) == 1 else ZERO_UUID
 
 
 def _partitions_asked(request: CreateTopicsRequest, partitions_default: int) -> int:

@@ -59,6 +59,7 @@ RECORD_VERSIONS: dict[type, int] = {
     tables.RegisterBrokerRecord: 4,
     tables.PartitionRecord: 2,
     tables.PartitionChangeRecord: 2,
+    tables.BrokerRegistrationChangeRecord: 3,
 }
 
 _READ_BYTES = 1 << 20
@@ -329,6 +330,11 @@ class MetadataLog:
             self._fail(error)
         finally:
             self._flusher = None
+
+    async def wait_for(self, offset: int) -> None:
+        """Return when `image` shows everything up to `offset`."""
+        if self.image.offset < offset:
+            await self.commit()
 
     def _publish(self, image: ClusterImage) -> None:
         old = self.image if self._published else None

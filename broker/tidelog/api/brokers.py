@@ -1,0 +1,119 @@
+"""What brokers ask of the active controller: BrokerRegistration (API 62), BrokerHeartbeat (63),
+AlterPartition (56), AllocateProducerIds (67), and what an admin asks: UnregisterBroker (64).
+
+Behaviour. Served on the controller listener. Each is decided against the latest metadata and
+answered when what it changed is committed. A node that is not the active controller, or ceases to
+be it while the change is being committed, answers NOT_CONTROLLER: the change may have happened or
+not. Errors: `controller/brokers.py` and `controller/partitions.py`.
+
+Version notes. AlterPartition 2 (KIP-841): topic ids. 3 (KIP-903): broker epochs with the ISR.
+BrokerRegistration 2 (KIP-858): log directories. 3 (KIP-966): the epoch before a clean stop.
+BrokerHeartbeat 1 (KIP-858): failed directories.
+"""
+
+# ruff: noqa: PLC0415 - the tables of a cluster are imported by its first request
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.controller.decisions import RefusedError
+from tidelog_protocol.apis import ApiKey
+from tidelog_storage.types import StorageError
+
+if TYPE_CHECKING:
+    from tidelog.controller.controller import Controller
+    from tidelog.dispatch import Handler, RequestContext
+    from tidelog_protocol.messages.cluster_admin import (
+        UnregisterBrokerRequest,
+        UnregisterBrokerResponse,
+    )
+    from tidelog_protocol.messages.controller import (
+        AllocateProducerIdsRequest,
+        AllocateProducerIdsResponse,
+        AlterPartitionRequest,
+        AlterPartitionResponse,
+        BrokerHeartbeatRequest,
+        BrokerHeartbeatResponse,
+        BrokerRegistrationRequest,
+        BrokerRegistrationResponse,
+    )
+
+__all__ = ["BrokersApi"]
+
+
+class BrokersApi:
+    """Handlers of what brokers ask; `controller` is this node's."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+
+    def handlers(self) -> dict[ApiKey, Handler]:
+        """What this object serves."""
+        return {
+            ApiKey.ALTER_PARTITION: self.alter_partition,
+            ApiKey.BROKER_REGISTRATION: self.register,
+            ApiKey.BROKER_HEARTBEAT: self.heartbeat,
+            ApiKey.UNREGISTER_BROKER: self.unregister,
+            ApiKey.ALLOCATE_PRODUCER_IDS: self.allocate_producer_ids,
+        }
+
+    async def alter_partition(
+        self, context: RequestContext, request: AlterPartitionRequest
+    ) -> AlterPartitionResponse:
+        """Answer an AlterPartition request."""
+        from tidelog_protocol.messages.controller import AlterPartitionResponse
+
+        try:
+            return await self._controller.alter_partition(request, context.api_version)
+        except (RefusedError, StorageError) as error:
+            return AlterPartitionResponse(error_code=error.code)
+
+    async def register(
+        self, context: RequestContext, request: BrokerRegistrationRequest
+    ) -> BrokerRegistrationResponse:
+        """Answer a BrokerRegistration request."""
+        from tidelog_protocol.messages.controller import BrokerRegistrationResponse
+
+        del context
+        try:
+            return await self._controller.register_broker(request)
+        except (RefusedError, StorageError) as error:
+            return BrokerRegistrationResponse(error_code=error.code)
+
+    async def heartbeat(
+        self, context: RequestContext, request: BrokerHeartbeatRequest
+    ) -> BrokerHeartbeatResponse:
+        """Answer a BrokerHeartbeat request."""
+        from tidelog_protocol.messages.controller import BrokerHeartbeatResponse
+
+        del context
+        try:
+            return await self._controller.heartbeat(request)
+        except (RefusedError, StorageError) as error:
+            return BrokerHeartbeatResponse(error_code=error.code)
+
+    async def unregister(
+        self, context: RequestContext, request: UnregisterBrokerRequest
+    ) -> UnregisterBrokerResponse:
+        """Answer an UnregisterBroker request."""
+        from tidelog_protocol.messages.cluster_admin import UnregisterBrokerResponse
+
+        del context
+        try:
+            await self._controller.unregister_broker(request.broker_id)
+        except (RefusedError, StorageError) as error:
+            return UnregisterBrokerResponse(error_code=error.code, error_message=error.message)
+        return UnregisterBrokerResponse()
+
+    async def allocate_producer_ids(
+        self, context: RequestContext, request: AllocateProducerIdsRequest
+    ) -> AllocateProducerIdsResponse:
+        """Answer an AllocateProducerIds request."""
+        from tidelog_protocol.messages.controller import AllocateProducerIdsResponse
+
+        del context
+        try:
+            return await self._controller.allocate_producer_ids_for(request)
+        except (RefusedError, StorageError) as error:
+            return AllocateProducerIdsResponse(error_code=error.code)
