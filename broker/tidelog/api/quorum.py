@@ -1,0 +1,363 @@
+"""Vote (52), BeginQuorumEpoch (53), EndQuorumEpoch (54), DescribeQuorum (55) and the Fetch (1) of
+the metadata log.
+
+Behaviour. All but DescribeQuorum are served on the CONTROLLER listener alone, to voters and
+observers; there Fetch means the metadata log and nothing else. A request that names another cluster
+is refused whole, one that names another partition in that partition. Everything else goes to the
+state machine and is answered with its epoch and leader as they are then. A fetch is progress of
+the replica that sends it; it waits, up to the time it gives, while there are neither records past
+its offset nor a high watermark that it doesn't know. A follower below the log's start is sent to
+the newest snapshot. DescribeQuorum is answered by the leader.
+
+Version notes. Fetch 17: directory ids, which fixed voters don't need (KIP-853); 18: the high
+watermark a follower has (KIP-1166). Vote 2: pre-votes (KIP-996).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from tidelog.metadata.log import METADATA_PARTITION, METADATA_TOPIC_ID
+from tidelog.quorum import events as e
+from tidelog.quorum.core import Role
+from tidelog_protocol.apis import ApiKey
+from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.messages.data import FetchResponse
+from tidelog_protocol.messages.quorum import (
+    BeginQuorumEpochResponse,
+    DescribeQuorumResponse,
+    EndQuorumEpochResponse,
+    VoteResponse,
+)
+from tidelog_storage.types import UNDEFINED_OFFSET, Records
+
+if TYPE_CHECKING:
+    from tidelog.dispatch import Deferred, Handler, RequestContext
+    from tidelog.quorum.driver import Quorum
+    from tidelog_protocol.messages.data import FetchRequest
+    from tidelog_protocol.messages.quorum import (
+        BeginQuorumEpochRequest,
+        DescribeQuorumRequest,
+        EndQuorumEpochRequest,
+        VoteRequest,
+    )
+
+__all__ = ["DescribeQuorumApi", "QuorumApi"]
+
+WAIT_S_MAX = 30.0
+
+
+class QuorumApi:
+    """The quorum's own requests, for the CONTROLLER listener."""
+
+    def __init__(self, quorum: Quorum) -> None:
+        self._quorum = quorum
+        self._parked: dict[_ParkedFetch, None] = {}
+        quorum.on_progress.append(self._progress)
+
+    def handlers(self) -> dict[ApiKey, Handler]:
+        """By api key."""
+        return {
+            ApiKey.VOTE: self.vote,
+            ApiKey.BEGIN_QUORUM_EPOCH: self.begin_epoch,
+            ApiKey.END_QUORUM_EPOCH: self.end_epoch,
+            ApiKey.FETCH: self.fetch,
+        }
+
+    def _is_other_cluster(self, cluster_id: str | None) -> bool:
+        return cluster_id is not None and cluster_id != self._quorum.cluster_id
+
+    # ---- elections ----------------------------------------------------------------------------
+
+    def vote(self, context: RequestContext, request: VoteRequest) -> VoteResponse:
+        """Vote and pre-vote."""
+        if self._is_other_cluster(request.cluster_id):
+            return VoteResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
+        if not _names_the_log(request.topics):
+            return VoteResponse(error_code=ErrorCode.INVALID_REQUEST)
+        if request.voter_id not in (-1, self._quorum.node_id):
+            return self._vote_response(e.Reply(ErrorCode.INVALID_VOTER_KEY))
+        asked = request.topics[0].partitions[0]
+        end = e.LogEnd(asked.last_offset_epoch, asked.last_offset)
+        return self._vote_response(
+            self._quorum.step(
+                e.VoteAsked(asked.replica_id, asked.replica_epoch, end, asked.pre_vote)
+            )
+        )
+
+    def _vote_response(self, reply: e.Reply) -> VoteResponse:
+        partition = VoteResponse.PartitionData(vote_granted=reply.granted, **self._common(reply))
+        topic = VoteResponse.TopicData(topic_name=METADATA_PARTITION.topic, partitions=[partition])
+        return VoteResponse(topics=[topic])
+
+    def begin_epoch(
+        self, context: RequestContext, request: BeginQuorumEpochRequest
+    ) -> BeginQuorumEpochResponse:
+        """A leader makes itself known."""
+        if self._is_other_cluster(request.cluster_id):
+            return BeginQuorumEpochResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
+        if not _names_the_log(request.topics):
+            return BeginQuorumEpochResponse(error_code=ErrorCode.INVALID_REQUEST)
+        told = request.topics[0].partitions[0]
+        reply = self._quorum.step(e.EpochBegun(told.leader_id, told.leader_epoch))
+        partition = BeginQuorumEpochResponse.PartitionData(**self._common(reply))
+        topic = BeginQuorumEpochResponse.TopicData(
+            topic_name=METADATA_PARTITION.topic, partitions=[partition]
+        )
+        return BeginQuorumEpochResponse(topics=[topic])
+
+    def end_epoch(
+        self, context: RequestContext, request: EndQuorumEpochRequest
+    ) -> EndQuorumEpochResponse:
+        """A leader resigns."""
+        if self._is_other_cluster(request.cluster_id):
+            return EndQuorumEpochResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
+        if not _names_the_log(request.topics):
+            return EndQuorumEpochResponse(error_code=ErrorCode.INVALID_REQUEST)
+        told = request.topics[0].partitions[0]
+        preferred = tuple(
+            told.preferred_successors
+            or [candidate.candidate_id for candidate in told.preferred_candidates]
+        )
+        reply = self._quorum.step(e.EpochEnded(told.leader_id, told.leader_epoch, preferred))
+        partition = EndQuorumEpochResponse.PartitionData(**self._common(reply))
+        topic = EndQuorumEpochResponse.TopicData(
+            topic_name=METADATA_PARTITION.topic, partitions=[partition]
+        )
+        return EndQuorumEpochResponse(topics=[topic])
+
+    def _common(self, reply: e.Reply) -> dict[str, Any]:
+        core = self._quorum.core
+        return {
+            "partition_index": 0,
+            "error_code": reply.error,
+            "leader_id": core.leader_id,
+            "leader_epoch": core.epoch,
+        }
+
+    # ---- the log ------------------------------------------------------------------------------
+
+    def fetch(self, context: RequestContext, request: FetchRequest) -> FetchResponse | Deferred:
+        """Records of the metadata log for a replica; see the module's text."""
+        if self._is_other_cluster(request.cluster_id):
+            return FetchResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
+        topics = request.topics
+        if len(topics) != 1 or [p.partition for p in topics[0].partitions] != [0]:
+            return FetchResponse(error_code=ErrorCode.INVALID_REQUEST)
+        asked = topics[0].partitions[0]
+        if topics[0].topic_id != METADATA_TOPIC_ID and topics[0].topic != METADATA_PARTITION.topic:
+            return self._fetch_response(asked, error=ErrorCode.UNKNOWN_TOPIC_ID)
+        state = request.replica_state
+        replica_id = request.replica_id if state is None else state.replica_id
+        answer = self._read(asked, replica_id)
+        if answer is not None:
+            return answer
+        if request.max_wait_ms <= 0:
+            return self._fetch_response(asked)
+        return _ParkedFetch(self, context, asked, request.max_wait_ms / 1000).deferred
+
+    def _read(
+        self, asked: FetchRequest.FetchTopic.FetchPartition, replica_id: int
+    ) -> FetchResponse | None:
+        """Take note of a replica's progress; the answer, or None if there is nothing new."""
+        quorum = self._quorum
+        error = self._refusal(asked.current_leader_epoch)
+        if error:
+            return self._fetch_response(asked, error=error)
+        offset, log = asked.fetch_offset, quorum.metadata.log
+        if offset < log.log_start_offset:
+            return self._snapshot(asked)
+        known = log.end_offset_for_epoch(asked.last_fetched_epoch)
+        if known.offset == UNDEFINED_OFFSET:
+            return self._fetch_response(asked, error=ErrorCode.OFFSET_OUT_OF_RANGE)
+        if known.leader_epoch != asked.last_fetched_epoch or known.offset < offset:
+            diverging = FetchResponse.EpochEndOffset(
+                epoch=known.leader_epoch, end_offset=known.offset
+            )
+            return self._fetch_response(asked, diverging_epoch=diverging)
+        if replica_id >= 0:
+            quorum.step(e.ReplicaFetched(replica_id, offset))
+        return self.look(asked)
+
+    def look(self, asked: FetchRequest.FetchTopic.FetchPartition) -> FetchResponse | None:
+        """The answer to a fetch that was found good, or None while there is nothing new."""
+        metadata = self._quorum.metadata
+        error = self._refusal(asked.current_leader_epoch)
+        if error:
+            return self._fetch_response(asked, error=error)
+        if asked.fetch_offset < metadata.log.log_end_offset:
+            outcome = metadata.read(asked.fetch_offset)
+            if not isinstance(outcome, Records):
+                return self._snapshot(asked)
+            return self._fetch_response(asked, records=outcome.parts)
+        if asked.high_watermark < metadata.high_watermark:
+            return self._fetch_response(asked)
+        return None
+
+    def _refusal(self, epoch: int) -> ErrorCode:
+        core = self._quorum.core
+        if epoch >= 0 and epoch < core.epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        if epoch > core.epoch:
+            return ErrorCode.UNKNOWN_LEADER_EPOCH
+        if core.role is not Role.LEADER or self._quorum.is_out:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return ErrorCode.NONE
+
+    def _snapshot(self, asked: FetchRequest.FetchTopic.FetchPartition) -> FetchResponse:
+        return self._fetch_response(asked, error=ErrorCode.OFFSET_OUT_OF_RANGE)
+
+    def _fetch_response(
+        self,
+        asked: FetchRequest.FetchTopic.FetchPartition,
+        *,
+        error: ErrorCode = ErrorCode.NONE,
+        **fields: Any,
+    ) -> FetchResponse:
+        quorum = self._quorum
+        leader = FetchResponse.LeaderIdAndEpoch(
+            leader_id=quorum.metadata.leader_id, leader_epoch=quorum.core.epoch
+        )
+        fields.setdefault("records", b"")
+        partition = FetchResponse.PartitionData(
+            partition_index=0,
+            error_code=error,
+            high_watermark=-1 if error else quorum.metadata.high_watermark,
+            log_start_offset=quorum.metadata.log.log_start_offset,
+            current_leader=leader,
+            **fields,
+        )
+        topic = FetchResponse.FetchableTopicResponse(
+            topic=METADATA_PARTITION.topic, topic_id=METADATA_TOPIC_ID, partitions=[partition]
+        )
+        return FetchResponse(responses=[topic])
+
+    # ---- waiting ------------------------------------------------------------------------------
+
+    def park(self, fetch: _ParkedFetch) -> None:
+        """Look at a fetch again whenever something moves."""
+        self._parked[fetch] = None
+
+    def forget(self, fetch: _ParkedFetch) -> None:
+        """It was answered or cancelled."""
+        self._parked.pop(fetch, None)
+
+    def nothing_new(self, asked: FetchRequest.FetchTopic.FetchPartition) -> FetchResponse:
+        """The answer of a fetch that waited for nothing."""
+        return self.look(asked) or self._fetch_response(asked)
+
+    def _progress(self) -> None:
+        for fetch in list(self._parked):
+            fetch.look()
+
+
+class _ParkedFetch:
+    """A fetch with nothing to get yet.
+
+    Case a: records or a high watermark come: answered with them.
+    Case b: this node leads no more: answered so.
+    Case c: its time is up, or another request waits behind it: answered with nothing.
+    Case d: the connection goes: forgotten.
+    """
+
+    def __init__(
+        self,
+        api: QuorumApi,
+        context: RequestContext,
+        asked: FetchRequest.FetchTopic.FetchPartition,
+        wait_s: float,
+    ) -> None:
+        self._api = api
+        self._asked = asked
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(min(wait_s, WAIT_S_MAX), self._end)
+        api.park(self)
+        self.deferred = context.defer(on_hurry=self._end, on_cancel=self._forget)
+
+    def look(self) -> None:
+        """Something moved."""
+        answer = self._api.look(self._asked)
+        if answer is not None:
+            self._forget()
+            self.deferred.complete(answer)
+
+    def _end(self) -> None:
+        self._forget()
+        self.deferred.complete(self._api.nothing_new(self._asked))
+
+    def _forget(self) -> None:
+        self._timer.cancel()
+        self._api.forget(self)
+
+
+class DescribeQuorumApi:
+    """DescribeQuorum, for both listeners: the leader's view of all replicas."""
+
+    def __init__(self, quorum: Quorum) -> None:
+        self._quorum = quorum
+
+    def handlers(self) -> dict[ApiKey, Handler]:
+        """By api key."""
+        return {ApiKey.DESCRIBE_QUORUM: self.describe}
+
+    def describe(
+        self, context: RequestContext, request: DescribeQuorumRequest
+    ) -> DescribeQuorumResponse:
+        """All replicas, how far each has read and when; NOT_LEADER_OR_FOLLOWER elsewhere."""
+        if not _names_the_log(request.topics):
+            return DescribeQuorumResponse(error_code=ErrorCode.INVALID_REQUEST)
+        core, metadata = self._quorum.core, self._quorum.metadata
+        partition = DescribeQuorumResponse.PartitionData(
+            leader_id=metadata.leader_id, leader_epoch=core.epoch
+        )
+        if core.role is Role.LEADER and not self._quorum.is_out:
+            partition.high_watermark = metadata.high_watermark
+            partition.current_voters = [self._replica(voter) for voter in core.voters]
+            partition.observers = [
+                self._replica(replica) for replica in core.progress if replica not in core.voters
+            ]
+        else:
+            partition.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        topic = DescribeQuorumResponse.TopicData(
+            topic_name=METADATA_PARTITION.topic, partitions=[partition]
+        )
+        nodes = [
+            DescribeQuorumResponse.Node(
+                node_id=voter,
+                listeners=[
+                    DescribeQuorumResponse.Listener(
+                        name="CONTROLLER", host=channel.host, port=channel.port
+                    )
+                ],
+            )
+            for voter, channel in sorted(self._quorum.channels.items())
+        ]
+        return DescribeQuorumResponse(topics=[topic], nodes=nodes)
+
+    def _replica(self, node_id: int) -> DescribeQuorumResponse.TopicData.PartitionData.ReplicaState:
+        quorum = self._quorum
+        now_ms = quorum.clock.wall_ms()
+        state = DescribeQuorumResponse.ReplicaState(replica_id=node_id)
+        progress = quorum.core.progress.get(node_id)
+        if node_id == quorum.node_id:
+            state.log_end_offset = quorum.metadata.log.log_end_offset
+            state.last_fetch_timestamp = state.last_caught_up_timestamp = now_ms
+        elif progress is None or progress.end_offset < 0:
+            state.log_end_offset = -1
+        else:
+            now = quorum.clock.monotonic()
+            state.log_end_offset = progress.end_offset
+            state.last_fetch_timestamp = now_ms - round((now - progress.fetched_at) * 1000)
+            if progress.caught_up_at > float("-inf"):
+                caught_up_ms = now_ms - round((now - progress.caught_up_at) * 1000)
+                state.last_caught_up_timestamp = caught_up_ms
+        return state
+
+
+def _names_the_log(topics: Any) -> bool:
+    return (
+        len(topics) == 1
+        and topics[0].topic_name == METADATA_PARTITION.topic
+        and [partition.partition_index for partition in topics[0].partitions] == [0]
+    )

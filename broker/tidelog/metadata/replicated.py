@@ -1,0 +1,311 @@
+"""The metadata log as one of several copies: what the quorum decides is done to it here.
+
+The doors of `MetadataLog` stay; what they mean changes: `commit` returns when a majority has the
+records on disk, and raises NotControllerError on a node that does not lead or ceases to.
+`quorum/driver.py` calls the rest: begin an epoch, append what was fetched, cut what diverged, move
+the high watermark, lead, step down.
+
+Images. Below the high watermark nothing ever changes, so `image` is made of that part alone. While
+this node leads, `latest` runs ahead of it by what is appended and not yet committed (`_pending`);
+otherwise it is `image`. A node leads, for the controller, only from when all that may have been
+committed before its epoch is in `image`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from tidelog.metadata.image import NO_CONTROLLER, ClusterImage
+from tidelog.metadata.log import (
+    METADATA_FEATURE,
+    MetadataLog,
+    NotControllerError,
+    bootstrap_records,
+)
+from tidelog.metadata.quorum_state import Election, read_quorum_state, write_quorum_state
+from tidelog.metadata.replay import ImageBuilder
+from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.records import ControlType, control_type, iter_records
+from tidelog_storage.types import UNDEFINED_OFFSET, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tidelog_protocol.schema import Message
+    from tidelog_storage.types import ReadOutcome
+
+__all__ = ["ReplicatedMetadataLog"]
+
+READ_BYTES_MAX = 8 << 20  # of one fetch; KRaft's MAX_FETCH_SIZE
+
+
+class ReplicatedMetadataLog(MetadataLog):
+    """This node's copy of the metadata log.
+
+    Invariants: `image.offset` < high watermark <= log end; `is_leader` implies that only this node
+    appends; the high watermark never goes back, nor is anything below it ever cut.
+    """
+
+    def __init__(self, *, voters: Sequence[int], **rest: Any) -> None:
+        """`rest` as for `MetadataLog`."""
+        super().__init__(**rest)
+        self._voters = tuple(sorted(voters))
+        self._leading = False
+        self._leader_id = NO_CONTROLLER
+        self._leader_epoch = 0
+        self._pending: deque[ClusterImage] = deque()
+        self._watching: list[tuple[int, asyncio.Future[None]]] = []
+        self._publishing = False
+        self.on_append: Callable[[], None] | None = None
+        """Called after each append of this node's own: to be flushed and sent to the others."""
+
+    # ---- leadership ---------------------------------------------------------------------------
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether this node is the active controller."""
+        return self._leading and self._failed is None
+
+    @property
+    def leader_id(self) -> int:
+        """The active controller as far as this node knows, -1 if there is none."""
+        return self._leader_id
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch of `leader_id`."""
+        return self._leader_epoch
+
+    @property
+    def voters(self) -> Sequence[int]:
+        """The nodes that vote and whose copies count, by id."""
+        return self._voters
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it was closed or what is on disk is unknown: it takes part in nothing."""
+        return self._failed is not None
+
+    @property
+    def high_watermark(self) -> int:
+        """Everything below is committed."""
+        return self.log.high_watermark
+
+    # ---- starting -----------------------------------------------------------------------------
+
+    def open(self) -> ClusterImage:
+        """Load the log. What of it is committed is known when a leader says so."""
+        log = self._load()
+        log.set_high_watermark(log.log_start_offset)
+        self.latest = self.image
+        return self.image
+
+    def read_election(self) -> Election:
+        """What this voter remembers, at least the newest epoch of its log."""
+        stored = read_quorum_state(self._files, self._folder) or Election()
+        epoch = self.log.epochs.latest_epoch
+        return stored if stored.epoch >= epoch else Election(epoch)
+
+    def write_election(self, election: Election) -> None:
+        """Durable when it returns; if it raises, this node takes part in nothing any more."""
+        try:
+            write_quorum_state(self._files, self._folder, election, self._voters)
+        except OSError as error:
+            self._fail(error)
+            raise
+
+    def log_end(self) -> tuple[int, int]:
+        """Epoch of the last record (0 without one) and the log's end, flushed or not."""
+        return max(self.log.epochs.latest_epoch, 0), self.log.log_end_offset
+
+    def start_publishing(self) -> None:
+        """Tell the listeners of `image` now, and from now on of every change.
+
+        For when the broker's registration is in the image: nobody is to act on what the image says
+        of its run before.
+        """
+        if not self._publishing:
+            self._publishing = True
+            super()._publish(self.image)
+
+    # ---- what the quorum wants ----------------------------------------------------------------
+
+    def leader_is(self, leader_id: int, epoch: int) -> None:
+        """Take note of who leads; -1 for nobody."""
+        self._leader_id, self._leader_epoch = leader_id, epoch
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Append the first record of an epoch of this node's."""
+        self.log.assign_epoch(epoch)
+        self._append_batch([self._leader_change()], epoch, control=True)
+        if self.on_append is not None:
+            self.on_append()
+
+    def lead(self) -> None:
+        """Everything before this node's epoch is committed and in `image`: it may decide now."""
+        assert not self._leading
+        assert self.image.offset + 1 == self.log.high_watermark == self.log.log_end_offset
+        assert self.image.leader_epoch == self._leader_epoch
+        self.latest = self.image
+        self._leading = True
+        if METADATA_FEATURE not in self.latest.features:
+            self.append(bootstrap_records())
+        for listener in self._leadership_listeners:
+            listener(True, self._leader_epoch)
+
+    def step_down(self) -> None:
+        """This node leads no more: what is not committed may be lost, and who waits is told."""
+        if not self._leading:
+            return
+        self._leading = False
+        self._pending.clear()
+        self.latest = self.image
+        while self._waiting:
+            future = self._waiting.popleft()[1]
+            if not future.done():
+                future.set_exception(NotControllerError("a new controller was elected"))
+        for listener in self._leadership_listeners:
+            listener(False, self._leader_epoch)
+
+    def append_fetched(self, records: memoryview, epoch: int) -> None:
+        """Append the leader's batches as they are; StorageError if they don't fit."""
+        self.log.append_as_follower(records, leader_epoch=epoch, now_ms=self._clock.wall_ms())
+
+    def truncate(self, epoch: int, end_offset: int) -> None:
+        """Cut what the leader, whose records of `epoch` end at `end_offset`, does not have.
+
+        StorageError if that were committed records: then somebody has lost what he promised.
+        """
+        own = self.log.end_offset_for_epoch(epoch)
+        cut = min(end_offset, self.log.log_end_offset)
+        if own.offset != UNDEFINED_OFFSET:
+            cut = min(cut, own.offset)
+        if cut < self.log.high_watermark:
+            error = StorageError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"the metadata log is to be cut to {cut}, below what was committed,"
+                f" {self.log.high_watermark}: another controller has lost records",
+            )
+            self._fail(error)
+            raise error
+        self.log.truncate_to(cut, self._clock.wall_ms())
+
+    async def flush(self) -> int:
+        """Make the log durable as it is now; the offset below which it is."""
+        task = self.log.prepare_flush()
+        if task is not None:
+            try:
+                await self._executor.run(task)
+            except Exception as error:
+                self._fail(error)
+                raise
+            self.log.flushed(task)
+        return self.log.recovery_point
+
+    def read(self, offset: int) -> ReadOutcome:
+        """Batches for a follower that is at `offset`, committed or not."""
+        end = self.log.log_end_offset
+        return self.log.read(offset, READ_BYTES_MAX, upper_bound=end, min_one_batch=True)
+
+    def advance(self, offset: int) -> None:
+        """Everything below `offset` is committed: apply it and tell who waits for it."""
+        offset = min(offset, self.log.log_end_offset)
+        if offset <= self.log.high_watermark and offset <= self.image.offset + 1:
+            return
+        self.log.set_high_watermark(offset)
+        if self._leading:
+            image = self.image
+            while self._pending and self._pending[0].offset < offset:
+                image = self._pending.popleft()
+        else:
+            image = self.latest = self._apply(offset)
+        self._publish(image)
+        while self._waiting and self._waiting[0][0] <= offset:
+            future = self._waiting.popleft()[1]
+            if not future.done():
+                future.set_result(None)
+
+    def _apply(self, offset: int) -> ClusterImage:
+        """The image with all batches below `offset`."""
+        builder = ImageBuilder(self.image)
+        epoch, controller_id = self.image.leader_epoch, self.image.controller_id
+        for header, batch in self._batches(self.image.offset + 1, offset):
+            if not header.is_control:
+                self._apply_batch(builder, batch)
+                continue
+            record = next(iter_records(batch))
+            if control_type(record) == ControlType.LEADER_CHANGE and record.value is not None:
+                epoch = header.leader_epoch
+                controller_id = int.from_bytes(record.value[2:6], "big", signed=True)
+                self._transaction = None  # a new leader does not go on with another's
+        return builder.build(offset=offset - 1, leader_epoch=epoch, controller_id=controller_id)
+
+    # ---- writing ------------------------------------------------------------------------------
+
+    def append(self, records: Sequence[Message]) -> int:
+        """As `MetadataLog.append`; NotControllerError if this node does not lead."""
+        if not self.is_leader:
+            raise NotControllerError
+        end = super().append(records)
+        self._pending.append(self.latest)
+        if self.on_append is not None:
+            self.on_append()
+        return end
+
+    async def commit(self, records: Sequence[Message] = ()) -> None:
+        """Append one operation and return when a majority has it and the listeners know.
+
+        NotControllerError if this node does not lead, or ceases to before it knows: then the
+        operation may or may not happen.
+        """
+        if not self.is_leader:
+            raise NotControllerError
+        end = self.append(records) if records else self.next_offset
+        if end <= self.image.offset + 1:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((end, future))
+        await future
+
+    async def wait_for(self, offset: int) -> None:
+        """Return when `image` shows everything up to `offset`, whoever leads.
+
+        Any time may pass; the caller bounds it.
+        """
+        if self.image.offset < offset:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._watching.append((offset, future))
+            await future
+
+    def _publish(self, image: ClusterImage) -> None:
+        if self._publishing:
+            super()._publish(image)
+        else:
+            self.image = image
+        if self._watching:
+            still = []
+            for offset, future in self._watching:
+                if offset > image.offset and not future.done():
+                    still.append((offset, future))
+                elif not future.done():
+                    future.set_result(None)
+            self._watching = still
+
+    def fail(self, error: BaseException) -> None:
+        """The log can't go on: this node takes part in nothing, and the broker is to stop."""
+        if self._failed is None:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        self._leading = False
+        super()._fail(error)
+
+    async def close(self) -> None:
+        """Close the log; the quorum is to be stopped before."""
+        self.step_down()
+        for _, future in self._watching:
+            future.cancel()
+        self._watching.clear()
+        await super().close()

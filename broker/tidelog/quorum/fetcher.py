@@ -1,0 +1,135 @@
+"""A follower's copy of the metadata log: fetch from the leader, append, cut, flush, apply.
+
+One task at a time, for one leader and epoch; it ends by itself when either changes. What is asked
+for next is on disk already, because the fetch offset is what the leader counts (KIP-595). An
+observer that knows no leader asks any voter, which names it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from tidelog.metadata.log import METADATA_TOPIC_ID, NotControllerError
+from tidelog.peers import PeerError
+from tidelog.quorum import events as e
+from tidelog.quorum.core import Role
+from tidelog_protocol.errors import ErrorCode, ProtocolError
+from tidelog_protocol.messages.data import FetchRequest
+from tidelog_storage.types import StorageError
+
+if TYPE_CHECKING:
+    from tidelog.quorum.driver import Quorum
+
+__all__ = ["Fetcher"]
+
+log = logging.getLogger("tidelog.quorum")
+
+WAIT_MS = 500  # how long a leader without news may wait, Kafka's
+BYTES_MAX = 8 << 20
+RETRY_S = 0.05
+
+
+class Fetcher:
+    """The fetching task of a node, if it has anything to fetch."""
+
+    def __init__(self, quorum: Quorum) -> None:
+        self._quorum = quorum
+        self._key: tuple[int, int] | None = None  # epoch and leader (-1: any voter) fetched from
+        self.task: asyncio.Task[None] | None = None
+
+    def follow(self) -> None:
+        """Look at the core's role: begin, go on or end."""
+        core = self._quorum.core
+        key = None
+        if core.role is Role.FOLLOWER:
+            key = (core.epoch, core.leader_id)
+        elif not core.is_voter:
+            key = (core.epoch, e.NOBODY)
+        if key == self._key:
+            return
+        self._key = key
+        # The task that runs this step may be the old one: it sees that its key is gone.
+        if self.task is not None and self.task is not asyncio.current_task():
+            self.task.cancel()
+        self.task = None
+        if key is not None:
+            loop = asyncio.get_running_loop()
+            self.task = loop.create_task(self._run(key), name=f"quorum-fetch-{key[0]}")
+
+    async def _run(self, key: tuple[int, int]) -> None:
+        quorum = self._quorum
+        try:
+            while self._key == key and not quorum.is_out:
+                await quorum.metadata.flush()
+                if self._key == key and not await self._fetch(key) and self._key == key:
+                    await asyncio.sleep(RETRY_S)
+        except (OSError, NotControllerError, StorageError) as error:
+            if not quorum.is_out:
+                log.error("following the metadata quorum failed: %s", error)
+                quorum.metadata.fail(error)
+        except ProtocolError as error:
+            quorum.metadata.fail(error)
+
+    async def _fetch(self, key: tuple[int, int]) -> bool:
+        """One request and what comes of it; False if it is better to wait before the next."""
+        quorum = self._quorum
+        epoch, leader_id = key
+        if leader_id == e.NOBODY:
+            voters = quorum.core.others
+            leader_id = voters[min(int(quorum.rng.uniform(0, len(voters))), len(voters) - 1)]
+        last_epoch, end = quorum.metadata.log_end()
+        try:
+            response = await quorum.channels[leader_id].ask(
+                self._request(epoch, last_epoch, end), timeout_s=quorum.request_timeout_s
+            )
+        except PeerError as error:
+            log.debug("fetch from node %d: %s", leader_id, error)
+            if self._key == key and not quorum.is_out:
+                quorum.step(e.LeaderLost(epoch))
+            return False
+        if self._key != key or quorum.is_out:
+            return True
+        if response.error_code or not response.responses:
+            log.error("node %d answers %s", leader_id, ErrorCode(response.error_code).name)
+            return False
+        return self._take(epoch, response.responses[0].partitions[0])
+
+    def _request(self, epoch: int, last_epoch: int, end: int) -> FetchRequest:
+        quorum = self._quorum
+        partition = FetchRequest.FetchPartition(
+            partition=0,
+            current_leader_epoch=epoch,
+            fetch_offset=end,
+            last_fetched_epoch=last_epoch,
+            log_start_offset=quorum.metadata.log.log_start_offset,
+            partition_max_bytes=BYTES_MAX,
+            high_watermark=quorum.metadata.high_watermark,
+        )
+        return FetchRequest(
+            cluster_id=quorum.cluster_id,
+            replica_state=FetchRequest.ReplicaState(replica_id=quorum.node_id),
+            max_wait_ms=WAIT_MS,
+            max_bytes=BYTES_MAX,
+            topics=[FetchRequest.FetchTopic(topic_id=METADATA_TOPIC_ID, partitions=[partition])],
+        )
+
+    def _take(self, epoch: int, answer: Any) -> bool:
+        """Do what the leader's answer says; the role and epoch are still those it was asked in."""
+        quorum, metadata = self._quorum, self._quorum.metadata
+        if answer.error_code:
+            told = answer.current_leader
+            if told is not None and told.leader_epoch >= 0:
+                quorum.step(e.EpochTold(told.leader_epoch, told.leader_id))
+            return False
+        diverging = answer.diverging_epoch
+        if diverging is not None and diverging.end_offset >= 0:
+            # What is left may still not be the leader's: nothing is committed by this answer.
+            metadata.truncate(diverging.epoch, diverging.end_offset)
+        else:
+            if answer.records:
+                metadata.append_fetched(memoryview(answer.records), epoch)
+            metadata.advance(answer.high_watermark)
+        quorum.step(e.LeaderAnswered(epoch))
+        return True
