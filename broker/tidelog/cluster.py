@@ -1,9 +1,13 @@
-"""The users' doors: `run()`, a broker in a process of its own, and `Cluster`, one in this event
-loop.
+"""The users' doors: `run()`, brokers in processes of their own, and `Cluster`, brokers looked after
+by this event loop.
 
 Settings are Kafka's `server.properties` names, given as a mapping or as keywords with underscores
 for dots: `run({"log.retention.ms": 1000})` is `run(log_retention_ms=1000)`. Without `data_dir` the
 data lives in a temporary folder, which is removed at the end.
+
+With `brokers=3` there are three, each a voter of the metadata quorum as well; they share one
+process (and here, the loop) or have one each (`isolated=True`). `cluster.brokers[1]` is a handle on
+the second: `stop()` in order, `kill()` as a crash does, `start()` again on the same data and ports.
 """
 
 # ruff: noqa: PLC0415 - `import tidelog` and its users pay for what they use
@@ -13,295 +17,285 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from tidelog.cluster_settings import (
+    ClusterError,
+    Setting,
+    broker_properties,
+    has_data_dir,
+    node_properties,
+    properties_of,
+    temporary_data_dir,
+)
+from tidelog.running import RunningCluster
+
 if TYPE_CHECKING:
-    import subprocess
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
-    from typing import IO, Self
+    from typing import Self
 
-    from tidelog.seams import Rng, Runtime
-    from tidelog.server import BrokerServer
+    from tidelog.nodes import LocalNode, ProcessNode
+    from tidelog.seams import Network, Runtime
 
-__all__ = ["Cluster", "ClusterError", "RunningCluster", "run"]
+    Node = LocalNode | ProcessNode
 
-Setting = str | int | float | bool | None
-READY_WORDS = "tidelog ready bootstrap.servers="
-START_SECONDS_MAX = 30.0
-STOP_SECONDS_MAX = 10.0
+__all__ = [
+    "Cluster",
+    "ClusterError",
+    "RunningCluster",
+    "Setting",
+    "broker_properties",
+    "has_data_dir",
+    "properties_of",
+    "run",
+    "temporary_data_dir",
+]
 
-
-class ClusterError(Exception):
-    """A cluster did not start, or ended by itself; the text says what the broker said."""
+PORT_TRIES = 3  # free ports are found, let go and bound again: somebody may be faster
 
 
 def run(
     settings: Mapping[str, Setting] | None = None,
     /,
     *,
+    brokers: int = 1,
+    isolated: bool = False,
+    racks: Sequence[str] | None = None,
     host: str = "127.0.0.1",
     port: int = 0,
     data_dir: str | os.PathLike[str] | None = None,
     **more: Setting,
 ) -> RunningCluster:
-    """A broker in a process of its own, to be used by `with`; safe for tests without asyncio."""
+    """Brokers in a process of their own, to be used by `with`; safe for tests without asyncio.
+
+    `isolated` gives each a process; `racks` names the rack of each; `port` is the first broker's.
+    """
     return RunningCluster(
-        host=host, port=port, data_dir=data_dir, settings=properties_of(settings, more)
+        brokers=brokers,
+        isolated=isolated,
+        racks=racks,
+        host=host,
+        port=port,
+        data_dir=data_dir,
+        settings=properties_of(settings, more),
     )
 
 
-class RunningCluster:
-    """One broker process: started by `with` or `start()`, ended by their ends.
-
-    The broker also ends when this process does, whatever way: it watches its standard input.
-    """
-
-    def __init__(
-        self,
-        *,
-        host: str = "127.0.0.1",
-        port: int = 0,
-        data_dir: str | os.PathLike[str] | None = None,
-        settings: Mapping[str, str] | None = None,
-    ) -> None:
-        self._arguments = ["--host", host, "--port", str(port), "--until-stdin-ends"]
-        self._has_own_data_dir = data_dir is not None or has_data_dir(settings or {})
-        self._temporary: str | None = None
-        if data_dir is not None:
-            self._arguments += ["--data-dir", os.fspath(data_dir)]
-        for key, value in (settings or {}).items():
-            self._arguments += ["--set", f"{key}={value}"]
-        self._process: subprocess.Popen[bytes] | None = None
-        self._errors: IO[bytes] | None = None
-        self._bootstrap_servers: str | None = None
-
-    @property
-    def bootstrap_servers(self) -> str:
-        """What clients need: `host:port`."""
-        if self._bootstrap_servers is None:
-            raise ClusterError("the cluster is not running")
-        return self._bootstrap_servers
-
-    @property
-    def pid(self) -> int:
-        """Process id of the broker."""
-        if self._process is None:
-            raise ClusterError("the cluster is not running")
-        return self._process.pid
-
-    @property
-    def log(self) -> str:
-        """What the broker has written to its standard error so far."""
-        if self._errors is None:
-            return ""
-        size = os.fstat(self._errors.fileno()).st_size
-        return os.pread(self._errors.fileno(), size, 0).decode(errors="replace")
-
-    def _forget(self) -> None:
-        """Nothing is left of this cluster but what the user asked to keep."""
-        self._close_log()
-        if self._temporary is not None:
-            import shutil
-
-            shutil.rmtree(self._temporary, ignore_errors=True)
-            self._temporary = None
-
-    def _close_log(self) -> None:
-        if self._errors is not None:
-            self._errors.close()
-            self._errors = None
-
-    def start(self) -> Self:
-        """Start the broker and wait until it answers; ClusterError says why it did not."""
-        import subprocess
-        import sys
-        import tempfile
-
-        if self._process is not None:
-            raise ClusterError("the cluster is running already")
-        arguments = self._arguments
-        if not self._has_own_data_dir:
-            if self._temporary is None:
-                self._temporary = tempfile.mkdtemp(prefix="tidelog-")
-            # The broker removes it as well, in case we are gone by then.
-            arguments = [*arguments, "--data-dir", self._temporary, "--temporary"]
-        self._close_log()
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - a full pipe would block it
-        # -P: files of the current folder named like modules of ours stay out of the way.
-        self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and arguments
-            [sys.executable, "-P", "-m", "tidelog", "serve", *arguments],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._errors,
-        )
-        try:
-            self._bootstrap_servers = self._wait_until_ready(self._process)
-        except BaseException:
-            self._end(self._process, at_once=True)
-            self._forget()
-            raise
-        return self
-
-    def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> str:
-        import select
-
-        assert process.stdout is not None
-        poll = select.poll()
-        poll.register(process.stdout, select.POLLIN)
-        said = b""
-        while not said.endswith(b"\n"):
-            if not poll.poll(START_SECONDS_MAX * 1000):
-                raise ClusterError(f"not ready after {START_SECONDS_MAX:.0f} s: {self.log.strip()}")
-            chunk = os.read(process.stdout.fileno(), 4096)
-            if not chunk:
-                process.wait()
-                reason = self.log.strip() or f"exit code {process.returncode}"
-                raise ClusterError(f"the broker did not start: {reason}")
-            said += chunk
-        line = said.decode().strip()
-        if not line.startswith(READY_WORDS):
-            raise ClusterError(f"the broker did not start: it said {line!r}")
-        return line.removeprefix(READY_WORDS)
-
-    def stop(self) -> None:
-        """End the broker cleanly; ClusterError if it ended by itself or had to be killed."""
-        process = self._process
-        if process is None:
-            self._forget()
-            return
-        ended_before = process.poll()
-        self._end(process)
-        said = self.log.strip()
-        self._forget()
-        if ended_before is not None:
-            raise ClusterError(f"the broker ended by itself, exit code {ended_before}: {said}")
-        if process.returncode != 0:
-            raise ClusterError(f"the broker did not stop well ({process.returncode}): {said}")
-
-    def kill(self) -> None:
-        """End the broker as a power cut would (SIGKILL); `start()` begins anew on the same data."""
-        if self._process is not None:
-            self._end(self._process, at_once=True)
-
-    def _end(self, process: subprocess.Popen[bytes], *, at_once: bool = False) -> None:
-        import subprocess
-
-        self._process = None
-        self._bootstrap_servers = None
-        if at_once:
-            process.kill()
-        else:
-            process.terminate()
-        try:
-            process.wait(STOP_SECONDS_MAX)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        for stream in (process.stdin, process.stdout):
-            if stream is not None:
-                stream.close()
-
-    def create_topic(
-        self, name: str, partitions: int = 1, configs: Mapping[str, Setting] | None = None
-    ) -> None:
-        """Create a topic and return when clients can use it; ClusterError if the broker refuses."""
-        from tidelog.simple_client import create_topic
-
-        create_topic(self.bootstrap_servers, name, partitions, properties_of(configs, {}))
-
-    def delete_topic(self, name: str, *, missing_ok: bool = False) -> None:
-        """Delete a topic; ClusterError if the broker refuses."""
-        from tidelog.simple_client import delete_topic
-
-        delete_topic(self.bootstrap_servers, name, missing_ok=missing_ok)
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        try:
-            self.stop()
-        except ClusterError as stop_error:
-            if error is None:
-                raise
-            error.add_note(str(stop_error))  # often the cause of the user's own error
-
-
 class Cluster:
-    """One broker in the running event loop, used by `async with` or `start()` and `stop()`."""
+    """Brokers in the running event loop (or, `isolated`, in processes it looks after), used by
+    `async with` or `start()` and `stop()`.
+
+    `brokers` are handles, one for each node in the order of their ids, whether they run or not.
+    """
 
     def __init__(
         self,
         settings: Mapping[str, Setting] | None = None,
         /,
         *,
+        brokers: int = 1,
+        isolated: bool = False,
+        racks: Sequence[str] | None = None,
         host: str = "127.0.0.1",
         port: int = 0,
         data_dir: str | os.PathLike[str] | None = None,
         runtime: Runtime | None = None,
         **more: Setting,
     ) -> None:
+        """`runtime` replaces the real seams, of a single broker only."""
+        if brokers < 1:
+            raise ClusterError(f"a cluster of {brokers} brokers")
+        if racks is not None and len(racks) != brokers:
+            raise ClusterError(f"{len(racks)} racks for {brokers} brokers")
+        self.brokers: list[Node] = []
+        self.on_failure: Callable[[], None] | None = None
+        """Called when no broker is left because of failures of theirs."""
+        self._count = brokers
+        self._isolated = isolated
+        self._racks = list(racks or ())
         self._host = host
         self._port = port
         self._data_dir = None if data_dir is None else os.fspath(data_dir)
         self._settings = properties_of(settings, more)
         self._runtime = runtime
-        self._server: BrokerServer | None = None
         self._temporary: str | None = None
+        self._voters: dict[int, str] = {}
+        self._cluster_id = ""
 
     @property
     def bootstrap_servers(self) -> str:
-        """What clients need: `host:port`."""
-        if self._server is None:
+        """What clients need: `host:port` of every broker that runs."""
+        servers = [node.bootstrap_server for node in self.brokers if node.is_running]
+        if not servers:
             raise ClusterError("the cluster is not running")
-        return self._server.bootstrap_servers
+        return ",".join(servers)
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why a broker that should run does not."""
+        return next((node.failure for node in self.brokers if node.failure is not None), None)
+
+    # -- start and stop ----------------------------------------------------------------------------
 
     async def start(self) -> Self:
-        """Start the broker; ConfigError or StartError say in one line why it can't."""
-        from tidelog.config.broker import BrokerConfig
-        from tidelog.runtime import SystemRng, system_runtime, volume_bytes
-        from tidelog.server import BrokerServer
-
-        if self._server is not None:
+        """Start all brokers; ConfigError or StartError say in one line why it can't be."""
+        if any(node.is_running for node in self.brokers):
             raise ClusterError("the cluster is running already")
-        properties = broker_properties(
-            self._settings, host=self._host, port=self._port, data_dir=self._data_dir
-        )
-        if not has_data_dir(properties):
-            self._temporary = temporary_data_dir(SystemRng())
-            properties["log.dirs"] = self._temporary
-        runtime = self._runtime or system_runtime(durable=self._temporary is None)
-        server = BrokerServer(
-            BrokerConfig.from_properties(properties), runtime, volume_bytes=volume_bytes
-        )
         try:
-            if self._temporary is not None:
-                runtime.files.make_dirs(self._temporary)
-            await server.start()
+            for attempt in range(1, PORT_TRIES + 1):
+                self.brokers = await self._new_nodes()
+                try:
+                    await self._start_all()
+                except OSError:
+                    if attempt == PORT_TRIES:
+                        raise
+                else:
+                    break
         except BaseException:
-            self._remove_temporary(runtime)
+            self._remove_temporary()
             raise
-        self._server = server
-        self._started_runtime = runtime
         return self
 
-    async def stop(self) -> None:
-        """Stop the broker and remove its temporary data."""
-        server, self._server = self._server, None
-        if server is None:
-            return
-        try:
-            await server.stop()
-        finally:
-            self._remove_temporary(self._started_runtime)
+    async def _start_all(self) -> None:
+        """All of them at once: none is ready before most are. OSError for a port that is taken
+        though it was free."""
+        import asyncio
 
-    def _remove_temporary(self, runtime: Runtime) -> None:
+        from tidelog.server import StartError
+
+        results = await asyncio.gather(
+            *(node.start() for node in self.brokers), return_exceptions=True
+        )
+        errors = [result for result in results if isinstance(result, BaseException)]
+        if not errors:
+            return
+        await asyncio.gather(*(node.kill() for node in self.brokers))
+        error = errors[0]
+        is_late = isinstance(error, StartError) and "cannot listen" in str(error)
+        if is_late and self._count > 1 and not self._port:
+            raise OSError(str(error))
+        raise error
+
+    async def _new_nodes(self) -> list[Node]:
+        from tidelog.runtime import system_runtime
+
+        runtime = self._runtime or system_runtime()
+        settings = self._settings
+        folder = self._data_dir
+        if folder is None and not (self._count == 1 and has_data_dir(settings)):
+            if self._temporary is None:
+                self._temporary = temporary_data_dir(runtime.rng)
+                runtime.files.make_dirs(self._temporary)
+            folder = self._temporary
+        if self._count == 1:
+            properties = broker_properties(
+                settings, host=self._host, port=self._port, data_dir=folder
+            )
+            if self._racks:
+                properties["broker.rack"] = self._racks[0]
+            return [self._new_node(properties)]
+        assert folder is not None
+        ports = await free_ports(runtime.network, self._host, 2 * self._count)
+        self._voters = {
+            node_id: f"{self._host}:{ports.pop()}" for node_id in range(1, self._count + 1)
+        }
+        self._cluster_id = self._known_cluster_id(runtime, folder)
+        nodes = []
+        for index, node_id in enumerate(self._voters):
+            port = self._port + index if self._port else ports.pop()
+            rack = self._racks[index] if self._racks else None
+            nodes.append(self._node_of_several(settings, node_id, folder, port, rack))
+        return nodes
+
+    def _known_cluster_id(self, runtime: Runtime, folder: str) -> str:
+        """The id that a former life gave this cluster, or a new one."""
+        from tidelog.server import new_cluster_id
+        from tidelog_storage.checkpoints import read_meta_properties
+
+        for node_id in self._voters:
+            known = read_meta_properties(runtime.files, f"{folder}/broker-{node_id}")
+            if known is not None:
+                return known.cluster_id
+        return new_cluster_id(runtime.rng.uuid)
+
+    def _node_of_several(
+        self, settings: Mapping[str, str], node_id: int, folder: str, port: int, rack: str | None
+    ) -> Node:
+        return self._new_node(
+            node_properties(
+                settings,
+                node_id=node_id,
+                voters=self._voters,
+                host=self._host,
+                port=port,
+                data_dir=f"{folder}/broker-{node_id}",
+                rack=rack,
+            )
+        )
+
+    def _new_node(self, properties: Mapping[str, str]) -> Node:
+        from tidelog.nodes import LocalNode, ProcessNode
+
+        if self._isolated:
+            return ProcessNode(properties, cluster_id=self._cluster_id, on_end=self._node_failed)
+        return LocalNode(
+            properties,
+            cluster_id=self._cluster_id,
+            runtime=self._runtime,
+            durable=self._temporary is None,
+            on_end=self._node_failed,
+        )
+
+    def _node_failed(self) -> None:
+        if self.on_failure is not None and not any(node.is_running for node in self.brokers):
+            self.on_failure()
+
+    async def add_broker(
+        self,
+        settings: Mapping[str, Setting] | None = None,
+        /,
+        *,
+        rack: str | None = None,
+        **more: Setting,
+    ) -> Node:
+        """Start one more broker, which is no voter of the metadata quorum; a handle on it."""
+        if not self._voters or not self.brokers:
+            raise ClusterError("only a running cluster of several brokers can grow")
+        from tidelog.runtime import system_runtime
+
+        folder = self._data_dir or self._temporary
+        assert folder is not None
+        (port,) = await free_ports(system_runtime().network, self._host, 1)
+        node = self._node_of_several(
+            {**self._settings, **properties_of(settings, more)},
+            max(node.node_id for node in self.brokers) + 1,
+            folder,
+            port,
+            rack,
+        )
+        await node.start()
+        self.brokers.append(node)
+        return node
+
+    async def stop(self) -> None:
+        """Stop all brokers together and remove their temporary data."""
+        import asyncio
+
+        nodes, self.brokers = self.brokers, []
+        try:
+            results = await asyncio.gather(
+                *(node.stop(controlled=False) for node in nodes), return_exceptions=True
+            )
+            for result in results:
+                if isinstance(result, BaseException):
+                    raise result
+        finally:
+            self._remove_temporary()
+
+    def _remove_temporary(self) -> None:
         if self._temporary is not None:
-            runtime.files.remove_tree(self._temporary)
+            from tidelog.runtime import system_runtime
+
+            (self._runtime or system_runtime()).files.remove_tree(self._temporary)
             self._temporary = None
 
     async def __aenter__(self) -> Self:
@@ -316,53 +310,12 @@ class Cluster:
         await self.stop()
 
 
-def properties_of(
-    settings: Mapping[str, Setting] | None, more: Mapping[str, Setting]
-) -> dict[str, str]:
-    """Settings as Kafka's properties; None leaves a key to its default."""
-    named = dict(settings or {})
-    named.update((key.replace("_", "."), value) for key, value in more.items())
-    properties = {}
-    for key, value in named.items():
-        if isinstance(value, bool):
-            properties[key] = "true" if value else "false"
-        elif value is not None:
-            properties[key] = str(value)
-    return properties
+async def free_ports(network: Network, host: str, count: int) -> list[int]:
+    """Ports that nobody listens on at this moment."""
+    import asyncio
 
-
-def broker_properties(
-    settings: Mapping[str, str],
-    *,
-    host: str | None = None,
-    port: int | None = None,
-    data_dir: str | None = None,
-) -> dict[str, str]:
-    """A developer's broker: its profile, the user's settings over it, the listener and data folder.
-
-    `host` and `port` go before `listeners`; without any of them the broker is 127.0.0.1:9092.
-    """
-    from tidelog.config.broker import DEVELOPER_PROFILE
-
-    properties = {**DEVELOPER_PROFILE, **settings}
-    if host is not None or port is not None or "listeners" not in settings:
-        name = "127.0.0.1" if host is None else host
-        if name in ("0.0.0.0", "::"):  # noqa: S104 - the user asked for all interfaces
-            name = ""
-        elif ":" in name and not name.startswith("["):
-            name = f"[{name}]"
-        properties["listeners"] = f"PLAINTEXT://{name}:{9092 if port is None else port}"
-    if data_dir is not None:
-        properties["log.dirs"] = os.path.abspath(data_dir)
-    return properties
-
-
-def has_data_dir(properties: Mapping[str, str]) -> bool:
-    """Whether the settings name a place for the data."""
-    return "log.dirs" in properties or "log.dir" in properties
-
-
-def temporary_data_dir(rng: Rng) -> str:
-    """Name a folder for data that nobody wants to keep, without the start-up cost of `tempfile`."""
-    parent = os.environ.get("TMPDIR", "/tmp")  # noqa: S108 - the name is random, the mode ours alone
-    return f"{os.path.abspath(parent)}/tidelog-{os.getpid()}-{rng.bytes(6).hex()}"
+    listeners = [await network.listen(host, 0, asyncio.Protocol) for _ in range(count)]
+    ports = [listener.port for listener in listeners]
+    for listener in listeners:
+        listener.close()
+    return ports

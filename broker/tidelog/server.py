@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from tidelog.seams import Listener, Runtime
     from tidelog_protocol.apis import ApiKey
 
-__all__ = ["BrokerServer", "StartError"]
+__all__ = ["BrokerServer", "StartError", "new_cluster_id"]
 
 log = logging.getLogger("tidelog.server")
 
@@ -70,8 +70,10 @@ class BrokerServer:
         runtime: Runtime,
         *,
         volume_bytes: Callable[[str], tuple[int, int]] = unknown_volume,
+        cluster_id: str | None = None,
     ) -> None:
-        """`volume_bytes` tells total and usable bytes of a directory's volume."""
+        """`volume_bytes` tells total and usable bytes of a directory's volume; `cluster_id` is the
+        one of new log directories."""
         self.config = config
         self.runtime = runtime
         self.failure: BaseException | None = None
@@ -79,6 +81,7 @@ class BrokerServer:
         self.on_failure: Callable[[], None] | None = None
         """Called when there is a `failure`, by whom the broker is to be stopped."""
         self._volume_bytes = volume_bytes
+        self._new_cluster_id = cluster_id
         self._listeners: list[Listener] = []
         self._connections = Connections(
             frame_bytes_max=config.socket_request_max_bytes,
@@ -169,7 +172,10 @@ class BrokerServer:
         owner = None
         for directory in directories:
             owner = owner or read_meta_properties(runtime.files, directory)
-        cluster_id = owner.cluster_id if owner is not None else _new_cluster_id(runtime.rng.uuid)
+        if owner is not None:
+            cluster_id = owner.cluster_id
+        else:
+            cluster_id = self._new_cluster_id or self._first_cluster_id()
         logs = LogManager(
             runtime.files,
             directories,
@@ -185,6 +191,15 @@ class BrokerServer:
         )
         self._logs = logs
         return cluster_id
+
+    def _first_cluster_id(self) -> str:
+        """By chance, or the same for all nodes that are given the same voters."""
+        if self._membership is None:
+            return new_cluster_id(self.runtime.rng.uuid)
+        from hashlib import sha256  # noqa: PLC0415 - clusters alone need it
+
+        seed = ",".join(self.config.controller_quorum_voters).encode()
+        return new_cluster_id(lambda: sha256(seed).digest()[:15] + b"\1")
 
     async def _start_on_logs(self, cluster_id: str) -> None:
         config, runtime, logs = self.config, self.runtime, self._logs
@@ -380,7 +395,7 @@ class BrokerServer:
                 self.on_failure()
 
 
-def _new_cluster_id(new_uuid: Callable[[], bytes]) -> str:
+def new_cluster_id(new_uuid: Callable[[], bytes]) -> str:
     """As Kafka's: 22 characters, the first of which does not make command lines trip."""
     while (cluster_id := uuid_to_str(new_uuid())).startswith("-"):
         pass

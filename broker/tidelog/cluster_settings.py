@@ -1,0 +1,153 @@
+"""From what users of the doors say to Kafka's properties, for one broker or for each of several.
+
+Settings are Kafka's `server.properties` names, given as a mapping or as keywords with underscores
+for dots. Used by `cluster.py`, `running.py` and the command line; imports nothing heavy.
+"""
+
+# ruff: noqa: PLC0415 - `import tidelog` and its users pay for what they use
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tidelog.seams import Rng
+
+__all__ = [
+    "ClusterError",
+    "Setting",
+    "broker_properties",
+    "has_data_dir",
+    "node_properties",
+    "properties_of",
+    "temporary_data_dir",
+]
+
+Setting = str | int | float | bool | None
+
+# What the place of a node in its cluster decides, and nobody else.
+_OF_THE_CLUSTER = (
+    "node.id",
+    "broker.id",
+    "process.roles",
+    "listeners",
+    "advertised.listeners",
+    "controller.quorum.voters",
+    "controller.listener.names",
+)
+_MAPPED_PROTOCOLS = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT"
+
+
+class ClusterError(Exception):
+    """A cluster did not start, or ended by itself; the text says what the broker said."""
+
+
+def properties_of(
+    settings: Mapping[str, Setting] | None, more: Mapping[str, Setting]
+) -> dict[str, str]:
+    """Settings as Kafka's properties; None leaves a key to its default."""
+    named = dict(settings or {})
+    named.update((key.replace("_", "."), value) for key, value in more.items())
+    properties = {}
+    for key, value in named.items():
+        if isinstance(value, bool):
+            properties[key] = "true" if value else "false"
+        elif value is not None:
+            properties[key] = str(value)
+    return properties
+
+
+def broker_properties(
+    settings: Mapping[str, str],
+    *,
+    host: str | None = None,
+    port: int | None = None,
+    data_dir: str | None = None,
+) -> dict[str, str]:
+    """A developer's broker: its profile, the user's settings over it, the listener and data folder.
+
+    `host` and `port` go before `listeners`; without any of them the broker is 127.0.0.1:9092.
+    """
+    from tidelog.config.broker import DEVELOPER_PROFILE
+
+    properties = {**DEVELOPER_PROFILE, **settings}
+    if host is not None or port is not None or "listeners" not in settings:
+        name = _listener_host("127.0.0.1" if host is None else host)
+        properties["listeners"] = f"PLAINTEXT://{name}:{9092 if port is None else port}"
+    if data_dir is not None:
+        properties["log.dirs"] = os.path.abspath(data_dir)
+    return properties
+
+
+def _listener_host(name: str) -> str:
+    """A host as `listeners` wants it."""
+    if name in ("0.0.0.0", "::"):  # noqa: S104 - the user asked for all interfaces
+        return ""
+    return f"[{name}]" if ":" in name and not name.startswith("[") else name
+
+
+def has_data_dir(properties: Mapping[str, str]) -> bool:
+    """Whether the settings name a place for the data."""
+    return "log.dirs" in properties or "log.dir" in properties
+
+
+def temporary_data_dir(rng: Rng) -> str:
+    """Name a folder for data that nobody wants to keep, without the start-up cost of `tempfile`."""
+    parent = os.environ.get("TMPDIR", "/tmp")  # noqa: S108 - the name is random, the mode ours alone
+    return f"{os.path.abspath(parent)}/tidelog-{os.getpid()}-{rng.bytes(6).hex()}"
+
+
+def profile_of(brokers: int) -> dict[str, str]:
+    """Settings of a developer's cluster of so many brokers: topics of Kafka's own survive one."""
+    factor, enough = str(min(3, brokers)), str(max(1, min(2, brokers - 1)))
+    return {
+        "offsets.topic.replication.factor": factor,
+        "transaction.state.log.replication.factor": factor,
+        "transaction.state.log.min.isr": enough,
+        "share.coordinator.state.topic.replication.factor": factor,
+        "share.coordinator.state.topic.min.isr": enough,
+    }
+
+
+def node_properties(
+    settings: Mapping[str, str],
+    *,
+    node_id: int,
+    voters: Mapping[int, str],
+    host: str,
+    port: int,
+    data_dir: str,
+    rack: str | None = None,
+) -> dict[str, str]:
+    """One node of a cluster of several: the profile, the user's settings, its place.
+
+    `voters` are the controllers' `host:port` by node id; a node that is not among them is a broker
+    and no controller. ConfigError for a setting that is not the user's to make.
+    """
+    from tidelog.config.broker import DEVELOPER_PROFILE
+    from tidelog.config.vocabulary import ConfigError
+
+    for key in _OF_THE_CLUSTER:
+        if key in settings:
+            raise ConfigError(key, "is decided by the cluster")
+    listeners = f"PLAINTEXT://{_listener_host(host)}:{port}"
+    is_voter = node_id in voters
+    if is_voter:
+        listeners += f",CONTROLLER://{voters[node_id]}"
+    properties = {
+        **DEVELOPER_PROFILE,
+        **profile_of(len(voters)),
+        **settings,
+        "node.id": str(node_id),
+        "process.roles": "broker,controller" if is_voter else "broker",
+        "listeners": listeners,
+        "listener.security.protocol.map": _MAPPED_PROTOCOLS,
+        "controller.quorum.voters": ",".join(f"{n}@{at}" for n, at in sorted(voters.items())),
+        "log.dirs": os.path.abspath(data_dir),
+    }
+    if rack is not None:
+        properties["broker.rack"] = rack
+    return properties

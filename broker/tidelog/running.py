@@ -1,0 +1,265 @@
+"""`RunningCluster`: brokers in a process of their own, and the handles on them.
+
+The process is `tidelog serve --until-stdin-ends`: it ends with us, and takes orders for single
+brokers line by line on its standard input, each answered by a line on its standard output.
+Blocking, and safe for tests without asyncio.
+"""
+
+# ruff: noqa: PLC0415 - `import tidelog` and its users pay for what they use
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from tidelog.cluster_settings import ClusterError, Setting, has_data_dir, properties_of
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Mapping, Sequence
+    from types import TracebackType
+    from typing import IO, Self
+
+__all__ = ["RunningBroker", "RunningCluster"]
+
+READY_WORDS = "tidelog ready bootstrap.servers="
+DONE_WORDS = "tidelog done bootstrap.servers="
+START_SECONDS_MAX = 30.0
+STOP_SECONDS_MAX = 10.0
+
+
+class RunningBroker:
+    """A handle on one broker of a `RunningCluster`; ClusterError when an order fails."""
+
+    def __init__(self, cluster: RunningCluster, node_id: int) -> None:
+        self.node_id = node_id
+        self._cluster = cluster
+
+    def stop(self) -> None:
+        """Stop it in order: its leaderships are moved before."""
+        self._cluster.order(f"stop {self.node_id}")
+
+    def kill(self) -> None:
+        """End it as a crash does; only one with a process of its own gets a SIGKILL."""
+        self._cluster.order(f"kill {self.node_id}")
+
+    def start(self) -> None:
+        """Start it again, on its data and its ports."""
+        self._cluster.order(f"start {self.node_id}")
+
+
+class RunningCluster:
+    """Brokers in a process: started by `with` or `start()`, ended by their ends.
+
+    `brokers` are handles on them. The process also ends when this one does, whatever way: it
+    watches its standard input.
+    """
+
+    def __init__(
+        self,
+        *,
+        brokers: int = 1,
+        isolated: bool = False,
+        racks: Sequence[str] | None = None,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        data_dir: str | os.PathLike[str] | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        self._arguments = ["--host", host, "--port", str(port), "--until-stdin-ends"]
+        self._has_own_data_dir = data_dir is not None or has_data_dir(settings or {})
+        self._temporary: str | None = None
+        self.brokers = [RunningBroker(self, node_id) for node_id in range(1, brokers + 1)]
+        if brokers != 1:
+            self._arguments += ["--brokers", str(brokers)]
+        if isolated:
+            self._arguments += ["--isolated"]
+        if racks is not None:
+            self._arguments += ["--racks", ",".join(racks)]
+        if data_dir is not None:
+            self._arguments += ["--data-dir", os.fspath(data_dir)]
+        for key, value in (settings or {}).items():
+            self._arguments += ["--set", f"{key}={value}"]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._errors: IO[bytes] | None = None
+        self._bootstrap_servers: str | None = None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """What clients need: `host:port`."""
+        if self._bootstrap_servers is None:
+            raise ClusterError("the cluster is not running")
+        return self._bootstrap_servers
+
+    @property
+    def pid(self) -> int:
+        """Process id of the broker."""
+        if self._process is None:
+            raise ClusterError("the cluster is not running")
+        return self._process.pid
+
+    @property
+    def log(self) -> str:
+        """What the broker has written to its standard error so far."""
+        if self._errors is None:
+            return ""
+        size = os.fstat(self._errors.fileno()).st_size
+        return os.pread(self._errors.fileno(), size, 0).decode(errors="replace")
+
+    def _forget(self) -> None:
+        """Nothing is left of this cluster but what the user asked to keep."""
+        self._close_log()
+        if self._temporary is not None:
+            import shutil
+
+            shutil.rmtree(self._temporary, ignore_errors=True)
+            self._temporary = None
+
+    def _close_log(self) -> None:
+        if self._errors is not None:
+            self._errors.close()
+            self._errors = None
+
+    def start(self) -> Self:
+        """Start the broker and wait until it answers; ClusterError says why it did not."""
+        import subprocess
+        import sys
+        import tempfile
+
+        if self._process is not None:
+            raise ClusterError("the cluster is running already")
+        arguments = self._arguments
+        if not self._has_own_data_dir:
+            if self._temporary is None:
+                self._temporary = tempfile.mkdtemp(prefix="tidelog-")
+            # The broker removes it as well, in case we are gone by then.
+            arguments = [*arguments, "--data-dir", self._temporary, "--temporary"]
+        self._close_log()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - a full pipe would block it
+        # -P: files of the current folder named like modules of ours stay out of the way.
+        self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and arguments
+            [sys.executable, "-P", "-m", "tidelog", "serve", *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+        )
+        try:
+            self._bootstrap_servers = self._wait_until_ready(self._process)
+        except BaseException:
+            self._end(self._process, at_once=True)
+            self._forget()
+            raise
+        return self
+
+    def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> str:
+        line = self._read_line(process)
+        if not line.startswith(READY_WORDS):
+            raise ClusterError(f"the broker did not start: it said {line!r}")
+        return line.removeprefix(READY_WORDS)
+
+    def order(self, words: str) -> str:
+        """Have the process do something with one of its brokers; what it says then."""
+        process = self._process
+        if process is None:
+            raise ClusterError("the cluster is not running")
+        assert process.stdin is not None
+        process.stdin.write(words.encode() + b"\n")
+        process.stdin.flush()
+        line = self._read_line(process)
+        if not line.startswith(DONE_WORDS):
+            raise ClusterError(f"{words}: {line}")
+        self._bootstrap_servers, _, said = line.removeprefix(DONE_WORDS).partition(" ")
+        return said
+
+    def add_broker(self, *, rack: str | None = None) -> RunningBroker:
+        """Start one more broker, which is no voter of the metadata quorum."""
+        node_id = int(self.order(f"add {rack or ''}".rstrip()))
+        self.brokers.append(RunningBroker(self, node_id))
+        return self.brokers[-1]
+
+    def _read_line(self, process: subprocess.Popen[bytes]) -> str:
+        """The next line that the process says; ClusterError if it ends or says nothing."""
+        import select
+
+        assert process.stdout is not None
+        poll = select.poll()
+        poll.register(process.stdout, select.POLLIN)
+        said = b""
+        while not said.endswith(b"\n"):
+            if not poll.poll(START_SECONDS_MAX * 1000):
+                raise ClusterError(f"not ready after {START_SECONDS_MAX:.0f} s: {self.log.strip()}")
+            chunk = os.read(process.stdout.fileno(), 4096)
+            if not chunk:
+                process.wait()
+                reason = self.log.strip() or f"exit code {process.returncode}"
+                raise ClusterError(f"the broker did not start: {reason}")
+            said += chunk
+        return said.decode().strip()
+
+    def stop(self) -> None:
+        """End the broker cleanly; ClusterError if it ended by itself or had to be killed."""
+        process = self._process
+        if process is None:
+            self._forget()
+            return
+        ended_before = process.poll()
+        self._end(process)
+        said = self.log.strip()
+        self._forget()
+        if ended_before is not None:
+            raise ClusterError(f"the broker ended by itself, exit code {ended_before}: {said}")
+        if process.returncode != 0:
+            raise ClusterError(f"the broker did not stop well ({process.returncode}): {said}")
+
+    def kill(self) -> None:
+        """End the broker as a power cut would (SIGKILL); `start()` begins anew on the same data."""
+        if self._process is not None:
+            self._end(self._process, at_once=True)
+
+    def _end(self, process: subprocess.Popen[bytes], *, at_once: bool = False) -> None:
+        import subprocess
+
+        self._process = None
+        self._bootstrap_servers = None
+        if at_once:
+            process.kill()
+        else:
+            process.terminate()
+        try:
+            process.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                stream.close()
+
+    def create_topic(
+        self, name: str, partitions: int = 1, configs: Mapping[str, Setting] | None = None
+    ) -> None:
+        """Create a topic and return when clients can use it; ClusterError if the broker refuses."""
+        from tidelog.simple_client import create_topic
+
+        create_topic(self.bootstrap_servers, name, partitions, properties_of(configs, {}))
+
+    def delete_topic(self, name: str, *, missing_ok: bool = False) -> None:
+        """Delete a topic; ClusterError if the broker refuses."""
+        from tidelog.simple_client import delete_topic
+
+        delete_topic(self.bootstrap_servers, name, missing_ok=missing_ok)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            self.stop()
+        except ClusterError as stop_error:
+            if error is None:
+                raise
+            error.add_note(str(stop_error))  # often the cause of the user's own error
