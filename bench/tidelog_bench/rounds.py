@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import statistics
 import time
-from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -37,20 +36,23 @@ class Samples:
     """Figures by case, metric and peer."""
 
     def __init__(self) -> None:
-        self.all: dict[str, dict[str, dict[str, list[float]]]] = defaultdict(
-            lambda: defaultdict(lambda: defaultdict(list))
-        )
+        self.all: dict[str, dict[str, dict[str, list[float]]]] = {}
         self.failures: list[str] = []
         self.calibration: list[float] = []
 
     def add(self, case: str, peer: str, figures: Mapping[str, float]) -> None:
         """Keep one run's figures."""
         for metric, figure in figures.items():
-            self.all[case][metric][peer].append(figure)
+            by_peer = self.all.setdefault(case, {}).setdefault(metric, {})
+            by_peer.setdefault(peer, []).append(figure)
+
+    def of(self, case: str, metric: str, peer: str) -> list[float]:
+        """One peer's figures, in the order of rounds; empty if it was never measured."""
+        return self.all.get(case, {}).get(metric, {}).get(peer, [])
 
     def spread(self, case: str, metric: str, peer: str) -> Spread | None:
         """Median and extremes; None if it was never measured."""
-        values = self.all[case][metric].get(peer)
+        values = self.of(case, metric, peer)
         if not values:
             return None
         return Spread(statistics.median(values), min(values), max(values), len(values))
@@ -60,7 +62,7 @@ class Samples:
 
         What disturbed a round disturbed both: this is steadier than the ratio of medians.
         """
-        mine, theirs = self.all[case][metric].get(peer), self.all[case][metric].get(to)
+        mine, theirs = self.of(case, metric, peer), self.of(case, metric, to)
         if not mine or not theirs:
             return None
         pairs = zip(mine, theirs, strict=False)

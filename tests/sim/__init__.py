@@ -2,10 +2,14 @@
 
 loop.py       an asyncio loop with virtual time and a seeded order of what is ready
 network.py    in-memory transports: latency, torn deliveries, resets, slow readers
-disk.py       files that keep written and synced apart; crashes, full and slow disks
-machine.py    one broker's seams and its life: start, kill, power failure, restart
-workload.py   clients that write and read, and what they were told
-checkers.py   what must hold at every step and at the end
-run.py        one seed from start to verdict
-__main__.py   many seeds over the cores: `make simulate SEEDS=N`
+disk.py       files that keep written and synced apart; deaths inside an operation, full disks
+machine.py    one broker's seams and its lives: start, stop, kill, power failure, start again
+faults.py     what goes wrong when: a plan drawn from the seed
+wire.py       a raw client; producers.py consumers.py groups.py admin.py: who uses it, and how
+history.py    what clients were told, and what that obliges the broker to
+raw_logs.py   logs as the bytes on the disk say
+checkers.py   what must hold at every step, death and start, and at the end
+world.py      one run: machine, clients, faults; run.py: from seed to verdict, shortest failing plan
+mutants/      planted bugs that must be found
+__main__.py   many seeds over the cores: `make simulate SEEDS=N`; one again: --seed N --faults 0,2
 """

@@ -107,6 +107,17 @@ def show(seed: int, faults: str | None, mutant: str | None) -> int:
     return 1 if verdict.failure else 0
 
 
+def hunt(seeds: range) -> int:
+    """How many seeds it takes to find each planted bug; the exit code."""
+    survivors = 0
+    for name in MUTANTS:
+        verdict = next((v for v in (judge(seed, name) for seed in seeds) if v.failure), None)
+        survivors += verdict is None
+        found = "survives" if verdict is None else f"{verdict.seed - seeds.start + 1:3} seeds"
+        print(f"{name:32} {found}  {verdict.failure if verdict else ''}"[:150], flush=True)
+    return 1 if survivors else 0
+
+
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(prog="python -m sim", description=__doc__)
@@ -115,11 +126,14 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="run this one and show it")
     parser.add_argument("--faults", help="with --seed: only these of its faults, by number")
     parser.add_argument("--mutant", choices=sorted(MUTANTS), help="plant a bug first")
+    parser.add_argument("--mutants", action="store_true", help="find every planted bug")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
     if options.seed is not None:
         return show(options.seed, options.faults, options.mutant)
     seeds = range(options.first, options.first + options.seeds)
+    if options.mutants:
+        return hunt(seeds)
     return run_many(seeds, options.processes, options.mutant)
 
 

@@ -44,7 +44,7 @@ class Checkers:
         self.machine, self.history = machine, history
         self._before: Before | None = None
         self._steps = 0
-        self._seen: dict[str, tuple[int, int]] = {}  # of this life: high watermark, log end
+        self._seen: dict[bytes, tuple[int, int]] = {}  # of this life: high watermark, log end
         self._seen_life = 0
 
     # -- the broker's own view ---------------------------------------------------------------------
@@ -78,17 +78,11 @@ class Checkers:
                 and log.recovery_point <= end
             ):
                 require(False, f"{log!r}: high watermark {high_watermark}")
-            before = seen.get(folder)
+            key = folder.encode() + (log.topic_id or b"")
+            before = seen.get(key)
             if before is not None and (high_watermark < before[0] or end < before[1]):
-                require(folder not in self._existing(), f"{log!r} went back from {before}")
-            seen[folder] = high_watermark, end
-
-    def _existing(self) -> set[str]:
-        return {
-            f"{DATA}/{topic.name}-{index}"
-            for topic in self.history.existing()
-            for index in topic.partitions
-        }
+                require(False, f"{log!r} went back from {before}")
+            seen[key] = high_watermark, end
 
     # -- deaths and starts -------------------------------------------------------------------------
 
@@ -164,8 +158,8 @@ class Checkers:
         end = max(old.end_offset() if not batches else batches[-1].header.last_offset + 1, first)
         for batch in batches:
             offset = batch.header.base_offset
-            if offset >= first and kept.get(offset) != batch.data:
-                end = offset
+            if batch.header.last_offset >= first and kept.get(offset) != batch.data:
+                end = max(offset, first)  # a log may begin anew at a log start inside a batch
                 break
         lost = [b.header for b in batches if b.header.last_offset >= end]
         floor = before.floors.get(folder, 0)

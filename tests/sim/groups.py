@@ -201,7 +201,7 @@ class Member(GroupClient):
         require(
             bool(members) == (response.leader == self.member_id), "members are for the leader alone"
         )
-        self.world.note_leader(self.group, self.generation, response.leader)
+        self.world.note_leader(self.group, self.generation, response.leader, self.client.life)
         return await self._sync(members)
 
     async def _sync(self, members: list[str]) -> bool:

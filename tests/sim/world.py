@@ -45,7 +45,7 @@ class World:
         self.is_quiet = False  # no fault will come
         self.all_written = False
         self.is_over = False
-        self._leaders: dict[tuple[str, int], str] = {}
+        self._leaders: dict[tuple[str, int, int], str] = {}
         self._failure: BaseException | None = None
         self._members: list[Member] = []
         self._keeper: asyncio.Task[Any] | None = None
@@ -62,11 +62,9 @@ class World:
             for index in range(topic.partitions_min)
         ]
 
-    def note_leader(self, group: str, generation: int, leader: str) -> None:
-        """A generation has one leader."""
-        if self.history.power_failures:
-            return  # generations that were lost come again
-        known = self._leaders.setdefault((group, generation), leader)
+    def note_leader(self, group: str, generation: int, leader: str, life: int) -> None:
+        """A generation has one leader; a restart may use it again if nothing was assigned in it."""
+        known = self._leaders.setdefault((group, generation, life), leader)
         require(known == leader, f"{group}: generation {generation} is led by {known} and {leader}")
 
     # -- the run -----------------------------------------------------------------------------------
