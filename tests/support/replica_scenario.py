@@ -129,6 +129,7 @@ class Scenario:
             },
             topics={TOPIC: topic},
             topic_configs={TOPIC: self.config},
+            offset=BROKER_EPOCH,
         )
 
     def change(self, **fields: Any) -> None:

@@ -105,7 +105,11 @@ class Replica:
     # ---- role ---------------------------------------------------------------------------------
 
     def update(self, image: PartitionImage) -> None:
-        """Act on what the controller published; older partition epochs are ignored (section 3)."""
+        """Act on what the controller published; older partition epochs are ignored (section 3).
+
+        A log that has records of a newer epoch is not led in an older one: the metadata will come
+        that tells of the newer.
+        """
         if image.partition_epoch < self.partition_epoch:
             return
         new_epoch = image.leader_epoch > self.leader_epoch
@@ -115,7 +119,7 @@ class Replica:
         self.leader = image.leader
         self.leader_epoch = image.leader_epoch
         self.replicas = image.replicas
-        if image.leader == self.node_id:
+        if image.leader == self.node_id and image.leader_epoch >= self.log.epochs.latest_epoch:
             new_leader = not self.is_leader
             self.isr = image.isr
             self.is_leader = True

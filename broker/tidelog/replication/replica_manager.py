@@ -92,6 +92,7 @@ class ReplicaManager:
         self._log_config = log_config
         self._timers = timers
         self._isr_changes: AlterPartitionManager | None = None
+        self._broker_epoch: Callable[[], int] | None = None
         self._isr_timer: TimerHandle | None = None
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._offline: dict[tuple[str, int], bytes] = {}  # to the topic id
@@ -99,7 +100,15 @@ class ReplicaManager:
     # ---- the image ----------------------------------------------------------------------------
 
     def apply(self, old: ClusterImage | None, new: ClusterImage) -> None:
-        """Follow a new image: delete, create, lead, reconfigure; then wake whom that concerns."""
+        """Follow a new image: delete, create, lead, reconfigure; then wake whom that concerns.
+
+        A broker of several waits for the first image that has its registration: what older ones say
+        of it (topics it lacks, partitions it leads) was for an earlier life.
+        """
+        if self.image is None and self._broker_epoch is not None:
+            if not 0 <= self._broker_epoch() <= new.offset:
+                return
+            old = None
         self.image = new
         self.rules.brokers = new.brokers
         if old is None:
@@ -194,10 +203,16 @@ class ReplicaManager:
             _log.error("the log of %s could not be deleted: %s", key, error)
 
     def _delete_strays(self, image: ClusterImage) -> None:
-        """Delete logs that no topic owns: their topic went just before the broker stopped."""
+        """Delete logs that nobody wants here any more: their topic went, or they moved, just before
+        the broker stopped or while it was away."""
         for key, log in list(self.logs.items()):
             topic = image.topics.get(key.topic)
-            if topic is None or log.topic_id not in (None, topic.topic_id):
+            state = image.partition(*key)
+            if (
+                topic is None
+                or log.topic_id not in (None, topic.topic_id)
+                or (state is not None and self.node_id not in state.replicas)
+            ):
                 _log.warning("deleting the stray log of %s", key)
                 self._delete_log(key)
 
@@ -287,11 +302,15 @@ class ReplicaManager:
         broker_epoch: Callable[[], int],
     ) -> None:
         """From now on this broker may lead partitions with followers: changes of their in-sync
-        replicas are asked of the active controller, and followers that lag are looked for."""
+        replicas are asked of the active controller, and followers that lag are looked for.
+
+        `broker_epoch` is this broker's, -1 before it is registered.
+        """
         from tidelog.replication.alter_partition import (  # noqa: PLC0415 - clusters alone need it
             AlterPartitionManager,
         )
 
+        self._broker_epoch = broker_epoch
         self._isr_changes = AlterPartitionManager(
             self.node_id, ask_controller, broker_epoch, self._isr_settled
         )
