@@ -44,7 +44,7 @@ if TYPE_CHECKING:
             ...
 
 
-__all__ = ["client_handlers", "controller_handlers", "joined"]
+__all__ = ["client_handlers", "joined"]
 
 
 def client_handlers(
@@ -85,13 +85,6 @@ def client_handlers(
             GroupAdminApi(group_admin),
         )
     )
-
-
-def controller_handlers(
-    *, config: BrokerConfig, metadata: MetadataLog, controller: Controller
-) -> dict[ApiKey, Handler]:
-    """What other nodes ask of the active controller in their clients' names."""
-    return joined((TopicsApi(controller), ConfigsApi(metadata, controller, config)))
 
 
 def joined(families: Iterable[Family]) -> dict[ApiKey, Handler]:

@@ -18,18 +18,16 @@ from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
 from tidelog.dispatch import Deferred, RequestContext
-from tidelog.metadata.image import CLUSTER_METADATA_TOPIC
 from tidelog.peers import PeerChannel, PeerError
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Coroutine, Mapping
 
     from tidelog.config.broker import Voter
     from tidelog.dispatch import Handler
-    from tidelog.metadata.image import ClusterImage
     from tidelog.metadata.log import MetadataLog
     from tidelog.seams import Clock
     from tidelog_protocol.messages.admin import CreateTopicsRequest, CreateTopicsResponse
@@ -142,15 +140,17 @@ class Forwarding:
         metadata: MetadataLog,
         clock: Clock,
         *,
+        catch_up: Callable[[], Coroutine[Any, Any, None]],
         request_timeout_ms: int,
     ) -> None:
+        """`catch_up` returns when this broker's image has all that is committed when it is
+        called."""
         self._door = door
         self._metadata = metadata
         self._clock = clock
         self._timeout_s = request_timeout_ms / 1000
-        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._wait_for_image = catch_up
         self._closed = False
-        metadata.subscribe(self._on_image)
 
     def wrap(self, handlers: Mapping[ApiKey, Handler]) -> dict[ApiKey, Handler]:
         """The same handlers, with those of `FORWARDED` carried to the active controller."""
@@ -222,52 +222,13 @@ class Forwarding:
         """Try nothing again."""
         self._closed = True
 
-    # -- this broker's image -----------------------------------------------------------------------
-
     async def _catch_up(self) -> None:
         """Wait until everything committed by now is in this broker's image, but not for ever."""
-        from tidelog_protocol.messages.quorum import (  # noqa: PLC0415 - when first needed
-            DescribeQuorumRequest,
-        )
-
-        Topic = DescribeQuorumRequest.TopicData  # noqa: N806 - a class
-        request = DescribeQuorumRequest(
-            topics=[
-                Topic(
-                    topic_name=CLUSTER_METADATA_TOPIC,
-                    partitions=[Topic.PartitionData(partition_index=0)],
-                )
-            ]
-        )
         try:
-            response = await self._door.ask(request, timeout_s=CATCH_UP_S_MAX)
-            if response.error_code or not response.topics:
-                return
-            committed = response.topics[0].partitions[0].high_watermark
-            await asyncio.wait_for(self.reached(committed - 1), CATCH_UP_S_MAX)
-        except (PeerError, TimeoutError):
+            async with asyncio.timeout(CATCH_UP_S_MAX):
+                await self._wait_for_image()
+        except (PeerError, StorageError, TimeoutError):
             return  # as Kafka's clients must expect: metadata that is a little old
-
-    async def reached(self, offset: int) -> None:
-        """Wait until this broker's image has taken in the record at `offset`."""
-        if self._metadata.image.offset >= offset:
-            return
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((offset, future))
-        await future
-
-    def _on_image(self, old: ClusterImage | None, new: ClusterImage) -> None:
-        del old
-        if not self._waiting:
-            return
-        waiting, self._waiting = self._waiting, []
-        for offset, future in waiting:
-            if future.done():
-                continue
-            if new.offset >= offset:
-                future.set_result(None)
-            else:
-                self._waiting.append((offset, future))
 
 
 def says_not_controller(response: Any, depth: int = 2) -> bool:

@@ -27,6 +27,7 @@ from tidelog_protocol.messages.controller import (
     BrokerHeartbeatRequest,
     BrokerRegistrationRequest,
 )
+from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
     from tidelog.config.broker import BrokerConfig, Endpoint
     from tidelog.metadata.image import ClusterImage
-    from tidelog.metadata.log import MetadataLog
+    from tidelog.metadata.replicated import ReplicatedMetadataLog
     from tidelog.seams import Clock, Rng
     from tidelog_protocol.schema import Message
 
@@ -58,8 +59,11 @@ _FATAL = {
 }
 
 
-class LifecycleError(Exception):
+class LifecycleError(StorageError):
     """The broker cannot join the cluster; the text is one line."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(ErrorCode.BROKER_NOT_AVAILABLE, text)
 
 
 class State(Enum):
@@ -89,7 +93,7 @@ class BrokerLifecycle:
         *,
         config: BrokerConfig,
         ask: Ask,
-        metadata: MetadataLog,
+        metadata: ReplicatedMetadataLog,
         clock: Clock,
         rng: Rng,
         endpoint: Endpoint,
@@ -147,13 +151,16 @@ class BrokerLifecycle:
 
     async def start(self) -> None:
         """Register, and return when this broker is unfenced and knows it; LifecycleError if the
-        cluster does not take it."""
+        cluster does not take it.
+
+        Images are published from its own registration on.
+        """
         seconds_max = self._config.initial_broker_registration_timeout_ms / 1000
         await self._register(seconds_max)
         try:
             async with asyncio.timeout(seconds_max):
-                while not self._is_known():
-                    await self._next_change()
+                await self._metadata.wait_for(self.broker_epoch)
+                self._metadata.start_publishing()
                 await self._beat_until_unfenced()
         except TimeoutError:
             raise LifecycleError(f"registered, and still fenced after {seconds_max:g} s") from None
@@ -181,11 +188,6 @@ class BrokerLifecycle:
             await asyncio.sleep(self._retry_s())
         self.broker_epoch = response.broker_epoch
         self._become(State.FENCED)
-
-    def _is_known(self) -> bool:
-        """Whether this broker has read its own registration."""
-        broker = self._metadata.image.brokers.get(self._config.node_id)
-        return broker is not None and broker.epoch == self.broker_epoch
 
     async def _beat_until_unfenced(self) -> None:
         while True:

@@ -13,26 +13,39 @@ closes.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import logging
+from typing import TYPE_CHECKING, Any
 
+from tidelog.api.brokers import BrokersApi
+from tidelog.api.configs import ConfigsApi
+from tidelog.api.quorum import DescribeQuorumApi, QuorumApi
+from tidelog.api.topics import TopicsApi
 from tidelog.api.versions import VersionsApi
-from tidelog.assembly import controller_handlers
+from tidelog.assembly import joined
 from tidelog.connections import Connections
+from tidelog.controller.controller import TICK_SECONDS
 from tidelog.dispatch import Dispatcher
 from tidelog.forwarding import ControllerDoor, Forwarding
 from tidelog.lifecycle import BrokerLifecycle
+from tidelog.metadata.replicated import ReplicatedMetadataLog
 from tidelog.peers import PeerChannel
+from tidelog.quorum.core import Timeouts
+from tidelog.quorum.driver import Quorum
+from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tidelog.config.broker import BrokerConfig, Endpoint
     from tidelog.controller.controller import Controller
-    from tidelog.metadata.log import MetadataLog
+    from tidelog.dispatch import Handler, RequestContext
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog.seams import Listener, Runtime
+    from tidelog_protocol.apis import ApiKey
 
 __all__ = ["Membership"]
+
+log = logging.getLogger("tidelog.membership")
 
 LEAVE_S_MAX = 3.0  # how long leaderships may take to move when this broker stops
 
@@ -52,6 +65,12 @@ class Membership:
         self._door: ControllerDoor | None = None
         self._lifecycle: BrokerLifecycle | None = None
         self._forwarding: Forwarding | None = None
+        self._metadata: ReplicatedMetadataLog | None = None
+        self._quorum: Quorum | None = None
+        self._controller: Controller | None = None
+        self._ticking: asyncio.Task[None] | None = None
+        self.client_handlers: dict[ApiKey, Handler] = {}
+        """What it adds to the clients' listener."""
 
     @property
     def forwarding(self) -> Forwarding:
@@ -77,10 +96,52 @@ class Membership:
                 endpoint.host, endpoint.port, self._connections.factory
             )
 
+    def new_metadata_log(
+        self,
+        *,
+        directory: str,
+        cluster_id: str,
+        on_failure: Callable[[BaseException], None],
+        report: Callable[[str], None],
+    ) -> ReplicatedMetadataLog:
+        """This node's copy of the metadata log, and its part in the quorum over it."""
+        config, runtime = self._config, self._runtime
+        voters = config.quorum_voters()
+        metadata = self._metadata = ReplicatedMetadataLog(
+            voters=[voter.node_id for voter in voters],
+            files=runtime.files,
+            executor=runtime.executor,
+            clock=runtime.clock,
+            directory=directory,
+            node_id=config.node_id,
+            cluster_id=cluster_id,
+            segment_bytes=config.metadata_log_segment_bytes,
+            on_failure=on_failure,
+            report=report,
+        )
+        self._quorum = Quorum(
+            metadata,
+            {
+                voter.node_id: self._channel("quorum", voter.host, voter.port)
+                for voter in voters
+                if voter.node_id != config.node_id
+            },
+            node_id=config.node_id,
+            cluster_id=cluster_id,
+            clock=runtime.clock,
+            rng=runtime.rng,
+            timeouts=Timeouts(
+                election_s=config.controller_quorum_election_timeout_ms / 1000,
+                fetch_s=config.controller_quorum_fetch_timeout_ms / 1000,
+                backoff_max_s=config.controller_quorum_election_backoff_max_ms / 1000,
+            ),
+            request_timeout_s=config.controller_quorum_request_timeout_ms / 1000,
+        )
+        return metadata
+
     def build(
         self,
         *,
-        metadata: MetadataLog,
         controller: Controller,
         replicas: ReplicaManager,
         endpoint: Endpoint,
@@ -88,15 +149,41 @@ class Membership:
         log_dirs: Sequence[bytes],
     ) -> None:
         """Build the parts; `endpoint` is where clients and followers reach this broker."""
-        config, runtime = self._config, self._runtime
-        handlers = controller_handlers(config=config, metadata=metadata, controller=controller)
+        config, runtime, metadata, quorum = (
+            self._config,
+            self._runtime,
+            self._metadata,
+            self._quorum,
+        )
+        assert metadata is not None
+        assert quorum is not None
+        self._controller = controller
+        described = DescribeQuorumApi(quorum)
+        self.client_handlers = described.handlers()
+        handlers = joined(
+            (
+                described,
+                BrokersApi(controller),
+                TopicsApi(controller),
+                ConfigsApi(metadata, controller, config),
+            )
+        )
+        for key, handler in QuorumApi(quorum).handlers().items():
+            handlers[key] = _while_in(quorum, handler)
         versions = VersionsApi(served=handlers, cluster_id=cluster_id, node_id=config.node_id)
         self._dispatcher = Dispatcher({**handlers, **versions.handlers()})
         door = self._door = ControllerDoor(
-            metadata, handlers, self._controller_channel, config.quorum_voters()
+            metadata,
+            handlers,
+            lambda host, port: self._channel("controller", host, port),
+            config.quorum_voters(),
         )
         self._forwarding = Forwarding(
-            door, metadata, runtime.clock, request_timeout_ms=config.request_timeout_ms
+            door,
+            metadata,
+            runtime.clock,
+            catch_up=quorum.catch_up,
+            request_timeout_ms=config.request_timeout_ms,
         )
         lifecycle = self._lifecycle = BrokerLifecycle(
             config=config,
@@ -110,7 +197,7 @@ class Membership:
         )
         replicas.use_controller(door.ask, lambda: lifecycle.broker_epoch)
 
-    def _controller_channel(self, host: str, port: int) -> PeerChannel:
+    def _channel(self, purpose: str, host: str, port: int) -> PeerChannel:
         config, runtime = self._config, self._runtime
         return PeerChannel(
             runtime.network,
@@ -118,15 +205,30 @@ class Membership:
             asyncio.get_running_loop(),
             host,
             port,
-            client_id=f"broker-{config.node_id}-to-controller",
+            client_id=f"broker-{config.node_id}-{purpose}",
             request_timeout_s=config.controller_quorum_request_timeout_ms / 1000,
             rng=runtime.rng,
         )
 
     def open(self) -> None:
-        """Answer the other nodes: from now on the quorum can work."""
+        """Take part in the quorum; the metadata log is open. OSError if its disk fails."""
         assert self._dispatcher is not None
+        assert self._quorum is not None
+        self._quorum.start()
         self._connections.open(self._dispatcher)
+        self._ticking = asyncio.get_running_loop().create_task(
+            self._tick(), name=f"controller-{self._config.node_id}-tick"
+        )
+
+    async def _tick(self) -> None:
+        """Have the controller look at the time."""
+        assert self._controller is not None
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            try:
+                await self._controller.tick()
+            except StorageError as error:
+                log.warning("the controller's periodic work failed: %s", error)
 
     async def join(self) -> None:
         """Register, and return when this broker is unfenced; LifecycleError if it can't be."""
@@ -142,6 +244,9 @@ class Membership:
 
     async def close(self) -> None:
         """Ask and answer nobody any more."""
+        if self._ticking is not None:
+            self._ticking.cancel()
+            await asyncio.gather(self._ticking, return_exceptions=True)
         if self._lifecycle is not None:
             self._lifecycle.close()
         if self._forwarding is not None:
@@ -151,9 +256,32 @@ class Membership:
         if self._dispatcher is not None:
             await self._dispatcher.stop()
 
+    async def leave_quorum(self) -> None:
+        """Take part in the quorum no more; who led it has the others elect at once."""
+        if self._quorum is not None:
+            await self._quorum.stop()
+
+    async def abandon(self) -> None:
+        """Take part in the quorum no more, telling nobody."""
+        if self._quorum is not None:
+            self._quorum.abandon()
+            await self._quorum.stop()
+
     def hang_up(self) -> None:
         """Close the controller listener and its connections; last, as a voter votes to its end."""
         if self._listener is not None:
             self._listener.close()
         self._connections.stop()
         self._connections.abort()
+
+
+def _while_in(quorum: Quorum, handler: Handler) -> Handler:
+    """The handler, until this node has left: then the others find nobody here."""
+
+    def guarded(context: RequestContext, request: Any) -> Any:
+        if quorum.is_out:
+            context.close()
+            return None
+        return handler(context, request)
+
+    return guarded

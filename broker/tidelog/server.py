@@ -206,19 +206,15 @@ class BrokerServer:
         assert logs is not None
         assert self._advertised is not None
         loop = asyncio.get_running_loop()
-        metadata = self._metadata = MetadataLog(
-            files=runtime.files,
-            executor=runtime.executor,
-            clock=runtime.clock,
-            directory=config.metadata_directory(),
-            node_id=config.node_id,
-            cluster_id=cluster_id,
-            segment_bytes=config.metadata_log_segment_bytes,
-            on_failure=self._fail,
-            report=log.warning,
-        )
+        membership = self._membership
+        metadata = self._metadata = self._new_metadata_log(cluster_id)
         replicas = self._replicas = ReplicaManager(
-            config.node_id, runtime.clock, loop, logs, topic_configs(config.given, config.node_id)
+            config.node_id,
+            runtime.clock,
+            loop,
+            logs,
+            topic_configs(config.given, config.node_id),
+            lag_ms_max=config.replica_lag_time_max_ms,
         )
         groups = self._groups = GroupCoordinator(
             config=config,
@@ -229,10 +225,8 @@ class BrokerServer:
         )
         self._group_admin = GroupAdmin(groups, loop)
         controller = self._controller = Controller(metadata, config, runtime.rng, runtime.clock)
-        membership = self._membership
         if membership is not None:
             membership.build(
-                metadata=metadata,
                 controller=controller,
                 replicas=replicas,
                 endpoint=self._advertised,
@@ -263,6 +257,28 @@ class BrokerServer:
         self._group_admin.start()
         self._maintenance.start()
         self._connections.open(self._dispatcher)
+
+    def _new_metadata_log(self, cluster_id: str) -> MetadataLog:
+        config, runtime = self.config, self.runtime
+        directory = config.metadata_directory()
+        if self._membership is not None:
+            return self._membership.new_metadata_log(
+                directory=directory,
+                cluster_id=cluster_id,
+                on_failure=self._fail,
+                report=log.warning,
+            )
+        return MetadataLog(
+            files=runtime.files,
+            executor=runtime.executor,
+            clock=runtime.clock,
+            directory=directory,
+            node_id=config.node_id,
+            cluster_id=cluster_id,
+            segment_bytes=config.metadata_log_segment_bytes,
+            on_failure=self._fail,
+            report=log.warning,
+        )
 
     async def _register(self) -> None:
         assert self._controller is not None
@@ -302,7 +318,7 @@ class BrokerServer:
             volume_bytes=self._volume_bytes,
         )
         if membership is not None:
-            handlers = membership.forwarding.wrap(handlers)
+            handlers = membership.forwarding.wrap({**handlers, **membership.client_handlers})
         versions = VersionsApi(served=handlers, cluster_id=cluster_id, node_id=self.config.node_id)
         return {**handlers, **versions.handlers()}
 
@@ -342,6 +358,8 @@ class BrokerServer:
             await membership.close()
         if self._auto_topics is not None:
             await self._auto_topics.close()
+        if membership is not None:
+            await membership.leave_quorum()
         if self._metadata is not None:
             await self._metadata.close()
         if membership is not None:
@@ -371,6 +389,7 @@ class BrokerServer:
         if self._membership is not None:
             self._membership.hang_up()
             await self._membership.close()
+            await self._membership.abandon()
         if self._dispatcher is not None:
             await self._dispatcher.stop()
         if self._maintenance is not None:
