@@ -1,5 +1,5 @@
 """What brokers ask of the active controller: BrokerRegistration (API 62), BrokerHeartbeat (63),
-AlterPartition (56), AllocateProducerIds (67), and what an admin asks: UnregisterBroker (64).
+AlterPartition (56), AllocateProducerIds (67).
 
 Behaviour. Served on the controller listener. Each is decided against the latest metadata and
 answered when what it changed is committed. A node that is not the active controller, or ceases to
@@ -24,10 +24,6 @@ from tidelog_storage.types import StorageError
 if TYPE_CHECKING:
     from tidelog.controller.controller import Controller
     from tidelog.dispatch import Handler, RequestContext
-    from tidelog_protocol.messages.cluster_admin import (
-        UnregisterBrokerRequest,
-        UnregisterBrokerResponse,
-    )
     from tidelog_protocol.messages.controller import (
         AllocateProducerIdsRequest,
         AllocateProducerIdsResponse,
@@ -54,7 +50,6 @@ class BrokersApi:
             ApiKey.ALTER_PARTITION: self.alter_partition,
             ApiKey.BROKER_REGISTRATION: self.register,
             ApiKey.BROKER_HEARTBEAT: self.heartbeat,
-            ApiKey.UNREGISTER_BROKER: self.unregister,
             ApiKey.ALLOCATE_PRODUCER_IDS: self.allocate_producer_ids,
         }
 
@@ -92,19 +87,6 @@ class BrokersApi:
             return await self._controller.heartbeat(request)
         except (RefusedError, StorageError) as error:
             return BrokerHeartbeatResponse(error_code=error.code)
-
-    async def unregister(
-        self, context: RequestContext, request: UnregisterBrokerRequest
-    ) -> UnregisterBrokerResponse:
-        """Answer an UnregisterBroker request."""
-        from tidelog_protocol.messages.cluster_admin import UnregisterBrokerResponse
-
-        del context
-        try:
-            await self._controller.unregister_broker(request.broker_id)
-        except (RefusedError, StorageError) as error:
-            return UnregisterBrokerResponse(error_code=error.code, error_message=error.message)
-        return UnregisterBrokerResponse()
 
     async def allocate_producer_ids(
         self, context: RequestContext, request: AllocateProducerIdsRequest

@@ -156,6 +156,15 @@ class QuorumKeys:
         604800000, "Age at which a metadata segment is rolled.", importance=HIGH
     )
     broker_heartbeat_interval_ms: int = integer(2000, "Time between a broker's heartbeats.")
+    auto_leader_rebalance_enable: bool = boolean(
+        True, "Bring leadership back to preferred replicas now and then.", importance=HIGH
+    )
+    leader_imbalance_check_interval_seconds: int = long(
+        300, "Time between rounds of bringing leadership back.", low=1, importance=HIGH
+    )
+    unclean_leader_election_interval_ms: int = long(
+        300000, "Time between rounds of unclean elections, for topics that allow them.", low=1
+    )
     broker_session_timeout_ms: int = integer(
         9000, "A broker without heartbeats for this long is fenced."
     )

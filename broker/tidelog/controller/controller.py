@@ -40,6 +40,14 @@ if TYPE_CHECKING:
         DeleteTopicsRequest,
         DeleteTopicsResponse,
     )
+    from tidelog_protocol.messages.cluster_admin import (
+        AlterPartitionReassignmentsRequest,
+        AlterPartitionReassignmentsResponse,
+        ElectLeadersRequest,
+        ElectLeadersResponse,
+        ListPartitionReassignmentsRequest,
+        ListPartitionReassignmentsResponse,
+    )
     from tidelog_protocol.messages.controller import (
         AllocateProducerIdsRequest,
         AllocateProducerIdsResponse,
@@ -56,6 +64,7 @@ _logger = logging.getLogger(__name__)
 
 PRODUCER_ID_BLOCK = 1000
 TICK_SECONDS = 0.25  # how often `tick` is to be called
+_UNCLEAN_KEY = "unclean.leader.election.enable"
 _PLAINTEXT = 0
 _UNFENCE = -1
 _TOPIC_DELETION_DISABLED_SINCE = 3  # older DeleteTopics don't know the code
@@ -222,14 +231,64 @@ class Controller:
             producer_id_start=block.start, producer_id_len=len(block)
         )
 
+    # ---- elections and reassignments ----------------------------------------------------------
+
+    async def elect_leaders(self, request: ElectLeadersRequest) -> ElectLeadersResponse:
+        """ElectLeaders; NotControllerError, RefusedError."""
+        from tidelog.controller.elections import elect_leaders
+
+        self._lead(self._now())
+        records, response = elect_leaders(self._log.latest, self._config, request)
+        await self._log.commit(records)
+        return response
+
+    async def alter_reassignments(
+        self, request: AlterPartitionReassignmentsRequest
+    ) -> AlterPartitionReassignmentsResponse:
+        """AlterPartitionReassignments; NotControllerError."""
+        from tidelog.controller.reassignment import alter_reassignments
+
+        self._lead(self._now())
+        records, response = alter_reassignments(self._log.latest, self._config, request)
+        await self._log.commit(records)
+        return response
+
+    def list_reassignments(
+        self, request: ListPartitionReassignmentsRequest
+    ) -> ListPartitionReassignmentsResponse:
+        """ListPartitionReassignments, of what is committed; NotControllerError."""
+        from tidelog.controller.reassignment import list_reassignments
+
+        self._lead(self._now())
+        return list_reassignments(self._log.image, request)
+
+    # ---- time ---------------------------------------------------------------------------------
+
     async def tick(self) -> None:
-        """What time brings: silent brokers are fenced. Nothing on a node that doesn't lead."""
+        """What time brings; to be called every `TICK_SECONDS`. Does nothing on who doesn't lead.
+
+        Silent brokers are fenced; now and then leadership goes back to preferred replicas, and
+        leaderless partitions of topics that allow it get an unclean leader.
+        """
         if not self._log.is_leader:
             return
         try:
-            await self._fence_silent(self._now())
+            now = self._now()
+            await self._fence_silent(now)
+            await self._elect_in_rounds(now)
         except NotControllerError:
             return  # the next leader does it
+
+    async def _elect_in_rounds(self, now: float) -> None:
+        from tidelog.controller.elections import elect_unclean, prefer_leaders
+
+        sessions = self._lead(now)
+        config = self._config
+        seconds = config.leader_imbalance_check_interval_seconds
+        if config.auto_leader_rebalance_enable and sessions.is_due("preferred", now, seconds):
+            await self._log.commit(prefer_leaders(self._log.latest, config))
+        if sessions.is_due("unclean", now, config.unclean_leader_election_interval_ms / 1000):
+            await self._log.commit(elect_unclean(self._log.latest, config))
 
     async def _fence_silent(self, now: float) -> None:
         """One by one, so that each election sees who is left."""
@@ -291,6 +350,13 @@ class Controller:
 
         decision = alter_configs(self._log.latest, self._config, resources)
         await self._log.commit(() if validate_only else decision.records)
+        if not validate_only and any(
+            isinstance(record, tables.ConfigRecord) and record.name == _UNCLEAN_KEY
+            for record in decision.records
+        ):
+            from tidelog.controller.elections import elect_unclean
+
+            await self._log.commit(elect_unclean(self._log.latest, self._config))
         return decision.results
 
     # ---- producer ids -------------------------------------------------------------------------

@@ -1,9 +1,10 @@
 """Which brokers get the replicas of new partitions.
 
-Brokers are laid out so that neighbours are in different racks as far as possible; each partition
-takes the next `replication_factor` of them, starting one further than the partition before, from a
-random start. So leaders and replicas spread evenly, and a partition's replicas over the racks. The
-first replica, the preferred leader, is a broker that is not fenced.
+Brokers are laid out so that neighbours are in different racks as far as possible. The first
+replica, the preferred leader, goes round the brokers that are not fenced, one further with each
+partition, from a random start; the others follow it around, each in a rack that has the fewest of
+the partition's replicas so far. So leaders and replicas spread evenly, and a partition's replicas
+over the racks. Brokers that are about to stop get nothing.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 from tidelog_protocol.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from tidelog.metadata.image import BrokerImage, ClusterImage
     from tidelog.seams import Rng
@@ -28,9 +29,9 @@ def place(
     brokers: Iterable[BrokerImage], partitions: int, replication_factor: int, rng: Rng
 ) -> list[tuple[int, ...]]:
     """Replicas of that many new partitions. PlacementError if the cluster is too small."""
-    ring = _ring(brokers)
-    unfenced = [broker.node_id for broker in ring if not broker.fenced]
-    fenced = [broker.node_id for broker in ring if broker.fenced]
+    ring = _ring(broker for broker in brokers if not broker.in_controlled_shutdown)
+    unfenced = [broker for broker in ring if not broker.fenced]
+    fenced = [broker for broker in ring if broker.fenced]
     if replication_factor <= 0:
         raise PlacementError(
             f"Invalid replication factor {replication_factor}: "
@@ -51,8 +52,36 @@ def place(
     for partition in range(partitions):
         first = (start + partition) % len(unfenced)
         candidates = unfenced[first:] + unfenced[:first] + fenced
-        placed.append(tuple(candidates[:replication_factor]))
+        placed.append(_over_racks(candidates, replication_factor))
     return placed
+
+
+def _over_racks(candidates: list[BrokerImage], replication_factor: int) -> tuple[int, ...]:
+    """The first candidate, then always the first of those whose rack has the fewest."""
+    chosen: list[int] = []
+    used: dict[str | None, int] = {}
+    left = list(candidates)
+    while len(chosen) < replication_factor:
+        broker = min(left, key=lambda candidate: used.get(candidate.rack, 0)) if chosen else left[0]
+        left.remove(broker)
+        chosen.append(broker.node_id)
+        used[broker.rack] = used.get(broker.rack, 0) + 1
+    return tuple(chosen)
+
+
+def assignment_problem(image: ClusterImage, brokers: Sequence[int]) -> str | None:
+    """Why these can't be a partition's replicas, in Kafka's words; None if they can."""
+    start = "The manual partition assignment includes"
+    if not brokers:
+        return f"{start} an empty replica list."
+    previous = None
+    for broker in sorted(brokers):
+        if broker not in image.brokers:
+            return f"{start} broker {broker}, but no such broker is registered."
+        if broker == previous:
+            return f"{start} the broker {broker} more than once."
+        previous = broker
+    return None
 
 
 def directory_of(image: ClusterImage, node_id: int) -> bytes:

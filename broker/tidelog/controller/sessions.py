@@ -36,6 +36,8 @@ class Sessions:
         """`timeout_s` is broker.session.timeout.ms."""
         self._timeout_s = timeout_s
         self._sessions = {node_id: Session(now, heard=False) for node_id in image.brokers}
+        self._began = now
+        self._rounds: dict[str, float] = {}  # when each kind of round was last due
 
     def begin(self, node_id: int, now: float) -> None:
         """A new life of a broker has registered."""
@@ -72,6 +74,13 @@ class Sessions:
         if broker is None or broker.fenced or session is None or not session.heard:
             return False
         return session.last_contact + self._timeout_s >= now
+
+    def is_due(self, name: str, now: float, seconds: float) -> bool:
+        """Whether a round that is held every so often is due; if so, it counts as held."""
+        if now - self._rounds.get(name, self._began) < seconds:
+            return False
+        self._rounds[name] = now
+        return True
 
     def expired(self, image: ClusterImage, now: float) -> int | None:
         """The broker to fence: of those silent for too long the one that is so the longest."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tidelog.controller.configs import validate_topic_configs
 from tidelog.controller.decisions import Decision, RefusedError, repeated
 from tidelog.controller.names import invalid_topic_reason
-from tidelog.controller.placement import PlacementError, directory_of, place
+from tidelog.controller.placement import PlacementError, assignment_problem, directory_of, place
 from tidelog.metadata.describe import effective_topic_configs
 from tidelog.metadata.image import CLUSTER_METADATA_TOPIC, RESOURCE_TOPIC
 from tidelog_protocol.errors import ErrorCode
@@ -221,22 +221,11 @@ def _check_assignment(
     image: ClusterImage, partition: int, brokers: Sequence[int], factor: int | None
 ) -> int:
     """Check one partition's assignment; returns its replication factor."""
-    start = "The manual partition assignment includes"
-    problem = None
-    previous = None
-    if not brokers:
-        problem = f"{start} an empty replica list."
-    for broker in sorted(brokers):
-        if broker not in image.brokers:
-            problem = f"{start} broker {broker}, but no such broker is registered."
-        elif broker == previous:
-            problem = f"{start} the broker {broker} more than once."
-        if problem is not None:
-            break
-        previous = broker
+    problem = assignment_problem(image, brokers)
     if problem is None and factor is not None and len(brokers) != factor:
         problem = (
-            f"{start} a partition with {len(brokers)} replica(s), but this is not consistent "
+            f"The manual partition assignment includes a partition with {len(brokers)} "
+            "replica(s), but this is not consistent "
             f"with previous partitions, which have {factor} replica(s)."
         )
     if problem is None and not any(image.is_active(broker) for broker in brokers):

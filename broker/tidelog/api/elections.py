@@ -1,0 +1,127 @@
+"""What an admin asks of the cluster: ElectLeaders (API 43), AlterPartitionReassignments (45),
+ListPartitionReassignments (46), UnregisterBroker (64).
+
+Behaviour. The active controller decides each request as a whole and answers when the change is
+committed: for an election that is the new leader, for a reassignment only its beginning (or its
+end, if all replicas are in sync). Each partition has its own error. Errors and texts:
+`controller/elections.py`, `controller/reassignment.py`, `controller/brokers.py`. A node that is not the active controller
+answers NOT_CONTROLLER for the whole request.
+
+Left out: `timeout_ms` (nothing here waits for other brokers).
+
+Version notes. ElectLeaders 1 (KIP-460): unclean elections, an error for the whole answer; before,
+it is each partition's. AlterPartitionReassignments 1 (KIP-860): the number of replicas may be held.
+"""
+
+# ruff: noqa: PLC0415 - the tables of a cluster are imported by its first request
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.controller.decisions import RefusedError
+from tidelog_protocol.apis import ApiKey
+from tidelog_storage.types import StorageError
+
+if TYPE_CHECKING:
+    from tidelog.controller.controller import Controller
+    from tidelog.dispatch import Handler, RequestContext
+    from tidelog_protocol.messages.cluster_admin import (
+        AlterPartitionReassignmentsRequest,
+        AlterPartitionReassignmentsResponse,
+        ElectLeadersRequest,
+        ElectLeadersResponse,
+        ListPartitionReassignmentsRequest,
+        ListPartitionReassignmentsResponse,
+        UnregisterBrokerRequest,
+        UnregisterBrokerResponse,
+    )
+
+__all__ = ["ElectionsApi"]
+
+
+class ElectionsApi:
+    """Handlers of elections and reassignments; `controller` is this node's."""
+
+    def __init__(self, controller: Controller) -> None:
+        self._controller = controller
+
+    def handlers(self) -> dict[ApiKey, Handler]:
+        """What this object serves."""
+        return {
+            ApiKey.ELECT_LEADERS: self.elect_leaders,
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS: self.alter_reassignments,
+            ApiKey.LIST_PARTITION_REASSIGNMENTS: self.list_reassignments,
+            ApiKey.UNREGISTER_BROKER: self.unregister,
+        }
+
+    async def elect_leaders(
+        self, context: RequestContext, request: ElectLeadersRequest
+    ) -> ElectLeadersResponse:
+        """Answer an ElectLeaders request."""
+        from tidelog_protocol.messages.cluster_admin import ElectLeadersResponse
+
+        if context.api_version == 0:
+            request.election_type = 0  # the version knows no other
+        try:
+            return await self._controller.elect_leaders(request)
+        except (RefusedError, StorageError) as error:
+            Result = ElectLeadersResponse.ReplicaElectionResult  # noqa: N806 - a class
+            return ElectLeadersResponse(
+                error_code=error.code,
+                replica_election_results=[
+                    Result(
+                        topic=topic.topic,
+                        partition_result=[
+                            Result.PartitionResult(
+                                partition_id=index,
+                                error_code=error.code,
+                                error_message=error.message,
+                            )
+                            for index in topic.partitions
+                        ],
+                    )
+                    for topic in request.topic_partitions or ()
+                ],
+            )
+
+    async def alter_reassignments(
+        self, context: RequestContext, request: AlterPartitionReassignmentsRequest
+    ) -> AlterPartitionReassignmentsResponse:
+        """Answer an AlterPartitionReassignments request."""
+        from tidelog_protocol.messages.cluster_admin import AlterPartitionReassignmentsResponse
+
+        del context
+        try:
+            return await self._controller.alter_reassignments(request)
+        except (RefusedError, StorageError) as error:
+            return AlterPartitionReassignmentsResponse(
+                error_code=error.code, error_message=error.message
+            )
+
+    async def list_reassignments(
+        self, context: RequestContext, request: ListPartitionReassignmentsRequest
+    ) -> ListPartitionReassignmentsResponse:
+        """Answer a ListPartitionReassignments request."""
+        from tidelog_protocol.messages.cluster_admin import ListPartitionReassignmentsResponse
+
+        del context
+        try:
+            return self._controller.list_reassignments(request)
+        except (RefusedError, StorageError) as error:
+            return ListPartitionReassignmentsResponse(
+                error_code=error.code, error_message=error.message
+            )
+
+    async def unregister(
+        self, context: RequestContext, request: UnregisterBrokerRequest
+    ) -> UnregisterBrokerResponse:
+        """Answer an UnregisterBroker request."""
+        from tidelog_protocol.messages.cluster_admin import UnregisterBrokerResponse
+
+        del context
+        try:
+            await self._controller.unregister_broker(request.broker_id)
+        except (RefusedError, StorageError) as error:
+            return UnregisterBrokerResponse(error_code=error.code, error_message=error.message)
+        return UnregisterBrokerResponse()
