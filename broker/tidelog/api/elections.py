@@ -3,9 +3,9 @@ ListPartitionReassignments (46), UnregisterBroker (64).
 
 Behaviour. The active controller decides each request as a whole and answers when the change is
 committed: for an election that is the new leader, for a reassignment only its beginning (or its
-end, if all replicas are in sync). Each partition has its own error. Errors and texts:
-`controller/elections.py`, `controller/reassignment.py`, `controller/brokers.py`. A node that is not the active controller
-answers NOT_CONTROLLER for the whole request.
+end, if all replicas are in sync). Each partition has its own error. A node that is not the active
+controller answers NOT_CONTROLLER for the whole request. Errors and texts: `elections.py`,
+`reassignment.py` and `brokers.py` of `controller/`.
 
 Left out: `timeout_ms` (nothing here waits for other brokers).
 
