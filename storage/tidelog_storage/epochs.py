@@ -121,6 +121,8 @@ class LeaderEpochCache:
         """
         epochs = self._epochs
         if epochs and epochs[-1] == epoch and self._starts[-1] <= start_offset:
+            if self.is_dirty:  # writing it failed, or a truncation has not been written yet
+                self.flush()
             return False  # every append but the first of an epoch ends here
         self._insert(epoch, start_offset)
         self.is_dirty = True

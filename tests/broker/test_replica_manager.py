@@ -127,6 +127,25 @@ def test_a_directory_that_fails_takes_its_partition_offline_alone(
     assert path.replicas.partition("bad", 0) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+def test_a_leader_epoch_that_cannot_be_written_is_not_led_in(
+    path: DataPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path.create("foo")
+    checkpoint = path.partition("foo").log.epochs._checkpoint
+    assert checkpoint is not None
+
+    def fail(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(type(checkpoint._files), "write_atomic", fail)
+        path.change("foo", leader_epoch=1)
+    assert path.replicas.partition("foo", 0) is ErrorCode.KAFKA_STORAGE_ERROR
+    path.change("foo", isr=(1,))  # whatever comes next of this topic tries again
+    assert path.partition("foo").is_leader
+    assert [tuple(entry) for entry in checkpoint.read()] == [(1, 0)]
+
+
 class TestAwaitAcks:
     def waiting(self, path: DataPath) -> tuple[Partition, list[list[ErrorCode]]]:
         """A partition whose follower has not fetched yet, and where its answers go."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
     from typing import Any
 
-    from tidelog.metadata.image import ClusterImage, TopicImage
+    from tidelog.metadata.image import ClusterImage, PartitionImage, TopicImage
     from tidelog.replication.alter_partition import AlterPartitionManager
     from tidelog.replication.fetch_sessions import FetchedPartition
     from tidelog.replication.partition import FetchParams
@@ -149,10 +149,20 @@ class ReplicaManager:
                 state.partition_epoch == partition.partition_epoch
                 and state.replicas != partition.replicas
             ):
-                partition.update(state)
-                if state.leader_recovery_state == _RECOVERING and self._isr_changes is not None:
-                    self._propose(partition.propose_recovered())
-                self._wake_all(key)
+                self._update(partition, state)
+
+    def _update(self, partition: Partition, state: PartitionImage) -> None:
+        key = partition.topic_partition
+        try:
+            partition.update(state)
+        except OSError as error:  # the new leader epoch could not be made durable
+            _log.error("%s is offline: %s", key, error)
+            self._offline[key] = partition.topic_id
+            del self._partitions[key]
+            partition.remove()
+        if state.leader_recovery_state == _RECOVERING and self._isr_changes is not None:
+            self._propose(partition.propose_recovered())
+        self._wake_all(key)
 
     def _open(self, key: TopicPartition, topic_id: bytes, config: LogConfig) -> Partition | None:
         """Open or create a log; a directory that fails makes this partition offline, not the
