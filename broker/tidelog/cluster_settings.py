@@ -26,6 +26,10 @@ __all__ = [
     "temporary_data_dir",
 ]
 
+READY_WORDS = "tidelog ready bootstrap.servers="
+DONE_WORDS = "tidelog done bootstrap.servers="
+FAILED_WORDS = "tidelog failed: "
+
 Setting = str | int | float | bool | None
 
 # What the place of a node in its cluster decides, and nobody else.
@@ -119,7 +123,7 @@ def node_properties(
     voters: Mapping[int, str],
     host: str,
     port: int,
-    data_dir: str,
+    data_dir: str | None,
     rack: str | None = None,
 ) -> dict[str, str]:
     """One node of a cluster of several: the profile, the user's settings, its place.
@@ -146,8 +150,9 @@ def node_properties(
         "listeners": listeners,
         "listener.security.protocol.map": _MAPPED_PROTOCOLS,
         "controller.quorum.voters": ",".join(f"{n}@{at}" for n, at in sorted(voters.items())),
-        "log.dirs": os.path.abspath(data_dir),
     }
+    if data_dir is not None:
+        properties["log.dirs"] = os.path.abspath(data_dir)
     if rack is not None:
         properties["broker.rack"] = rack
     return properties

@@ -10,7 +10,7 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING
 
-from tidelog.cluster_settings import ClusterError
+from tidelog.cluster_settings import READY_WORDS, ClusterError
 from tidelog.config.broker import BrokerConfig
 from tidelog.runtime import system_runtime, volume_bytes
 from tidelog.server import BrokerServer, StartError
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LocalNode", "ProcessNode"]
 
-READY_WORDS = "tidelog ready bootstrap.servers="
 STOP_S_MAX = 10.0
 
 
@@ -166,6 +165,7 @@ class ProcessNode:
             *arguments,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is for who looks after it
         )
         assert process.stdout is not None
         try:
@@ -174,7 +174,7 @@ class ProcessNode:
             process.kill()
             raise
         if not line.startswith(READY_WORDS):
-            await _end(process, at_once=True)
+            await _end(process, "kill")
             raise StartError(f"broker {self.node_id} did not start")
         self._bootstrap_server = line.removeprefix(READY_WORDS)
         self._process = process
@@ -189,25 +189,26 @@ class ProcessNode:
             self._on_end()
 
     async def stop(self, *, controlled: bool = True) -> None:
-        """Stop in order; the process decides by itself whether leaderships can be moved."""
-        del controlled
+        """Stop in order, leaderships moved before if `controlled`; nothing if it doesn't run."""
         process, self._process = self._process, None
         if process is not None:
-            await _end(process)
+            await _end(process, "terminate" if controlled else "end of input")
 
     async def kill(self) -> None:
         """SIGKILL."""
         process, self._process = self._process, None
         if process is not None:
-            await _end(process, at_once=True)
+            await _end(process, "kill")
 
 
-async def _end(process: asyncio.subprocess.Process, *, at_once: bool = False) -> None:
+async def _end(process: asyncio.subprocess.Process, how: str) -> None:
+    assert process.stdin is not None
     if process.returncode is None:
-        if at_once:
+        if how == "kill":
             process.kill()
-        else:
+        elif how == "terminate":
             process.terminate()
+    process.stdin.close()
     try:
         await asyncio.wait_for(process.wait(), STOP_S_MAX)
     except TimeoutError:

@@ -12,7 +12,15 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from tidelog.cluster_settings import ClusterError, Setting, has_data_dir, properties_of
+from tidelog.cluster_settings import (
+    DONE_WORDS,
+    FAILED_WORDS,
+    READY_WORDS,
+    ClusterError,
+    Setting,
+    has_data_dir,
+    properties_of,
+)
 
 if TYPE_CHECKING:
     import subprocess
@@ -22,8 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = ["RunningBroker", "RunningCluster"]
 
-READY_WORDS = "tidelog ready bootstrap.servers="
-DONE_WORDS = "tidelog done bootstrap.servers="
 START_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 10.0
 
@@ -167,7 +173,7 @@ class RunningCluster:
         process.stdin.flush()
         line = self._read_line(process)
         if not line.startswith(DONE_WORDS):
-            raise ClusterError(f"{words}: {line}")
+            raise ClusterError(f"{words}: {line.removeprefix(FAILED_WORDS)}")
         self._bootstrap_servers, _, said = line.removeprefix(DONE_WORDS).partition(" ")
         return said
 

@@ -1,4 +1,5 @@
-"""`tidelog serve`: run one broker until SIGTERM, Ctrl-C or the end of its parent.
+"""`tidelog serve`: run a broker (several: `serve_cluster.py`) until SIGTERM, Ctrl-C or the end of
+its parent.
 
 Standard output carries one line, `tidelog ready bootstrap.servers=HOST:PORT`, once clients are
 answered; everything else goes to standard error. Exit code 0 after a clean stop, 1 when the broker
@@ -12,14 +13,16 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from tidelog.config.broker import BrokerConfig
     from tidelog.seams import Runtime
+    from tidelog.server import BrokerServer
 
 STOP_SECONDS_MAX = 4.5  # after this the process ends with what has been flushed
 
@@ -27,6 +30,8 @@ STOP_SECONDS_MAX = 4.5  # after this the process ends with what has been flushed
 def main(arguments: Sequence[str]) -> int:
     """Run the command; returns the exit code."""
     options = _parser().parse_args(arguments)
+    if options.brokers > 1 or options.isolated:
+        return _several(options)
     from tidelog.cluster import has_data_dir, temporary_data_dir
     from tidelog.config.broker import BrokerConfig
     from tidelog.config.vocabulary import ConfigError
@@ -41,15 +46,15 @@ def main(arguments: Sequence[str]) -> int:
             folder = properties["log.dirs"]
         config = BrokerConfig.from_properties(properties)
     except ConfigError as error:
-        return _refuse(f"{error.key}: {error.message}")
+        return refuse(f"{error.key}: {error.message}")
     except (OSError, UnicodeDecodeError) as error:
-        return _refuse(f"{options.config}: {getattr(error, 'strerror', None) or error}")
+        return refuse(f"{options.config}: {getattr(error, 'strerror', None) or error}")
     raise_open_files_limit()
     runtime = system_runtime(durable=folder is None)
     try:
         if folder is not None:
             os.makedirs(folder, 0o700, exist_ok=True)
-        return _run(
+        return run_broker(
             config,
             runtime,
             until_stdin_ends=options.until_stdin_ends,
@@ -73,6 +78,19 @@ def _parser() -> argparse.ArgumentParser:
         "--temporary", action="store_true", help="remove the folder of --data-dir at the end"
     )
     parser.add_argument(
+        "--brokers", type=int, default=1, metavar="N", help="how many brokers to run (1)"
+    )
+    parser.add_argument(
+        "--isolated", action="store_true", help="give each broker a process of its own"
+    )
+    parser.add_argument("--racks", metavar="A,B,...", help="the rack of each broker")
+    add_common_options(parser)
+    return parser
+
+
+def add_common_options(parser: argparse.ArgumentParser) -> None:
+    """Settings, logging and the end: the same for all commands that run brokers."""
+    parser.add_argument(
         "-c", "--config", metavar="FILE", help="settings in Kafka's server.properties format"
     )
     parser.add_argument(
@@ -94,7 +112,37 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="also stop when standard input ends, so as not to outlive the process that started it",
     )
-    return parser
+
+
+def _several(options: argparse.Namespace) -> int:
+    from tidelog.cli.serve_cluster import serve_cluster
+    from tidelog.config.vocabulary import ConfigError
+    from tidelog.runtime import raise_open_files_limit
+
+    try:
+        settings = given_settings(options)
+    except ConfigError as error:
+        return refuse(f"{error.key}: {error.message}")
+    except (OSError, UnicodeDecodeError) as error:
+        return refuse(f"{options.config}: {getattr(error, 'strerror', None) or error}")
+    raise_open_files_limit()
+    try:
+        return serve_cluster(
+            settings,
+            brokers=options.brokers,
+            isolated=options.isolated,
+            racks=options.racks.split(",") if options.racks else None,
+            host=options.host or "127.0.0.1",
+            port=9092 if options.port is None else options.port,
+            data_dir=options.data_dir,
+            until_stdin_ends=options.until_stdin_ends,
+            level=options.log_level.upper(),
+        )
+    finally:
+        if options.temporary and options.data_dir is not None:
+            import shutil
+
+            shutil.rmtree(options.data_dir, ignore_errors=True)
 
 
 def _port(text: str) -> int:
@@ -106,6 +154,14 @@ def _port(text: str) -> int:
 def _properties(options: argparse.Namespace) -> dict[str, str]:
     """All settings: the developer's profile under the file under --set under other options."""
     from tidelog.cluster import broker_properties
+
+    return broker_properties(
+        given_settings(options), host=options.host, port=options.port, data_dir=options.data_dir
+    )
+
+
+def given_settings(options: argparse.Namespace) -> dict[str, str]:
+    """What the file and --set say; ConfigError, OSError or UnicodeDecodeError if they can't."""
     from tidelog.config.vocabulary import ConfigError
 
     settings: dict[str, str] = {}
@@ -119,57 +175,75 @@ def _properties(options: argparse.Namespace) -> dict[str, str]:
         if not equals or not key.strip():
             raise ConfigError("--set", f"{setting!r} is not of the form KEY=VALUE")
         settings[key.strip()] = value.strip()
-    return broker_properties(
-        settings, host=options.host, port=options.port, data_dir=options.data_dir
-    )
+    return settings
 
 
-def _run(config: BrokerConfig, runtime: Runtime, *, until_stdin_ends: bool, level: str) -> int:
+def run_broker(
+    config: BrokerConfig,
+    runtime: Runtime,
+    *,
+    until_stdin_ends: bool,
+    level: str,
+    cluster_id: str | None = None,
+) -> int:
+    """Run one broker until it is asked to stop; the exit code."""
     import asyncio
     import logging
 
-    from tidelog.server import StartError
+    from tidelog.runtime import volume_bytes
+    from tidelog.server import BrokerServer, StartError
 
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    server = BrokerServer(config, runtime, volume_bytes=volume_bytes, cluster_id=cluster_id)
     try:
-        return asyncio.run(_serve(config, runtime, until_stdin_ends=until_stdin_ends))
+        return asyncio.run(_serve(server, until_stdin_ends=until_stdin_ends))
     except StartError as error:
-        return _refuse(str(error))
+        return refuse(str(error))
     except KeyboardInterrupt:  # Ctrl-C before the broker listens to it
         return 0
 
 
-async def _serve(config: BrokerConfig, runtime: Runtime, *, until_stdin_ends: bool) -> int:
+async def _serve(server: BrokerServer, *, until_stdin_ends: bool) -> int:
     import asyncio
     import gc
     import signal
 
-    from tidelog.runtime import volume_bytes
-    from tidelog.server import BrokerServer
+    from tidelog.cluster_settings import READY_WORDS
     from tidelog_storage.types import StorageError
 
     loop = asyncio.get_running_loop()
     asked_to_stop = asyncio.Event()
+    input_ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, asked_to_stop.set)
     if until_stdin_ends:
-        loop.add_reader(0, _read_stdin, asked_to_stop)
-    server = BrokerServer(config, runtime, volume_bytes=volume_bytes)
+        loop.add_reader(0, _read_stdin, input_ended, asked_to_stop)
     server.on_failure = asked_to_stop.set
     await server.start()
     gc.freeze()  # what was built lives as long as the process: no collection need look at it
-    _say(f"tidelog ready bootstrap.servers={server.bootstrap_servers}")
+    say(f"{READY_WORDS}{server.bootstrap_servers}")
     await asked_to_stop.wait()
-    # A timer of the system's: a disk that hangs would hang the loop's own.
+    try:
+        with stop_within_limit():
+            # Who ended the input ends all of the cluster: nobody is left to take over.
+            await server.stop(controlled=not input_ended.is_set())
+    except (OSError, StorageError) as error:
+        return refuse(f"not stopped in order: {error}")
+    return 0 if server.failure is None else refuse(f"stopped: {server.failure}")
+
+
+@contextmanager
+def stop_within_limit() -> Iterator[None]:
+    """End the process if this takes too long, by a timer of the system's: a disk that hangs would
+    hang the loop's own."""
+    import signal
+
     signal.signal(signal.SIGALRM, _give_up)
     signal.setitimer(signal.ITIMER_REAL, STOP_SECONDS_MAX)
     try:
-        await server.stop()
-    except (OSError, StorageError) as error:
-        return _refuse(f"not stopped in order: {error}")
+        yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-    return 0 if server.failure is None else _refuse(f"stopped: {server.failure}")
 
 
 def _give_up(*_: object) -> None:
@@ -178,16 +252,17 @@ def _give_up(*_: object) -> None:
     os._exit(1)
 
 
-def _read_stdin(asked_to_stop: asyncio.Event) -> None:
+def _read_stdin(input_ended: asyncio.Event, asked_to_stop: asyncio.Event) -> None:
     """Throw away what is typed; stop at the end."""
     import asyncio
 
     if not os.read(0, 4096):
         asyncio.get_running_loop().remove_reader(0)
+        input_ended.set()
         asked_to_stop.set()
 
 
-def _say(line: str) -> None:
+def say(line: str) -> None:
     """Print, unless nobody is left to read it."""
     try:
         print(line, flush=True)
@@ -195,6 +270,7 @@ def _say(line: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
-def _refuse(reason: str) -> int:
+def refuse(reason: str) -> int:
+    """Say why not, in one line; the exit code."""
     print(f"tidelog: {reason}", file=sys.stderr)
     return 1

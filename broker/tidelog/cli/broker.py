@@ -1,0 +1,95 @@
+"""`tidelog broker`: run one node of a cluster of several.
+
+All nodes are given the same `--controller-quorum`; each listens at its own entry of it for the
+other nodes, and at `--host` and `--port` for clients. A node that is not named there is a broker
+and no voter. Ready, stop and exit codes as for `tidelog serve`.
+"""
+
+# ruff: noqa: PLC0415 - what takes long to import waits until the arguments are known to be good
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from tidelog.cli.serve import add_common_options, given_settings, refuse, run_broker
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    from tidelog.config.broker import BrokerConfig
+    from tidelog.config.vocabulary import ConfigError
+    from tidelog.runtime import raise_open_files_limit, system_runtime
+
+    try:
+        config = BrokerConfig.from_properties(_properties(options))
+    except ConfigError as error:
+        return refuse(f"{error.key}: {error.message}")
+    except (OSError, UnicodeDecodeError) as error:
+        return refuse(f"{options.config}: {getattr(error, 'strerror', None) or error}")
+    raise_open_files_limit()
+    return run_broker(
+        config,
+        system_runtime(),
+        until_stdin_ends=options.until_stdin_ends,
+        level=options.log_level.upper(),
+        cluster_id=options.cluster_id,
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tidelog broker", description="Run one node of a cluster until SIGTERM or Ctrl-C."
+    )
+    parser.add_argument("--node-id", type=int, metavar="N", help="id of this node")
+    parser.add_argument(
+        "--controller-quorum",
+        metavar="ID@HOST:PORT,...",
+        help="where the controllers listen, the same for all nodes",
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="address for clients (127.0.0.1)")
+    parser.add_argument("--port", type=int, default=9092, help="port for clients (9092)")
+    parser.add_argument("--data-dir", metavar="DIR", help="where the data lives")
+    parser.add_argument("--rack", help="rack of this node")
+    parser.add_argument(
+        "--cluster-id", metavar="ID", help="of new data; the same for all nodes of a cluster"
+    )
+    add_common_options(parser)
+    return parser
+
+
+def _properties(options: argparse.Namespace) -> dict[str, str]:
+    """The place of the node in its cluster, or all of it by --set and --config."""
+    from tidelog.cluster_settings import has_data_dir, node_properties
+    from tidelog.config.vocabulary import ConfigError
+
+    settings = given_settings(options)
+    if options.controller_quorum is None:
+        if "controller.quorum.voters" not in settings:
+            raise ConfigError("--controller-quorum", "is missing")
+        return settings
+    if options.node_id is None:
+        raise ConfigError("--node-id", "is missing")
+    if options.data_dir is None and not has_data_dir(settings):
+        raise ConfigError("--data-dir", "is missing")
+    voters = {}
+    for entry in options.controller_quorum.split(","):
+        node_id, at, address = entry.partition("@")
+        if not (at and node_id.isascii() and node_id.isdigit()):
+            raise ConfigError("--controller-quorum", f"{entry!r} is not ID@HOST:PORT")
+        voters[int(node_id)] = address
+    return node_properties(
+        settings,
+        node_id=options.node_id,
+        voters=voters,
+        host=options.host,
+        port=options.port,
+        data_dir=options.data_dir,
+        rack=options.rack,
+    )

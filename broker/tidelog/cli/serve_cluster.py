@@ -1,0 +1,141 @@
+"""`tidelog serve --brokers N`: several brokers, in this process or (`--isolated`) one each.
+
+Ready, stop and exit codes as for one broker (`serve.py`); the ready line names all brokers. With
+`--until-stdin-ends`, lines of standard input are orders, for the handles of `running.py`:
+`stop ID`, `kill ID`, `start ID`, `add [RACK]`. Each is answered by one line on standard output:
+`tidelog done bootstrap.servers=...` (with the new id for `add`), or `tidelog failed: REASON`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import os
+import signal
+from typing import TYPE_CHECKING
+
+from tidelog.cli.serve import refuse, say, stop_within_limit
+from tidelog.cluster import Cluster, ClusterError
+from tidelog.cluster_settings import DONE_WORDS, FAILED_WORDS, READY_WORDS
+from tidelog.config.vocabulary import ConfigError
+from tidelog.server import StartError
+from tidelog_storage.types import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["serve_cluster"]
+
+
+def serve_cluster(
+    settings: Mapping[str, str],
+    *,
+    brokers: int,
+    isolated: bool,
+    racks: list[str] | None,
+    host: str,
+    port: int,
+    data_dir: str | None,
+    until_stdin_ends: bool,
+    level: str,
+) -> int:
+    """Serve until asked to stop; the exit code."""
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        cluster = Cluster(
+            settings,
+            brokers=brokers,
+            isolated=isolated,
+            racks=racks,
+            host=host,
+            port=port,
+            data_dir=data_dir,
+        )
+        return asyncio.run(_serve(cluster, until_stdin_ends=until_stdin_ends))
+    except ConfigError as error:
+        return refuse(f"{error.key}: {error.message}")
+    except (ClusterError, StartError) as error:
+        return refuse(str(error))
+    except KeyboardInterrupt:  # Ctrl-C before the cluster listens to it
+        return 0
+
+
+async def _serve(cluster: Cluster, *, until_stdin_ends: bool) -> int:
+    loop = asyncio.get_running_loop()
+    asked_to_stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, asked_to_stop.set)
+    cluster.on_failure = asked_to_stop.set
+    await cluster.start()
+    gc.freeze()  # what was built lives as long as the process: no collection need look at it
+    orders = Orders(cluster, asked_to_stop) if until_stdin_ends else None
+    say(f"{READY_WORDS}{cluster.bootstrap_servers}")
+    await asked_to_stop.wait()
+    if orders is not None:
+        await orders.stop()
+    try:
+        with stop_within_limit():
+            await cluster.stop()
+    except (OSError, StorageError) as error:
+        return refuse(f"not stopped in order: {error}")
+    return 0
+
+
+class Orders:
+    """Orders for single brokers, carried out one after the other."""
+
+    def __init__(self, cluster: Cluster, asked_to_stop: asyncio.Event) -> None:
+        self._cluster = cluster
+        self._asked_to_stop = asked_to_stop
+        self._lines: asyncio.Queue[str] = asyncio.Queue()
+        self._rest = b""
+        loop = asyncio.get_running_loop()
+        loop.add_reader(0, self._read)
+        self._task = loop.create_task(self._run(), name="orders")
+
+    def _read(self) -> None:
+        data = os.read(0, 4096)
+        if not data:
+            asyncio.get_running_loop().remove_reader(0)
+            self._asked_to_stop.set()
+            return
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            self._lines.put_nowait(line.decode(errors="replace"))
+
+    async def _run(self) -> None:
+        while True:
+            line = await self._lines.get()
+            try:
+                said = await self._obey(line.split())
+            except Exception as error:  # noqa: BLE001 - who gave the order hears of it
+                said = " ".join(str(error).split()) or type(error).__name__
+                say(f"{FAILED_WORDS}{said}")
+            else:
+                say(f"{DONE_WORDS}{self._servers()} {said}".rstrip())
+
+    def _servers(self) -> str:
+        try:
+            return self._cluster.bootstrap_servers
+        except ClusterError:
+            return ""  # none is left
+
+    async def _obey(self, words: list[str]) -> str:
+        match words:
+            case ["add", *rack]:
+                added = await self._cluster.add_broker(rack=rack[0] if rack else None)
+                return str(added.node_id)
+            case ["stop" | "kill" | "start" as verb, node_id]:
+                for node in self._cluster.brokers:
+                    if str(node.node_id) == node_id:
+                        await getattr(node, verb)()
+                        return ""
+                raise ClusterError(f"no broker {node_id}")
+        raise ClusterError(f"no such order: {' '.join(words)}")
+
+    async def stop(self) -> None:
+        """Take no more."""
+        asyncio.get_running_loop().remove_reader(0)
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
