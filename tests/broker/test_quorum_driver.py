@@ -1,0 +1,239 @@
+"""The replicated metadata log on real parts over simulated machines."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.quorum_nodes import setting, simulate
+from tidelog.metadata.log import NotControllerError
+
+if TYPE_CHECKING:
+    from support.quorum_nodes import QuorumNode, QuorumWorld
+
+
+@pytest.mark.parametrize("voters", [2, 3, 5])
+def test_an_election_and_a_commit(voters: int) -> None:
+    async def story(world: QuorumWorld) -> None:
+        await world.start()
+        leader = await world.elected(1.0)
+        await leader.commit("a")
+        assert leader.settings == {"a": "1"}
+        await world.until(world.is_settled, 1.0)
+        for node in world.nodes.values():
+            image = node.metadata.image
+            assert node.settings == {"a": "1"}
+            assert image.features == {"metadata.version": 30}
+            assert image.controller_id == leader.node_id == node.metadata.leader_id
+            assert image.leader_epoch == node.metadata.leader_epoch
+
+    simulate(story, voters=voters)
+
+
+def test_followers_do_not_commit() -> None:
+    async def story(world: QuorumWorld) -> None:
+        await world.start()
+        leader = await world.elected()
+        follower = next(node for node in world.live if node is not leader)
+        with pytest.raises(NotControllerError):
+            await follower.commit("a")
+        with pytest.raises(NotControllerError):
+            await follower.run(follower.metadata.commit())
+
+    simulate(story)
+
+
+def test_listeners_hear_nothing_before_publishing_starts() -> None:
+    async def story(world: QuorumWorld) -> None:
+        await world.start()
+        leader = await world.elected()
+        await leader.commit("a")
+        await world.until(world.is_settled)
+        node = next(node for node in world.live if node is not leader)
+        assert node.seen == []
+        node.metadata.start_publishing()
+        ((old, new),) = node.seen
+        assert old is None
+        assert new is node.metadata.image
+        await leader.commit("b")
+        await world.until(world.is_settled)
+        assert node.seen[-1] == (new, node.metadata.image)
+
+    simulate(story)
+
+
+def test_a_killed_leader_is_replaced() -> None:
+    async def story(world: QuorumWorld) -> None:
+        await world.start()
+        first = await world.elected()
+        await first.commit("a")
+        first.kill()
+        killed_at = world.loop.time()
+        second = await world.elected()
+        assert world.loop.time() - killed_at < 1.5
+        await second.commit("b")
+        assert second.settings == {"a": "1", "b": "1"}
+        await first.start()
+        await world.until(world.is_settled)
+        assert first.settings == {"a": "1", "b": "1"}
+        assert [node.node_id for node in world.live if node.metadata.is_leader] == [second.node_id]
+
+    simulate(story)
+
+
+def test_a_leader_that_stops_hands_over() -> None:
+    async def story(world: QuorumWorld) -> None:
+        await world.start()
+        first = await world.elected()
+        await first.commit("a")
+        await world.until(world.is_settled)
+        at = world.loop.time()
+        await first.stop()
+        assert first.leadership[-1][0] is False
+        second = await world.elected()
+        assert world.loop.time() - at < 0.5
+        await second.commit("b")
+        await first.start()
+        await world.until(world.is_settled)
+
+    simulate(story)
+
+
+def test_without_a_majority_nothing_is_committed() -> None:
+    async def story(world: QuorumWorld) -> None:
+        await world.start()
+        leader = await world.elected()
+        for node in world.live:
+            if node is not leader:
+                node.kill()
+        with pytest.raises(NotControllerError):
+            await leader.commit("lost")
+        assert not leader.metadata.is_leader
+        assert leader.leadership[-1][0] is False
+        assert leader.settings == {}
+        assert leader.metadata.latest is leader.metadata.image
+
+    simulate(story)
+
+
+def test_a_cut_off_leaders_records_are_cut_off() -> None:
+    async def story(world: QuorumWorld) -> None:
+        await world.start()
+        first = await world.elected()
+        await first.commit("a")
+        await world.until(world.is_settled)
+        others = [node for node in world.live if node is not first]
+        # Appended and written here, never sent.
+        first.quorum.on_progress.clear()
+        first.metadata.on_append = None
+        first.metadata.append([setting("never")])
+        first.kill()
+        second = await world.elected()
+        assert second in others
+        await second.commit("b")
+        await first.start()
+        await world.until(world.is_settled)
+        assert first.settings == {"a": "1", "b": "1"}
+        data = [
+            node.disk.files().read_bytes("data/__cluster_metadata-0/00000000000000000000.log")
+            for node in world.live
+        ]
+        assert data[0] == data[1] == data[2]
+
+    simulate(story)
+
+
+def test_an_observer_follows() -> None:
+    async def story(world: QuorumWorld) -> None:
+        await world.start()
+        leader = await world.elected()
+        await leader.commit("a")
+        await world.until(world.is_settled)
+        observer = world.nodes[4]
+        assert observer.settings == {"a": "1"}
+        leader.kill()
+        second = await world.elected()
+        await second.commit("b")
+        await world.until(lambda: observer.settings == {"a": "1", "b": "1"})
+
+    simulate(story, observers=1)
+
+
+def test_waiting_and_catching_up() -> None:
+    async def story(world: QuorumWorld) -> None:
+        await world.start()
+        leader = await world.elected()
+        await world.until(world.is_settled)
+        follower = next(node for node in world.live if node is not leader)
+        before = follower.metadata.image.offset
+        waiting = follower.spawn(follower.metadata.wait_for(before + 1))
+        await asyncio.sleep(1)
+        assert not waiting.done()
+        await leader.commit("a")
+        await follower.run(follower.quorum.catch_up())
+        assert follower.settings == {"a": "1"}
+        await waiting
+        await leader.run(leader.quorum.catch_up())
+
+    simulate(story)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_kills_and_power_failures_lose_no_committed_operation(seed: int) -> None:
+    chance = random.Random(seed)
+
+    async def story(world: QuorumWorld) -> None:
+        acknowledged: list[str] = []
+        count = 0
+        tasks: list[asyncio.Task[None]] = []
+
+        async def write(node: QuorumNode, name: str) -> None:
+            try:
+                await node.metadata.commit([setting(f"{name}.{part}") for part in range(3)])
+            except NotControllerError:
+                return
+            acknowledged.append(name)
+
+        await world.start()
+        for _ in range(12):
+            for _ in range(chance.randint(1, 6)):
+                leader = world.leader()
+                if leader is not None:
+                    count += 1
+                    tasks.append(leader.spawn(write(leader, f"op{count}")))
+                await asyncio.sleep(chance.choice((0.001, 0.01, 0.3, 1.0)))
+                if chance.random() < 0.2:
+                    world.network.reset(chance.randrange(100))
+            victim = chance.choice(list(world.nodes.values()))
+            if victim.alive:
+                if chance.random() < 0.2:
+                    await victim.stop()
+                else:
+                    victim.kill(power=chance.random() < 0.5)
+            elif chance.random() < 0.7:
+                await victim.start()
+        for node in world.nodes.values():
+            if not node.alive:
+                await node.start()
+        await world.until(world.is_settled)
+        for node in world.live:
+            for name in acknowledged:
+                assert all(f"{name}.{part}" in node.settings for part in range(3)), name
+            assert len(node.settings) % 3 == 0, "an operation is whole"
+        assert len({str(node.settings) for node in world.live}) == 1
+
+    simulate(story, seed)
+
+
+def test_a_seed_is_replayed() -> None:
+    async def story(world: QuorumWorld) -> None:
+        await world.start()
+        leader = await world.elected()
+        await leader.commit("a")
+        leader.kill(power=True)
+        await world.elected()
+
+    assert simulate(story, 5) == simulate(story, 5)

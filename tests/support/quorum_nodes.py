@@ -1,0 +1,251 @@
+"""Nodes of a metadata quorum, whole but for the broker around it, in a seeded simulation.
+
+Real driver, log, handlers, dispatcher, connections and peer channels; simulated loop, network,
+disk and chance. Each life of a node is a lane of the loop, on one disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import random
+from typing import TYPE_CHECKING, Any
+
+from sim.disk import SimDisk
+from sim.loop import LANE, SimLoop
+from sim.machine import SimClock, SimExecutor, SimRng
+from sim.network import SimNetwork
+from tidelog.api.quorum import DescribeQuorumApi, QuorumApi
+from tidelog.connections import Connections
+from tidelog.dispatch import Dispatcher
+from tidelog.metadata.replicated import ReplicatedMetadataLog
+from tidelog.peers import PeerChannel
+from tidelog.quorum.driver import Quorum
+from tidelog_protocol.messages import metadata_records as tables
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    from tidelog.metadata.image import ClusterImage
+
+CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
+PORT = 9093
+
+
+def setting(name: str, value: str | None = "1") -> tables.ConfigRecord:
+    """A record that the image shows."""
+    return tables.ConfigRecord(resource_type=4, resource_name="", name=name, value=value)
+
+
+class QuorumNode:
+    """One node: its disk, and its lives."""
+
+    def __init__(self, world: QuorumWorld, node_id: int) -> None:
+        self.world, self.node_id = world, node_id
+        self.loop = world.loop
+        self.host = f"node{node_id}"
+        self.disk = SimDisk(f"{world.seed}:{node_id}")
+        self.clock = SimClock(world.loop)
+        self.life = 0
+        self.lane = ""
+        self.alive = False
+        self.failures: list[BaseException] = []
+        self.seen: list[tuple[ClusterImage | None, ClusterImage]] = []
+        self.leadership: list[tuple[bool, int]] = []
+        self._delays = random.Random(f"{world.seed}:{node_id}:delays")
+        self._graves: list[Any] = []
+        self.options: dict[str, Any] = {}
+
+    def draw_disk_delay(self) -> float:
+        return self._delays.uniform(0.0005, 0.005)
+
+    async def start(self) -> None:
+        """A new life on what the disk holds."""
+        assert not self.alive
+        self.life += 1
+        self.lane = f"{self.host}.{self.life}"
+        self.alive = True
+        await self.run(self._start())
+
+    async def _start(self) -> None:
+        door = self.world.network.door(self.host)
+        rng = SimRng(f"{self.world.seed}:{self.node_id}:{self.life}")
+        self.metadata = ReplicatedMetadataLog(
+            voters=self.world.voters,
+            files=self.disk.files(),
+            executor=SimExecutor(self),  # type: ignore[arg-type]
+            clock=self.clock,
+            directory="data",
+            node_id=self.node_id,
+            cluster_id=CLUSTER_ID,
+            on_failure=self.failures.append,
+            **self.options,
+        )
+        self.metadata.subscribe(lambda old, new: self.seen.append((old, new)))
+        self.metadata.subscribe_leadership(lambda *what: self.leadership.append(what))
+        self.metadata.open()
+        channels = {
+            voter: PeerChannel(
+                door,
+                self.clock,
+                self.loop,
+                f"node{voter}",
+                PORT,
+                client_id=f"quorum-{self.node_id}",
+                rng=rng,
+            )
+            for voter in self.world.voters
+            if voter != self.node_id
+        }
+        self.quorum = Quorum(
+            self.metadata,
+            channels,
+            node_id=self.node_id,
+            cluster_id=CLUSTER_ID,
+            clock=self.clock,
+            rng=rng,
+        )
+        connections = Connections(
+            frame_bytes_max=1 << 24, idle_ms_max=600_000, connections_max=1000
+        )
+        await door.listen(self.host, PORT, connections.factory)
+        self.quorum.start()
+        handlers = {
+            **QuorumApi(self.quorum).handlers(),
+            **DescribeQuorumApi(self.quorum).handlers(),
+        }
+        self.dispatcher = Dispatcher(handlers)
+        connections.open(self.dispatcher)
+
+    async def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        """Run something as this life of the node."""
+        token = LANE.set(self.lane)
+        try:
+            task = self.loop.create_task(coroutine)
+        finally:
+            LANE.reset(token)
+        return await task
+
+    def spawn(self, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Start something as this life of the node."""
+        token = LANE.set(self.lane)
+        try:
+            return self.loop.create_task(coroutine)
+        finally:
+            LANE.reset(token)
+
+    async def stop(self) -> None:
+        """An orderly end."""
+        await self.run(self._stop())
+        self._end()
+        self.disk.kill()
+
+    async def _stop(self) -> None:
+        await self.quorum.stop()
+        await self.metadata.close()
+
+    def kill(self, *, power: bool = False) -> None:
+        """The process dies, or the machine."""
+        self._graves.append((self.metadata, self.quorum, list(asyncio.all_tasks(self.loop))))
+        self._end()
+        if power:
+            self.disk.power_failure()
+        else:
+            self.disk.kill()
+
+    def _end(self) -> None:
+        self.alive = False
+        self.loop.close_lane(self.lane)
+        self.world.network.drop_host(self.host)
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What the image shows of `setting` records."""
+        return dict(self.metadata.image.broker_configs.get("", {}))
+
+    async def commit(self, *names: str) -> None:
+        """Commit settings as one operation."""
+        await self.run(self.metadata.commit([setting(name) for name in names]))
+
+
+class QuorumWorld:
+    """All nodes of a run."""
+
+    def __init__(
+        self, loop: SimLoop, seed: int | str = 0, voters: int = 3, observers: int = 0
+    ) -> None:
+        self.loop, self.seed = loop, seed
+        self.network = SimNetwork(loop, seed)
+        self.voters = tuple(range(1, voters + 1))
+        self.nodes = {n: QuorumNode(self, n) for n in range(1, voters + observers + 1)}
+
+    async def start(self) -> None:
+        for node in self.nodes.values():
+            await node.start()
+
+    @property
+    def live(self) -> list[QuorumNode]:
+        return [node for node in self.nodes.values() if node.alive]
+
+    def leader(self) -> QuorumNode | None:
+        """The live active controller of the newest epoch."""
+        leaders = [node for node in self.live if node.metadata.is_leader]
+        return max(leaders, key=lambda node: node.metadata.leader_epoch, default=None)
+
+    async def until(self, what: Callable[[], Any], seconds: float = 20.0) -> Any:
+        """Wait until something holds."""
+        end = self.loop.time() + seconds
+        while not (value := what()):
+            assert self.loop.time() < end, f"not within {seconds} s"
+            await asyncio.sleep(0.005)
+        return value
+
+    async def elected(self, seconds: float = 20.0) -> QuorumNode:
+        """The leader, once there is one."""
+        node = await self.until(self.leader, seconds)
+        assert isinstance(node, QuorumNode)
+        return node
+
+    def is_settled(self) -> bool:
+        """Whether all live nodes show what the leader has."""
+        leader = self.leader()
+        return leader is not None and all(
+            node.metadata.image.offset + 1 == leader.metadata.next_offset
+            and node.metadata.leader_id == leader.node_id
+            for node in self.live
+        )
+
+
+def simulate(
+    story: Callable[[QuorumWorld], Coroutine[Any, Any, Any]],
+    seed: int | str = 0,
+    voters: int = 3,
+    observers: int = 0,
+) -> str:
+    """Run a story in a world of its own; the trace."""
+    loop = SimLoop(seed)
+    world = QuorumWorld(loop, seed, voters, observers)
+    try:
+        loop.run_until_complete(story(world))
+        trace = loop.trace
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()
+        bury(loop)
+    for node in world.nodes.values():
+        assert node.failures == []
+    assert loop.failures == []
+    return trace
+
+
+def bury(loop: SimLoop) -> None:
+    """End what is left in silence, as `Machine.bury` does."""
+    for task in asyncio.all_tasks(loop):
+        coroutine = task.get_coro()
+        with contextlib.suppress(BaseException):
+            for value in list(inspect.getcoroutinelocals(coroutine).values()):
+                if inspect.iscoroutine(value):
+                    value.close()
+        with contextlib.suppress(BaseException):
+            coroutine.close()  # type: ignore[union-attr]
