@@ -90,9 +90,9 @@ class FetchApi:
         """Resolve the session, read, then answer or park."""
         if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
             return self._refuse(context.api_version, request)
-        fetch = FetchWork(
-            context.api_version, request, self._max_bytes, rack_aware=self._rack_aware
-        )
+        fetch = FetchWork(context.api_version, request, self._max_bytes)
+        if self._rack_aware and fetch.replica_id < 0:
+            fetch.rack = request.rack_id
         if fetch.epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             if request.session_id != INVALID_SESSION_ID:
                 self.sessions.remove(request.session_id)  # a full fetch closes the session it names
@@ -244,9 +244,10 @@ class FetchApi:
                 log_start_offset=result.log_start_offset,
                 aborted_transactions=None,
                 records=result.records or b"",
-                preferred_read_replica=result.preferred_replica,
             )
             partitions.append(data)
+            if result.preferred_replica >= 0:
+                data.preferred_read_replica = result.preferred_replica
             if result.aborted is not None:
                 data.aborted_transactions = [
                     FetchResponse.AbortedTransaction(

@@ -40,16 +40,13 @@ class FetchWork(FetchParams):
 
     __slots__ = ("epoch", "requests", "session", "version")
 
-    def __init__(
-        self, version: int, request: FetchRequest, max_bytes: int, *, rack_aware: bool = False
-    ) -> None:
-        """`rack_aware`: consumers may be sent to a follower in their rack (KIP-392)."""
+    def __init__(self, version: int, request: FetchRequest, max_bytes: int) -> None:
         state = request.replica_state
         replica_id = request.replica_id if state is None else state.replica_id
         self.version = version
         self.replica_id = replica_id
         self.replica_epoch = -1 if state is None else state.replica_epoch
-        self.rack = request.rack_id if rack_aware and replica_id < 0 else ""
+        self.rack = ""
         if replica_id >= 0:
             self.isolation = LOG_END
         elif request.isolation_level == READ_COMMITTED:

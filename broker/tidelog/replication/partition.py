@@ -18,6 +18,7 @@ from tidelog.replication.reads import (
     TRANSACTION_COMMITTED,
     FetchParams,
     ReadResult,
+    Redirection,
 )
 from tidelog.replication.replica import Replica
 from tidelog_protocol.errors import ErrorCode
@@ -140,7 +141,9 @@ class Partition(Replica):
             aborted = ()
         offset = request.fetch_offset
         result = ReadResult(0, high_watermark, last_stable_offset, log.log_start_offset, aborted)
-        if (params.rack and self._sends_elsewhere(params.rack, offset, result)) or (
+        if params.rack:
+            result = self._redirected(params.rack, offset, result)
+        if result.preferred_replica >= 0 or (
             request.last_fetched_epoch != _NO_EPOCH and self._diverges(request, result)
         ):
             return result
@@ -173,8 +176,8 @@ class Partition(Replica):
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return error
 
-    def _sends_elsewhere(self, rack: str, offset: int, result: ReadResult) -> bool:
-        """Whether a consumer of this rack is better served by a follower (KIP-392)."""
+    def _redirected(self, rack: str, offset: int, result: ReadResult) -> ReadResult:
+        """The same, or where a consumer of this rack is better served (KIP-392)."""
         preferred = preferred_replica(
             rack,
             offset,
@@ -183,11 +186,7 @@ class Partition(Replica):
             replicas=self.remotes,
             brokers=self._rules.brokers,
         )
-        if preferred == self.node_id:
-            return False
-        result.preferred_replica = preferred
-        result.aborted = None
-        return True
+        return result if preferred == self.node_id else Redirection(result, preferred)
 
     def _diverges(self, request: FetchedPartition, result: ReadResult) -> bool:
         """Whether the reader's last epoch ends elsewhere in our log (KIP-595), or is out of

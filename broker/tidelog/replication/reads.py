@@ -12,7 +12,14 @@ if TYPE_CHECKING:
 
     from tidelog_storage.types import AbortedTransaction, OffsetAndEpoch
 
-__all__ = ["HIGH_WATERMARK", "LOG_END", "TRANSACTION_COMMITTED", "FetchParams", "ReadResult"]
+__all__ = [
+    "HIGH_WATERMARK",
+    "LOG_END",
+    "TRANSACTION_COMMITTED",
+    "FetchParams",
+    "ReadResult",
+    "Redirection",
+]
 
 # Upper bound of a read (Kafka's FetchIsolation).
 LOG_END = 0  # replicas
@@ -64,8 +71,10 @@ class ReadResult:
 
     `records` are `size` bytes of whole batches in one or more buffers. `aborted` is None unless the
     reader is read_committed. `diverging` tells a reader where its log leaves ours.
-    `preferred_replica` (-1 none) sends a consumer to a follower, without records.
+    `preferred_replica`: see `Redirection`.
     """
+
+    preferred_replica = -1
 
     __slots__ = (
         "aborted",
@@ -74,7 +83,6 @@ class ReadResult:
         "high_watermark",
         "last_stable_offset",
         "log_start_offset",
-        "preferred_replica",
         "records",
         "size",
     )
@@ -95,7 +103,6 @@ class ReadResult:
         self.size = 0
         self.aborted = aborted
         self.diverging: OffsetAndEpoch | None = None
-        self.preferred_replica = -1
 
     def refuse(self, error: int) -> None:
         """Tell nothing but an error after all."""
@@ -105,3 +112,15 @@ class ReadResult:
         self.size = 0
         self.aborted = None
         self.diverging = None
+
+
+class Redirection(ReadResult):
+    """A consumer is to read from `preferred_replica` (KIP-392): offsets, and no records."""
+
+    __slots__ = ("preferred_replica",)
+
+    def __init__(self, result: ReadResult, preferred_replica: int) -> None:
+        super().__init__(
+            0, result.high_watermark, result.last_stable_offset, result.log_start_offset
+        )
+        self.preferred_replica = preferred_replica

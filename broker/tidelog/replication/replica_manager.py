@@ -383,8 +383,9 @@ class ReplicaManager:
         (`record_progress`); what waits for a watermark is woken when all are read.
         """
         results: list[ReadResult] = []
-        moved: list[tuple[str, int]] = []
-        records_progress = record_progress and params.replica_id >= 0
+        moved: list[tuple[str, int]] | None = None
+        if params.replica_id >= 0 and record_progress:
+            moved = []
         partitions = self._partitions
         for request in requests:
             topic = request.topic
@@ -405,14 +406,15 @@ class ReplicaManager:
                 except StorageError as error:
                     _log.error("read of %s failed: %s", partition.topic_partition, error)
                     result = ReadResult(error.code)
-                if records_progress and self._record_fetch(partition, request, params, result):
+                if moved is not None and self._record_fetch(partition, request, params, result):
                     moved.append(partition.topic_partition)
                 if result.size:
                     min_one_batch = False
                     max_bytes = max(0, max_bytes - result.size)
             results.append(result)
-        for key in moved:
-            self._wake_all(key)
+        if moved:
+            for key in moved:
+                self._wake_all(key)
         return results
 
     def _missing_for(self, request: FetchedPartition) -> ReadResult:
