@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.api.brokers import BrokersApi
 from tidelog.api.configs import ConfigsApi
+from tidelog.api.elections import ElectionsApi
 from tidelog.api.quorum import DescribeQuorumApi, QuorumApi
 from tidelog.api.topics import TopicsApi
 from tidelog.api.versions import VersionsApi
@@ -158,11 +159,11 @@ class Membership:
         assert metadata is not None
         assert quorum is not None
         self._controller = controller
-        described = DescribeQuorumApi(quorum)
-        self.client_handlers = described.handlers()
+        of_admins = (DescribeQuorumApi(quorum), ElectionsApi(controller))
+        self.client_handlers = joined(of_admins)
         handlers = joined(
             (
-                described,
+                *of_admins,
                 BrokersApi(controller),
                 TopicsApi(controller),
                 ConfigsApi(metadata, controller, config),

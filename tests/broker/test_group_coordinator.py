@@ -243,6 +243,21 @@ def test_following_a_change_of_leader() -> None:
     assert heartbeat(broker, member) == NONE  # loaded from the log: the generation that was synced
 
 
+def test_another_leader_between_two_images_has_the_partition_loaded_again() -> None:
+    broker = GroupBroker(partitions=1)
+    broker.ask(commit_request("g", 1), 7)
+    offsets = broker.topics[GROUP_METADATA_TOPIC]
+    for epoch, is_loaded_again in ((1, False), (3, True)):
+        before = broker.coordinator.active_shards()[0]
+        broker.topics[GROUP_METADATA_TOPIC] = topic(
+            GROUP_METADATA_TOPIC, offsets.topic_id, 1, epoch=epoch
+        )
+        broker.apply()
+        broker.time.pass_(0)
+        assert (broker.coordinator.active_shards()[0] is not before) == is_loaded_again
+        assert committed(broker, "g") == 1
+
+
 def test_a_coordinator_that_has_not_heard_of_its_successor_writes_nothing() -> None:
     broker = GroupBroker(partitions=1)
     broker.ask(commit_request("g", 1), 7)

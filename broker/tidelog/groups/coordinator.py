@@ -126,9 +126,11 @@ class GroupCoordinator:
 
     def _elect(self, index: int, leader_epoch: int) -> None:
         shard = self._shards.get(index)
-        if shard is not None:
+        if shard is not None and leader_epoch - shard.leader_epoch <= 1:
             shard.leader_epoch = leader_epoch  # still ours: what is in memory is what is in the log
             return
+        if shard is not None:
+            self._resign(index)  # somebody may have led between two images seen here
         shard = self._shards[index] = GroupShard(index, leader_epoch, self._limits)
         try:
             if self.topic.is_vacant(index):
