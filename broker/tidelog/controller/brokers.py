@@ -218,8 +218,7 @@ def heartbeat(
 ) -> tuple[list[Message], BrokerHeartbeatResponse]:
     """Decide a heartbeat. Raises RefusedError STALE_BROKER_EPOCH for an earlier life.
 
-    Looks at sessions only; the caller notes the heartbeat (`Sessions.touch`), and the end of the
-    log as `shutdown_offset` of one that begins to leave.
+    Only looks at sessions: the caller notes the heartbeat (`touch`, and `leave`).
     """
     check_broker_epoch(image, request.broker_id, request.broker_epoch)
     broker = image.brokers[request.broker_id]
@@ -262,9 +261,8 @@ def _next_state(
         return BrokerState.SHUTDOWN_NOW if request.want_shut_down else following
     leads = has_leaderships(image, broker.node_id)
     if present is BrokerState.CONTROLLED_SHUTDOWN:
-        everybody_knows = (
-            lowest_active_offset is None or session.shutdown_offset <= lowest_active_offset
-        )
+        known = session.shutdown_offset if session.shutdown_offset >= 0 else image.offset
+        everybody_knows = lowest_active_offset is None or known <= lowest_active_offset
         may_go = everybody_knows and not leads
         return BrokerState.SHUTDOWN_NOW if may_go else BrokerState.CONTROLLED_SHUTDOWN
     if not request.want_shut_down:

@@ -186,13 +186,11 @@ class Controller:
         sessions = self._lead(now)
         records, response = heartbeat(self._log.latest, self._config, request, sessions, now)
         sessions.touch(request.broker_id, now, request.current_metadata_offset)
-        if not records:
-            return response
-        if self._log.latest.is_active(request.broker_id) and not response.is_fenced:
-            # The others have to know of this operation before the broker may stop.
+        if request.want_shut_down and not response.is_fenced:
             last_offset = self._log.next_offset + len(records) - 1
-            sessions.of(request.broker_id, now).shutdown_offset = last_offset
-        await self._log.commit(records)
+            sessions.leave(request.broker_id, now, last_offset)
+        if records:
+            await self._log.commit(records)
         return response
 
     async def alter_partition(

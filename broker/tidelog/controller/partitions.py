@@ -103,7 +103,7 @@ class Changes:
         """Whether the topic prefers a leader to its records."""
         text = self._setting(topic, UNCLEAN_KEY)
         if text is None:
-            return self._config.log_defaults.unclean_leader_election_enable
+            return bool(self._config.log_defaults.unclean_leader_election_enable)
         return text.strip().lower() == "true"
 
     def _setting(self, topic: str, name: str) -> str | None:

@@ -54,6 +54,12 @@ class Sessions:
         session.last_contact = now
         session.metadata_offset = metadata_offset
 
+    def leave(self, node_id: int, now: float, metadata_offset: int) -> None:
+        """A broker is leaving; what makes others leaders is in the log up to here, or before."""
+        session = self.of(node_id, now)
+        if session.shutdown_offset < 0:
+            session.shutdown_offset = metadata_offset
+
     def of(self, node_id: int, now: float) -> Session:
         """The session of a registered broker."""
         return self._sessions.setdefault(node_id, Session(now, heard=False))
