@@ -32,7 +32,7 @@ from tidelog_storage.segment import (
     file_name,
 )
 from tidelog_storage.segments import Segments
-from tidelog_storage.types import StorageError
+from tidelog_storage.types import StorageError, damage_below
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,11 +74,13 @@ def load_log(
     producer_expiration_ms: int = 86_400_000,
     on_roll: Callable[[Log], None] | None = None,
     on_recovery_point_lowered: Callable[[Log], None] | None = None,
+    keep_below: int = 0,
     report: Callable[[str], None] | None = None,
 ) -> Log:
     """The log in `folder`, which is created if it is not there.
 
-    `report` gets a sentence for each thing that was repaired. CheckpointError if a file cannot be
+    `report` gets a sentence for each thing that was repaired. Damage below `keep_below` is not
+    repaired by cutting it off: StorageError CORRUPT_MESSAGE. CheckpointError if a file cannot be
     understood, OSError if one cannot be read.
     """
     loader = _Loader(files, folder, topic_partition, config=config, now_ms=now_ms, report=report)
@@ -87,7 +89,10 @@ def load_log(
     recovered: list[Segment] = []
     if not had_clean_shutdown:
         recovered = loader.recover(
-            segments, checkpointed.recovery_point, may_have_gaps=checkpointed.was_compacted
+            segments,
+            checkpointed.recovery_point,
+            may_have_gaps=checkpointed.was_compacted,
+            keep_below=keep_below,
         )
     log_end_offset = loader.end_offset(segments, recovered)
     if log_end_offset < checkpointed.log_start_offset:
@@ -240,7 +245,7 @@ class _Loader:
     # -- records -----------------------------------------------------------------------------------
 
     def recover(
-        self, segments: Segments, recovery_point: int, *, may_have_gaps: bool
+        self, segments: Segments, recovery_point: int, *, may_have_gaps: bool, keep_below: int = 0
     ) -> list[Segment]:
         """Read the segments from the recovery point on; what follows a bad batch is removed.
 
@@ -249,7 +254,7 @@ class _Loader:
         """
         recovered: list[Segment] = []
         for segment in segments.from_floor(recovery_point):
-            cut = segment.recover(self._note_epoch)
+            cut = segment.recover(self._note_epoch, keep_below)
             recovered.append(segment)
             if cut:
                 self._report(f"cut {cut} bytes off segment {segment.base_offset}")
@@ -258,6 +263,8 @@ class _Loader:
             if following is None:
                 break
             if cut or (not may_have_gaps and segment.next_offset() < following.base_offset):
+                if segment.next_offset() < keep_below:
+                    raise damage_below(self._folder, segment.next_offset(), keep_below)
                 for removed in segments.remove_above(segment.base_offset):
                     self._report(f"removed segment {removed.base_offset} behind a cut")
                     removed.remove()

@@ -19,13 +19,8 @@ from tidelog_storage.indexes import (
     TimeIndex,
     TransactionIndex,
 )
-from tidelog_storage.scan import (
-    SHORT_BYTES,
-    SHORT_HEADER,
-    BatchPlace,
-    batch_places,
-    whole_batches,
-)
+from tidelog_storage.scan import SHORT_BYTES, SHORT_HEADER, BatchPlace, batch_places, whole_batches
+from tidelog_storage.types import damage_below
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -472,10 +467,11 @@ class Segment:
                 self.max_timestamp = header.max_timestamp
                 self.max_timestamp_offset = header.last_offset
 
-    def recover(self, on_batch: Callable[[BatchHeader, memoryview], None]) -> int:
+    def recover(self, on_batch: Callable[[BatchHeader, memoryview], None], keep: int = 0) -> int:
         """After an unclean stop: keep the whole, valid batches, rebuild the indexes.
 
-        `on_batch` sees each kept batch in order. Returns the bytes cut off.
+        `on_batch` sees each kept batch in order. Returns the bytes cut off; StorageError instead,
+        and nothing changed, if offsets below `keep` would go.
         """
         self.reset_indexes()
         valid = 0
@@ -495,6 +491,8 @@ class Segment:
             on_batch(header, data)
         cut = self.size - valid
         if cut:
+            if last_offset + 1 < keep:
+                raise damage_below(self.path(LOG_SUFFIX), last_offset + 1, keep)
             self.cut(valid)
         self.write_indexes(seal=True)
         return cut

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from tidelog_protocol.errors import ErrorCode
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from tidelog_protocol.errors import ErrorCode
 
 UNDEFINED_EPOCH = -1
 UNDEFINED_OFFSET = -1
@@ -58,6 +58,15 @@ class StorageError(Exception):
         self.code = code
         self.message = message
         self.record_errors = tuple(record_errors)
+
+
+def damage_below(path: str, offset: int, keep: int) -> StorageError:
+    """A log is damaged or ends at `offset`, though all below `keep` was durable."""
+    return StorageError(
+        ErrorCode.CORRUPT_MESSAGE,
+        f"{path} is damaged or ends at offset {offset}, but all below {keep} was on disk:"
+        " put back a whole copy",
+    )
 
 
 class AppendResult(NamedTuple):

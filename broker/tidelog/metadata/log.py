@@ -22,6 +22,7 @@ import struct
 from collections import deque
 from typing import TYPE_CHECKING
 
+from tidelog.metadata.durable import DurableEnd
 from tidelog.metadata.image import CLUSTER_METADATA_TOPIC, ClusterImage
 from tidelog.metadata.quorum_state import Election, read_quorum_state, write_quorum_state
 from tidelog.metadata.replay import ImageBuilder, replay
@@ -32,7 +33,7 @@ from tidelog_protocol.records import ControlType, Record, build_batch, iter_reco
 from tidelog_storage.checkpoints import write_partition_metadata
 from tidelog_storage.config import LogConfig
 from tidelog_storage.recovery import load_log
-from tidelog_storage.types import Records, StorageError, TopicPartition
+from tidelog_storage.types import Records, StorageError, TopicPartition, damage_below
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -118,6 +119,7 @@ class MetadataLog:
         self._flusher: asyncio.Task[None] | None = None
         self._failed: BaseException | None = None
         self._published = False
+        self._durable = DurableEnd(files, self._folder)
         self._log: Log | None = None
         self._voters: Sequence[int] = (node_id,)
         self._transaction: list[Message] | None = None  # records of one that is being replayed
@@ -191,6 +193,7 @@ class MetadataLog:
 
     def _load(self) -> Log:
         created = not self._files.exists(f"{self._folder}/partition.metadata")
+        promised = self._durable.read()
         self._log = load_log(
             self._files,
             self._folder,
@@ -199,8 +202,11 @@ class MetadataLog:
             now_ms=self._clock.wall_ms(),
             had_clean_shutdown=False,
             topic_id=METADATA_TOPIC_ID,
+            keep_below=promised,
             report=self._report,
         )
+        if self._log.log_end_offset < promised:
+            raise damage_below(self._folder, self._log.log_end_offset, promised)
         if created:
             write_partition_metadata(self._files, self._folder, METADATA_TOPIC_ID)
         return self._log
@@ -320,6 +326,7 @@ class MetadataLog:
                 if task is not None:
                     await self._executor.run(task)
                     self.log.flushed(task)
+                    self._durable.advance(self.log.recovery_point)
                 self.log.set_high_watermark(end)
                 self._publish(image)
                 while self._waiting and self._waiting[0][0] <= end:
@@ -363,6 +370,8 @@ class MetadataLog:
         if self._log is not None and self._failed is None:
             self._failed = RuntimeError("closed")
             self._log.close()
+            self._durable.advance(self._log.log_end_offset)
+            self._durable.close()
 
 
 def bootstrap_records() -> list[Message]:

@@ -190,6 +190,8 @@ class ReplicatedMetadataLog(MetadataLog):
             )
             self._fail(error)
             raise error
+        if cut < self.log.log_end_offset:
+            self._durable.lower(cut)
         self.log.truncate_to(cut, self._clock.wall_ms())
 
     async def flush(self) -> int:
@@ -202,6 +204,8 @@ class ReplicatedMetadataLog(MetadataLog):
                 self._fail(error)
                 raise
             self.log.flushed(task)
+            if not self.has_failed:
+                self._durable.advance(self.log.recovery_point)
         return self.log.recovery_point
 
     def read(self, offset: int) -> ReadOutcome:

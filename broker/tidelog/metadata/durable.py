@@ -1,0 +1,71 @@
+"""How far the metadata log was on disk when the node last knew: below that nothing may be missing.
+
+A torn end of the log is normal after a crash and is cut off; but only where nothing was promised.
+What was forced to disk has counted for a majority, so a log that is damaged or short below it must
+not be taken for a shorter log: this voter would help to elect a leader without committed records.
+
+A small file of pairs, the offset and its complement, the last whole pair counts. It is written
+after the log was synced and not synced itself: killing the process loses nothing of it, and a power
+failure may only make it older, which is weaker and never wrong.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tidelog_storage.seams import File, FileSystem
+
+DURABLE_END = "durable-end-offset"
+
+_PAIR = struct.Struct(">QQ")
+_MASK = (1 << 64) - 1
+_BYTES_MAX = 4096
+
+
+class DurableEnd:
+    """The file of one metadata log."""
+
+    def __init__(self, files: FileSystem, folder: str) -> None:
+        self._files = files
+        self._path = f"{folder}/{DURABLE_END}"
+        self._file: File | None = None
+        self._size = 0
+
+    def read(self) -> int:
+        """The offset below which the log was on disk; 0 if nothing is known."""
+        try:
+            data = self._files.read_bytes(self._path)
+        except FileNotFoundError:
+            return 0
+        for position in range(len(data) // _PAIR.size * _PAIR.size, 0, -_PAIR.size):
+            offset, complement = _PAIR.unpack_from(data, position - _PAIR.size)
+            if offset ^ complement == _MASK:
+                return int(offset)
+        return 0
+
+    def advance(self, offset: int) -> None:
+        """Note that everything below `offset` is on disk. A full disk keeps the old note."""
+        try:
+            if self._file is None:
+                self._file = self._files.open(self._path, create=True)
+                self._size = _BYTES_MAX  # whatever is in it gives way
+            if self._size >= _BYTES_MAX:
+                self._file.truncate(0)
+                self._size = 0
+            self._file.append([_PAIR.pack(offset, offset ^ _MASK)])
+            self._size += _PAIR.size
+        except OSError:
+            self._size = _BYTES_MAX
+
+    def lower(self, offset: int) -> None:
+        """The log is going to be cut down to `offset`: note it, durably, before."""
+        self.close()
+        self._files.write_atomic(self._path, _PAIR.pack(offset, offset ^ _MASK))
+
+    def close(self) -> None:
+        """Give up the handle."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
