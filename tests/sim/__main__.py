@@ -10,9 +10,8 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from typing import TYPE_CHECKING
 
-from sim.faults import draw_plan
 from sim.mutants import MUTANTS, planted
-from sim.run import Verdict, run_seed, shrink
+from sim.run import Verdict, plan_of, run_seed, shrink
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,24 +19,28 @@ if TYPE_CHECKING:
 FAILURES_MAX = 3  # then the rest is not worth its time
 
 
-def judge(seed: int, mutant: str | None) -> Verdict:
+def judge(seed: int, mutant: str | None, brokers: int = 1) -> Verdict:
     """Run one seed, perhaps with a mutant planted (in a process of the pool)."""
     with planted(mutant):
-        return run_seed(seed)
+        return run_seed(seed, brokers=brokers)
 
 
-def verdicts(seeds: range, processes: int, mutant: str | None) -> Iterator[Verdict]:
+def verdicts(
+    seeds: range, processes: int, mutant: str | None, brokers: int
+) -> Iterator[Verdict]:
     """The verdicts of all seeds, in order, from as many processes as there are cores."""
     if processes == 1:
         for seed in seeds:
-            yield judge(seed, mutant)
+            yield judge(seed, mutant, brokers)
         return
     with ProcessPoolExecutor(processes) as pool:
-        yield from pool.map(judge, seeds, [mutant] * len(seeds), chunksize=4)
+        yield from pool.map(
+            judge, seeds, [mutant] * len(seeds), [brokers] * len(seeds), chunksize=4
+        )
         pool.shutdown(cancel_futures=True)
 
 
-def run_many(seeds: range, processes: int, mutant: str | None) -> int:
+def run_many(seeds: range, processes: int, mutant: str | None, brokers: int) -> int:
     """Run the seeds, print what happened; the exit code."""
     started = time.monotonic()
     faults: Counter[str] = Counter()
@@ -45,7 +48,7 @@ def run_many(seeds: range, processes: int, mutant: str | None) -> int:
     failed: list[Verdict] = []
     virtual_s = 0.0
     done = 0
-    for verdict in verdicts(seeds, processes, mutant):
+    for verdict in verdicts(seeds, processes, mutant, brokers):
         done += 1
         faults.update(verdict.faults)
         counts.update(verdict.counts)
@@ -78,24 +81,25 @@ def report(verdict: Verdict, mutant: str | None) -> None:
     """A failure, the shortest plan of faults that shows it, and how to see it again."""
     with planted(mutant):
         best = shrink(verdict)
-    kept = [str(index) for index, fault in enumerate(draw_plan(best.seed)) if fault in best.plan]
+    kept = [str(index) for index, fault in enumerate(plan_of(best.seed, best.brokers)) if fault in best.plan]
     print(f"\nseed {best.seed}: {best.failure}")
     print(f"  shortest schedule ({len(best.plan)} of {len(verdict.plan)} faults):")
     for fault in best.plan:
         print(f"    {fault}")
     planting = f" --mutant {mutant}" if mutant else ""
     print(f"  replay: cd tests && python -m sim --seed {best.seed}", end="")
-    print(f" --faults {','.join(kept) or 'none'}{planting}")
+    print(f" --faults {','.join(kept) or 'none'}{planting}", end="")
+    print(f" --brokers {best.brokers}" if best.brokers > 1 else "")
 
 
-def show(seed: int, faults: str | None, mutant: str | None) -> int:
+def show(seed: int, faults: str | None, mutant: str | None, brokers: int) -> int:
     """One seed, whole or with some of its faults; the exit code."""
-    plan = draw_plan(seed)
+    plan = plan_of(seed, brokers)
     if faults is not None:
         kept = [] if faults == "none" else [int(index) for index in faults.split(",")]
         plan = [plan[index] for index in kept]
     with planted(mutant):
-        verdict = run_seed(seed, plan)
+        verdict = run_seed(seed, plan, brokers)
     print(f"seed {seed}: {verdict.steps} steps, {verdict.virtual_s:.3f} virtual seconds")
     for fault in plan:
         print(f"  {fault}")
@@ -123,6 +127,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m sim", description=__doc__)
     parser.add_argument("--seeds", type=int, default=200, help="how many seeds (200)")
     parser.add_argument("--first", type=int, default=0, help="the first of them (0)")
+    parser.add_argument("--brokers", type=int, default=1, help="how many brokers, 1 to 7 (1)")
     parser.add_argument("--seed", type=int, help="run this one and show it")
     parser.add_argument("--faults", help="with --seed: only these of its faults, by number")
     parser.add_argument("--mutant", choices=sorted(MUTANTS), help="plant a bug first")
@@ -130,11 +135,11 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
     if options.seed is not None:
-        return show(options.seed, options.faults, options.mutant)
+        return show(options.seed, options.faults, options.mutant, options.brokers)
     seeds = range(options.first, options.first + options.seeds)
     if options.mutants:
         return hunt(seeds)
-    return run_many(seeds, options.processes, options.mutant)
+    return run_many(seeds, options.processes, options.mutant, options.brokers)
 
 
 if __name__ == "__main__":

@@ -44,6 +44,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._sequence = 0
         self._closed_lanes: set[str] = set()
+        self._paused_lanes: set[str] = set()
         self._trace = hashlib.blake2b(digest_size=16)
         self._running = False
         self._stopping = False
@@ -69,6 +70,19 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._ready.pop(lane, None)
         if lane in self._lanes:
             self._lanes.remove(lane)
+
+    def pause_lane(self, lane: str) -> None:
+        """A machine stands still (SIGSTOP): what comes waits, timers that end included."""
+        self._paused_lanes.add(lane)
+        if lane in self._lanes:
+            self._lanes.remove(lane)
+
+    def resume_lane(self, lane: str) -> None:
+        """It goes on, with all that has come meanwhile."""
+        if lane in self._paused_lanes:
+            self._paused_lanes.remove(lane)
+            if self._ready.get(lane):
+                self._lanes.append(lane)
 
     # scheduling
 
@@ -106,7 +120,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         queue = self._ready.get(lane)
         if queue is None:
             queue = self._ready[lane] = deque()
-        if not queue:
+        if not queue and lane not in self._paused_lanes:
             self._lanes.append(lane)
         queue.append(handle)
 

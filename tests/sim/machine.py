@@ -147,7 +147,10 @@ class Machine:
         network: SimNetwork,
         seed: int | str,
         settings: Mapping[str, str] | None = None,
+        host: str = HOST,
     ) -> None:
+        """`settings` go before PROPERTIES, which make a single broker of it."""
+        self.host = host
         self.loop, self.network, self.seed = loop, network, seed
         self.disk = SimDisk(seed)
         self.disk.on_death = lambda: self.die(self.death_inside)
@@ -179,12 +182,12 @@ class Machine:
         """
         assert self.server is None, "one life at a time"
         self.life += 1
-        self.lane = f"broker.{self.life}"
+        self.lane = f"{self.host}.{self.life}"
         self.disk.unwinding = False
         self._ended = self.loop.create_future()
         runtime = Runtime(
             clock=self.clock,
-            network=self.network.door(HOST),
+            network=self.network.door(self.host),
             files=self.disk.files(),
             executor=SimExecutor(self),
             rng=SimRng(f"{self.seed}:{self.life}"),
@@ -252,7 +255,7 @@ class Machine:
         self.server = None
         self.is_ready = False
         self.loop.close_lane(self.lane)
-        self.network.drop_host(HOST)
+        self.network.drop_host(self.host)
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(how)
 

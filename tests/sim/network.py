@@ -3,6 +3,9 @@
 Each direction of a connection is a stream: bytes arrive in order, after a latency drawn for each
 write, cut into pieces at chance. A reader that pauses lets bytes pile up at the writer, whose
 protocol is then told to pause. `reset` breaks connections in the middle of whatever they carry.
+
+`cut` parts two hosts, one way or both: connections stay as they are, and what is sent, an end or a
+reset included, waits for `heal` as for a retransmission; who connects waits as well.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from sim.loop import LANE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from sim.loop import SimLoop
 
@@ -33,6 +36,8 @@ class SimNetwork:
         self.listeners: dict[tuple[str, int], SimListener] = {}
         self.connections: list[tuple[SimTransport, SimTransport]] = []
         self._port = 20_000
+        self._cuts: dict[tuple[str, str], int] = {}  # (from, to): how many cuts part them
+        self._healed: list[asyncio.Future[None]] = []
 
     def door(self, host: str) -> SimDoor:
         """The `Network` of one host."""
@@ -41,6 +46,36 @@ class SimNetwork:
     def draw_latency(self) -> float:
         """Seconds that one write travels."""
         return self.rng.uniform(*self.latency_s)
+
+    def is_cut(self, source: str, target: str) -> bool:
+        """Whether nothing gets from one host to another."""
+        return bool(self._cuts) and (source, target) in self._cuts
+
+    def cut(self, links: Iterable[tuple[str, str]]) -> None:
+        """Nothing gets from the first host of each link to the second any more."""
+        for link in links:
+            self._cuts[link] = self._cuts.get(link, 0) + 1
+
+    def heal(self, links: Iterable[tuple[str, str]]) -> None:
+        """Undo a cut: what waited travels now."""
+        for link in links:
+            self._cuts[link] -= 1
+            if not self._cuts[link]:
+                del self._cuts[link]
+        for pair in list(self.connections):
+            for end in pair:
+                end.release_held()
+        healed, self._healed = self._healed, []
+        for future in healed:
+            if not future.done():
+                future.set_result(None)
+
+    async def reachable(self, source: str, target: str) -> None:
+        """Wait until the way is free, there and back."""
+        while self.is_cut(source, target) or self.is_cut(target, source):
+            future: asyncio.Future[None] = self.loop.create_future()
+            self._healed.append(future)
+            await future
 
     def free_port(self) -> int:
         """A port nobody listens on."""
@@ -60,9 +95,13 @@ class SimNetwork:
             del self.listeners[address]
         for pair in list(self.connections):
             if host in (pair[0].host, pair[1].host):
-                self.connections.remove(pair)
                 for end in pair:
-                    end.break_off(ConnectionResetError(errno.ECONNRESET, "peer died"))
+                    if end.host == host:
+                        end.vanish()
+                for end in pair:
+                    end.break_off_unless_cut(ConnectionResetError(errno.ECONNRESET, "peer died"))
+                if all(end.is_closing() for end in pair):
+                    self.connections.remove(pair)
 
 
 class SimListener:
@@ -101,6 +140,7 @@ class SimDoor:
     ) -> tuple[SimTransport, Any]:
         """Connect to (host, port), after a latency."""
         await asyncio.sleep(self.network.draw_latency())
+        await self.network.reachable(self.host, host)
         listener = self.network.listeners.get((host, port))
         if listener is None:
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"{host}:{port}")
@@ -125,6 +165,7 @@ class SimTransport(asyncio.Transport):
         self._arrived = bytearray()  # bytes here that the protocol has not taken
         self._travelling = 0  # bytes written and not yet taken at the other end
         self._last_arrival = 0.0
+        self._held: list[Callable[[], Any]] = []  # sent here over a link that is cut
         self._reading = True
         self._delivering = False
         self._paused_writing = False
@@ -206,7 +247,7 @@ class SimTransport(asyncio.Transport):
     def abort(self) -> None:
         """End at once."""
         self.break_off(None)
-        self.peer.break_off(ConnectionResetError(errno.ECONNRESET, "aborted"))
+        self.peer.break_off_unless_cut(ConnectionResetError(errno.ECONNRESET, "aborted"))
 
     # the wire
 
@@ -227,6 +268,9 @@ class SimTransport(asyncio.Transport):
     def _arrive_later(self, action: Callable[[], Any]) -> None:
         """Do it here after the network's latency, never before what was sent earlier."""
         loop = self.network.loop
+        if self._held or self.network.is_cut(self.peer.host, self.host):
+            self._held.append(action)
+            return
         at = max(self._last_arrival, loop.time() + self.network.draw_latency())
         self._last_arrival = at
 
@@ -236,6 +280,13 @@ class SimTransport(asyncio.Transport):
                 self._deliver()
 
         self.in_lane(arrive, at - loop.time())
+
+    def release_held(self) -> None:
+        """What waited for the link is on its way, if it is free."""
+        if self._held and not self.network.is_cut(self.peer.host, self.host):
+            held, self._held = self._held, []
+            for action in held:
+                self._arrive_later(action)
 
     def _schedule_delivery(self, delay: float) -> None:
         if not self._delivering and not self._lost:
@@ -288,6 +339,17 @@ class SimTransport(asyncio.Transport):
         if not self._lost and not self._closing:
             self._closing = True
             self.in_lane(lambda: self._lose(error))
+
+    def vanish(self) -> None:
+        """This end's machine is gone, and nobody is there to be told."""
+        self._closing = self._lost = True
+
+    def break_off_unless_cut(self, error: Exception) -> None:
+        """What the peer's machine tells of the connection's end, as soon as it can."""
+        if self._held or self.network.is_cut(self.peer.host, self.host):
+            self._held.append(lambda: self.break_off(error))
+        else:
+            self.break_off(error)
 
     def _lose(self, error: Exception | None) -> None:
         if self._lost:

@@ -1,4 +1,7 @@
-"""One seed from start to verdict, and the shortest plan that still fails."""
+"""One seed from start to verdict, and the shortest plan that still fails.
+
+With one broker it is `world.py`'s run, with several `cluster/world.py`'s.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ import re
 import traceback
 from typing import TYPE_CHECKING, NamedTuple
 
+from sim.cluster.faults import ClusterFault, draw_cluster_plan
+from sim.cluster.world import ClusterWorld
 from sim.disk import MachineDiedError
 from sim.faults import draw_plan
 from sim.loop import SimLoop
@@ -15,8 +20,10 @@ from sim.world import BrokerErrors, World
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import Any
 
     from sim.faults import Fault
+    from sim.machine import Machine
 
 
 class Verdict(NamedTuple):
@@ -25,19 +32,32 @@ class Verdict(NamedTuple):
     seed: int
     failure: str | None
     details: str  # the traceback
-    plan: tuple[Fault, ...]
+    plan: tuple[Fault | ClusterFault, ...]
     faults: dict[str, int]
     counts: dict[str, int]
     virtual_s: float
     steps: int
     trace: str
+    brokers: int = 1
 
 
-def run_seed(seed: int, plan: Sequence[Fault] | None = None) -> Verdict:
+def plan_of(seed: int, brokers: int = 1) -> list[Any]:
+    """The faults that a seed draws."""
+    return draw_plan(seed) if brokers == 1 else draw_cluster_plan(seed, brokers)
+
+
+def run_seed(seed: int, plan: Sequence[Any] | None = None, brokers: int = 1) -> Verdict:
     """Run a seed; `plan` replaces the faults that it would draw."""
-    faults = tuple(draw_plan(seed) if plan is None else plan)
+    faults = tuple(plan_of(seed, brokers) if plan is None else plan)
     loop = SimLoop(seed)
-    world = World(loop, seed, faults)
+    world: World | ClusterWorld
+    machines: list[Machine]
+    if brokers == 1:
+        world = World(loop, seed, faults)
+        machines = [world.machine]
+    else:
+        world = ClusterWorld(loop, seed, brokers, faults)
+        machines = list(world.machines)
     errors = BrokerErrors()
     logger = logging.getLogger("tidelog")
     propagates, logger.propagate = logger.propagate, False
@@ -53,7 +73,8 @@ def run_seed(seed: int, plan: Sequence[Fault] | None = None) -> Verdict:
     finally:
         logger.removeHandler(errors)
         logger.propagate = propagates
-    loop.note(_digest(world))
+    for machine in machines:
+        loop.note(_digest(machine))
     verdict = Verdict(
         seed,
         failure,
@@ -64,16 +85,18 @@ def run_seed(seed: int, plan: Sequence[Fault] | None = None) -> Verdict:
         loop.time(),
         loop.steps,
         loop.trace,
+        brokers,
     )
     loop.close()
-    world.machine.bury()
+    for machine in machines:
+        machine.bury()
     return verdict
 
 
-def _digest(world: World) -> str:
+def _digest(machine: Machine) -> str:
     """What is on the disk at the end."""
     digest = hashlib.blake2b(digest_size=16)
-    for path, inode in sorted(world.machine.disk.names.items()):
+    for path, inode in sorted(machine.disk.names.items()):
         digest.update(f"{path} {len(inode.data)}\n".encode())
         digest.update(inode.data)
     return digest.hexdigest()
@@ -86,7 +109,7 @@ def shrink(verdict: Verdict, runs_max: int = 60) -> Verdict:
     index = len(best.plan) - 1
     while index >= 0 and runs < runs_max:
         shorter = best.plan[:index] + best.plan[index + 1 :]
-        again = run_seed(best.seed, shorter)
+        again = run_seed(best.seed, shorter, best.brokers)
         runs += 1
         if again.failure is not None and _kind(again.failure) == _kind(verdict.failure or ""):
             best = again

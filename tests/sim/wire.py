@@ -14,7 +14,7 @@ import struct
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from sim.machine import HOST, PORT
+from sim.machine import PORT
 from support.wire_client import request_bytes, response_of
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class WireConnection(asyncio.Protocol):
     async def open(cls, machine: Machine, host: str) -> WireConnection:
         """Connect to the machine's broker."""
         try:
-            _, connection = await machine.network.door(host).connect(HOST, PORT, cls)
+            _, connection = await machine.network.door(host).connect(machine.host, PORT, cls)
         except OSError as error:
             raise Lost(str(error)) from error
         connection.life = machine.life

@@ -1,0 +1,187 @@
+"""Consumers of a cluster: from leaders or, by rack, from followers; each record once, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING, Any
+
+from sim.cluster.client import PAUSE_S, ClusterClient
+from sim.cluster.machines import RACKS
+from sim.history import Violation, require
+from sim.wire import Lost
+from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.messages.data import FetchRequest, ListOffsetsRequest
+from tidelog_protocol.records import crc_is_valid, iter_batches, iter_records
+
+if TYPE_CHECKING:
+    from sim.cluster.client import Key
+    from sim.cluster.world import ClusterWorld
+    from sim.history import PartitionHistory
+
+LATEST = -1
+LATER = frozenset(
+    {
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
+SESSIONLESS = -1
+
+
+class Place:
+    """How far one partition was read, and from which follower if not from the leader."""
+
+    def __init__(self, history: PartitionHistory) -> None:
+        self.history = history
+        self.position = 0
+        self.epoch = -1  # of the last record read
+        self.follower: int | None = None
+
+
+class ClusterConsumer:
+    """Reads to the end of all partitions of the base topics, one broker after the other."""
+
+    def __init__(self, world: ClusterWorld, name: str) -> None:
+        self.world, self.name = world, name
+        self.rng = random.Random(f"{world.seed}:{name}")
+        self.cluster = ClusterClient(world.machines, name, self.rng)
+        self.version = self.rng.choice((12, 16, 18))
+        self.rack = self.rng.choice((*RACKS, ""))
+        self.partition_bytes = self.rng.choice((200, 2000, 50_000))
+        self.places: dict[Key, Place] = {
+            (topic.name, index): Place(topic.partition(index))
+            for topic in world.base_topics
+            for index in range(topic.partitions_min)
+        }
+
+    async def run(self) -> None:
+        """Read until everything is written, and then to the end."""
+        ends: dict[Key, int] | None = None
+        while ends is None or any(
+            place.position < ends[key] for key, place in self.places.items()
+        ):
+            for key, place in self.places.items():
+                try:
+                    await self._fetch(key, place)
+                except Lost:
+                    place.follower = None
+                    await asyncio.sleep(PAUSE_S)
+                    await self.cluster.refresh()
+            if ends is None and self.world.all_written:
+                ends = {key: await self._end(key) for key in self.places}
+        self.cluster.close()
+
+    async def _end(self, key: Key) -> int:
+        """The end of a partition as its leader tells it."""
+        name, index = key
+        while True:
+            epoch, node_id = await self.cluster.leader(key)
+            asked = ListOffsetsRequest.ListOffsetsPartition(
+                partition_index=index, current_leader_epoch=epoch, timestamp=LATEST
+            )
+            topic = ListOffsetsRequest.ListOffsetsTopic(name=name, partitions=[asked])
+            try:
+                if node_id < 0:
+                    raise Lost("no leader")
+                response = await self.cluster.ask(
+                    node_id, ListOffsetsRequest(replica_id=-1, topics=[topic]), 7
+                )
+            except Lost:
+                pass
+            else:
+                answer = response.topics[0].partitions[0]
+                error = ErrorCode(answer.error_code)
+                if error is ErrorCode.NONE:
+                    return int(answer.offset)
+                require(error in LATER, f"{self.name}: ListOffsets of {key} gives {error.name}")
+            await asyncio.sleep(PAUSE_S)
+            await self.cluster.refresh()
+
+    async def _fetch(self, key: Key, place: Place) -> None:
+        epoch, leader = await self.cluster.leader(key)
+        node_id = leader if place.follower is None else place.follower
+        if node_id < 0:
+            raise Lost("no leader")
+        topic = place.history.topic
+        asked = FetchRequest.FetchPartition(
+            partition=key[1],
+            current_leader_epoch=epoch,
+            fetch_offset=place.position,
+            last_fetched_epoch=place.epoch,
+            partition_max_bytes=self.partition_bytes,
+        )
+        request = FetchRequest(
+            max_wait_ms=50,
+            min_bytes=1,
+            max_bytes=200_000,
+            session_epoch=SESSIONLESS,
+            topics=[
+                FetchRequest.FetchTopic(topic=topic.name, topic_id=topic.topic_id, partitions=[asked])
+            ],
+            rack_id=self.rack,
+        )
+        response = await self.cluster.ask(node_id, request, self.version)
+        error = ErrorCode(response.error_code)
+        if error is not ErrorCode.NONE:
+            raise Violation(f"{self.name}: Fetch was answered {error.name}")
+        await self._take(place, response.responses[0].partitions[0], node_id)
+
+    async def _take(self, place: Place, answer: Any, node_id: int) -> None:
+        error = ErrorCode(answer.error_code)
+        from_leader = place.follower is None
+        if error is ErrorCode.OFFSET_OUT_OF_RANGE and not from_leader:
+            place.follower = None  # it is behind: the leader knows
+            return
+        if error is not ErrorCode.NONE:
+            require(
+                error in LATER,
+                f"{self.name}: {place.history} at {place.position} (epoch {place.epoch}) was"
+                f" answered {error.name} by {node_id}",
+            )
+            raise Lost(error.name)
+        diverging = answer.diverging_epoch
+        require(
+            diverging is None or diverging.end_offset < 0 or diverging.end_offset >= place.position,
+            f"{place.history} for {self.name}, read up to {place.position}, diverges"
+            f" at {diverging and diverging.end_offset} from {node_id}",
+        )
+        if answer.preferred_read_replica >= 0:
+            place.follower = answer.preferred_read_replica
+            self.world.history.count("sent to a follower")
+            return
+        if answer.records:
+            self._read(place, bytes(answer.records), answer.high_watermark)
+            if not from_leader:
+                self.world.history.count("batches consumed from followers")
+        elif not from_leader and self.rng.random() < 0.2:
+            place.follower = None
+
+    def _read(self, place: Place, data: bytes, high_watermark: int) -> None:
+        name = f"{place.history} for {self.name}"
+        for position, header in iter_batches(data):
+            batch = memoryview(data)[position : position + header.size_in_bytes]
+            require(crc_is_valid(batch, header), f"{name}: bad CRC at {header.base_offset}")
+            require(
+                header.base_offset <= place.position <= header.last_offset,
+                f"{name}: batch {header.base_offset}..{header.last_offset} at {place.position}",
+            )
+            require(
+                header.last_offset < high_watermark,
+                f"{name}: {header.last_offset} is above the high watermark {high_watermark}",
+            )
+            require(header.leader_epoch >= place.epoch, f"{name}: leader epochs fall")
+            for record in iter_records(batch):
+                if record.offset >= place.position:
+                    require(record.offset == place.position, f"{name}: hole at {place.position}")
+                    assert record.value is not None
+                    place.history.learn(record.offset, record.value, 0, acked=False)
+                    place.position += 1
+            place.epoch = header.leader_epoch
+        self.world.history.count("batches consumed")

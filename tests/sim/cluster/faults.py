@@ -1,0 +1,220 @@
+"""Faults of a cluster: a plan drawn from the seed, and what each word of it does.
+
+A power failure is only what the configuration tolerates: it takes the unsynced end of a log, so it
+strikes when every partition is in sync on all its brokers, and no other machine lost power since
+then; else it is a kill. Kills lose nothing written, and may come at any moment to anybody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sim.cluster.machines import host_of
+from sim.faults import CALM_DISK_S, CALM_NETWORK_S
+from tidelog_protocol.messages.cluster_admin import ElectLeadersRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sim.cluster.world import ClusterWorld
+    from sim.machine import Machine
+
+PLAN_S = 12.0
+SKEW_MS_MAX = 60_000
+
+
+class ClusterFault(NamedTuple):
+    """What happens to broker `node` (or to it and others) at `at_s`."""
+
+    at_s: float
+    kind: str
+    node: int
+    amount: float
+    for_s: float
+
+    def __str__(self) -> str:
+        return (
+            f"{self.at_s:.3f} s {self.kind} of {self.node}, {self.amount:g} for {self.for_s:.3f} s"
+        )
+
+
+# kind: weight, smallest and largest amount, longest time
+KINDS: dict[str, tuple[int, float, float, float]] = {
+    "kill": (4, 0, 0, 0),
+    "kill leader": (2, 0, 0, 0),  # of the quorum
+    "kill inside": (3, 1, 80, 0),  # file operations until then
+    "power failure": (3, 0, 0, 0),
+    "restart": (3, 0, 0, 0),
+    "pause": (3, 0, 0, 4),
+    "isolate": (3, 0, 0, 4),  # from all other brokers and clients
+    "cut from brokers": (3, 0, 0, 4),  # clients still reach it
+    "cut one way": (3, 0, 1, 4),  # amount below 0.5: nothing gets out; else nothing gets in
+    "cut one link": (3, 0, 1, 4),  # to the broker that the amount chooses
+    "slow disk": (2, 0.02, 0.3, 3),  # seconds a sync takes at most
+    "full disk": (1, 0, 4_000, 2),  # bytes that still fit
+    "reset": (3, 1, 8, 0),  # connections
+    "clock jump": (1, -SKEW_MS_MAX / 4, SKEW_MS_MAX / 4, 0),  # milliseconds
+    "slow network": (2, 0.01, 0.2, 3),  # seconds a write travels at most
+    "elect preferred": (2, 0, 0, 0),
+}
+
+
+def draw_cluster_plan(seed: int | str, brokers: int) -> list[ClusterFault]:
+    """The faults of a seed, by time."""
+    rng = random.Random(f"{seed}:faults")
+    kinds, weights = list(KINDS), [row[0] for row in KINDS.values()]
+    plan = []
+    for _ in range(rng.randint(1, 8)):
+        kind = rng.choices(kinds, weights)[0]
+        _, low, high, longest = KINDS[kind]
+        at_s, node = rng.uniform(0.1, PLAN_S), rng.randint(1, brokers)
+        amount = round(rng.uniform(low, high), 3)
+        plan.append(ClusterFault(at_s, kind, node, amount, rng.uniform(0.2, 1) * longest))
+    return sorted(plan)
+
+
+class ClusterFaults:
+    """Brings a plan about, several faults at a time."""
+
+    def __init__(self, world: ClusterWorld, plan: Sequence[ClusterFault]) -> None:
+        self.world, self.machines, self.plan = world, world.machines, plan
+        self.done: dict[str, int] = {}
+        self._without_power: set[int] = set()  # and not yet caught up again
+
+    async def run(self) -> None:
+        """All of the plan; afterwards everything is as good as new."""
+        loop = self.world.loop
+        start_s = loop.time()
+        ends: list[asyncio.Task[None]] = []
+        for fault in self.plan:
+            await asyncio.sleep(max(0.0, start_s + fault.at_s - loop.time()))
+            loop.note(str(fault))
+            self.done[fault.kind] = self.done.get(fault.kind, 0) + 1
+            ends.append(asyncio.get_running_loop().create_task(self._do(fault)))
+        if ends:
+            await asyncio.wait(ends)
+            for task in ends:
+                task.result()
+        self._calm()
+
+    def _calm(self) -> None:
+        self.machines.network.latency_s = CALM_NETWORK_S
+        for machine in self.machines:
+            machine.disk_delay_s = CALM_DISK_S
+            machine.disk.capacity_bytes = None
+            machine.disk.die_at = None
+
+    async def _do(self, fault: ClusterFault) -> None:
+        machine = self.machines.by_id[fault.node]
+        match fault.kind:
+            case "kill":
+                machine.die("kill")
+            case "kill leader":
+                self.machines.by_id[self.machines.controller() or fault.node].die("kill")
+            case "kill inside":
+                machine.disk.die_at = machine.disk.operations + int(fault.amount)
+            case "power failure":
+                self._power_failure(fault.node)
+            case "restart":
+                if machine.is_ready:
+                    await machine.stop()
+            case "reset":
+                for index in range(int(fault.amount)):
+                    self.machines.network.reset(index * 7)
+            case "clock jump":
+                skew_ms = machine.clock.skew_ms + int(fault.amount)
+                machine.clock.skew_ms = max(-SKEW_MS_MAX, min(SKEW_MS_MAX, skew_ms))
+            case "elect preferred":
+                await self._elect(fault.node)
+            case "pause":
+                await self._pause(machine, fault.for_s)
+            case "slow disk" | "full disk" | "slow network":
+                await self._slow(machine, fault)
+            case _:
+                await self._cut(fault)
+
+    # -- power -------------------------------------------------------------------------------------
+
+    def _power_failure(self, node_id: int) -> None:
+        """Lose the unsynced, if others are sure to have it."""
+        if self._is_whole():
+            self._without_power.clear()
+        if self._without_power - {node_id} or not self._is_whole():
+            self.machines.by_id[node_id].die("kill")
+            return
+        self._without_power.add(node_id)
+        self.machines.by_id[node_id].die("power")
+        self.world.history.count("power failures")
+
+    def _is_whole(self) -> bool:
+        """Every replica is in sync, as its leader and the controller have it, and no change of
+        that is under way."""
+        image = self.machines.image()
+        servers = dict(self.machines.servers())
+        if image is None or len(servers) < len(self.machines.by_id):
+            return False
+        for topic in image.topics.values():
+            for state in topic.partitions:
+                if sorted(state.isr) != sorted(state.replicas) or state.leader not in servers:
+                    return False
+                replicas: Any = servers[state.leader]._replicas
+                leader = replicas._partitions.get((topic.name, state.partition))
+                if leader is None or not leader.is_leader or leader.pending_change is not None:
+                    return False
+                if leader.leader_epoch != state.leader_epoch:
+                    return False
+                if sorted(leader.isr) != sorted(state.replicas):
+                    return False
+        return len(self.machines.by_id) > 1
+
+    # -- for a while -------------------------------------------------------------------------------
+
+    async def _pause(self, machine: Machine, for_s: float) -> None:
+        lane, loop = machine.lane, self.world.loop
+        loop.pause_lane(lane)
+        await asyncio.sleep(for_s)
+        loop.resume_lane(lane)
+
+    async def _slow(self, machine: Machine, fault: ClusterFault) -> None:
+        network = self.machines.network
+        match fault.kind:
+            case "slow disk":
+                machine.disk_delay_s = (fault.amount / 4, fault.amount)
+            case "full disk":
+                machine.disk.capacity_bytes = machine.disk.used_bytes() + int(fault.amount)
+            case "slow network":
+                network.latency_s = (fault.amount / 10, fault.amount)
+        await asyncio.sleep(fault.for_s)
+        match fault.kind:
+            case "slow disk":
+                machine.disk_delay_s = CALM_DISK_S
+            case "full disk":
+                machine.disk.capacity_bytes = None
+            case "slow network":
+                network.latency_s = CALM_NETWORK_S
+
+    async def _cut(self, fault: ClusterFault) -> None:
+        links = self._links(fault)
+        self.machines.network.cut(links)
+        await asyncio.sleep(fault.for_s)
+        self.machines.network.heal(links)
+
+    def _links(self, fault: ClusterFault) -> list[tuple[str, str]]:
+        here = host_of(fault.node)
+        brokers = [host_of(node) for node in self.machines.by_id if node != fault.node]
+        if not brokers:
+            return []
+        everybody = brokers + self.world.clients if fault.kind == "isolate" else brokers
+        if fault.kind == "cut one link":
+            everybody = [brokers[int(fault.amount * len(brokers)) % len(brokers)]]
+        out = [(here, other) for other in everybody]
+        back = [(other, here) for other in everybody]
+        if fault.kind == "cut one way":
+            return out if fault.amount < 0.5 else back
+        return out + back
+
+    async def _elect(self, node_id: int) -> None:
+        request = ElectLeadersRequest(election_type=0, topic_partitions=None, timeout_ms=2000)
+        await self.world.ask_in_vain(node_id, request, 2)

@@ -1,0 +1,127 @@
+"""The machines of a cluster, and what may be seen of the brokers on them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sim.machine import PORT, Machine
+from sim.network import SimNetwork
+from tidelog.quorum.core import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from sim.loop import SimLoop
+    from tidelog.metadata.image import ClusterImage
+    from tidelog.replication.partition import Partition
+
+CONTROLLER_PORT = 9093
+RACKS = ("red", "blue")
+LAG_S_MAX = 2.0
+# Short times, so that a run of some virtual seconds sees them end.
+PROPERTIES: Mapping[str, str] = {
+    "process.roles": "broker,controller",
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+    "broker.heartbeat.interval.ms": "250",
+    "broker.session.timeout.ms": "1500",
+    "controller.quorum.election.timeout.ms": "300",
+    "controller.quorum.fetch.timeout.ms": "600",
+    "controller.quorum.election.backoff.max.ms": "200",
+    "controller.quorum.request.timeout.ms": "500",
+    "replica.lag.time.max.ms": str(int(LAG_S_MAX * 1000)),
+    "replica.fetch.wait.max.ms": "100",
+    "replica.fetch.backoff.ms": "100",
+    "replica.high.watermark.checkpoint.interval.ms": "500",
+    "request.timeout.ms": "3000",
+}
+
+
+def host_of(node_id: int) -> str:
+    """The host a broker lives on."""
+    return f"broker-{node_id}"
+
+
+def replication_of(brokers: int) -> tuple[int, int]:
+    """Replication factor and min.insync.replicas of all topics of a cluster of so many."""
+    return min(3, brokers), 2 if brokers >= 3 else 1
+
+
+class LedPartition(NamedTuple):
+    """A partition as the broker that leads it (or thinks so) has it."""
+
+    node_id: int
+    partition: Partition
+
+
+class Machines:
+    """Brokers 1 to n, each on a machine of its own, all voters of the metadata quorum."""
+
+    def __init__(self, loop: SimLoop, seed: int | str, brokers: int) -> None:
+        self.loop, self.seed = loop, seed
+        self.network = SimNetwork(loop, seed)
+        factor, min_isr = replication_of(brokers)
+        voters = ",".join(f"{n}@{host_of(n)}:{CONTROLLER_PORT}" for n in range(1, brokers + 1))
+        self.by_id: dict[int, Machine] = {}
+        for node_id in range(1, brokers + 1):
+            host = host_of(node_id)
+            settings = {
+                **PROPERTIES,
+                "node.id": str(node_id),
+                "listeners": f"PLAINTEXT://{host}:{PORT},CONTROLLER://{host}:{CONTROLLER_PORT}",
+                "controller.quorum.voters": voters,
+                "broker.rack": RACKS[node_id % len(RACKS)],
+                "default.replication.factor": str(factor),
+                "min.insync.replicas": str(min_isr),
+                "offsets.topic.replication.factor": str(factor),
+                "transaction.state.log.replication.factor": str(factor),
+            }
+            self.by_id[node_id] = Machine(
+                loop, self.network, f"{seed}:{host}", settings, host=host
+            )
+
+    def __iter__(self) -> Iterator[Machine]:
+        return iter(self.by_id.values())
+
+    def bury(self) -> None:
+        """The run is over."""
+        for machine in self:
+            machine.bury()
+
+    # -- looking inside ----------------------------------------------------------------------------
+
+    def servers(self) -> Iterator[tuple[int, Any]]:
+        """Brokers that live, whether they are ready or not."""
+        for node_id, machine in self.by_id.items():
+            if machine.server is not None:
+                yield node_id, machine.server
+
+    def cores(self) -> Iterator[tuple[int, Any]]:
+        """The quorum's state machines."""
+        for node_id, server in self.servers():
+            membership = server._membership
+            quorum = None if membership is None else membership._quorum
+            if quorum is not None and quorum._core is not None:
+                yield node_id, quorum._core
+
+    def partitions(self) -> Iterator[LedPartition]:
+        """All replicas on brokers that live."""
+        for node_id, server in self.servers():
+            if server._replicas is not None:
+                for partition in server._replicas._partitions.values():
+                    yield LedPartition(node_id, partition)
+
+    def controller(self) -> int | None:
+        """The node that leads the quorum in its newest epoch, if there is one."""
+        leading = [
+            (core.epoch, node_id) for node_id, core in self.cores() if core.role is Role.LEADER
+        ]
+        return max(leading)[1] if leading else None
+
+    def image(self) -> ClusterImage | None:
+        """The newest published image."""
+        images = [
+            server._metadata.image for _, server in self.servers() if server._metadata is not None
+        ]
+        return max(images, key=lambda image: image.offset, default=None)
