@@ -77,7 +77,7 @@ class TestProgress:
         remote = path.partition("foo").remotes[2]
         assert follow(path, 4).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
         assert follow(path, 3, current_leader_epoch=7).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
-        path.change("foo", leader_epoch=2)
+        path.change("foo", leader_epoch=1)
         path.produce("foo", 0, batch(1), acks=1)
         diverging = follow(path, 4, last_fetched_epoch=0).diverging_epoch
         assert (diverging.epoch, diverging.end_offset) == (0, 3)
@@ -102,6 +102,9 @@ class TestProgress:
         path.change("foo", leader_epoch=2, leader=2)
         assert not partition.remotes
         path.change("foo", leader_epoch=3, leader=1)
+        assert partition.remotes[2].log_end_offset == -1
+        follow(path, 3)
+        path.change("foo", leader_epoch=5)  # somebody else may have led in 4
         assert partition.remotes[2].log_end_offset == -1
         path.produce("foo", 0, batch(1), acks=1)
         assert partition.log.high_watermark == 3

@@ -113,6 +113,8 @@ class Replica:
         if image.partition_epoch < self.partition_epoch:
             return
         new_epoch = image.leader_epoch > self.leader_epoch
+        # Epochs that were skipped may have had another leader, who cut what followers had of ours.
+        stays = self.is_leader and image.leader_epoch <= self.leader_epoch + 1
         if new_epoch or image.partition_epoch > self.partition_epoch:
             self.pending_change = None
         self.partition_epoch = image.partition_epoch
@@ -120,12 +122,11 @@ class Replica:
         self.leader_epoch = image.leader_epoch
         self.replicas = image.replicas
         if image.leader == self.node_id and image.leader_epoch >= self.log.epochs.latest_epoch:
-            new_leader = not self.is_leader
             self.isr = image.isr
             self.is_leader = True
             self._follow_assignment()
-            if new_epoch or new_leader:
-                self._begin_epoch(new_leader=new_leader)
+            if new_epoch or not stays:
+                self._begin_epoch(new_leader=not stays)
         else:
             self.isr = ()
             self.remotes = {}
