@@ -285,7 +285,8 @@ def fence(image: ClusterImage, config: BrokerConfig, node_id: int) -> list[Messa
 
 def _unfence(image: ClusterImage, config: BrokerConfig, broker: BrokerImage) -> list[Message]:
     changes = Changes(image, config, returning=broker.node_id)
-    changes.elect_leaderless()
+    if not broker.in_controlled_shutdown:
+        changes.elect_leaderless()
     return [
         tables.BrokerRegistrationChangeRecord(
             broker_id=broker.node_id, broker_epoch=broker.epoch, fenced=_UNFENCE
