@@ -162,14 +162,18 @@ class Cluster:
 
         from tidelog.server import StartError
 
-        results = await asyncio.gather(
-            *(node.start() for node in self.brokers), return_exceptions=True
-        )
+        tasks = [asyncio.ensure_future(node.start()) for node in self.brokers]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        finally:
+            for task in tasks:
+                task.cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
         errors = [result for result in results if isinstance(result, BaseException)]
         if not errors:
             return
         await asyncio.gather(*(node.kill() for node in self.brokers))
-        error = errors[0]
+        error = next((e for e in errors if not isinstance(e, asyncio.CancelledError)), errors[0])
         is_late = isinstance(error, StartError) and "cannot listen" in str(error)
         if is_late and self._count > 1 and not self._port:
             raise OSError(str(error))

@@ -108,6 +108,12 @@ class BrokerServer:
         _, host, port = self._advertised
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
+    @property
+    def metadata(self) -> MetadataLog:
+        """What it knows of the cluster; only after `start`."""
+        assert self._metadata is not None, "start() comes first"
+        return self._metadata
+
     # -- start -------------------------------------------------------------------------------------
 
     async def start(self) -> None:

@@ -1,0 +1,182 @@
+"""Several brokers as one cluster: start, restart, handles, growth; in one loop and in processes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+import tidelog
+from support.clusters import controller_of, image_of, run, until
+from support.wire_client import WireClient
+from tidelog.cluster_settings import node_properties, profile_of
+from tidelog.config.vocabulary import ConfigError
+from tidelog_protocol.messages.admin import CreateTopicsRequest
+from tidelog_protocol.messages.cluster import (
+    DescribeClusterRequest,
+    MetadataRequest,
+    MetadataResponse,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+async def metadata(server: str) -> MetadataResponse:
+    async with await WireClient.connect(server) as client:
+        response: MetadataResponse = await client.ask(MetadataRequest(topics=None), 12)
+    return response
+
+
+async def create(server: str, name: str, replicas: int = 1) -> int:
+    async with await WireClient.connect(server) as client:
+        topic = CreateTopicsRequest.CreatableTopic(
+            name=name, num_partitions=3, replication_factor=replicas
+        )
+        response = await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7)
+    return int(response.topics[0].error_code)
+
+
+def test_three_brokers_are_one_cluster() -> None:
+    async def test() -> None:
+        async with tidelog.Cluster(brokers=3, racks=["a", "b", "c"]) as cluster:
+            servers = cluster.bootstrap_servers.split(",")
+            assert len(servers) == 3
+            answers = [await metadata(server) for server in servers]
+            for answer in answers:
+                assert answer.cluster_id == answers[0].cluster_id
+                assert answer.controller_id == controller_of(cluster).node_id
+                assert [(b.node_id, b.rack) for b in answer.brokers] == [
+                    (1, "a"),
+                    (2, "b"),
+                    (3, "c"),
+                ]
+                assert [f"{b.host}:{b.port}" for b in answer.brokers] == servers
+            async with await WireClient.connect(servers[1]) as client:
+                described = await client.ask(DescribeClusterRequest(), 1)
+            assert len(described.brokers) == 3
+
+    run(test)
+
+
+def test_a_cluster_comes_back_on_its_data(tmp_path: Path) -> None:
+    async def test() -> None:
+        ids = set()
+        for life in range(3):
+            async with tidelog.Cluster(brokers=3, data_dir=tmp_path) as cluster:
+                server = cluster.bootstrap_servers.split(",")[life]
+                answer = await metadata(server)
+                ids.add((answer.cluster_id, *(t.topic_id for t in answer.topics[:1])))
+                assert sorted(topic.name for topic in answer.topics) == [
+                    f"t{number}" for number in range(life)
+                ]
+                assert await create(server, f"t{life}") == 0
+        assert len({cluster_id for cluster_id, *_ in ids}) == 1
+        assert len(ids) == 2  # without a topic, then always the same topic
+        for node_id in (1, 2, 3):
+            assert (tmp_path / f"broker-{node_id}" / ".kafka_cleanshutdown").exists()
+
+    run(test)
+
+
+def test_one_broker_stops_and_comes_back_at_its_address() -> None:
+    async def test() -> None:
+        async with tidelog.Cluster(brokers=3) as cluster:
+            second = cluster.brokers[1]
+            before = cluster.bootstrap_servers
+            await second.stop()
+            assert not second.is_running
+            with pytest.raises(tidelog.ClusterError, match="broker 2 is not running"):
+                assert second.bootstrap_server
+            assert len(cluster.bootstrap_servers.split(",")) == 2
+            first = cluster.brokers[0]
+            await until(lambda: not image_of(first).is_alive(2), "2 is out")
+            await second.start()
+            assert cluster.bootstrap_servers == before
+            assert image_of(second).is_alive(2)
+            with pytest.raises(tidelog.ClusterError, match="running already"):
+                await second.start()
+
+    run(test)
+
+
+def test_a_cluster_grows() -> None:
+    async def test() -> None:
+        async with tidelog.Cluster(brokers=3) as cluster:
+            added = await cluster.add_broker(rack="far")
+            assert added.node_id == 4
+            answer = await metadata(added.bootstrap_server)
+            assert [broker.node_id for broker in answer.brokers] == [1, 2, 3, 4]
+            assert answer.brokers[3].rack == "far"
+            assert await create(added.bootstrap_server, "t", replicas=4) == 0
+            await added.stop()
+            await added.start()
+
+    run(test)
+
+
+def test_one_broker_is_no_cluster_to_grow() -> None:
+    async def test() -> None:
+        async with tidelog.Cluster() as cluster:
+            assert [node.node_id for node in cluster.brokers] == [1]
+            with pytest.raises(tidelog.ClusterError, match="grow"):
+                await cluster.add_broker()
+
+    run(test)
+
+
+def test_refusals() -> None:
+    with pytest.raises(tidelog.ClusterError, match="0 brokers"):
+        tidelog.Cluster(brokers=0)
+    with pytest.raises(tidelog.ClusterError, match="2 racks for 3 brokers"):
+        tidelog.Cluster(brokers=3, racks=["a", "b"])
+
+    async def test() -> None:
+        cluster = tidelog.Cluster(brokers=2, node_id=7)
+        with pytest.raises(ConfigError, match="decided by the cluster"):
+            await cluster.start()
+        with pytest.raises(tidelog.ClusterError, match="not running"):
+            assert cluster.bootstrap_servers
+        await cluster.stop()
+
+    run(test)
+
+
+def test_topics_of_kafkas_own_survive_a_broker() -> None:
+    assert profile_of(1)["offsets.topic.replication.factor"] == "1"
+    assert profile_of(2)["transaction.state.log.min.isr"] == "1"
+    assert profile_of(5)["offsets.topic.replication.factor"] == "3"
+    assert profile_of(5)["transaction.state.log.min.isr"] == "2"
+    properties = node_properties(
+        {"offsets.topic.replication.factor": "2"},
+        node_id=2,
+        voters={1: "h:1", 2: "[::1]:2"},
+        host="::1",
+        port=9,
+        data_dir="/d",
+        rack="r",
+    )
+    assert properties["offsets.topic.replication.factor"] == "2"
+    assert properties["listeners"] == "PLAINTEXT://[::1]:9,CONTROLLER://[::1]:2"
+    assert properties["controller.quorum.voters"] == "1@h:1,2@[::1]:2"
+    assert properties["broker.rack"] == "r"
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+def test_handles_on_brokers_of_another_process(isolated: bool) -> None:
+    with tidelog.run(brokers=3, isolated=isolated) as cluster:
+        servers = cluster.bootstrap_servers.split(",")
+        assert len(servers) == 3
+        assert asyncio.run(create(servers[0], "t")) == 0
+        cluster.brokers[2].stop()
+        assert cluster.bootstrap_servers.split(",") == servers[:2]
+        cluster.brokers[2].start()
+        assert cluster.bootstrap_servers.split(",") == servers
+        with pytest.raises(tidelog.ClusterError, match="broker 3 is running already"):
+            cluster.brokers[2].start()
+        added = cluster.add_broker(rack="x")
+        assert added.node_id == 4
+        assert len(asyncio.run(metadata(servers[0])).brokers) == 4
+        added.kill()
+        assert cluster.bootstrap_servers.split(",") == servers

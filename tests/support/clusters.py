@@ -1,0 +1,165 @@
+"""Clusters for tests: started for a test, watched from inside, and a producer that never stops."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+    import tidelog
+    from tidelog.metadata.image import ClusterImage, PartitionImage
+
+WAIT_S_MAX = 30.0
+
+# A failed broker is noticed soon, and everything else is as in production.
+FAST = {"broker.session.timeout.ms": "1500", "broker.heartbeat.interval.ms": "300"}
+
+
+def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Run a test in a loop of its own, not for ever."""
+
+    async def bounded() -> None:
+        async with asyncio.timeout(100):
+            await test()
+
+    asyncio.run(bounded())
+
+
+def image_of(node: Any) -> ClusterImage:
+    """What a broker of this process knows of the cluster."""
+    image: ClusterImage = node.server.metadata.image
+    return image
+
+
+def partition_of(cluster: tidelog.Cluster, topic: str, index: int = 0) -> PartitionImage:
+    """A partition as the running brokers' first knows it."""
+    node = next(node for node in cluster.brokers if node.is_running)
+    partition = image_of(node).partition(topic, index)
+    assert partition is not None
+    return partition
+
+
+def controller_of(cluster: tidelog.Cluster) -> Any:
+    """The handle on the active controller; None if there is none."""
+    for node in cluster.brokers:
+        if node.is_running and node.server.metadata.is_leader:
+            return node
+    return None
+
+
+async def until(is_so: Callable[[], object], what: str = "") -> None:
+    """Wait until something is so; real sockets and timers leave no event to wait for."""
+    deadline = time.monotonic() + WAIT_S_MAX
+    while not is_so():
+        assert time.monotonic() < deadline, f"not within {WAIT_S_MAX:.0f} s: {what}"
+        await asyncio.sleep(0.02)
+
+
+async def in_thread(function: Callable[..., Any], *args: Any) -> Any:
+    """Run a blocking client beside the brokers of this loop."""
+    return await asyncio.to_thread(function, *args)
+
+
+def librdkafka(bootstrap: str, **more: Any) -> dict[str, Any]:
+    """Settings of a librdkafka client that gives up nothing and says nothing."""
+    return {
+        "bootstrap.servers": bootstrap,
+        "log_level": 0,
+        "reconnect.backoff.ms": 20,
+        "reconnect.backoff.max.ms": 200,
+        "retry.backoff.ms": 20,
+        **{name.replace("_", "."): value for name, value in more.items()},
+    }
+
+
+def create_topic(bootstrap: str, name: str, partitions: int, replicas: int, **config: str) -> None:
+    """Create a topic and return when the broker that was asked serves it."""
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    settings = {key.replace("_", "."): value for key, value in config.items()}
+    admin = AdminClient(librdkafka(bootstrap))
+    topic = NewTopic(name, partitions, replicas, config=settings)
+    admin.create_topics([topic])[name].result(20)
+
+
+def consume(bootstrap: str, topic: str, index: int = 0) -> list[bytes]:
+    """All records of a partition up to its present end."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer(
+        librdkafka(bootstrap, group_id="none", auto_offset_reset="earliest")
+        | {"enable.auto.commit": False}
+    )
+    try:
+        consumer.assign([TopicPartition(topic, index, 0)])
+        _, end = consumer.get_watermark_offsets(TopicPartition(topic, index), timeout=20)
+        values: list[bytes] = []
+        deadline = time.monotonic() + WAIT_S_MAX
+        while len(values) < end and time.monotonic() < deadline:
+            message = consumer.poll(0.2)
+            if message is not None and message.error() is None:
+                values.append(message.value())
+        return values
+    finally:
+        consumer.close()
+
+
+class Load(threading.Thread):
+    """An idempotent producer with acks=all on partition 0 of a topic, until `finish`.
+
+    `acked` are the values that were acknowledged, `errors` what was refused for good, `gap_s` the
+    longest time between two acknowledgements.
+    """
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        super().__init__(name="load", daemon=True)
+        self.bootstrap, self.topic = bootstrap, topic
+        self.acked: list[bytes] = []
+        self.errors: list[str] = []
+        self.gap_s = 0.0
+        self.left = 0
+        self._last: float | None = None
+        self._end = threading.Event()
+
+    def run(self) -> None:
+        """Produce about 200 records a second."""
+        from confluent_kafka import Producer
+
+        producer = Producer(
+            librdkafka(self.bootstrap, acks="all", enable_idempotence=True) | {"linger.ms": 0}
+        )
+        for number in itertools.count():
+            if self._end.is_set():
+                break
+            producer.produce(self.topic, b"%d" % number, partition=0, on_delivery=self._delivered)
+            producer.poll(0.005)
+        self.left = producer.flush(WAIT_S_MAX)
+
+    def _delivered(self, error: object, message: Any) -> None:
+        if error is not None:
+            self.errors.append(str(error))
+            return
+        now = time.monotonic()
+        if self._last is not None:
+            self.gap_s = max(self.gap_s, now - self._last)
+        self._last = now
+        self.acked.append(message.value())
+
+    async def finish(self) -> None:
+        """Produce no more; wait until everything is answered."""
+        self._end.set()
+        await asyncio.to_thread(self.join)
+
+
+def check_nothing_lost(load: Load, values: list[bytes]) -> None:
+    """Everything acknowledged is there, once, in order, and nothing was refused."""
+    assert load.errors == []
+    assert load.left == 0
+    assert len(values) == len(set(values)), "doubled"
+    assert set(load.acked) <= set(values), "lost"
+    assert values == sorted(values, key=int), "out of order"
