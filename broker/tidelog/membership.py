@@ -32,6 +32,7 @@ from tidelog.metadata.replicated import ReplicatedMetadataLog
 from tidelog.peers import PeerChannel
 from tidelog.quorum.core import Timeouts
 from tidelog.quorum.driver import Quorum
+from tidelog.replication.fetcher_manager import FetcherManager
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ __all__ = ["Membership"]
 
 log = logging.getLogger("tidelog.membership")
 
+FETCH_TIMEOUT_S = 30.0  # Kafka's replica.socket.timeout.ms
 LEAVE_S_MAX = 3.0  # how long leaderships may take to move when this broker stops
 
 
@@ -70,6 +72,7 @@ class Membership:
         self._quorum: Quorum | None = None
         self._controller: Controller | None = None
         self._ticking: asyncio.Task[None] | None = None
+        self._fetchers: FetcherManager | None = None
         self.client_handlers: dict[ApiKey, Handler] = {}
         """What it adds to the clients' listener."""
 
@@ -197,9 +200,28 @@ class Membership:
             log_dirs=log_dirs,
         )
         replicas.use_controller(door.ask, lambda: lifecycle.broker_epoch)
+        self._fetchers = FetcherManager(
+            replicas,
+            lambda host, port: self._channel("replica", host, port, FETCH_TIMEOUT_S),
+            config=config,
+            clock=runtime.clock,
+            rng=runtime.rng,
+            broker_epoch=lambda: lifecycle.broker_epoch,
+        )
 
-    def _channel(self, purpose: str, host: str, port: int) -> PeerChannel:
+    def follow(self) -> None:
+        """Fetch from other leaders as images tell, from the next one on; the replica manager must
+        have subscribed before."""
+        assert self._fetchers is not None
+        assert self._metadata is not None
+        self._metadata.subscribe(self._fetchers.on_image)
+
+    def _channel(
+        self, purpose: str, host: str, port: int, timeout_s: float | None = None
+    ) -> PeerChannel:
         config, runtime = self._config, self._runtime
+        if timeout_s is None:
+            timeout_s = config.controller_quorum_request_timeout_ms / 1000
         return PeerChannel(
             runtime.network,
             runtime.clock,
@@ -207,7 +229,7 @@ class Membership:
             host,
             port,
             client_id=f"broker-{config.node_id}-{purpose}",
-            request_timeout_s=config.controller_quorum_request_timeout_ms / 1000,
+            request_timeout_s=timeout_s,
             rng=runtime.rng,
         )
 
@@ -237,6 +259,11 @@ class Membership:
         await self._lifecycle.start()
 
     # -- stop --------------------------------------------------------------------------------------
+
+    async def stop_fetching(self) -> None:
+        """Follow no other leader any more; the logs are this broker's alone then."""
+        if self._fetchers is not None:
+            await self._fetchers.close()
 
     async def leave(self) -> None:
         """Have this broker's leaderships moved while it still serves (controlled shutdown)."""

@@ -244,6 +244,8 @@ class BrokerServer:
             config,
         )
         metadata.subscribe(replicas.apply)
+        if membership is not None:
+            membership.follow()
         metadata.subscribe(groups.on_image)
         metadata.open()
         if membership is None:
@@ -357,6 +359,8 @@ class BrokerServer:
     async def _stop_sharing(self) -> None:
         """Partitions, then what talks to other nodes, then the metadata log."""
         membership = self._membership
+        if membership is not None:
+            await membership.stop_fetching()
         if self._replicas is not None:
             await self._replicas.stop()
             self._replicas.close()
@@ -394,6 +398,7 @@ class BrokerServer:
         self._connections.abort()
         if self._membership is not None:
             self._membership.hang_up()
+            await self._membership.stop_fetching()
             await self._membership.close()
             await self._membership.abandon()
         if self._dispatcher is not None:

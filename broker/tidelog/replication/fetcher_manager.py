@@ -1,0 +1,186 @@
+"""Which leader each partition of this broker follows: from the cluster's image to fetchers.
+
+Owns the replica fetchers: one for each incarnation of a leader and fetcher id, made when it gets
+its first partition and stopped when it has none left. Hears of a new image after the replica
+manager, which has changed roles by then: until a new leader epoch is in a fetcher here, nothing of
+the old one can reach the log (`partition.py` fences it).
+
+Built by `membership.py`. replication.md 3 (becoming follower), 11. Kafka: ReplicaFetcherManager.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog.replication.replica_fetcher import ReplicaFetcher
+from tidelog_protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tidelog.config.broker import BrokerConfig
+    from tidelog.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
+    from tidelog.peers import PeerChannel
+    from tidelog.replication.replica_manager import ReplicaManager
+    from tidelog.seams import Clock, Rng
+
+__all__ = ["FetcherManager"]
+
+_log = logging.getLogger(__name__)
+
+_Key = tuple[bytes, int]  # topic id and partition
+
+
+class _Source(NamedTuple):
+    """Where to fetch from: a leader that comes back, or moves, is another one."""
+
+    leader: int
+    broker_epoch: int
+    host: str
+    port: int
+    fetcher_id: int
+
+
+class FetcherManager:
+    """The fetchers of one broker. Invariant: `_sources` says for each followed partition which
+    fetcher has it."""
+
+    def __init__(
+        self,
+        replicas: ReplicaManager,
+        new_channel: Callable[[str, int], PeerChannel],
+        *,
+        config: BrokerConfig,
+        clock: Clock,
+        rng: Rng,
+        broker_epoch: Callable[[], int],
+    ) -> None:
+        """`new_channel` makes a channel to a broker's client listener; `broker_epoch` is this
+        broker's own."""
+        self._replicas = replicas
+        self._new_channel = new_channel
+        self._config = config
+        self._clock = clock
+        self._rng = rng
+        self._broker_epoch = broker_epoch
+        self._image: ClusterImage | None = None
+        self._fetchers: dict[_Source, ReplicaFetcher] = {}
+        self._sources: dict[_Key, _Source] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    def fetcher_of(self, topic_id: bytes, index: int) -> ReplicaFetcher | None:
+        """Who fetches a partition; None if it is not followed."""
+        source = self._sources.get((topic_id, index))
+        return None if source is None else self._fetchers[source]
+
+    # ---- the image ----------------------------------------------------------------------------
+
+    def on_image(self, old: ClusterImage | None, new: ClusterImage) -> None:
+        """Follow a new image, once the replica manager does."""
+        del old
+        if self._closed or self._replicas.image is not new:
+            return
+        before, self._image = self._image, new
+        if before is not None:
+            self._forget_topics(before, new)
+        everything = before is None or _reachable(before) != _reachable(new)
+        for name, topic in new.topics.items():
+            if everything or before is None or before.topics.get(name) is not topic:
+                for state in topic.partitions:
+                    self._follow(new, topic, state)
+        self._stop_idle()
+
+    def _forget_topics(self, before: ClusterImage, new: ClusterImage) -> None:
+        if before.topic_names is new.topic_names:
+            return
+        for topic in before.topics.values():
+            if topic.topic_id not in new.topic_names:
+                for state in topic.partitions:
+                    self._remove((topic.topic_id, state.partition))
+
+    def _follow(self, image: ClusterImage, topic: TopicImage, state: PartitionImage) -> None:
+        key = (topic.topic_id, state.partition)
+        source = self._source(image, topic, state)
+        if self._sources.get(key) != source:
+            self._remove(key)
+        if source is None:
+            return
+        partition = self._replicas.partition(topic.name, state.partition)
+        if isinstance(partition, ErrorCode) or partition.leader_epoch != state.leader_epoch:
+            self._remove(key)  # offline
+            return
+        fetcher = self._fetchers.get(source)
+        if fetcher is None:
+            fetcher = self._fetchers[source] = self._new_fetcher(source)
+        self._sources[key] = source
+        fetcher.add(partition, state.leader_epoch)
+
+    def _source(
+        self, image: ClusterImage, topic: TopicImage, state: PartitionImage
+    ) -> _Source | None:
+        """Whom this broker follows in a partition; None if nobody."""
+        node_id = self._config.node_id
+        leader = image.brokers.get(state.leader)
+        if leader is None or state.leader == node_id or node_id not in state.replicas:
+            return None
+        # Neighbours go to different fetchers, as in Kafka.
+        number = int.from_bytes(topic.topic_id[:4], "big") + state.partition
+        fetcher_id = number % self._config.num_replica_fetchers
+        return _Source(state.leader, leader.epoch, leader.host, leader.port, fetcher_id)
+
+    # ---- fetchers -----------------------------------------------------------------------------
+
+    def _new_fetcher(self, source: _Source) -> ReplicaFetcher:
+        _log.info("following broker %d at %s:%d", source.leader, source.host, source.port)
+        return ReplicaFetcher(
+            f"{self._config.node_id}-{source.leader}-{source.fetcher_id}",
+            self._new_channel(source.host, source.port),
+            config=self._config,
+            clock=self._clock,
+            rng=self._rng,
+            broker_epoch=self._broker_epoch,
+            on_advanced=self._replicas.appended,
+        )
+
+    def _remove(self, key: _Key) -> None:
+        source = self._sources.pop(key, None)
+        if source is not None:
+            self._fetchers[source].remove(*key)
+
+    def _stop_idle(self) -> None:
+        for source, fetcher in list(self._fetchers.items()):
+            if fetcher.is_idle:
+                del self._fetchers[source]
+                self._stop(fetcher)
+
+    def _stop(self, fetcher: ReplicaFetcher) -> None:
+        fetcher.stop()
+        task = asyncio.get_running_loop().create_task(fetcher.stopped(), name=f"end of {fetcher!r}")
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    def stop(self) -> None:
+        """Follow nobody from now on; no log changes any more."""
+        self._closed = True
+        self._sources.clear()
+        fetchers, self._fetchers = self._fetchers, {}
+        for fetcher in fetchers.values():
+            self._stop(fetcher)
+
+    async def close(self) -> None:
+        """`stop`, and return when all tasks have ended."""
+        self.stop()
+        if self._ending:
+            await asyncio.gather(*self._ending, return_exceptions=True)
+
+
+def _reachable(image: ClusterImage) -> dict[int, tuple[int, str, int]]:
+    """What of the brokers concerns a follower."""
+
+    def address(broker: BrokerImage) -> tuple[int, str, int]:
+        return (broker.epoch, broker.host, broker.port)
+
+    return {node_id: address(broker) for node_id, broker in image.brokers.items()}

@@ -1,0 +1,493 @@
+"""A follower's loop: what one leader has of some partitions comes into the logs here.
+
+Owns: one connection to the leader, one incremental fetch session on it, and where each partition
+stands (`fetch_state.py`). Made and fed by `fetcher_manager.py`; changes logs only through
+`partition.py`'s doors for followers, which refuse what was asked for under an older leader epoch.
+
+One fetch is in flight at a time, for all partitions that can be fetched. A partition that fails is
+left out of it until its pause is over, one whose offset the leader lacks until a task of its own
+has found out where to go on; neither holds up the others. When a partition can be fetched (again)
+while a fetch is parked at the leader, a small request is sent behind it, which ends it.
+
+replication.md 2.2 (high watermark), 7 (truncation), 8 (errors), 11. Kafka: ReplicaFetcherThread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from tidelog.peers import PeerError
+from tidelog.replication.fetch_state import Backoff, Event, FetchState, State, event_of
+from tidelog.replication.fetcher_session import Asked, FetcherSession
+from tidelog.replication.partition import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from tidelog.replication.truncation import batch_boundary, follower_truncation, start_offset
+from tidelog_protocol.batch import read_header
+from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.messages.data import FetchRequest, ListOffsetsRequest
+from tidelog_storage.types import OffsetAndEpoch, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+    from typing import Any
+
+    from tidelog.config.broker import BrokerConfig
+    from tidelog.peers import PeerChannel
+    from tidelog.replication.fetcher_session import Key
+    from tidelog.replication.partition import Partition
+    from tidelog.seams import Clock, Rng
+    from tidelog_storage.types import TopicPartition
+
+__all__ = ["ReplicaFetcher"]
+
+_log = logging.getLogger(__name__)
+
+_SESSION_ERRORS = frozenset(
+    {
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    }
+)
+
+
+class ReplicaFetcher:
+    """Follows some partitions of one leader. Invariant: every state in `_states` is current; what
+    was asked for under another one is dropped."""
+
+    def __init__(
+        self,
+        name: str,
+        channel: PeerChannel,
+        *,
+        config: BrokerConfig,
+        clock: Clock,
+        rng: Rng,
+        broker_epoch: Callable[[], int],
+        on_advanced: Callable[[Sequence[TopicPartition]], None],
+    ) -> None:
+        """`channel` is its own, and closed with it; `on_advanced` is told of logs that grew or
+        whose high watermark moved."""
+        self.name = name
+        self._channel = channel
+        self._node_id = config.node_id
+        self._config = config
+        self._clock = clock
+        self._rng = rng
+        self._broker_epoch = broker_epoch
+        self._on_advanced = on_advanced
+        self._backoff_s_max = config.replica_fetch_backoff_ms / 1000
+        self._backoff = Backoff(self._backoff_s_max)
+        self._loop = asyncio.get_running_loop()
+        self._session = FetcherSession()
+        self._restart_session = False
+        self._states: dict[Key, FetchState] = {}
+        self._touched: dict[Key, None] = {}  # may ask for something else in the next fetch
+        self._pauses: dict[FetchState, asyncio.TimerHandle] = {}
+        self._work = asyncio.Event()
+        self._is_fetching = False
+        self._finding: asyncio.Task[None] | None = None
+        self._hurrying: asyncio.Task[None] | None = None
+        self._task = self._spawn(self._run(), "")
+
+    def __repr__(self) -> str:
+        return f"<ReplicaFetcher {self.name}: {len(self._states)} partitions>"
+
+    def _spawn(self, work: Coroutine[Any, Any, None], what: str) -> asyncio.Task[None]:
+        return self._loop.create_task(work, name=f"fetcher {self.name}{what}")
+
+    # ---- partitions ---------------------------------------------------------------------------
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it has no partition at all."""
+        return not self._states
+
+    def state(self, topic_id: bytes, index: int) -> FetchState | None:
+        """Where a partition stands; None if it is not followed here."""
+        return self._states.get((topic_id, index))
+
+    def add(self, partition: Partition, leader_epoch: int) -> None:
+        """Follow a partition in this leader epoch; the same one again changes nothing."""
+        key = (partition.topic_id, partition.topic_partition.partition)
+        before = self._states.get(key)
+        if before is not None:
+            if before.partition is partition and before.leader_epoch == leader_epoch:
+                return
+            self._drop(before)
+            # What the leader remembers to have told us was for an epoch that is over.
+            self._restart_session = True
+        self._states[key] = FetchState(partition, leader_epoch, self._backoff_s_max)
+        self._touch(key)
+
+    def remove(self, topic_id: bytes, index: int) -> None:
+        """Follow a partition no more."""
+        state = self._states.pop((topic_id, index), None)
+        if state is not None:
+            self._drop(state)
+            self._touched[topic_id, index] = None
+
+    def stop(self) -> None:
+        """Change no log from now on; `stopped` waits for the tasks' end."""
+        for task in (self._task, self._finding, self._hurrying):
+            if task is not None:
+                task.cancel()
+        for state in self._states.values():
+            self._drop(state)
+        self._states.clear()
+        self._channel.close()
+
+    async def stopped(self) -> None:
+        """Return when all tasks have ended."""
+        tasks = [task for task in (self._task, self._finding, self._hurrying) if task is not None]
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _drop(self, state: FetchState) -> None:
+        pause = self._pauses.pop(state, None)
+        if pause is not None:
+            pause.cancel()
+
+    def _touch(self, key: Key) -> None:
+        """The partition can be fetched, or its start be looked for: now, if possible."""
+        self._touched[key] = None
+        self._work.set()
+        if self._is_fetching and self._hurrying is None:
+            self._hurrying = self._spawn(self._hurry(), ": hurry")
+
+    async def _hurry(self) -> None:
+        """End a fetch that is parked at the leader: it is answered when more comes behind it."""
+        ended = True
+        try:
+            await self._channel.ask(ListOffsetsRequest(replica_id=self._node_id, topics=[]))
+        except PeerError:
+            ended = False  # the fetch has failed as well then
+        self._hurrying = None
+        if ended and self._is_fetching and self._touched:  # came too late for the next one, too
+            self._hurrying = self._spawn(self._hurry(), ": hurry")
+
+    def _is_current(self, state: FetchState) -> bool:
+        return self._states.get(_key_of(state)) is state
+
+    # ---- the loop -----------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                self._work.clear()
+                self._find_starts_of_lost()
+                self._update_session()
+                if self._session.asked:
+                    await self._fetch()
+                else:
+                    await self._work.wait()
+            except PeerError as error:
+                _log.info("fetcher %s: %s", self.name, error)
+                await self._back_off()
+            except Exception:  # noqa: BLE001 - the other partitions have to be followed on
+                _log.exception("fetcher %s failed; it goes on", self.name)
+                await self._back_off()
+
+    async def _back_off(self) -> None:
+        self._session.restart()
+        await asyncio.sleep(self._backoff.next_pause(self._rng.uniform(0, 1)))
+
+    def _update_session(self) -> None:
+        if self._restart_session:
+            self._restart_session = False
+            self._session.restart()
+        touched, self._touched = self._touched, {}
+        for key in touched:
+            state = self._states.get(key)
+            asked = None
+            if state is not None and state.state is State.FETCHING:
+                log = state.partition.log
+                asked = Asked(
+                    log.log_end_offset,
+                    log.log_start_offset,
+                    log.epochs.latest_epoch,
+                    state.leader_epoch,
+                    self._config.replica_fetch_max_bytes,
+                )
+            self._session.update(key, asked)
+
+    async def _fetch(self) -> None:
+        """One fetch and what its answer does; PeerError if there is none."""
+        config, session = self._config, self._session
+        topics, forgotten = session.next_request()
+        request = FetchRequest(
+            replica_state=FetchRequest.ReplicaState(
+                replica_id=self._node_id, replica_epoch=self._broker_epoch()
+            ),
+            max_wait_ms=config.replica_fetch_wait_max_ms,
+            min_bytes=config.replica_fetch_min_bytes,
+            max_bytes=config.replica_fetch_response_max_bytes,
+            session_id=session.session_id,
+            session_epoch=session.epoch,
+            topics=topics,
+            forgotten_topics_data=forgotten,
+        )
+        self._is_fetching = True
+        try:
+            response = await self._channel.ask(request)
+        finally:
+            self._is_fetching = False
+        if response.error_code:
+            if response.error_code in _SESSION_ERRORS and session.is_incremental:
+                session.restart()  # at once: the leader restarted, or needed the room
+                return
+            raise PeerError(f"the fetch was refused: {_name(response.error_code)}")
+        session.answered(response.session_id)
+        self._backoff.succeeded()
+        self._take(response)
+
+    def _take(self, response: Any) -> None:
+        advanced: list[TopicPartition] = []
+        for topic in response.responses:
+            for data in topic.partitions:
+                key = (topic.topic_id, data.partition_index)
+                state = self._asked_for(key)
+                if state is None:
+                    # The leader thinks that we know its offsets now, and would not repeat them.
+                    self._restart_session = True
+                    continue
+                self._touched[key] = None
+                if self._guarded(state, self._take_partition, state, data):
+                    advanced.append(state.partition.topic_partition)
+        if advanced:
+            self._on_advanced(advanced)
+
+    def _asked_for(self, key: Key) -> FetchState | None:
+        """The state that an answer is for; None if the question is out of date by now."""
+        asked = self._session.asked.get(key)
+        state = self._states.get(key)
+        if (
+            asked is None
+            or state is None
+            or state.state is not State.FETCHING
+            or state.leader_epoch != asked.leader_epoch
+            or state.partition.log.log_end_offset != asked.fetch_offset
+        ):
+            return None
+        return state
+
+    def _guarded(self, state: FetchState, work: Callable[..., bool], *args: Any) -> bool:
+        """Do something to one partition; whatever fails is this one's trouble alone."""
+        try:
+            return work(*args)
+        except StorageError as error:
+            own_disk = error.code is ErrorCode.KAFKA_STORAGE_ERROR
+            fenced = error.code is ErrorCode.FENCED_LEADER_EPOCH
+            self._fail(state, str(error), fatal=own_disk or fenced)
+        except OSError as error:
+            self._fail(state, str(error), fatal=True)
+        except Exception as error:  # noqa: BLE001 - see above
+            _log.exception("%s: following failed", state.partition.topic_partition)
+            self._fail(state, str(error))
+        return False
+
+    # ---- answers ------------------------------------------------------------------------------
+
+    def _take_partition(self, state: FetchState, data: Any) -> bool:
+        """What the leader answered for one partition; whether the log grew or its high watermark
+        moved."""
+        error = data.error_code
+        if error:
+            event = event_of(error)
+            if event is Event.OUT_OF_RANGE:
+                _log.info("%s: the leader has no such offset", state.partition.topic_partition)
+                state.step(event)
+                self._work.set()
+            else:
+                self._fail(state, _name(error), fatal=event is Event.FATAL)
+            return False
+        if data.diverging_epoch is not None:
+            end = OffsetAndEpoch(data.diverging_epoch.end_offset, data.diverging_epoch.epoch)
+            return self._diverged(state, end, data)
+        appended = False
+        if data.records:
+            appended = self._append(state, data.records)
+            if not appended:
+                # Batches of an epoch that we have not heard of (KAFKA-18723).
+                self._fail(state, "no batch of this leader epoch")
+                return False
+        state.step(Event.PROGRESS)
+        return self._follow_offsets(state, data) or appended
+
+    def _follow_offsets(self, state: FetchState, data: Any) -> bool:
+        if data.high_watermark < 0:
+            return False
+        return state.partition.advance_as_follower(data.high_watermark, data.log_start_offset)
+
+    def _append(self, state: FetchState, records: memoryview) -> bool:
+        """Append as it is; False if nothing of it could be."""
+        partition, epoch = state.partition, state.leader_epoch
+        now_ms = self._clock.wall_ms()
+        log = partition.log
+        if log.log_start_offset == log.log_end_offset:
+            first = read_header(records)
+            if first.base_offset < log.log_end_offset < first.next_offset:
+                # The leader's log starts in the middle of this batch, which comes whole.
+                partition.restart_as_follower(first.base_offset, leader_epoch=epoch, now_ms=now_ms)
+        result = partition.append_as_follower(records, leader_epoch=epoch, now_ms=now_ms)
+        return result is not None
+
+    def _diverged(self, state: FetchState, leader_end: OffsetAndEpoch, data: Any) -> bool:
+        """Cut what the leader does not have (7.2)."""
+        log = state.partition.log
+        before = (log.log_end_offset, log.epochs.latest_epoch)
+        decision = follower_truncation(
+            leader_end,
+            log.end_offset_for_epoch(leader_end.leader_epoch),
+            log_end_offset=log.log_end_offset,
+            high_watermark=log.high_watermark,
+        )
+        self._cut(state, decision.offset)
+        if (log.log_end_offset, log.epochs.latest_epoch) == before:
+            self._fail(state, f"diverges, but there is nothing to cut: {leader_end}")
+            return False
+        state.step(Event.PROGRESS)
+        # Only now is our log a beginning of the leader's, so that its offsets are ours.
+        return decision.done and self._follow_offsets(state, data)
+
+    def _cut(self, state: FetchState, offset: int) -> None:
+        partition = state.partition
+        log = partition.log
+        offset = batch_boundary(log, max(offset, 0))
+        _log.log(
+            logging.WARNING if offset < log.high_watermark else logging.INFO,
+            "%s: cutting from %d to %d, high watermark %d, leader epoch %d",
+            partition.topic_partition,
+            log.log_end_offset,
+            offset,
+            log.high_watermark,
+            state.leader_epoch,
+        )
+        partition.truncate_as_follower(
+            offset, leader_epoch=state.leader_epoch, now_ms=self._clock.wall_ms()
+        )
+
+    # ---- failures -----------------------------------------------------------------------------
+
+    def _fail(self, state: FetchState, why: str, *, fatal: bool = False) -> None:
+        """Leave the partition out for a while, or until newer metadata comes."""
+        if fatal:
+            _log.warning("%s: not followed: %s", state.partition.topic_partition, why)
+            state.step(Event.FATAL)
+            return
+        _log.info("%s: to be fetched again: %s", state.partition.topic_partition, why)
+        due = state.pause(self._loop.time(), self._rng.uniform(0, 1))
+        self._pauses[state] = self._loop.call_at(due, self._resume, state)
+
+    def _resume(self, state: FetchState) -> None:
+        del self._pauses[state]
+        state.step(Event.PAUSE_OVER)
+        self._touch(_key_of(state))
+
+    # ---- out of range -------------------------------------------------------------------------
+
+    def _find_starts_of_lost(self) -> None:
+        """Have a task find out where partitions go on whose offset the leader lacks."""
+        if self._finding is not None:
+            return
+        lost = [state for state in self._states.values() if state.state is State.TRUNCATING]
+        if lost:
+            self._finding = self._spawn(self._find_starts(lost), ": offsets")
+
+    async def _find_starts(self, lost: list[FetchState]) -> None:
+        """See replication.md 7.3; each of `lost` fetches, waits or has failed afterwards."""
+        try:
+            ends = await self._list_offsets(lost, LATEST_TIMESTAMP)
+            undecided = [state for state in lost if not self._go_on(state, ends, None)]
+            if undecided:
+                starts = await self._list_offsets(undecided, EARLIEST_TIMESTAMP)
+                for state in undecided:
+                    self._go_on(state, ends, starts)
+        except PeerError as error:
+            for state in lost:
+                if self._is_lost(state):
+                    self._fail(state, str(error))
+        finally:
+            self._finding = None
+            self._work.set()
+
+    def _is_lost(self, state: FetchState) -> bool:
+        return self._is_current(state) and state.state is State.TRUNCATING
+
+    def _go_on(
+        self, state: FetchState, ends: dict[Key, Any], starts: dict[Key, Any] | None
+    ) -> bool:
+        """Decide by what the leader answered so far; False if that does not do."""
+        if not self._is_lost(state):
+            return True
+        key = _key_of(state)
+        for answers in (ends, starts):
+            if answers is not None:
+                answer = answers.get(key)
+                error = ErrorCode.UNKNOWN_SERVER_ERROR if answer is None else answer.error_code
+                if error:
+                    fatal = event_of(error) is Event.FATAL
+                    self._fail(state, _name(error), fatal=fatal)
+                    return True
+        start = None if starts is None else starts[key].offset
+        self._guarded(state, self._start_at, state, ends[key].offset, start)
+        return not self._is_lost(state)
+
+    def _start_at(self, state: FetchState, leader_end: int, leader_start: int | None) -> bool:
+        partition = state.partition
+        end = partition.log.log_end_offset
+        start = start_offset(end, leader_log_end=leader_end, leader_log_start=leader_start)
+        if start is None:
+            return False
+        if start.truncate_to is not None:
+            self._cut(state, start.truncate_to)
+        elif start.restart:
+            _log.warning("%s: starting anew at %d", partition.topic_partition, start.offset)
+            partition.restart_as_follower(
+                start.offset, leader_epoch=state.leader_epoch, now_ms=self._clock.wall_ms()
+            )
+        state.step(Event.TRUNCATED)
+        if partition.log.log_end_offset == end:
+            self._fail(state, "the leader has the offset after all")
+        else:
+            self._touch(_key_of(state))
+        return True
+
+    async def _list_offsets(self, states: Sequence[FetchState], timestamp: int) -> dict[Key, Any]:
+        """Ask where the leader's logs begin or end; answers by key."""
+        topics: dict[str, Any] = {}
+        keys: dict[tuple[str, int], Key] = {}
+        for state in states:
+            name, index = state.partition.topic_partition
+            keys[name, index] = _key_of(state)
+            topic = topics.get(name)
+            if topic is None:
+                topic = topics[name] = ListOffsetsRequest.ListOffsetsTopic(name=name, partitions=[])
+            topic.partitions.append(
+                ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition(
+                    partition_index=index,
+                    current_leader_epoch=state.leader_epoch,
+                    timestamp=timestamp,
+                )
+            )
+        response = await self._channel.ask(
+            ListOffsetsRequest(replica_id=self._node_id, topics=list(topics.values()))
+        )
+        return {
+            keys[topic.name, answer.partition_index]: answer
+            for topic in response.topics
+            for answer in topic.partitions
+            if (topic.name, answer.partition_index) in keys
+        }
+
+
+def _key_of(state: FetchState) -> Key:
+    partition = state.partition
+    return (partition.topic_id, partition.topic_partition.partition)
+
+
+def _name(error: int) -> str:
+    try:
+        return ErrorCode(error).name
+    except ValueError:
+        return str(error)
