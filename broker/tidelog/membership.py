@@ -49,7 +49,6 @@ __all__ = ["Membership"]
 
 log = logging.getLogger("tidelog.membership")
 
-FETCH_TIMEOUT_S = 30.0  # Kafka's replica.socket.timeout.ms
 LEAVE_S_MAX = 3.0  # how long leaderships may take to move when this broker stops
 
 
@@ -202,7 +201,9 @@ class Membership:
         replicas.use_controller(door.ask, lambda: lifecycle.broker_epoch)
         self._fetchers = FetcherManager(
             replicas,
-            lambda host, port: self._channel("replica", host, port, FETCH_TIMEOUT_S),
+            lambda host, port: self._channel(
+                "replica", host, port, config.replica_socket_timeout_ms / 1000
+            ),
             config=config,
             clock=runtime.clock,
             rng=runtime.rng,

@@ -216,6 +216,9 @@ class FetchKeys:
             "org.apache.kafka.common.replica.RackAwareReplicaSelector",
         ),
     )
+    replica_socket_timeout_ms: int = integer(
+        30000, "How long a follower waits for an answer.", importance=HIGH
+    )
     replica_fetch_backoff_ms: int = integer(1000, "Pause of a follower after an error.", low=0)
     replica_high_watermark_checkpoint_interval_ms: int = long(
         5000, "Time between writes of replication-offset-checkpoint.", importance=HIGH
