@@ -53,12 +53,16 @@ class Maintenance:
             config.log_flush_offset_checkpoint_interval_ms,
             config.log_flush_start_offset_checkpoint_interval_ms,
         )
-        for name, interval_ms, work in (
+        works = [
             ("retention", config.log_retention_check_interval_ms, self._retention),
             ("flush", flush_ms, self._flush),
             ("checkpoints", checkpoint_ms, self._checkpoint),
-        ):
-            loop = asyncio.get_running_loop()
+        ]
+        if len(config.quorum_voters()) > 1:  # alone, a broker finds it in its log
+            interval_ms = config.replica_high_watermark_checkpoint_interval_ms
+            works.append(("high-watermarks", interval_ms, self._checkpoint_high_watermarks))
+        loop = asyncio.get_running_loop()
+        for name, interval_ms, work in works:
             task = loop.create_task(self._repeat(interval_ms, work), name=f"maintenance-{name}")
             self._tasks.append(task)
 
@@ -95,3 +99,7 @@ class Maintenance:
 
     async def _checkpoint(self) -> None:
         await self._executor.run(self._logs.prepare_checkpoints())
+
+    async def _checkpoint_high_watermarks(self) -> None:
+        for write in self._logs.prepare_high_watermarks():
+            await self._executor.run(write)

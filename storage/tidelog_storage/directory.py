@@ -50,6 +50,7 @@ class LogDirectory:
         self._high_watermarks: dict[TopicPartition, int] = {}
         self._compacted: dict[TopicPartition, int] = {}  # up to which offset; only recovery asks
         self._recovery_content = b""
+        self._high_watermark_content = b""  # newest: written, or about to be
         self.path = path
         self.directory_id = bytes(16)
         self.had_clean_shutdown = True
@@ -159,22 +160,38 @@ class LogDirectory:
         self._note(logs)
         self._recovery_content = OffsetCheckpoint.content(self._recovery_points)
         log_starts = OffsetCheckpoint.content(self._log_starts)
-        high_watermarks = OffsetCheckpoint.content(self._high_watermarks)
+        self._high_watermark_content = OffsetCheckpoint.content(self._high_watermarks)
 
         def write() -> None:
             self._write_recovery_points()
             self._files.write_atomic(f"{self.path}/{LOG_START_OFFSET_CHECKPOINT}", log_starts)
-            self._files.write_atomic(
-                f"{self.path}/{REPLICATION_OFFSET_CHECKPOINT}", high_watermarks
-            )
+            self._write_high_watermarks()
 
         return write
+
+    def prepare_high_watermarks(
+        self, logs: Mapping[TopicPartition, Log]
+    ) -> Callable[[], None] | None:
+        """That one file as it should be now; None if it is."""
+        self._note(logs)
+        content = OffsetCheckpoint.content(self._high_watermarks)
+        if content == self._high_watermark_content:
+            return None
+        self._high_watermark_content = content
+        return self._write_high_watermarks
 
     def write_recovery_points(self, logs: Mapping[TopicPartition, Log]) -> None:
         """Write that one file now, because a recovery point went back."""
         self._note(logs)
         self._recovery_content = OffsetCheckpoint.content(self._recovery_points)
         self._write_recovery_points()
+
+    def _write_high_watermarks(self) -> None:
+        """As `_write_recovery_points`."""
+        content = None
+        while content is not self._high_watermark_content:
+            content = self._high_watermark_content
+            self._files.write_atomic(f"{self.path}/{REPLICATION_OFFSET_CHECKPOINT}", content)
 
     def _write_recovery_points(self) -> None:
         """The newest content always wins, also over a write that another thread is at."""

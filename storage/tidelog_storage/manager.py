@@ -271,3 +271,10 @@ class LogManager:
                 one()
 
         return write
+
+    def prepare_high_watermarks(self) -> list[Callable[[], None]]:
+        """Writes of `replication-offset-checkpoint`, one for each directory in which a high
+        watermark moved since the last; call them off the loop. Every
+        replica.high.watermark.checkpoint.interval.ms."""
+        writes = [directory.prepare_high_watermarks(self._logs) for directory in self.directories]
+        return [write for write in writes if write is not None]

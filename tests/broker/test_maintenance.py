@@ -47,11 +47,18 @@ class Recorder:
         self._note("checkpoints")
         return lambda: self.calls.append("written")
 
+    def prepare_high_watermarks(self) -> list[Callable[[], None]]:
+        self._note("high watermarks")
+        return [lambda: self.calls.append("high watermarks written")]
 
-def maintenance(logs: Any, failures: list[BaseException]) -> Maintenance:
+
+def maintenance(
+    logs: Any, failures: list[BaseException], more: dict[str, str] | None = None
+) -> Maintenance:
     config = BrokerConfig.from_properties(
         {
             **DEVELOPER_PROFILE,
+            **(more or {}),
             "log.initial.task.delay.ms": "0",
             "log.retention.check.interval.ms": "1",
             "log.flush.scheduler.interval.ms": "1",
@@ -91,6 +98,23 @@ def test_everything_is_done_again_and_again() -> None:
         await asyncio.sleep(0.01)  # nothing comes after the end
         assert logs.calls == calls
         assert failures == []
+
+    asyncio.run(test())
+
+
+def test_high_watermarks_are_written_where_there_are_followers() -> None:
+    async def test() -> None:
+        logs = Recorder()
+        several = {
+            "node.id": "1",
+            "controller.quorum.voters": "1@localhost:1,2@localhost:2",
+            "listeners": "PLAINTEXT://:0,CONTROLLER://:1",
+            "replica.high.watermark.checkpoint.interval.ms": "1",
+        }
+        work = maintenance(logs, [], several)
+        work.start()
+        await until(logs, lambda: logs.calls.count("high watermarks written") >= 2)
+        await work.stop()
 
     asyncio.run(test())
 

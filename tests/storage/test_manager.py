@@ -156,6 +156,27 @@ def test_truncation_lowers_the_checkpoint_at_once(disk):
     assert content == b"0\n1\na 0 4\n", "a write from before must not raise it again"
 
 
+def test_high_watermarks_are_written_when_they_moved(disk):
+    broker = Broker(disk)
+    log = broker.create(A0, 3)
+    log.set_high_watermark(2)
+    name = "data/replication-offset-checkpoint"
+    (write,) = broker.logs.prepare_high_watermarks()
+    write()
+    assert broker.files.read_bytes(name) == b"0\n1\na 0 2\n"
+    assert broker.logs.prepare_high_watermarks() == []
+    log.set_high_watermark(4)
+    (late,) = broker.logs.prepare_high_watermarks()
+    log.set_high_watermark(6)
+    broker.logs.prepare_checkpoints()()
+    assert broker.files.read_bytes(name) == b"0\n1\na 0 6\n"
+    assert broker.logs.prepare_high_watermarks() == []
+    late()
+    assert broker.files.read_bytes(name) == b"0\n1\na 0 6\n", "the newest content wins"
+    broker.crash()
+    assert broker.logs.get(A0).high_watermark == 6
+
+
 def test_flush_dirty(disk):
     broker = Broker(disk)
     log = broker.create(A0, 1)
