@@ -1,5 +1,5 @@
-"""Vote (52), BeginQuorumEpoch (53), EndQuorumEpoch (54), DescribeQuorum (55) and the Fetch (1) of
-the metadata log.
+"""Vote (52), BeginQuorumEpoch (53), EndQuorumEpoch (54), DescribeQuorum (55), and Fetch (1) and
+FetchSnapshot (59) of the metadata log.
 
 Behaviour. All but DescribeQuorum are served on the CONTROLLER listener alone, to voters and
 observers; there Fetch means the metadata log and nothing else. A request that names another cluster
@@ -28,6 +28,7 @@ from tidelog_protocol.messages.quorum import (
     BeginQuorumEpochResponse,
     DescribeQuorumResponse,
     EndQuorumEpochResponse,
+    FetchSnapshotResponse,
     VoteResponse,
 )
 from tidelog_storage.types import UNDEFINED_OFFSET, Records
@@ -40,12 +41,14 @@ if TYPE_CHECKING:
         BeginQuorumEpochRequest,
         DescribeQuorumRequest,
         EndQuorumEpochRequest,
+        FetchSnapshotRequest,
         VoteRequest,
     )
 
 __all__ = ["DescribeQuorumApi", "QuorumApi"]
 
 WAIT_S_MAX = 30.0
+SNAPSHOT_BYTES_MAX = 1 << 20  # of one answer: the file is read on the loop
 
 
 class QuorumApi:
@@ -63,6 +66,7 @@ class QuorumApi:
             ApiKey.BEGIN_QUORUM_EPOCH: self.begin_epoch,
             ApiKey.END_QUORUM_EPOCH: self.end_epoch,
             ApiKey.FETCH: self.fetch,
+            ApiKey.FETCH_SNAPSHOT: self.fetch_snapshot,
         }
 
     def _is_other_cluster(self, cluster_id: str | None) -> bool:
@@ -206,7 +210,54 @@ class QuorumApi:
         return ErrorCode.NONE
 
     def _snapshot(self, asked: FetchRequest.FetchTopic.FetchPartition) -> FetchResponse:
-        return self._fetch_response(asked, error=ErrorCode.OFFSET_OUT_OF_RANGE)
+        newest = self._quorum.metadata.newest_snapshot()
+        if newest is None:
+            return self._fetch_response(asked, error=ErrorCode.OFFSET_OUT_OF_RANGE)
+        snapshot_id = FetchResponse.SnapshotId(end_offset=newest[0], epoch=newest[1])
+        return self._fetch_response(asked, snapshot_id=snapshot_id)
+
+    def fetch_snapshot(
+        self, context: RequestContext, request: FetchSnapshotRequest
+    ) -> FetchSnapshotResponse:
+        """A piece of a snapshot (KIP-630)."""
+        if self._is_other_cluster(request.cluster_id):
+            return FetchSnapshotResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
+        topics = request.topics
+        if (
+            len(topics) != 1
+            or topics[0].name != METADATA_PARTITION.topic
+            or [p.partition for p in topics[0].partitions] != [0]
+        ):
+            return FetchSnapshotResponse(error_code=ErrorCode.INVALID_REQUEST)
+        asked = topics[0].partitions[0]
+        wanted = asked.snapshot_id
+        quorum = self._quorum
+        answer = FetchSnapshotResponse.PartitionSnapshot(
+            index=0,
+            error_code=self._refusal(asked.current_leader_epoch),
+            snapshot_id=FetchSnapshotResponse.SnapshotId(
+                end_offset=wanted.end_offset, epoch=wanted.epoch
+            ),
+            current_leader=FetchSnapshotResponse.LeaderIdAndEpoch(
+                leader_id=quorum.metadata.leader_id, leader_epoch=quorum.core.epoch
+            ),
+            position=asked.position,
+            unaligned_records=b"",
+        )
+        if not answer.error_code:
+            limit = max(1, min(request.max_bytes, SNAPSHOT_BYTES_MAX))
+            try:
+                answer.size, answer.unaligned_records = quorum.metadata.read_snapshot(
+                    wanted.end_offset, wanted.epoch, max(0, asked.position), limit
+                )
+            except FileNotFoundError:
+                answer.error_code = ErrorCode.SNAPSHOT_NOT_FOUND
+            if not answer.error_code and not 0 <= asked.position < answer.size:
+                answer.error_code = ErrorCode.POSITION_OUT_OF_RANGE
+        topic = FetchSnapshotResponse.TopicSnapshot(
+            name=METADATA_PARTITION.topic, partitions=[answer]
+        )
+        return FetchSnapshotResponse(topics=[topic])
 
     def _fetch_response(
         self,

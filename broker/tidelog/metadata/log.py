@@ -15,6 +15,8 @@ is on disk: everything waiting fails, nothing is accepted any more, and `on_fail
 stop the broker.
 """
 
+# ruff: noqa: PLC0415 - what has to do with snapshots is imported with the first of them
+
 from __future__ import annotations
 
 import asyncio
@@ -32,7 +34,7 @@ from tidelog_protocol.messages import metadata_records as tables
 from tidelog_protocol.records import ControlType, Record, build_batch, iter_records
 from tidelog_storage.checkpoints import write_partition_metadata
 from tidelog_storage.config import LogConfig
-from tidelog_storage.recovery import load_log
+from tidelog_storage.recovery import Checkpointed, load_log
 from tidelog_storage.types import Records, StorageError, TopicPartition, damage_below
 
 if TYPE_CHECKING:
@@ -54,6 +56,7 @@ METADATA_FEATURE = "metadata.version"
 METADATA_VERSION = 30  # Apache Kafka's 4.3-IV0: what our records' versions follow
 BATCH_BYTES_MAX = 8 << 20
 SEGMENT_BYTES = 1 << 30
+SNAPSHOT_BYTES = 20 << 20  # metadata.log.max.record.bytes.between.snapshots
 
 # Versions in which records are written at METADATA_VERSION; 0 for those not named.
 RECORD_VERSIONS: dict[type, int] = {
@@ -95,10 +98,12 @@ class MetadataLog:
         node_id: int,
         cluster_id: str,
         segment_bytes: int = SEGMENT_BYTES,
+        snapshot_bytes: int = SNAPSHOT_BYTES,
         on_failure: Callable[[BaseException], None] | None = None,
         report: Callable[[str], None] | None = None,
     ) -> None:
-        """`directory` is the log directory that holds the `__cluster_metadata-0` folder."""
+        """`directory` is the log directory that holds the `__cluster_metadata-0` folder;
+        `snapshot_bytes` how much the log grows before the next snapshot (KIP-630)."""
         self._files = files
         self._executor = executor
         self._clock = clock
@@ -119,6 +124,11 @@ class MetadataLog:
         self._flusher: asyncio.Task[None] | None = None
         self._failed: BaseException | None = None
         self._published = False
+        self._snapshot_bytes = snapshot_bytes
+        self._snapshot_size = 0  # of the log when the last snapshot was taken
+        self._snapshot_epoch = 0
+        self._snapshotting: asyncio.Task[None] | None = None
+        self._flushed = 0  # all records below are on disk; the recovery point may be lower
         self._durable = DurableEnd(files, self._folder)
         self._log: Log | None = None
         self._voters: Sequence[int] = (node_id,)
@@ -178,7 +188,7 @@ class MetadataLog:
         """
         log = self._load()
         stored = read_quorum_state(self._files, self._folder) or Election()
-        epoch = max(log.epochs.latest_epoch, stored.epoch, 0) + 1
+        epoch = max(log.epochs.latest_epoch, stored.epoch, self._snapshot_epoch) + 1
         self.latest = self._replay_all(epoch)
         # Durable before the first record of the epoch: an epoch is never led twice.
         election = Election(epoch, leader_id=self._node_id)
@@ -192,29 +202,51 @@ class MetadataLog:
         return self.image
 
     def _load(self) -> Log:
+        """Load the newest snapshot as `image`, and the log; StorageError if anything is missing
+        that was on disk."""
         created = not self._files.exists(f"{self._folder}/partition.metadata")
         promised = self._durable.read()
-        self._log = load_log(
+        log_start_offset = 0 if created else self._load_snapshot()
+        log = self._log = load_log(
             self._files,
             self._folder,
             METADATA_PARTITION,
             self._config,
             now_ms=self._clock.wall_ms(),
             had_clean_shutdown=False,
+            checkpointed=Checkpointed(log_start_offset=log_start_offset),
             topic_id=METADATA_TOPIC_ID,
             keep_below=promised,
             report=self._report,
         )
-        if self._log.log_end_offset < promised:
-            raise damage_below(self._folder, self._log.log_end_offset, promised)
+        snapshot_end = self.image.offset + 1
+        if max(log.log_end_offset, snapshot_end) < promised:
+            raise damage_below(self._folder, log.log_end_offset, promised)
+        if log.log_end_offset < snapshot_end:
+            log.truncate_fully_and_start_at(snapshot_end)
+        if snapshot_end:
+            self._snapshot_size = log.size_in_bytes
         if created:
             write_partition_metadata(self._files, self._folder, METADATA_TOPIC_ID)
-        return self._log
+        return log
+
+    def _load_snapshot(self) -> int:
+        """Take `image` from the newest snapshot, if there is one; where the log starts."""
+        if not any(name.endswith(".checkpoint") for name in self._files.list(self._folder)):
+            return 0
+        from tidelog.metadata.snapshots import list_snapshots, read_snapshot
+
+        snapshots = list_snapshots(self._files, self._folder)
+        if not snapshots:
+            return 0
+        newest = snapshots[-1]
+        self.image = read_snapshot(self._files, self._folder, newest, self.image.cluster_id)
+        self._snapshot_epoch = newest.epoch
+        return snapshots[0].end_offset
 
     def _replay_all(self, epoch: int) -> ClusterImage:
         builder = ImageBuilder(self.image)
-        log = self.log
-        for header, batch in self._batches(log.log_start_offset, log.log_end_offset):
+        for header, batch in self._batches(self.image.offset + 1, self.log.log_end_offset):
             if not header.is_control:
                 self._apply_batch(builder, batch)
         # A transaction left open at the end never happened: its controller is gone.
@@ -326,9 +358,11 @@ class MetadataLog:
                 if task is not None:
                     await self._executor.run(task)
                     self.log.flushed(task)
-                    self._durable.advance(self.log.recovery_point)
+                    self._durable.advance(end)
+                self._flushed = end
                 self.log.set_high_watermark(end)
                 self._publish(image)
+                self._maybe_snapshot()
                 while self._waiting and self._waiting[0][0] <= end:
                     future = self._waiting.popleft()[1]
                     if not future.done():
@@ -337,6 +371,35 @@ class MetadataLog:
             self._fail(error)
         finally:
             self._flusher = None
+
+    def _maybe_snapshot(self) -> None:
+        """Begin a snapshot of `image` if the log has grown enough since the last one."""
+        log = self.log
+        if (
+            self._snapshotting is None
+            and self._transaction is None  # the half of one is in no image
+            and log.size_in_bytes - self._snapshot_size >= self._snapshot_bytes
+            and self.image.offset < self._flushed
+        ):
+            loop = asyncio.get_running_loop()
+            self._snapshotting = loop.create_task(self._snapshot(), name="metadata-snapshot")
+
+    async def _snapshot(self) -> None:
+        """Write one snapshot, then let go of what the one before it covers (KIP-630)."""
+        from tidelog.metadata.snapshots import trim, write_snapshot
+
+        size, now_ms = self.log.size_in_bytes, self._clock.wall_ms()
+        try:
+            await self._executor.run(write_snapshot, self._files, self._folder, self.image, now_ms)
+            if self._failed is None:
+                trim(self._files, self._folder, self.log, now_ms)
+                size = self.log.size_in_bytes
+        except (OSError, StorageError) as error:
+            if self._report is not None:
+                self._report(f"no snapshot of the metadata: {error}")  # the log has it all
+        finally:
+            self._snapshot_size = size
+            self._snapshotting = None
 
     async def wait_for(self, offset: int) -> None:
         """Return when `image` shows everything up to `offset`."""
@@ -365,8 +428,8 @@ class MetadataLog:
 
     async def close(self) -> None:
         """Wait for what is being written and close the log; commits after that fail."""
-        while self._flusher is not None:
-            await asyncio.wait([self._flusher])
+        while (task := self._flusher or self._snapshotting) is not None:
+            await asyncio.wait([task])
         if self._log is not None and self._failed is None:
             self._failed = RuntimeError("closed")
             self._log.close()

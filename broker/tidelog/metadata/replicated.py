@@ -55,6 +55,7 @@ class ReplicatedMetadataLog(MetadataLog):
         self._leading = False
         self._leader_id = NO_CONTROLLER
         self._leader_epoch = 0
+        self._cuts = 0  # how often records were cut off: a flush begun before says nothing
         self._pending: deque[ClusterImage] = deque()
         self._watching: list[tuple[int, asyncio.Future[None]]] = []
         self._publishing = False
@@ -98,14 +99,14 @@ class ReplicatedMetadataLog(MetadataLog):
     def open(self) -> ClusterImage:
         """Load the log. What of it is committed is known when a leader says so."""
         log = self._load()
-        log.set_high_watermark(log.log_start_offset)
+        log.set_high_watermark(max(log.log_start_offset, self.image.offset + 1))
         self.latest = self.image
         return self.image
 
     def read_election(self) -> Election:
         """What this voter remembers, at least the newest epoch of its log."""
         stored = read_quorum_state(self._files, self._folder) or Election()
-        epoch = self.log.epochs.latest_epoch
+        epoch = self.log_end()[0]
         return stored if stored.epoch >= epoch else Election(epoch)
 
     def write_election(self, election: Election) -> None:
@@ -118,7 +119,8 @@ class ReplicatedMetadataLog(MetadataLog):
 
     def log_end(self) -> tuple[int, int]:
         """Epoch of the last record (0 without one) and the log's end, flushed or not."""
-        return max(self.log.epochs.latest_epoch, 0), self.log.log_end_offset
+        epoch = self.log.epochs.latest_epoch
+        return (epoch if epoch >= 0 else self._snapshot_epoch), self.log.log_end_offset
 
     def start_publishing(self) -> None:
         """Tell the listeners of `image` now, and from now on of every change.
@@ -191,11 +193,14 @@ class ReplicatedMetadataLog(MetadataLog):
             self._fail(error)
             raise error
         if cut < self.log.log_end_offset:
-            self._durable.lower(cut)
+            self._cuts += 1
+            self._flushed = min(self._flushed, cut)
+            self._durable.lower(self._flushed)
         self.log.truncate_to(cut, self._clock.wall_ms())
 
     async def flush(self) -> int:
         """Make the log durable as it is now; the offset below which it is."""
+        end, cuts = self.log.log_end_offset, self._cuts
         task = self.log.prepare_flush()
         if task is not None:
             try:
@@ -204,14 +209,64 @@ class ReplicatedMetadataLog(MetadataLog):
                 self._fail(error)
                 raise
             self.log.flushed(task)
-            if not self.has_failed:
-                self._durable.advance(self.log.recovery_point)
-        return self.log.recovery_point
+        if cuts == self._cuts and end > self._flushed and not self.has_failed:
+            self._flushed = end
+            self._durable.advance(end)
+        return self._flushed
 
     def read(self, offset: int) -> ReadOutcome:
         """Batches for a follower that is at `offset`, committed or not."""
         end = self.log.log_end_offset
         return self.log.read(offset, READ_BYTES_MAX, upper_bound=end, min_one_batch=True)
+
+    def newest_snapshot(self) -> tuple[int, int] | None:
+        """End offset and epoch of the newest snapshot on disk."""
+        from tidelog.metadata.snapshots import list_snapshots  # noqa: PLC0415 - as in `log`
+
+        snapshots = list_snapshots(self._files, self._folder)
+        return snapshots[-1] if snapshots else None
+
+    def read_snapshot(
+        self, end_offset: int, epoch: int, position: int, size_max: int
+    ) -> tuple[int, bytes]:
+        """Size of a snapshot, and its bytes from a position on. FileNotFoundError without it."""
+        from tidelog.metadata.snapshots import SnapshotId  # noqa: PLC0415 - as in `log`
+
+        file = self._files.open(f"{self._folder}/{SnapshotId(end_offset, epoch).file_name}")
+        try:
+            return file.size(), file.pread(position, size_max)
+        finally:
+            file.close()
+
+    def install_snapshot(self, end_offset: int, epoch: int, data: bytes) -> None:
+        """Begin anew with a leader's snapshot; ProtocolError if it is damaged.
+
+        Everything here gives way: what the snapshot stands for is committed, and more.
+        """
+        from tidelog.metadata.snapshots import (  # noqa: PLC0415 - as in `log`
+            SnapshotId,
+            decode_snapshot,
+            list_snapshots,
+        )
+
+        snapshot = SnapshotId(end_offset, epoch)
+        image = decode_snapshot(snapshot, data, self.image.cluster_id)
+        if end_offset <= self.image.offset:
+            return  # nothing here is older
+        self._cuts += 1
+        self._durable.lower(0)
+        self._files.write_atomic(f"{self._folder}/{snapshot.file_name}", data)
+        self.log.truncate_fully_and_start_at(end_offset, now_ms=self._clock.wall_ms())
+        for older in list_snapshots(self._files, self._folder):
+            if older < snapshot:
+                self._files.remove(f"{self._folder}/{older.file_name}")
+        self._flushed = end_offset
+        self._durable.advance(end_offset)
+        self._snapshot_epoch, self._snapshot_size = epoch, 0
+        self._transaction = None
+        self.log.set_high_watermark(end_offset)
+        self.latest = image
+        self._publish(image)
 
     def advance(self, offset: int) -> None:
         """Everything below `offset` is committed: apply it and tell who waits for it."""
@@ -226,6 +281,7 @@ class ReplicatedMetadataLog(MetadataLog):
         else:
             image = self.latest = self._apply(offset)
         self._publish(image)
+        self._maybe_snapshot()
         while self._waiting and self._waiting[0][0] <= offset:
             future = self._waiting.popleft()[1]
             if not future.done():

@@ -11,12 +11,13 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
-from tidelog.metadata.log import METADATA_TOPIC_ID, NotControllerError
+from tidelog.metadata.log import METADATA_PARTITION, METADATA_TOPIC_ID, NotControllerError
 from tidelog.peers import PeerError
 from tidelog.quorum import events as e
 from tidelog.quorum.core import Role
 from tidelog_protocol.errors import ErrorCode, ProtocolError
 from tidelog_protocol.messages.data import FetchRequest
+from tidelog_protocol.messages.quorum import FetchSnapshotRequest
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ log = logging.getLogger("tidelog.quorum")
 WAIT_MS = 500  # how long a leader without news may wait, Kafka's
 BYTES_MAX = 8 << 20
 RETRY_S = 0.05
+SNAPSHOT_BYTES_MAX = 1 << 30
 
 
 class Fetcher:
@@ -94,7 +96,62 @@ class Fetcher:
         if response.error_code or not response.responses:
             log.error("node %d answers %s", leader_id, ErrorCode(response.error_code).name)
             return False
-        return self._take(epoch, response.responses[0].partitions[0])
+        answer = response.responses[0].partitions[0]
+        snapshot = answer.snapshot_id
+        if not answer.error_code and snapshot is not None and snapshot.end_offset >= 0:
+            return await self._fetch_snapshot(key, leader_id, snapshot.end_offset, snapshot.epoch)
+        return self._take(epoch, answer)
+
+    async def _fetch_snapshot(
+        self, key: tuple[int, int], leader_id: int, end_offset: int, epoch: int
+    ) -> bool:
+        """The leader has no records for us any more, but a snapshot of them: take it (KIP-630)."""
+        quorum = self._quorum
+        data = bytearray()
+        size = 1
+        log.info("fetching the metadata snapshot up to offset %d", end_offset)
+        while len(data) < size:
+            request = self._snapshot_request(key[0], end_offset, epoch, len(data))
+            try:
+                response = await quorum.channels[leader_id].ask(
+                    request, timeout_s=quorum.request_timeout_s
+                )
+            except PeerError:
+                return False
+            answer = None if not response.topics else response.topics[0].partitions[0]
+            if self._key != key or quorum.is_out or response.error_code or answer is None:
+                return False
+            size = answer.size
+            if answer.error_code or not answer.unaligned_records or size > SNAPSHOT_BYTES_MAX:
+                return False
+            quorum.step(e.LeaderAnswered(key[0]))
+            data += answer.unaligned_records
+        try:
+            quorum.metadata.install_snapshot(end_offset, epoch, bytes(data))
+        except ProtocolError as error:
+            log.error("the snapshot of node %d is of no use: %s", leader_id, error)
+            return False
+        return True
+
+    def _snapshot_request(
+        self, leader_epoch: int, end_offset: int, epoch: int, position: int
+    ) -> FetchSnapshotRequest:
+        quorum = self._quorum
+        partition = FetchSnapshotRequest.PartitionSnapshot(
+            partition=0,
+            current_leader_epoch=leader_epoch,
+            snapshot_id=FetchSnapshotRequest.SnapshotId(end_offset=end_offset, epoch=epoch),
+            position=position,
+        )
+        return FetchSnapshotRequest(
+            cluster_id=quorum.cluster_id,
+            replica_id=quorum.node_id,
+            topics=[
+                FetchSnapshotRequest.TopicSnapshot(
+                    name=METADATA_PARTITION.topic, partitions=[partition]
+                )
+            ],
+        )
 
     def _request(self, epoch: int, last_epoch: int, end: int) -> FetchRequest:
         quorum = self._quorum

@@ -1,0 +1,218 @@
+"""Snapshots of the metadata: bytes and back, restarts, and what they let the log give up."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from sim.disk import SimDisk
+from support.metadata import CLUSTER_ID, DIRECTORY_ID, NOW_MS, FixedClock, StepExecutor
+from support.metadata import cluster as cluster_image
+from support.metadata import topic as topic_image
+from support.quorum_nodes import setting, simulate
+from tidelog.metadata.image import BrokerImage, ClusterImage
+from tidelog.metadata.log import MetadataLog
+from tidelog.metadata.snapshots import (
+    SnapshotId,
+    decode_snapshot,
+    encode_snapshot,
+    list_snapshots,
+)
+from tidelog_protocol.batch import iter_batches
+from tidelog_protocol.errors import ProtocolError
+
+if TYPE_CHECKING:
+    from support.quorum_nodes import QuorumWorld
+
+FOLDER = "data/__cluster_metadata-0"
+FIELDS = (
+    "brokers",
+    "topics",
+    "topic_names",
+    "topic_configs",
+    "broker_configs",
+    "features",
+    "next_producer_id",
+)
+
+
+def image_of_all() -> ClusterImage:
+    partition = topic_image("t", 7, 3, (1, 2, 3))
+    changed = partition.partitions[1]._replace(
+        leader=-1,
+        leader_epoch=5,
+        partition_epoch=9,
+        isr=(3,),
+        adding_replicas=(3,),
+        removing_replicas=(1,),
+        eligible_leader_replicas=(2,),
+        last_known_eligible_leader_replicas=(1,),
+        leader_recovery_state=1,
+    )
+    first, _, last = partition.partitions
+    topics = {"t": partition._replace(partitions=(first, changed, last)), "u": topic_image("u", 8)}
+    return ClusterImage(
+        cluster_id=CLUSTER_ID,
+        controller_id=2,
+        brokers={
+            1: BrokerImage(1, "h", 9092, "r", 4, log_dirs=(DIRECTORY_ID,)),
+            2: BrokerImage(2, "h", 9093, None, 5, fenced=True, in_controlled_shutdown=True),
+        },
+        topics=topics,
+        topic_configs={"t": {"retention.ms": "1", "cleanup.policy": "compact"}},
+        broker_configs={"": {"a": "b"}, "1": {"c": "d"}},
+        features={"metadata.version": 30, "x": 1},
+        next_producer_id=3000,
+        offset=41,
+        leader_epoch=6,
+    )
+
+
+def test_an_image_comes_back() -> None:
+    image = image_of_all()
+    snapshot, data = encode_snapshot(image, NOW_MS)
+    assert snapshot == SnapshotId(42, 6)
+    assert snapshot.file_name == "00000000000000000042-0000000006.checkpoint"
+    again = decode_snapshot(snapshot, data, CLUSTER_ID)
+    for field in FIELDS:
+        assert getattr(again, field) == getattr(image, field), field
+    assert (again.offset, again.leader_epoch) == (41, 6)
+    headers = [header for _, header in iter_batches(data)]
+    assert [header.is_control for header in headers] == [True, False, True]
+    assert [header.base_offset for header in headers] == [0, 1, headers[1].next_offset]
+
+
+def test_many_records_go_into_several_batches() -> None:
+    image = cluster_image(*(topic_image(f"t{number}", number + 1, 5) for number in range(300)))
+    snapshot, data = encode_snapshot(image, NOW_MS)
+    assert sum(1 for _ in iter_batches(data)) == 6
+    assert decode_snapshot(snapshot, data, CLUSTER_ID).topics == image.topics
+
+
+def test_damage_is_found() -> None:
+    snapshot, data = encode_snapshot(image_of_all(), NOW_MS)
+    for size in range(0, len(data), 37):
+        with pytest.raises(ProtocolError):
+            decode_snapshot(snapshot, data[:size], CLUSTER_ID)
+    for position in range(30, len(data), 53):
+        torn = bytearray(data)
+        torn[position] ^= 1
+        with pytest.raises(ProtocolError):
+            decode_snapshot(snapshot, bytes(torn), CLUSTER_ID)
+
+
+def open_single(disk: SimDisk, snapshot_bytes: int = 2000) -> MetadataLog:
+    log = MetadataLog(
+        files=disk.files(),
+        executor=StepExecutor(),
+        clock=FixedClock(),
+        directory="data",
+        node_id=1,
+        cluster_id=CLUSTER_ID,
+        snapshot_bytes=snapshot_bytes,
+    )
+    log.open()
+    return log
+
+
+@pytest.mark.parametrize("power", [False, True])
+def test_one_voter_takes_snapshots_and_starts_from_them(*, power: bool) -> None:
+    async def run() -> None:
+        disk = SimDisk(1)
+        log = open_single(disk)
+        for number in range(200):
+            await log.commit([setting("n", str(number)), setting(f"s{number % 7}", str(number))])
+        expected = log.image.broker_configs
+        snapshots = list_snapshots(disk.files(), FOLDER)
+        assert len(snapshots) == 2
+        assert log.log.log_start_offset == snapshots[0].end_offset
+        assert len(log.log.segments) <= 3
+        (disk.power_failure if power else disk.kill)()
+        for _ in range(3):
+            log = open_single(disk)
+            assert log.image.broker_configs == expected
+            assert log.image.features == {"metadata.version": 30}
+            await log.commit()
+            disk.kill()
+
+    asyncio.run(run())
+
+
+def test_a_lost_log_below_its_snapshot_begins_there() -> None:
+    async def run() -> None:
+        disk = SimDisk(1)
+        log = open_single(disk)
+        for number in range(60):
+            await log.commit([setting("count", str(number))])
+        await log.close()
+        (*_, newest) = list_snapshots(disk.files(), FOLDER)
+        files = disk.files()
+        for name in files.list(FOLDER):
+            if not name.endswith(".checkpoint") and name != "quorum-state":
+                files.remove(f"{FOLDER}/{name}")
+        files.write_atomic(f"{FOLDER}/partition.metadata", b"version: 0\n")
+        log = open_single(disk)
+        assert log.log.log_start_offset == newest.end_offset
+        assert log.image.leader_epoch > newest.epoch
+        await log.commit([setting("more")])
+        assert log.image.broker_configs[""]["more"] == "1"
+
+    asyncio.run(run())
+
+
+def test_a_follower_that_is_too_far_behind_gets_the_snapshot() -> None:
+    async def story(world: QuorumWorld) -> None:
+        for node in world.nodes.values():
+            node.options["snapshot_bytes"] = 1500
+        await world.start()
+        leader = await world.elected()
+        behind = next(node for node in world.live if node is not leader)
+        behind.kill(power=True)
+        for number in range(120):
+            await leader.commit(f"s{number}")
+        start = leader.metadata.log.log_start_offset
+        assert start > 10
+        await behind.start()
+        await world.until(world.is_settled)
+        assert len(behind.settings) == 120
+        assert behind.settings == leader.settings
+        assert behind.metadata.log.log_start_offset >= start
+        for node in list(world.live):
+            node.kill(power=True)
+        for node in world.nodes.values():
+            await node.start()
+        leader = await world.elected()
+        await leader.commit("last")
+        await world.until(world.is_settled)
+        assert all(len(node.settings) == 121 for node in world.live)
+
+    simulate(story, 3)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_snapshots_under_kills(seed: int) -> None:
+    async def story(world: QuorumWorld) -> None:
+        done: list[str] = []
+        for node in world.nodes.values():
+            node.options["snapshot_bytes"] = 1000
+        await world.start()
+        for number in range(8):
+            leader = await world.elected()
+            for part in range(12):
+                await leader.commit(f"s{number}.{part}")
+                done.append(f"s{number}.{part}")
+            victim = list(world.nodes.values())[number % 3]
+            victim.kill(power=bool(seed % 2))
+            leader = await world.elected()
+            for part in range(20, 40):
+                await leader.commit(f"s{number}.{part}")
+                done.append(f"s{number}.{part}")
+            await victim.start()
+            await world.until(world.is_settled)
+        for node in world.live:
+            assert node.settings.keys() >= set(done)
+        assert world.live[0].metadata.log.log_start_offset > 0
+
+    simulate(story, seed)
