@@ -142,10 +142,17 @@ def test_registrations_refused() -> None:
         assert text in (refused.message or "")
 
 
-def test_another_life_is_refused_while_one_runs() -> None:
-    refused = refusal(image_of(), registration(2, life=77), is_taken=True)
+def test_another_broker_is_refused_while_one_runs_under_its_id() -> None:
+    elsewhere = registration(2, life=77, log_dirs=[directory(9)])
+    refused = refusal(image_of(), elsewhere, is_taken=True)
     assert refused.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
     assert refused.message == "Another broker is registered with that broker id."
+    register(image_of(), elsewhere, is_taken=False)
+
+
+def test_who_has_the_directories_is_the_broker_s_next_life() -> None:
+    epoch, image = register(image_of(), registration(2, life=77), is_taken=True)
+    assert (epoch, image.brokers[2].fenced) == (NEW_EPOCH, True)
 
 
 @pytest.mark.parametrize("level", [6, 31])

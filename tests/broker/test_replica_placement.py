@@ -59,6 +59,26 @@ def test_replicas_lie_in_different_racks() -> None:
         assert {rack_of[node_id] for node_id in replicas} == {"a", "b", "c"}
 
 
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(racks=st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=7), data=st.data())
+def test_racks_of_any_size_share_a_partition(racks: list[str], data: st.DataObject) -> None:
+    factor = data.draw(st.integers(1, len(racks)))
+    rack_of = dict(enumerate(racks, 1))
+    for replicas in place(brokers(*racks), 10, factor, CountedRng()):
+        used = Counter(rack_of[node_id] for node_id in replicas)
+        for rack in set(racks):
+            full = used[rack] == racks.count(rack)
+            assert full or used[rack] >= max(used.values()) - 1
+
+
+def test_brokers_about_to_stop_get_nothing() -> None:
+    nodes = brokers(None, None, None)
+    nodes[1] = nodes[1]._replace(in_controlled_shutdown=True)
+    assert all(2 not in replicas for replicas in place(nodes, 4, 2, CountedRng()))
+    with pytest.raises(PlacementError, match=r"only 2 broker\(s\) are registered"):
+        place(nodes, 1, 3, CountedRng())
+
+
 def test_fenced_brokers_follow_but_never_lead() -> None:
     placed = place(brokers(None, None, None, fenced=(2,)), 6, 3, CountedRng())
     assert all(replicas[-1] == 2 for replicas in placed)

@@ -5,9 +5,11 @@ registration. One that falls silent is fenced: out of all ISRs, its leaderships 
 wants to leave says so: it leads nothing new, its leaderships go, and when nobody takes it for a
 leader any more it may stop.
 
-Other than in Apache Kafka: a new life of a broker that is still unfenced leaves the ISRs in which
-somebody is known to run (it may have lost what was not on its disk), and what it led begins a new
-leader epoch. Kafka waits for the end of the session to do that.
+Other than in Apache Kafka, a broker that was killed may register again at once: who has its log
+directories has their locks, so the life before is over. Kafka lets it wait for the end of the
+session. Its new life leaves the ISRs in which somebody is known to run (it may have lost what was
+not on its disk), and what it led begins a new leader epoch. Who comes with other directories under
+the id of a broker that runs is refused.
 """
 
 from __future__ import annotations
@@ -121,7 +123,12 @@ def _check_registration(
             ErrorCode.INCONSISTENT_CLUSTER_ID,
             f"Expected cluster ID {image.cluster_id}, but got cluster ID {request.cluster_id}",
         )
-    if is_taken and old is not None and old.incarnation_id != request.incarnation_id:
+    if (
+        is_taken
+        and old is not None
+        and old.incarnation_id != request.incarnation_id
+        and not set(old.log_dirs) & set(request.log_dirs)
+    ):
         raise RefusedError(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
             "Another broker is registered with that broker id.",
