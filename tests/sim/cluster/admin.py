@@ -82,22 +82,18 @@ class ClusterAdmin:
             ],
         )
         request = CreateTopicsRequest(topics=[topic], timeout_ms=3000)
-        retried = False
         while True:
             try:
                 result = (await self.cluster.ask(self.cluster.any_broker(), request, 7)).topics[0]
             except Lost:
-                retried = True
                 await asyncio.sleep(PAUSE_S)
                 continue
             error = ErrorCode(result.error_code)
             if error not in LATER:
                 break
-            # Whoever answers so may have carried it out.
-            retried = True
             await asyncio.sleep(PAUSE_S)
         topic_id = result.topic_id
-        if error is ErrorCode.TOPIC_ALREADY_EXISTS and retried:
+        if error is ErrorCode.TOPIC_ALREADY_EXISTS:  # brokers that forward ask again, too
             topic_id = await self._id_of(name)
         elif error is not ErrorCode.NONE:
             raise Violation(f"CreateTopics {name}: {error.name}")
