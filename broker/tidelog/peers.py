@@ -122,17 +122,19 @@ class PeerChannel:
             raise PeerError(f"{self!r} is closed")
         if self._link is not None and self._link.is_open:
             return self._link
-        if self._connecting is None:
+        connecting = self._connecting
+        if connecting is None:
             task = self._loop.create_task(self._connect(), name=f"connect {self!r}")
             task.add_done_callback(self._connected_or_not)
-            self._connecting = task
+            connecting = self._connecting = task
         try:
-            return await asyncio.shield(self._connecting)
+            return await asyncio.shield(connecting)
         except OSError as error:
             reason = error.strerror or str(error) or type(error).__name__
             raise PeerError(f"{self.host}:{self.port}: {reason}") from error
         except asyncio.CancelledError:
-            if self._closed:
+            asking = asyncio.current_task()
+            if self._closed and asking is not None and not asking.cancelling():
                 raise PeerError(f"{self!r} is closed") from None
             raise
 

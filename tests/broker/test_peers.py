@@ -204,6 +204,20 @@ def test_close_fails_what_waits_and_who_asks_later() -> None:
     run(test)
 
 
+def test_close_does_not_swallow_the_end_of_who_asks() -> None:
+    async def test() -> None:
+        async with host() as there:
+            channel = there.channel()
+            connecting = asyncio.ensure_future(channel.ask(heartbeat()))
+            await asyncio.sleep(0)
+            connecting.cancel()
+            channel.close()
+            with pytest.raises(asyncio.CancelledError):
+                await connecting
+
+    run(test)
+
+
 def answering(reply: Callable[[bytes], bytes]) -> type[asyncio.Protocol]:
     class Liar(asyncio.Protocol):
         def connection_made(self, transport: asyncio.BaseTransport) -> None:
