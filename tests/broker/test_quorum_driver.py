@@ -237,3 +237,39 @@ def test_a_seed_is_replayed() -> None:
         await world.elected()
 
     assert simulate(story, 5) == simulate(story, 5)
+
+
+def test_a_full_disk_is_waited_out() -> None:
+    async def story(world: QuorumWorld) -> None:
+        await world.start()
+        leader = await world.elected()
+        await world.until(world.is_settled)
+        follower = next(node for node in world.live if node is not leader)
+        follower.disk.capacity_bytes = follower.disk.used_bytes()
+        await leader.commit("a")
+        await asyncio.sleep(5)
+        assert follower.settings == {}
+        follower.disk.capacity_bytes = None
+        await world.until(world.is_settled)
+        assert follower.settings == {"a": "1"}
+
+    simulate(story)
+
+
+def test_a_node_that_cannot_write_lets_another_lead() -> None:
+    async def story(world: QuorumWorld) -> None:
+        await world.start()
+        first = await world.elected()
+        await world.until(world.is_settled)
+        second, third = [node for node in world.live if node is not first]
+        third.kill()
+        second.disk.capacity_bytes = second.disk.used_bytes() + 400  # for votes, not for records
+        first.kill()
+        await third.start()
+        await world.until(lambda: world.leader() is third)
+        await first.start()
+        await third.commit("a")
+        second.disk.capacity_bytes = None
+        await world.until(world.is_settled)
+
+    simulate(story)

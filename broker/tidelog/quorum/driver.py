@@ -27,6 +27,7 @@ from tidelog_protocol.messages.quorum import (
     EndQuorumEpochRequest,
     VoteRequest,
 )
+from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
@@ -192,7 +193,11 @@ class Quorum:
         leader_id = e.NOBODY if core.role is Role.RESIGNED else core.leader_id
         metadata.leader_is(leader_id, core.epoch)
         if core.role is Role.LEADER and metadata.log_end()[0] < core.epoch:
-            metadata.begin_epoch(core.epoch)
+            try:
+                metadata.begin_epoch(core.epoch)
+            except StorageError as error:
+                log.error("node %d cannot lead: %s", self.node_id, error)
+                asyncio.get_running_loop().call_soon(self._leave)
         self._fetcher.follow()
         self._progress()
 
@@ -209,7 +214,15 @@ class Quorum:
     def _tick(self) -> None:
         self._timer = None
         if not self.is_out:
-            self.step(e.Tick())
+            try:
+                self.step(e.Tick())
+            except OSError:
+                log.error("the vote could not be noted")  # `on_failure` was told why
+
+    def _leave(self) -> None:
+        """A leader that cannot write lets another one try."""
+        if not self.is_out:
+            self.step(e.Leave())
 
     def _progress(self) -> None:
         for listener in list(self.on_progress):
@@ -234,8 +247,8 @@ class Quorum:
                 self.step(e.LocalFlushed(durable))
                 if self.metadata.next_offset == end:
                     return
-        except (OSError, NotControllerError):
-            log.warning("the metadata log could not be flushed")  # `on_failure` was told why
+        except Exception as error:  # noqa: BLE001 - whatever it is, the image is not right now
+            self.metadata.fail(error)
         finally:
             self._flusher = None
 

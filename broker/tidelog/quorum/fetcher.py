@@ -11,7 +11,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
-from tidelog.metadata.log import METADATA_PARTITION, METADATA_TOPIC_ID, NotControllerError
+from tidelog.metadata.log import METADATA_PARTITION, METADATA_TOPIC_ID
 from tidelog.peers import PeerError
 from tidelog.quorum import events as e
 from tidelog.quorum.core import Role
@@ -67,12 +67,10 @@ class Fetcher:
                 await quorum.metadata.flush()
                 if self._key == key and not await self._fetch(key) and self._key == key:
                     await asyncio.sleep(RETRY_S)
-        except (OSError, NotControllerError, StorageError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, this copy is not right now
             if not quorum.is_out:
                 log.error("following the metadata quorum failed: %s", error)
                 quorum.metadata.fail(error)
-        except ProtocolError as error:
-            quorum.metadata.fail(error)
 
     async def _fetch(self, key: tuple[int, int]) -> bool:
         """One request and what comes of it; False if it is better to wait before the next."""
@@ -100,7 +98,11 @@ class Fetcher:
         snapshot = answer.snapshot_id
         if not answer.error_code and snapshot is not None and snapshot.end_offset >= 0:
             return await self._fetch_snapshot(key, leader_id, snapshot.end_offset, snapshot.epoch)
-        return self._take(epoch, answer)
+        try:
+            return self._take(epoch, answer)
+        except StorageError as error:  # a full disk may have room again
+            log.error("the records of node %d could not be kept: %s", leader_id, error)
+            return False
 
     async def _fetch_snapshot(
         self, key: tuple[int, int], leader_id: int, end_offset: int, epoch: int
