@@ -87,6 +87,7 @@ class ReplicaFetcher:
         self._pauses: dict[FetchState, asyncio.TimerHandle] = {}
         self._work = asyncio.Event()
         self._is_fetching = False
+        self._fetch_count = 0
         self._finding: asyncio.Task[None] | None = None
         self._hurrying: asyncio.Task[None] | None = None
         self._task = self._spawn(self._run(), "")
@@ -157,13 +158,14 @@ class ReplicaFetcher:
 
     async def _hurry(self) -> None:
         """End a fetch that is parked at the leader: it is answered when more comes behind it."""
-        ended = True
+        ended = self._fetch_count
         try:
             await self._channel.ask(ListOffsetsRequest(replica_id=self._node_id, topics=[]))
         except PeerError:
-            ended = False  # the fetch has failed as well then
-        self._hurrying = None
-        if ended and self._is_fetching and self._touched:  # came too late for the next one, too
+            return  # the fetch has failed as well then
+        finally:
+            self._hurrying = None
+        if self._is_fetching and self._touched and self._fetch_count > ended:  # too late for it too
             self._hurrying = self._spawn(self._hurry(), ": hurry")
 
     def _is_current(self, state: FetchState) -> bool:
@@ -228,6 +230,7 @@ class ReplicaFetcher:
             forgotten_topics_data=forgotten,
         )
         self._is_fetching = True
+        self._fetch_count += 1
         try:
             response = await self._channel.ask(request)
         finally:
