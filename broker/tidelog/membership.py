@@ -150,6 +150,7 @@ class Membership:
         endpoint: Endpoint,
         cluster_id: str,
         log_dirs: Sequence[bytes],
+        previous_broker_epoch: int,
     ) -> None:
         """Build the parts; `endpoint` is where clients and followers reach this broker."""
         config, runtime, metadata, quorum = (
@@ -197,6 +198,7 @@ class Membership:
             endpoint=endpoint,
             cluster_id=cluster_id,
             log_dirs=log_dirs,
+            previous_broker_epoch=previous_broker_epoch,
         )
         replicas.use_controller(door.ask, lambda: lifecycle.broker_epoch)
         self._fetchers = FetcherManager(

@@ -238,6 +238,7 @@ class BrokerServer:
                 endpoint=self._advertised,
                 cluster_id=cluster_id,
                 log_dirs=[directory.directory_id for directory in logs.directories],
+                previous_broker_epoch=logs.clean_broker_epoch,
             )
         self._auto_topics = AutoTopics(
             controller.create_topics if membership is None else membership.forwarding.create_topics,

@@ -54,6 +54,7 @@ class LogDirectory:
         self.path = path
         self.directory_id = bytes(16)
         self.had_clean_shutdown = True
+        self.clean_broker_epoch = -1  # of the life that closed it in order; -1 if none did
         self.partitions: set[TopicPartition] = set()
         self.deleted_folders: list[str] = []
 
@@ -66,7 +67,9 @@ class LogDirectory:
             msg = f"log directory {self.path} is locked: another broker is using it"
             raise LogDirectoryError(msg) from None
         is_new = self._own(cluster_id, node_id, new_directory_id)
-        self.had_clean_shutdown = take_clean_shutdown(self._files, self.path) is not None or is_new
+        marked = take_clean_shutdown(self._files, self.path)
+        self.had_clean_shutdown = marked is not None or is_new
+        self.clean_broker_epoch = -1 if marked is None else marked
         self._list_folders()
         self._recovery_points = self._read(RECOVERY_POINT_CHECKPOINT)
         self._log_starts = self._read(LOG_START_OFFSET_CHECKPOINT)

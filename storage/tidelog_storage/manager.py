@@ -57,6 +57,12 @@ class LogManager:
         """Paths of the directories."""
         return [directory.path for directory in self.directories]
 
+    @property
+    def clean_broker_epoch(self) -> int:
+        """Epoch of the broker's last life if that closed all directories in order, else -1."""
+        epochs = {directory.clean_broker_epoch for directory in self.directories}
+        return epochs.pop() if len(epochs) == 1 else -1
+
     # -- life --------------------------------------------------------------------------------------
 
     def open(

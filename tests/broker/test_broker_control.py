@@ -99,13 +99,22 @@ def test_a_life_begun_unnoticed_leaves_the_isrs_that_others_hold() -> None:
 
 def test_after_a_stop_of_all_everybody_stays_in_sync() -> None:
     image = image_of(partition(), partition((2, 3, 1)))
-    _, after = register(image, registration(1, life=77))
+    _, after = register(image, registration(1, life=77, previous_broker_epoch=101))
     assert state(after, 0) == (-1, 6, (1, 2, 3), 8)
     assert state(after, 1) == state(image, 1)
     sessions = Sessions(after, 0.0, 9.0)
     records, _ = heartbeat(after, CONFIG, beat(1, NEW_EPOCH), sessions, 0.0)
     after = apply(after, records)
     assert state(after, 0) == (1, 7, (1, 2, 3), 9), "it is as good as any"
+
+
+def test_after_a_crash_it_leaves_the_isrs_to_brokers_nobody_has_heard_of_yet() -> None:
+    """A power failure, then it was the first to register with a new controller: it led again, and
+    what it had lost was cut from the others (simulation of three brokers, seed 171)."""
+    image = image_of(partition(), partition((2, 3, 1)))
+    _, after = register(image, registration(1, life=77))
+    assert state(after, 0) == (2, 6, (2, 3), 8)
+    assert state(after, 1)[2] == (2, 3)
 
 
 def test_no_unclean_election_for_a_restart() -> None:

@@ -105,10 +105,13 @@ def _end_of_life(
     heard: Collection[int],
     previous_epoch: int,
 ) -> list[Message]:
-    changes = Changes(image, config, leaving=old.node_id, heard=heard)
+    # After a crash it may lack what it once acknowledged: whoever else is in sync has more, and is
+    # waited for even if nobody has heard of it yet.
+    was_clean = previous_epoch == old.epoch
+    changes = Changes(image, config, leaving=old.node_id, heard=heard if was_clean else None)
     if not old.fenced:
         changes.after_restart(old.node_id)
-    if changes.keeps_eligible and previous_epoch != old.epoch:
+    if changes.keeps_eligible and not was_clean:
         changes.without_unclean(old.node_id)
     return changes.records
 
