@@ -116,7 +116,9 @@ class Connection(asyncio.BufferedProtocol):
         self.client_host, self.client_port = _address(transport, "peername")
         self.listener_host, self.listener_port = _address(transport, "sockname")
         self._connections.live[self] = None
-        if len(self._connections.live) > self._connections.connections_max:
+        if self._connections.is_stopped:  # it was being accepted when the listener closed
+            self.abort()
+        elif len(self._connections.live) > self._connections.connections_max:
             log.warning("closing %s:%d: max.connections", self.client_host, self.client_port)
             self.abort()
         elif not self._connections.is_open:

@@ -36,6 +36,7 @@ class Connections:
         self.frame_bytes_max = frame_bytes_max
         self.receive_buffer = memoryview(bytearray(RECEIVE_BUFFER_BYTES))
         self.live: dict[Connection, None] = {}
+        self.is_stopped = False
         self.on_empty: Callable[[], None] | None = None
         self._idle_s_max = idle_ms_max / 1000
         self._sweep_s = min(max(self._idle_s_max / 10, 0.05), 60.0)
@@ -94,6 +95,7 @@ class Connections:
 
     def stop(self) -> None:
         """Close every connection; requests without an answer are cancelled."""
+        self.is_stopped = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -266,3 +266,12 @@ def test_over_a_real_socket() -> None:
         await settle()
 
     run(test)
+
+
+def test_a_connection_that_is_accepted_too_late_is_closed() -> None:
+    async def test() -> None:
+        broker = HandlerBroker()
+        broker.connections.stop()
+        assert broker.connect().aborted
+
+    run(test)
