@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from support.data_path import DataPath, ManualClock, topic_id
 from tidelog.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
+from tidelog.replication.truncation import follower_truncation
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.controller import AlterPartitionResponse
@@ -20,6 +21,7 @@ from tidelog_protocol.messages.data import (
     OffsetForLeaderEpochRequest,
 )
 from tidelog_protocol.records import Record, build_batch, iter_batches, iter_records
+from tidelog_storage.types import OffsetAndEpoch
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -232,9 +234,14 @@ class Scenario:
         epoch = partition.leader_epoch
         if "diverging" in reply:
             diverging = reply["diverging"]
-            own = partition.log.end_offset_for_epoch(diverging["epoch"])
-            offset = min(own.offset, diverging["end_offset"])
-            partition.truncate_as_follower(offset, leader_epoch=epoch, now_ms=self.clock.now_ms)
+            log = partition.log
+            cut = follower_truncation(
+                OffsetAndEpoch(diverging["end_offset"], diverging["epoch"]),
+                log.end_offset_for_epoch(diverging["epoch"]),
+                log_end_offset=log.log_end_offset,
+                high_watermark=log.high_watermark,
+            )
+            partition.truncate_as_follower(cut.offset, leader_epoch=epoch, now_ms=self.clock.now_ms)
         else:
             partition.append_as_follower(
                 memoryview(reply["bytes"]), leader_epoch=epoch, now_ms=self.clock.now_ms
