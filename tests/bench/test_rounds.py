@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +12,8 @@ from tidelog_bench.cases import CASES, METRICS, START_CASE
 from tidelog_bench.rounds import Samples, run_rounds
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tidelog_bench.peers.peer import Peer
 
 
