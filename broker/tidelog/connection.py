@@ -22,8 +22,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
+import os
 from collections import deque
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from tidelog_protocol.errors import ProtocolError
@@ -43,9 +44,9 @@ log = logging.getLogger("tidelog.connection")
 QUEUED_BYTES_MAX = 4 << 20
 IN_FLIGHT_MAX = 256
 JOINED_BYTES_MAX = 64 << 10  # below this, copying into one write is cheaper than vectors
-CHUNK_BYTES_MAX = 256 << 10  # Python 3.11 copies what the socket does not take of one write
-VECTORED_BYTES_MAX = 1 << 20  # handed to the transport at a time, and one part more
-VECTORED_WRITES = sys.version_info >= (3, 12)
+CHUNK_BYTES_MAX = 256 << 10  # at a time, where vectors cannot go to the socket itself
+VECTORS_MAX = 1024  # IOV_MAX of Linux and macOS
+REST_BYTES_MAX = 4 << 10  # what the transport keeps, as a copy, to learn when the socket takes more
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -71,6 +72,7 @@ class Connection(asyncio.BufferedProtocol):
         "_serving",
         "_slot_bytes",
         "_slots",
+        "_socket",
         "_transport",
         "_write_paused",
         "active",
@@ -99,6 +101,7 @@ class Connection(asyncio.BufferedProtocol):
         self._flush_scheduled = False
         self._serve_scheduled = False
         self._transport: Any = None
+        self._socket = -1
         self.active = True
         self.closing = False
         self.idle_since = 0.0
@@ -111,6 +114,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Take the transport. TCP_NODELAY is asyncio's own default."""
         self._transport = transport
+        self._socket = _socket_of(transport)
         # Any byte the socket does not take pauses us, so that the rest stays here by reference.
         self._transport.set_write_buffer_limits(high=0)
         self.client_host, self.client_port = _address(transport, "peername")
@@ -128,6 +132,7 @@ class Connection(asyncio.BufferedProtocol):
         """Cancel what is parked; nothing is answered any more."""
         self.closing = True
         self._transport = None
+        self._socket = -1
         self._connections.forget(self)
         slots, self._slots = self._slots, deque()
         self._parked.clear()
@@ -343,21 +348,43 @@ class Connection(asyncio.BufferedProtocol):
             out.clear()
             self._out_bytes = 0
             self._transport.write(data)
-        elif VECTORED_WRITES:
-            while out and not self._write_paused:
-                parts, size = _next_parts(out)
-                self._out_bytes -= size
-                # The last one apart, because `writelines` of 3.12.0-3.12.8 and 3.13.0-3.13.1 never
-                # pauses its protocol.
-                last = parts.pop()
-                if parts:
-                    self._transport.writelines(parts)
-                self._transport.write(last)
+        elif self._socket >= 0 and not self._transport.get_write_buffer_size():
+            self._write_vectors()
         else:
-            while out and not self._write_paused:
-                data = _next_chunk(out)
-                self._out_bytes -= len(data)
-                self._transport.write(data)
+            self._write_chunks(CHUNK_BYTES_MAX)
+
+    def _write_vectors(self) -> None:
+        """Give all to the socket in one call, straight from where it lies.
+
+        One call, because every call wakes the client and sends what may be a short packet: 1 MiB
+        costs 0.10 ms in one piece, 0.13 in four, 0.20 in sixteen. Past the transport, because
+        its `write` copies what the socket does not take (and `writelines` of Python 3.11 all).
+        """
+        out = self._out
+        while out and not self._write_paused and not self._transport.is_closing():
+            try:
+                written = os.writev(self._socket, list(islice(out, VECTORS_MAX)))
+            except OSError:
+                written = 0  # full or broken: the transport finds out and sees to it
+            self._out_bytes -= written
+            while written:
+                part = out.popleft()
+                written -= len(part)
+                if written < 0:
+                    out.appendleft(memoryview(part)[written:])
+                    written = 0
+            if out:
+                self._write_one(REST_BYTES_MAX)
+
+    def _write_chunks(self, bytes_max: int) -> None:
+        """Hand everything to the transport until it has enough."""
+        while self._out and not self._write_paused:
+            self._write_one(bytes_max)
+
+    def _write_one(self, bytes_max: int) -> None:
+        data = _next_chunk(self._out, bytes_max)
+        self._out_bytes -= len(data)
+        self._transport.write(data)
 
     # -- the end -----------------------------------------------------------------------------------
 
@@ -390,27 +417,15 @@ def _size(parts: Sequence[Buffer]) -> int:
     return len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
 
 
-def _next_parts(out: deque[Buffer]) -> tuple[list[Buffer], int]:
-    """Take the next parts to write as vectors, whole, and their size: as few as reach the limit."""
-    parts, size = [], 0
-    while out and size < VECTORED_BYTES_MAX:
-        part = out.popleft()
-        parts.append(part)
-        size += len(part)
-    return parts, size
-
-
-def _next_chunk(out: deque[Buffer]) -> Buffer:
+def _next_chunk(out: deque[Buffer], bytes_max: int) -> Buffer:
     """Take the next bytes to write: a slice of a large part as it is, or small parts joined."""
     first = out.popleft()
-    if len(first) > JOINED_BYTES_MAX:
-        if len(first) > CHUNK_BYTES_MAX:
-            view = memoryview(first)
-            out.appendleft(view[CHUNK_BYTES_MAX:])
-            return view[:CHUNK_BYTES_MAX]
-        return first
-    parts, room = [first], JOINED_BYTES_MAX - len(first)
-    while out and room:
+    if len(first) > bytes_max:
+        view = memoryview(first)
+        out.appendleft(view[bytes_max:])
+        return view[:bytes_max]
+    parts, room = [first], min(bytes_max, JOINED_BYTES_MAX) - len(first)
+    while out and room > 0:
         part = out.popleft()
         if len(part) > room:
             view = memoryview(part)
@@ -419,6 +434,14 @@ def _next_chunk(out: deque[Buffer]) -> Buffer:
         parts.append(part)
         room -= len(part)
     return first if len(parts) == 1 else b"".join(parts)
+
+
+def _socket_of(transport: asyncio.BaseTransport) -> int:
+    """The descriptor whose bytes are the transport's own; -1 where there is none (TLS, tests)."""
+    socket = transport.get_extra_info("socket")
+    if socket is None or transport.get_extra_info("sslcontext") is not None:
+        return -1
+    return int(socket.fileno())
 
 
 def _address(transport: asyncio.BaseTransport, which: str) -> tuple[str, int]:

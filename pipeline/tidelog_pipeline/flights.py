@@ -52,8 +52,9 @@ def event_table(flights: pd.DataFrame) -> pd.DataFrame:
     )
     departed = scheduled + pd.to_timedelta(flights["dep_delay"], unit="min")
     arrived = departed + pd.to_timedelta(flights["air_time"], unit="min")
+    none = pd.Series(index=flights.index, dtype="Int64")
     parts = [
-        common.assign(event="scheduled", time=scheduled, delay=pd.NA),
+        common.assign(event="scheduled", time=scheduled, delay=none),
         common.assign(event="departed", time=departed, delay=flights["dep_delay"]),
         common.assign(event="arrived", time=arrived, delay=flights["arr_delay"]),
     ]
@@ -78,8 +79,9 @@ def events(table: pd.DataFrame) -> Iterator[Event]:
 
 def _plain(column: pd.Series[Any]) -> list[Any]:
     """A column as Python values, None where there is none."""
-    whole = column.astype(object)
-    plain: list[Any] = whole.where(whole.notna(), None).tolist()
+    whole = column.to_numpy(dtype=object, copy=True)
+    whole[column.isna()] = None
+    plain: list[Any] = whole.tolist()
     return plain
 
 

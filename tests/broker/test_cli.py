@@ -244,6 +244,9 @@ def test_configs(cluster: tidelog.RunningCluster, capsys: pytest.CaptureFixture[
     assert [line.split() for line in out.splitlines()[1:]] == [
         ["cleanup.policy", "compact", "topic"]
     ]
+    assert tool(capsys, cluster, "configs", "unset", *resource, "cleanup.policy")[0] == 0
+    code, out, err = tool(capsys, cluster, "configs", "describe", *resource)
+    assert (code, out, "--all" in err) == (0, "", True)
     code, _, err = tool(capsys, cluster, "configs", "set", *resource, "no.such.key=1")
     assert code == 1
     assert err.count("\n") == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import socket
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -115,12 +117,8 @@ def test_early_clients_wait_until_the_broker_is_open() -> None:
 # -- back-pressure ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("vectored", [False, True])
-def test_a_reader_that_does_not_read_bounds_what_is_queued(
-    vectored: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reader_that_does_not_read_bounds_what_is_queued() -> None:
     """1,000 fetches of 1 MiB from one 100 KB wake-up: nobody holds a gigabyte for that."""
-    monkeypatch.setattr(connection_module, "VECTORED_WRITES", vectored)
 
     async def test() -> None:
         broker = HandlerBroker()
@@ -146,12 +144,7 @@ def test_a_reader_that_does_not_read_bounds_what_is_queued(
     run(test)
 
 
-@pytest.mark.parametrize("vectored", [False, True])
-def test_large_answers_arrive_whole_through_any_room(
-    vectored: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(connection_module, "VECTORED_WRITES", vectored)
-
+def test_large_answers_arrive_whole_through_any_room() -> None:
     async def test() -> None:
         broker = HandlerBroker()
         broker.records = bytes(range(256)) * 4
@@ -170,11 +163,7 @@ def test_large_answers_arrive_whole_through_any_room(
     run(test)
 
 
-def test_on_python_3_11_a_full_socket_leaves_at_most_a_chunk_in_the_transport(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(connection_module, "VECTORED_WRITES", False)
-
+def test_a_full_transport_without_a_socket_holds_at_most_a_chunk() -> None:
     async def test() -> None:
         transport = HandlerBroker().connect(room=10)
         transport.feed(fetch(1, min_bytes=0, size=3 << 20))
@@ -228,6 +217,55 @@ def test_bytes_of_requests_in_flight_are_bounded() -> None:
 # -- real sockets ----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("piece", [3_000, 1 << 20])
+def test_large_answers_arrive_whole_through_a_full_socket(piece: int) -> None:
+    """Vectors go to the socket itself; what it does not take stays here, but for a little."""
+
+    async def test() -> None:
+        loop = asyncio.get_running_loop()
+        broker = HandlerBroker()
+        broker.records = bytes(range(256)) * 4
+        sizes = [300_000, 10, 70_000, 2_000_000, 3, 64 << 10, 900_000, 0, 100_000]
+        requests = b"".join(fetch(n, min_bytes=0, size=size) for n, size in enumerate(sizes))
+        whole = broker.connect()
+        whole.feed(requests)
+        ours, theirs = socket.socketpair()
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 50_000)
+        theirs.setblocking(False)
+        transport, _ = await loop.create_connection(broker.connections.factory, sock=ours)
+        received = bytearray()
+        with theirs:
+            await loop.sock_sendall(theirs, requests)
+            while len(received) < len(whole.received):
+                await settle()
+                assert transport.get_write_buffer_size() <= connection_module.JOINED_BYTES_MAX
+                received += await loop.sock_recv(theirs, piece)
+        await settle()
+        assert bytes(received) == bytes(whole.received)
+        broker.connections.abort()
+        await settle()
+        assert not broker.connections.live
+
+    run(test)
+
+
+def test_a_client_that_vanishes_in_the_middle_of_a_large_answer_is_forgotten() -> None:
+    async def test() -> None:
+        loop = asyncio.get_running_loop()
+        broker = HandlerBroker()
+        ours, theirs = socket.socketpair()
+        theirs.setblocking(False)
+        await loop.create_connection(broker.connections.factory, sock=ours)
+        with theirs:
+            request = b"".join(fetch(n, min_bytes=0, size=3 << 20) for n in range(2))
+            await loop.sock_sendall(theirs, request)
+            await loop.sock_recv(theirs, 1000)
+        while broker.connections.live:
+            await settle()
+
+    run(test)
+
+
 def test_over_a_real_socket() -> None:
     async def test() -> None:
         broker = HandlerBroker(frame_bytes_max=100_000)
@@ -257,8 +295,8 @@ def test_over_a_real_socket() -> None:
             for _ in range(200):
                 response = await good.receive()
                 assert len(response.responses[0].partitions[0].records) == 1 << 20
-            socket = accepted[0]._transport.get_extra_info("socket")
-            assert socket.getsockopt(6, 1) != 0  # IPPROTO_TCP, TCP_NODELAY
+            accepted_socket = accepted[0]._transport.get_extra_info("socket")
+            assert accepted_socket.getsockopt(6, 1) != 0  # IPPROTO_TCP, TCP_NODELAY
             assert accepted[0].client_host == "127.0.0.1"
             assert accepted[0].listener_port == listener.port
         listener.close()

@@ -36,6 +36,7 @@ class Broker(Protocol):
 
     name: str
     bootstrap: str
+    folder: Path  # its data is somewhere in it
 
     def start(self) -> None: ...
     def stop(self) -> int: ...

@@ -36,6 +36,7 @@ class ApacheKafka:
         settings = {**SETTINGS, **SMALL, **(settings or {})}
         self._peer = apache_kafka.ApacheKafka(folder / "kafka", settings, ["-Xmx512m", *FAST_START])
         self.bootstrap = self._peer.bootstrap
+        self.folder = folder
 
     def start(self) -> None:
         """Start, formatted the first time, and wait until the broker is unfenced."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,10 +11,12 @@ import pytest
 from compat.clients.protocol import encoded
 from compat.eventually import eventually
 from compat.line_process import WorkerError
+from tidelog_protocol.records import Codec, iter_batches
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from compat.brokers import Broker
     from compat.conftest import Client
 
 pytestmark = [pytest.mark.compat, pytest.mark.timeout(180)]
@@ -215,4 +218,63 @@ def test_a_killed_member_of_three_is_replaced(
     ]
     for member in ("a", "b"):
         client.call("commit", member=member)
+        client.call("leave", member=member)
+
+
+@pytest.mark.parametrize("target", CODECS)
+def test_a_topics_own_codec(
+    client: Client, broker: Broker, fresh: Callable[[str], str], target: str
+) -> None:
+    """The broker compresses anew what came in another codec; clients read both the same."""
+    name = fresh("recompressed")
+    configs = {"compression.type": "uncompressed" if target == "none" else target}
+    client.call("create_topic", topic=name, partitions=1, configs=configs)
+    records = [make(index) for index in range(40)]
+    for source in ("none", "gzip"):
+        produce(client, name, records, codec=source, idempotent=True)
+    expected = [{**record, "offset": at} for at, record in enumerate(records + records)]
+    assert consume(client, name, 80) == expected
+    (segment,) = broker.folder.glob(f"**/{name}-0/*.log")
+    batches = [header for _, header in iter_batches(segment.read_bytes())]
+    assert {Codec(header.codec).name.lower() for header in batches} == {target}
+
+
+def test_the_time_of_the_append(client: Client, fresh: Callable[[str], str]) -> None:
+    name = fresh("appended")
+    configs = {"message.timestamp.type": "LogAppendTime"}
+    client.call("create_topic", topic=name, partitions=1, configs=configs)
+    before = time.time_ns() // 1_000_000
+    for codec in ("none", "lz4"):
+        produce(client, name, [make(0), make(1)], codec=codec)
+    after = time.time_ns() // 1_000_000
+    records = consume(client, name, 4)
+    assert all(before <= record["timestamp"] <= after for record in records)
+    assert [record["key"] for record in records] == [make(0)["key"], make(1)["key"]] * 2
+
+
+def test_a_static_member_comes_back_to_its_partitions(
+    client: Client, doomed_client: Client, fresh: Callable[[str], str]
+) -> None:
+    """KIP-345: killed and back within its session timeout, nobody else is rebalanced."""
+    name = fresh("static")
+    client.call("create_topic", topic=name, partitions=6, configs={})
+    join = {"group": fresh("group"), "topic": name, "session_timeout_ms": 30_000}
+    client.call("join", member="stays", instance="one", **join)
+    doomed_client.call("join", member="goes", instance="two", **join)
+
+    def share(of: Client, member: str) -> list[int]:
+        return of.call("assignment", member=member)["partitions"]
+
+    eventually(lambda: len(share(doomed_client, "goes")), (3).__eq__)
+    eventually(lambda: len(share(client, "stays")), (3).__eq__)
+    kept, left = share(client, "stays"), share(doomed_client, "goes")
+    doomed_client.process.kill()
+    # Its session has 30 s left. As a third member the new one would get two partitions.
+    client.call("join", member="returns", instance="two", **join)
+    eventually(lambda: share(client, "returns"), left.__eq__, 15)
+    assert share(client, "stays") == kept
+    produce(client, name, [make(index, partition=index % 6) for index in range(12)])
+    eventually(lambda: len(consumed(client, "returns")), (6).__eq__)
+    eventually(lambda: len(consumed(client, "stays")), (6).__eq__)
+    for member in ("returns", "stays"):
         client.call("leave", member=member)

@@ -128,6 +128,7 @@ def test_consumer_groups(tools: Tools, topic: str, fresh: Callable[[str], str]) 
     rows = [line.split() for line in described.splitlines() if line.startswith(group)]
     assert sum(int(row[5]) for row in rows) == 10, "lag"
     tools.groups("--delete-offsets", "--group", group, "--topic", topic)
+    assert topic not in tools.groups("--describe", "--group", group)
     tools.groups("--delete", "--group", group)
     assert group not in tools.groups("--list").split()
 

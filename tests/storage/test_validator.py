@@ -89,6 +89,43 @@ class TestPlainPath:
         garbage = assemble(header, b"not records at all")
         assert bytes(validate(garbage).buffer[16:]) == garbage[16:]
 
+    @settings(derandomize=True, database=None, max_examples=400)
+    @given(
+        st.dictionaries(
+            st.sampled_from([name for name in BatchHeader._fields if name != "crc"]),
+            st.sampled_from([-(2**15), -2, -1, 0, 1, 2, 3, 4, 5, 8, 16, 32, 64, 127]),
+            max_size=3,
+        ),
+        st.sampled_from([-1, 0, 1, HOUR, HOUR + 1]),
+    )
+    def test_it_takes_nothing_that_the_long_way_refuses(
+        self, fields: dict[str, int], ahead: int
+    ) -> None:
+        """One condition against many checks: the same verdict, the same bytes, the same header."""
+        fields = {
+            name: max(-128, value) if name == "magic" else value for name, value in fields.items()
+        }
+        batch = changed(PLAIN, **{"max_timestamp": NOW + ahead, **fields})
+        quick, slow = bytearray(batch), bytearray(batch)
+        header = validator._place_plain(memoryview(quick), 1000, 7, NOW, LogConfig())
+        try:
+            expected = validator._validate_slowly(
+                memoryview(slow),
+                next_offset=1000,
+                leader_epoch=7,
+                now_ms=NOW,
+                config=LogConfig(),
+                produce_version=13,
+                from_client=True,
+                topic_partition=WHERE,
+            )
+        except StorageError:
+            assert header is None
+        if header is None:
+            assert quick == batch
+        else:
+            assert (header, quick) == (expected.header, slow)
+
     def test_idempotent_and_transactional(self) -> None:
         batch = build_batch(
             RECORDS, producer_id=5, producer_epoch=1, base_sequence=0, transactional=True

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from tidelog.cli import common
@@ -89,6 +90,8 @@ def describe_configs(options: argparse.Namespace) -> None:
         common.print_json([dict(zip(titles, row, strict=True)) for row in rows])
     elif rows:
         common.print_table(titles, rows)
+    else:
+        print("nothing of its own; --all shows the defaults", file=sys.stderr)
 
 
 def set_configs(options: argparse.Namespace) -> None:

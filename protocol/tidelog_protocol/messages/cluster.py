@@ -1,5 +1,4 @@
 """Tables about the cluster: ApiVersions, Metadata, DescribeCluster, DescribeTopicPartitions."""
-# ruff: noqa: D106 - a nested structure is part of its message's table
 
 from __future__ import annotations
 

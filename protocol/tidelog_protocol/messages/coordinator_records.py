@@ -1,5 +1,4 @@
 """Keys and values of `__consumer_offsets`."""
-# ruff: noqa: D106 - a nested structure is part of its message's table
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
 """Tables of the data path: Produce, Fetch, ListOffsets, OffsetForLeaderEpoch, DeleteRecords."""
-# ruff: noqa: D106 - a nested structure is part of its message's table
 
 from __future__ import annotations
 

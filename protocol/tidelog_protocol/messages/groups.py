@@ -1,5 +1,4 @@
 """Tables of classic group membership: FindCoordinator, Join, Sync, Heartbeat, Leave."""
-# ruff: noqa: D106 - a nested structure is part of its message's table
 
 from __future__ import annotations
 

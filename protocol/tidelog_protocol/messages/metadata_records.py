@@ -3,7 +3,6 @@
 A record's value is an envelope of three unsigned varints (frame version 1, the record's api key,
 its version) and the record itself: `encode_record`, `decode_record`. Keys are null.
 """
-# ruff: noqa: D106 - a nested structure is part of its message's table
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from compat.brokers import SETTINGS
 from compat.conformance.registry import case
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ OF_THE_MACHINE = {
     "num.network.threads",
 }
 SET, DELETE, APPEND, SUBTRACT = range(4)
+RETENTION = SETTINGS["log.retention.ms"]  # a topic's own default
 
 
 def describe(
@@ -102,22 +104,29 @@ def alter(s: Session, version: int, kind: int, name: str, *ops: Any, **more: Any
     s.ask("IncrementalAlterConfigs", version, resources=[resource], **more)
 
 
-def seen(s: Session, topic: str, *keys: str) -> None:
-    resource = {"resource_type": TOPIC, "resource_name": topic, "configuration_keys": list(keys)}
-    s.ask("DescribeConfigs", 1, resources=[resource])
+def seen(s: Session, topic: str, **values: str) -> None:
+    """Describe these settings; the broker knows what its controller decided a moment later."""
+    wanted = {name.replace("_", "."): value for name, value in values.items()}
+    resource = {"resource_type": TOPIC, "resource_name": topic, "configuration_keys": list(wanted)}
+
+    def known(answer: dict[str, Any]) -> bool:
+        (result,) = answer["results"]
+        return {one["name"]: one["value"] for one in result["configs"]} == wanted
+
+    s.ask_until("DescribeConfigs", 1, known, resources=[resource])
 
 
 @case("IncrementalAlterConfigs")
 def topic_configs(s: Session, version: int) -> None:
     name = s.topic()
     alter(s, version, TOPIC, name, ("retention.ms", SET, "5000"), ("segment.ms", SET, "70000"))
-    seen(s, name, "retention.ms", "segment.ms")
+    seen(s, name, retention_ms="5000", segment_ms="70000")
     alter(s, version, TOPIC, name, ("retention.ms", DELETE, None))
     alter(s, version, TOPIC, name, ("cleanup.policy", APPEND, "compact"))
-    seen(s, name, "retention.ms", "cleanup.policy")
+    seen(s, name, retention_ms=RETENTION, cleanup_policy="delete,compact")
     alter(s, version, TOPIC, name, ("cleanup.policy", SUBTRACT, "delete"))
     alter(s, version, TOPIC, name, ("segment.ms", SET, "1"), validate_only=True)
-    seen(s, name, "segment.ms", "cleanup.policy")
+    seen(s, name, segment_ms="70000", cleanup_policy="compact")
 
 
 @case("IncrementalAlterConfigs")
@@ -167,11 +176,11 @@ def replaced(s: Session, version: int) -> None:
         s.ask("AlterConfigs", version, resources=[resource], **more)
 
     ask(name, ("segment.ms", "70000"))
-    seen(s, name, "retention.ms", "segment.ms")
+    seen(s, name, retention_ms=RETENTION, segment_ms="70000")
     ask(name, ("segment.ms", "x"))
     ask(name, ("no.such.key", "x"))
     ask(name, ("segment.ms", None))
     ask(name, ("segment.ms", "1000"), validate_only=True)
     ask(f"{s.name}.none", ("segment.ms", "70000"))
     ask(name)
-    seen(s, name, "segment.ms")
+    seen(s, name, segment_ms="604800000")
