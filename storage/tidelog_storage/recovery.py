@@ -52,13 +52,15 @@ _INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 class Checkpointed(NamedTuple):
     """What the log directory's checkpoints say of one partition; see `checkpoints.py`.
 
-    `was_compacted`: offsets may be missing between its batches.
+    `was_compacted`: offsets may be missing between its batches. `keep_below`: below this offset
+    nothing is cut off as torn; damage there is an error.
     """
 
     recovery_point: int = 0
     log_start_offset: int = 0
     high_watermark: int = 0
     was_compacted: bool = False
+    keep_below: int = 0
 
 
 def load_log(
@@ -74,26 +76,19 @@ def load_log(
     producer_expiration_ms: int = 86_400_000,
     on_roll: Callable[[Log], None] | None = None,
     on_recovery_point_lowered: Callable[[Log], None] | None = None,
-    keep_below: int = 0,
     report: Callable[[str], None] | None = None,
 ) -> Log:
     """The log in `folder`, which is created if it is not there.
 
-    `report` gets a sentence for each thing that was repaired. Damage below `keep_below` is not
-    repaired by cutting it off: StorageError CORRUPT_MESSAGE. CheckpointError if a file cannot be
-    understood, OSError if one cannot be read.
+    `report` gets a sentence for each thing that was repaired. CheckpointError if a file cannot be
+    understood, OSError if one cannot be read, StorageError for damage below `keep_below`.
     """
     loader = _Loader(files, folder, topic_partition, config=config, now_ms=now_ms, report=report)
     names = loader.list_files()
     segments = loader.open_segments(names, checkpointed.log_start_offset)
     recovered: list[Segment] = []
     if not had_clean_shutdown:
-        recovered = loader.recover(
-            segments,
-            checkpointed.recovery_point,
-            may_have_gaps=checkpointed.was_compacted,
-            keep_below=keep_below,
-        )
+        recovered = loader.recover(segments, checkpointed)
     log_end_offset = loader.end_offset(segments, recovered)
     if log_end_offset < checkpointed.log_start_offset:
         log_end_offset = loader.start_anew(segments, checkpointed.log_start_offset)
@@ -244,16 +239,15 @@ class _Loader:
 
     # -- records -----------------------------------------------------------------------------------
 
-    def recover(
-        self, segments: Segments, recovery_point: int, *, may_have_gaps: bool, keep_below: int = 0
-    ) -> list[Segment]:
+    def recover(self, segments: Segments, checkpointed: Checkpointed) -> list[Segment]:
         """Read the segments from the recovery point on; what follows a bad batch is removed.
 
         So is what follows a gap: a power failure may take the unsynced end of a sealed segment, at
         a batch's boundary, and leave the next segment. Kafka keeps what is behind such a gap.
         """
+        keep_below = checkpointed.keep_below
         recovered: list[Segment] = []
-        for segment in segments.from_floor(recovery_point):
+        for segment in segments.from_floor(checkpointed.recovery_point):
             cut = segment.recover(self._note_epoch, keep_below)
             recovered.append(segment)
             if cut:
@@ -262,6 +256,7 @@ class _Loader:
             following = segments.after(segment.base_offset)
             if following is None:
                 break
+            may_have_gaps = checkpointed.was_compacted
             if cut or (not may_have_gaps and segment.next_offset() < following.base_offset):
                 if segment.next_offset() < keep_below:
                     raise damage_below(self._folder, segment.next_offset(), keep_below)
@@ -283,7 +278,8 @@ class _Loader:
             return active.next_offset()
         except StorageError as error:
             self._report(f"segment {active.base_offset} is torn after a clean stop: {error}")
-            recovered += self.recover(segments, active.base_offset, may_have_gaps=True)
+            torn = Checkpointed(recovery_point=active.base_offset, was_compacted=True)
+            recovered += self.recover(segments, torn)
             return active.next_offset()
 
     def start_anew(self, segments: Segments, log_start_offset: int) -> int:

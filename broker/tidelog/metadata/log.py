@@ -214,9 +214,8 @@ class MetadataLog:
             self._config,
             now_ms=self._clock.wall_ms(),
             had_clean_shutdown=False,
-            checkpointed=Checkpointed(log_start_offset=log_start_offset),
+            checkpointed=Checkpointed(log_start_offset=log_start_offset, keep_below=promised),
             topic_id=METADATA_TOPIC_ID,
-            keep_below=promised,
             report=self._report,
         )
         snapshot_end = self.image.offset + 1
