@@ -19,6 +19,7 @@ from tidelog.controller.configs import (
     legacy_resources,
     parse_node_id,
 )
+from tidelog.metadata.image import BrokerImage
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.configs import AlterConfigsRequest, IncrementalAlterConfigsRequest
 
@@ -236,6 +237,18 @@ def test_broker_settings() -> None:
         (BROKER, "", "log.retention.ms", "777"),  # unchanged, yet told again
         (BROKER, "1", "log.retention.ms", None),
     ]
+
+
+def test_another_broker_of_the_cluster() -> None:
+    image = cluster(brokers=[BrokerImage(1, "h", 1), BrokerImage(2, "h", 2)])
+    asked = resource(BROKER, "2", ("log.retention.ms", SET, "9"))
+    decision = alter_configs(image, broker_config(), [asked])
+    assert decision.results[0].code == ErrorCode.NONE
+    (record,) = decision.records
+    assert (record.resource_name, record.value) == ("2", "9")
+    logger = resource(LOGGER, "2", ("root", SET, "INFO"))
+    (answer,) = alter_configs(image, broker_config(), [logger]).results
+    assert answer.message == "Logger root does not exist!"
 
 
 def test_lists_of_a_broker() -> None:

@@ -131,7 +131,7 @@ def _alter(image: ClusterImage, config: BrokerConfig, resource: Resource) -> lis
     if resource.type == RESOURCE_BROKER:
         return _alter_broker(image, config, resource)
     if resource.type == RESOURCE_BROKER_LOGGER and not resource.replaces:
-        return _alter_logger(config, resource)
+        return _alter_logger(image, config, resource)
     if resource.type in _NOT_SERVED:
         raise _invalid(f"Unsupported resource type: {_NOT_SERVED[resource.type]}")
     raise _invalid(f"Unknown resource type {resource.type}")
@@ -189,7 +189,7 @@ def _alter_broker(
     image: ClusterImage, config: BrokerConfig, resource: Resource
 ) -> list[ConfigRecord]:
     if resource.name != DEFAULT_BROKER_RESOURCE:
-        _check_node_id(config, resource.name)
+        _check_node_id(image, config, resource.name)
     current = image.broker_configs.get(resource.name, {})
     for change in resource.changes:
         if change.operation not in _OPERATIONS:
@@ -204,7 +204,7 @@ def _alter_broker(
     changed = _changed(resource, current, BrokerConfig.KEYS)
     merged = _merged(current, changed)
     _check_dynamic(merged, per_broker=resource.name != DEFAULT_BROKER_RESOURCE)
-    others = image.broker_config(config.node_id) if resource.name else {}
+    others = image.broker_config(int(resource.name)) if resource.name else {}
     try:
         config.with_dynamic({**others, **merged})
     except ConfigError as error:
@@ -235,11 +235,12 @@ def _check_dynamic(settings: Mapping[str, str], *, per_broker: bool) -> None:
         )
 
 
-def _check_node_id(config: BrokerConfig, name: str) -> None:
+def _check_node_id(image: ClusterImage, config: BrokerConfig, name: str) -> None:
+    """A broker of the cluster; which of them was asked, who forwards does not tell."""
     node_id = parse_node_id(name)
     if node_id is None:
         raise _invalid(f"Node id must be an integer, but it is: {name}")
-    if node_id != config.node_id:
+    if node_id != config.node_id and node_id not in image.brokers:
         raise _invalid(f"Unexpected broker id, expected {config.node_id}, but received {name}")
 
 
@@ -251,11 +252,14 @@ def parse_node_id(name: str) -> int | None:
     return int(name)
 
 
-def _alter_logger(config: BrokerConfig, resource: Resource) -> list[ConfigRecord]:
+def _alter_logger(
+    image: ClusterImage, config: BrokerConfig, resource: Resource
+) -> list[ConfigRecord]:
     """There are no loggers to set here: Kafka's answer for a logger it doesn't have."""
-    if parse_node_id(resource.name) is None:
+    node_id = parse_node_id(resource.name)
+    if node_id is None:
         raise _invalid(f"Node id must be an integer, but it is: {resource.name}")
-    if parse_node_id(resource.name) != config.node_id:
+    if node_id != config.node_id and node_id not in image.brokers:
         raise _invalid(
             f"Unexpected node id. Expected {config.node_id}, but received {resource.name}"
         )
