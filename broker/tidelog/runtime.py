@@ -48,8 +48,15 @@ class SystemListener:
         return int(self._server.sockets[0].getsockname()[1])
 
     def close(self) -> None:
-        """Stop listening; open connections are closed by who owns them."""
-        self._server.close()
+        """Stop listening; open connections are closed by who owns them.
+
+        Those accepted in this turn of the loop still get their protocols: asyncio would leave their
+        sockets open if the server closed before that.
+        """
+        loop = self._server.get_loop()
+        for socket in self._server.sockets:
+            loop.remove_reader(socket.fileno())
+        loop.call_soon(self._server.close)
 
 
 class SystemNetwork:

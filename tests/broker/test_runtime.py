@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from typing import TYPE_CHECKING
 
@@ -95,3 +96,27 @@ def test_all_seams_together() -> None:
     runtime = system_runtime()
     assert runtime.files.exists("/")
     runtime.executor.close()
+
+
+def test_a_connection_accepted_while_the_listener_closes_gets_its_protocol() -> None:
+    async def test() -> list[asyncio.BaseTransport]:
+        made: list[asyncio.BaseTransport] = []
+
+        class Server(asyncio.Protocol):
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                made.append(transport)
+                transport.close()
+
+        listener = await SystemNetwork().listen("127.0.0.1", 0, Server)
+        loop = asyncio.get_running_loop()
+        with socket.create_connection(("127.0.0.1", listener.port)):
+            accepted = asyncio.all_tasks(loop)
+            while asyncio.all_tasks(loop) == accepted:  # noqa: ASYNC110 - its own task
+                await asyncio.sleep(0)
+            listener.close()
+            listener.close()
+            for _ in range(10):
+                await asyncio.sleep(0)
+        return made
+
+    assert len(asyncio.run(test())) == 1
