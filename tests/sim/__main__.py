@@ -25,9 +25,7 @@ def judge(seed: int, mutant: str | None, brokers: int = 1) -> Verdict:
         return run_seed(seed, brokers=brokers)
 
 
-def verdicts(
-    seeds: range, processes: int, mutant: str | None, brokers: int
-) -> Iterator[Verdict]:
+def verdicts(seeds: range, processes: int, mutant: str | None, brokers: int) -> Iterator[Verdict]:
     """The verdicts of all seeds, in order, from as many processes as there are cores."""
     if processes == 1:
         for seed in seeds:
@@ -81,7 +79,11 @@ def report(verdict: Verdict, mutant: str | None) -> None:
     """A failure, the shortest plan of faults that shows it, and how to see it again."""
     with planted(mutant):
         best = shrink(verdict)
-    kept = [str(index) for index, fault in enumerate(plan_of(best.seed, best.brokers)) if fault in best.plan]
+    kept = [
+        str(index)
+        for index, fault in enumerate(plan_of(best.seed, best.brokers))
+        if fault in best.plan
+    ]
     print(f"\nseed {best.seed}: {best.failure}")
     print(f"  shortest schedule ({len(best.plan)} of {len(verdict.plan)} faults):")
     for fault in best.plan:

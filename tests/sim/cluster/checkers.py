@@ -134,9 +134,7 @@ class ClusterCheckers:
                 continue
             for partition in server._replicas._partitions.values():
                 topic, index = partition.topic_partition
-                committed = self.logs.setdefault(
-                    (topic, index), Committed(f"{topic}-{index}")
-                )
+                committed = self.logs.setdefault((topic, index), Committed(f"{topic}-{index}"))
                 folder = f"{DATA}/{topic}-{index}"
                 committed.compare(machine, folder, partition.log.high_watermark)
 
@@ -149,7 +147,7 @@ class ClusterCheckers:
         controller = self.machines.controller()
         if image is None or controller is None:
             return "there is no active controller"
-        ends = {node: server._metadata.log_end()[0] for node, server in servers.items()}
+        ends = {node: server._metadata.log_end()[1] for node, server in servers.items()}
         if len(ends) < len(self.machines.by_id) or len(set(ends.values())) > 1:
             return f"metadata logs end at {ends}"
         fenced = [n for n in self.machines.by_id if not image.is_alive(n)]

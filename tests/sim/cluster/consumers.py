@@ -64,9 +64,7 @@ class ClusterConsumer:
     async def run(self) -> None:
         """Read until everything is written, and then to the end."""
         ends: dict[Key, int] | None = None
-        while ends is None or any(
-            place.position < ends[key] for key, place in self.places.items()
-        ):
+        while ends is None or any(place.position < ends[key] for key, place in self.places.items()):
             for key, place in self.places.items():
                 try:
                     await self._fetch(key, place)
@@ -123,7 +121,9 @@ class ClusterConsumer:
             max_bytes=200_000,
             session_epoch=SESSIONLESS,
             topics=[
-                FetchRequest.FetchTopic(topic=topic.name, topic_id=topic.topic_id, partitions=[asked])
+                FetchRequest.FetchTopic(
+                    topic=topic.name, topic_id=topic.topic_id, partitions=[asked]
+                )
             ],
             rack_id=self.rack,
         )

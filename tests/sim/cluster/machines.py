@@ -77,9 +77,7 @@ class Machines:
                 "offsets.topic.replication.factor": str(factor),
                 "transaction.state.log.replication.factor": str(factor),
             }
-            self.by_id[node_id] = Machine(
-                loop, self.network, f"{seed}:{host}", settings, host=host
-            )
+            self.by_id[node_id] = Machine(loop, self.network, f"{seed}:{host}", settings, host=host)
 
     def __iter__(self) -> Iterator[Machine]:
         return iter(self.by_id.values())

@@ -1,7 +1,8 @@
 """Planted bugs: the simulator has to find each of them, or it finds nothing.
 
 A mutant is a function that changes one thing in the broker or its storage, through `patch`, for as
-long as it is planted. Each says which promise it breaks. `storage.py`: on disk; `broker.py`: above.
+long as it is planted. Each says which promise it breaks. `storage.py`: on disk; `broker.py`: above;
+`cluster.py`: what several brokers show, and one does not.
 """
 
 from __future__ import annotations
@@ -10,17 +11,18 @@ import contextlib
 from typing import TYPE_CHECKING
 from unittest import mock
 
-from sim.mutants import broker, storage
+from sim.mutants import broker, cluster, storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["MUTANTS", "planted"]
+__all__ = ["CLUSTER_MUTANTS", "MUTANTS", "planted"]
 
 MUTANTS: dict[str, Callable[[Callable[..., None]], None]] = {
     **storage.MUTANTS,
     **broker.MUTANTS,
 }
+CLUSTER_MUTANTS: dict[str, Callable[[Callable[..., None]], None]] = cluster.MUTANTS
 
 
 @contextlib.contextmanager
@@ -28,7 +30,7 @@ def planted(name: str | None) -> Iterator[None]:
     """Plant a mutant by name (None: none) while the block runs."""
     with contextlib.ExitStack() as stack:
         if name is not None:
-            MUTANTS[name](
+            {**MUTANTS, **CLUSTER_MUTANTS}[name](
                 lambda owner, attribute, value: stack.enter_context(
                     mock.patch.object(owner, attribute, value)
                 )

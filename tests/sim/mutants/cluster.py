@@ -1,0 +1,203 @@
+"""Planted bugs of a cluster: replication, elections, the metadata quorum."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tidelog.controller import brokers as controller_brokers
+from tidelog.controller import partitions as controller_partitions
+from tidelog.controller.changes import PartitionDraft
+from tidelog.metadata.replicated import ReplicatedMetadataLog
+from tidelog.quorum.core import QuorumCore
+from tidelog.replication import replica as replica_module
+from tidelog.replication import replica_fetcher
+from tidelog.replication.partition import Partition
+from tidelog.replication.replica import Replica
+from tidelog.replication.truncation import Truncation
+from tidelog_storage.epochs import LeaderEpochCache
+from tidelog_storage.producer_state import ProducerStateManager
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    Patch = Callable[..., None]
+
+
+def truncate_to_the_high_watermark(patch: Patch) -> None:
+    """KIP-101's first failure: who becomes follower drops what it does not know to be committed."""
+    original = Replica.update
+
+    def update(self: Replica, image: Any) -> None:
+        is_new = image.leader_epoch > self.leader_epoch
+        original(self, image)
+        if is_new and not self.is_leader:
+            self.log.truncate_to(self.log.high_watermark, 0)
+
+    patch(Replica, "update", update)
+
+
+def skip_the_divergence_check(patch: Patch) -> None:
+    """KIP-101's second failure: a leader serves whoever has an offset, whatever lies before it."""
+    patch(Partition, "_diverges", lambda *_: False)
+
+
+def cut_nothing(patch: Patch) -> None:
+    """A follower that is told to cut its log does not."""
+    patch(
+        replica_fetcher,
+        "follower_truncation",
+        lambda *_, log_end_offset, **_rest: Truncation(log_end_offset, done=True),
+    )
+
+
+def high_watermark_before_the_shrink(patch: Patch) -> None:
+    """A proposed shrink of the ISR counts before the controller has made it."""
+
+    def maximal_isr(self: Replica) -> tuple[int, ...]:
+        change = self.pending_change
+        return self.isr if change is None else change.isr
+
+    patch(Replica, "maximal_isr", property(maximal_isr))
+
+
+def high_watermark_of_the_leader_alone(patch: Patch) -> None:
+    """What the leader has counts as committed."""
+    patch(replica_module, "committed_end", lambda _id, end, *_: end)
+
+
+def forget_the_minimum(patch: Patch) -> None:
+    """min.insync.replicas is forgotten: the last replica commits alone, and power failures follow.
+
+    Kills alone would not show it, for nothing written is lost by them.
+    """
+    original = Replica.config_changed
+
+    def config_changed(self: Replica) -> None:
+        original(self)
+        self.min_isr = 1
+        self.advance_high_watermark()
+
+    patch(Replica, "config_changed", config_changed)
+    patch(Partition, "acknowledged", lambda *_: 0)
+
+
+def follower_commits_all_it_has(patch: Patch) -> None:
+    """A follower takes everything it has for committed."""
+    original = Replica.advance_as_follower
+
+    def advance_as_follower(self: Replica, _high_watermark: int, log_start: int) -> bool:
+        return original(self, self.log.log_end_offset, log_start)
+
+    patch(Replica, "advance_as_follower", advance_as_follower)
+
+
+def lose_the_epoch_checkpoint(patch: Patch) -> None:
+    """Leader epochs are not on disk after a restart."""
+    patch(LeaderEpochCache, "flush", lambda _self: None)
+    patch(LeaderEpochCache, "load", classmethod(lambda cls, checkpoint: cls(checkpoint)))
+
+
+def acknowledge_before_replication(patch: Patch) -> None:
+    """acks=all is answered as acks=1."""
+    patch(Partition, "acknowledged", lambda *_: 0)
+
+
+def join_without_catching_up(patch: Patch) -> None:
+    """Whoever fetches joins the in-sync replicas."""
+    patch(replica_module, "has_reached", lambda *_: True)
+    patch(replica_module, "committed_end", _committed_without_joining(replica_module.committed_end))
+
+
+def _committed_without_joining(original: Callable[..., int]) -> Callable[..., int]:
+    def committed_end(
+        leader_id: int, end: int, isr: Sequence[int], replicas: Any, rules: Any
+    ) -> int:
+        known = {n: r for n, r in replicas.items() if n in isr and r.log_end_offset >= 0}
+        if len(known) + 1 < 2:
+            return original(leader_id, end, isr, replicas, rules)
+        return max(replica.log_end_offset for replica in known.values())
+
+    return committed_end
+
+
+def elect_anybody(patch: Patch) -> None:
+    """Elections take any living replica."""
+
+    def is_clean_choice(self: PartitionDraft, replica: int) -> bool:
+        return replica in self.replicas and self._rules.may_lead(self.partition, replica)
+
+    original = PartitionDraft._elect
+
+    def elect(self: PartitionDraft) -> None:
+        original(self)
+        leader = self._record.leader
+        if leader >= 0 and leader not in self.isr:
+            self.isr = [leader]
+
+    patch(PartitionDraft, "_is_clean_choice", is_clean_choice)
+    patch(PartitionDraft, "_elect", elect)
+
+
+def trust_who_crashed(patch: Patch) -> None:
+    """A broker back from a power failure stays in sync and leads again."""
+    patch(controller_brokers, "_end_of_life", lambda *_: [])
+
+
+def any_partition_epoch(patch: Patch) -> None:
+    """AlterPartition is done whatever state it was asked for in."""
+    patch(controller_partitions, "_epoch_error", lambda *_: None)
+
+
+def vote_in_memory(patch: Patch) -> None:
+    """Votes are not on disk: after a restart a voter votes again in the same epoch."""
+    patch(ReplicatedMetadataLog, "write_election", lambda *_: None)
+
+
+def commit_without_a_majority(patch: Patch) -> None:
+    """The quorum's leader commits what it alone has."""
+    patch(QuorumCore, "majority", property(lambda _self: 1))
+
+
+def metadata_before_fsync(patch: Patch) -> None:
+    """What a voter has fetched counts before it is on disk."""
+
+    async def flush(self: ReplicatedMetadataLog) -> int:
+        end = self._flushed = self.log.log_end_offset
+        self._durable.advance(end)
+        return end
+
+    patch(ReplicatedMetadataLog, "flush", flush)
+
+
+def follow_without_producers(patch: Patch) -> None:
+    """A follower does not remember producers: after an election, what is sent again is doubled."""
+    original = Replica.append_as_follower
+
+    def append_as_follower(self: Replica, *args: Any, **options: Any) -> Any:
+        result = original(self, *args, **options)
+        producers: ProducerStateManager = self.log.producers
+        producers.producers.clear()
+        return result
+
+    patch(Replica, "append_as_follower", append_as_follower)
+
+
+MUTANTS = {
+    "truncate-to-the-high-watermark": truncate_to_the_high_watermark,
+    "skip-the-divergence-check": skip_the_divergence_check,
+    "cut-nothing": cut_nothing,
+    "high-watermark-before-the-shrink": high_watermark_before_the_shrink,
+    "high-watermark-of-the-leader-alone": high_watermark_of_the_leader_alone,
+    "forget-the-minimum": forget_the_minimum,
+    "follower-commits-all-it-has": follower_commits_all_it_has,
+    "lose-the-epoch-checkpoint": lose_the_epoch_checkpoint,
+    "acknowledge-before-replication": acknowledge_before_replication,
+    "join-without-catching-up": join_without_catching_up,
+    "elect-anybody": elect_anybody,
+    "trust-who-crashed": trust_who_crashed,
+    "any-partition-epoch": any_partition_epoch,
+    "vote-in-memory": vote_in_memory,
+    "commit-without-a-majority": commit_without_a_majority,
+    "metadata-before-fsync": metadata_before_fsync,
+    "follow-without-producers": follow_without_producers,
+}
