@@ -33,6 +33,11 @@ def test_brokers_alive() -> None:
     assert [broker.node_id for broker in image.alive_brokers()] == [1, 3]
     assert not image.is_alive(2)
     assert not image.is_alive(-1)
+    assert [image.is_active(node_id) for node_id in (1, 2, -1)] == [True, False, False]
+    leaving = image.brokers[1]._replace(in_controlled_shutdown=True)
+    image = cluster(brokers=[leaving])
+    assert image.is_alive(1)
+    assert not image.is_active(1)
 
 
 def test_an_empty_cluster() -> None:
