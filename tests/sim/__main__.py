@@ -10,7 +10,7 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from typing import TYPE_CHECKING
 
-from sim.mutants import MUTANTS, planted
+from sim.mutants import CLUSTER_MUTANTS, MUTANTS, planted
 from sim.run import Verdict, plan_of, run_seed, shrink
 
 if TYPE_CHECKING:
@@ -113,11 +113,12 @@ def show(seed: int, faults: str | None, mutant: str | None, brokers: int) -> int
     return 1 if verdict.failure else 0
 
 
-def hunt(seeds: range) -> int:
+def hunt(seeds: range, brokers: int) -> int:
     """How many seeds it takes to find each planted bug; the exit code."""
     survivors = 0
-    for name in MUTANTS:
-        verdict = next((v for v in (judge(seed, name) for seed in seeds) if v.failure), None)
+    for name in MUTANTS if brokers == 1 else CLUSTER_MUTANTS:
+        runs = (judge(seed, name, brokers) for seed in seeds)
+        verdict = next((v for v in runs if v.failure), None)
         survivors += verdict is None
         found = "survives" if verdict is None else f"{verdict.seed - seeds.start + 1:3} seeds"
         print(f"{name:32} {found}  {verdict.failure if verdict else ''}"[:150], flush=True)
@@ -132,7 +133,9 @@ def main() -> int:
     parser.add_argument("--brokers", type=int, default=1, help="how many brokers, 1 to 7 (1)")
     parser.add_argument("--seed", type=int, help="run this one and show it")
     parser.add_argument("--faults", help="with --seed: only these of its faults, by number")
-    parser.add_argument("--mutant", choices=sorted(MUTANTS), help="plant a bug first")
+    parser.add_argument(
+        "--mutant", choices=sorted({**MUTANTS, **CLUSTER_MUTANTS}), help="plant a bug first"
+    )
     parser.add_argument("--mutants", action="store_true", help="find every planted bug")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
@@ -140,7 +143,7 @@ def main() -> int:
         return show(options.seed, options.faults, options.mutant, options.brokers)
     seeds = range(options.first, options.first + options.seeds)
     if options.mutants:
-        return hunt(seeds)
+        return hunt(seeds, options.brokers)
     return run_many(seeds, options.processes, options.mutant, options.brokers)
 
 

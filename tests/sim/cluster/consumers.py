@@ -108,6 +108,7 @@ class ClusterConsumer:
         if node_id < 0:
             raise Lost("no leader")
         topic = place.history.topic
+        name, topic_id = topic.name, topic.topic_id
         asked = FetchRequest.FetchPartition(
             partition=key[1],
             current_leader_epoch=epoch,
@@ -120,11 +121,7 @@ class ClusterConsumer:
             min_bytes=1,
             max_bytes=200_000,
             session_epoch=SESSIONLESS,
-            topics=[
-                FetchRequest.FetchTopic(
-                    topic=topic.name, topic_id=topic.topic_id, partitions=[asked]
-                )
-            ],
+            topics=[FetchRequest.FetchTopic(topic=name, topic_id=topic_id, partitions=[asked])],
             rack_id=self.rack,
         )
         response = await self.cluster.ask(node_id, request, self.version)

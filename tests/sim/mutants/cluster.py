@@ -15,7 +15,6 @@ from tidelog.replication.partition import Partition
 from tidelog.replication.replica import Replica
 from tidelog.replication.truncation import Truncation
 from tidelog_storage.epochs import LeaderEpochCache
-from tidelog_storage.producer_state import ProducerStateManager
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -175,8 +174,7 @@ def follow_without_producers(patch: Patch) -> None:
 
     def append_as_follower(self: Replica, *args: Any, **options: Any) -> Any:
         result = original(self, *args, **options)
-        producers: ProducerStateManager = self.log.producers
-        producers.producers.clear()
+        self.log.producers.producers.clear()
         return result
 
     patch(Replica, "append_as_follower", append_as_follower)
