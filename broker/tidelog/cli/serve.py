@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,15 @@ STOP_SECONDS_MAX = 4.5  # after this the process ends with what has been flushed
 def main(arguments: Sequence[str]) -> int:
     """Run the command; returns the exit code."""
     options = _parser().parse_args(arguments)
+    # Until the loop listens to it: else an early SIGTERM leaves the temporary folder behind.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return _main(options)
+    except KeyboardInterrupt:
+        return 0
+
+
+def _main(options: argparse.Namespace) -> int:
     from tidelog.cluster import has_data_dir, temporary_data_dir
     from tidelog.config.broker import BrokerConfig
     from tidelog.config.vocabulary import ConfigError
@@ -135,14 +145,11 @@ def _run(config: BrokerConfig, runtime: Runtime, *, until_stdin_ends: bool, leve
         return asyncio.run(_serve(config, runtime, until_stdin_ends=until_stdin_ends))
     except StartError as error:
         return _refuse(str(error))
-    except KeyboardInterrupt:  # Ctrl-C before the broker listens to it
-        return 0
 
 
 async def _serve(config: BrokerConfig, runtime: Runtime, *, until_stdin_ends: bool) -> int:
     import asyncio
     import gc
-    import signal
 
     from tidelog.runtime import volume_bytes
     from tidelog.server import BrokerServer
