@@ -434,12 +434,15 @@ def new_cluster_id(new_uuid: Callable[[], bytes]) -> str:
 
 
 def _reason(error: OSError) -> str:
-    """The system's words. asyncio puts its own around them for failed binds."""
-    if error.errno is not None:
+    """The system's words. asyncio puts its own around them for failed binds.
+
+    The resolver's numbers are negative, and its words are in the error.
+    """
+    if error.errno is not None and error.errno > 0:
         import os  # noqa: PLC0415 - only on the way out
 
         return os.strerror(error.errno)
-    return str(error)
+    return error.strerror or str(error)
 
 
 def _one_line(error: Exception) -> str:

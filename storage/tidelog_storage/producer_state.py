@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from tidelog_protocol.batch import CONTROL_BIT, TRANSACTIONAL_BIT
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.records import ControlType, control_type, coordinator_epoch, iter_records
 from tidelog_storage.producer_snapshot import (
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 PRODUCER_ID_EXPIRATION_MS = 86_400_000
 SNAPSHOT_SUFFIX = ".snapshot"
 _OFFSET_MAX = 2**63 - 1
+_new = tuple.__new__  # what a NamedTuple's own constructor calls, three times as fast
 
 
 class CompletedTransaction(NamedTuple):
@@ -91,9 +93,10 @@ class ProducerStateManager:
         if entry is None:
             return None  # never seen, expired or deleted: any sequence may start (KAFKA-5793)
         if from_client:
+            batches = entry.batches
             if (
-                entry.batches
-                and header.base_sequence == entry.batches[-1].last_sequence + 1
+                batches
+                and header.base_sequence == batches[-1].last_sequence + 1
                 and header.producer_epoch == entry.producer_epoch
                 and entry.current_txn_first_offset < 0
             ):
@@ -175,22 +178,22 @@ class ProducerStateManager:
         control batch; the transaction that it ends, if there was one, comes back and waits for
         `complete_transaction`.
         """
-        entry = self.producers.get(header.producer_id)
+        producer_id = header.producer_id
+        entry = self.producers.get(producer_id)
         if entry is None:
-            entry = self.producers[header.producer_id] = ProducerEntry(header.producer_id)
-        if header.is_control:
+            entry = self.producers[producer_id] = ProducerEntry(producer_id)
+        attributes = header.attributes
+        if attributes & CONTROL_BIT:
             return self._update_marker(entry, header, batch, position)
-        entry.set_epoch(header.producer_epoch)
-        entry.batches.append(
-            BatchMetadata(
-                header.last_sequence,
-                header.base_offset + header.last_offset_delta,
-                header.last_offset_delta,
-                header.max_timestamp,
-            )
-        )
-        entry.last_timestamp = header.max_timestamp
-        if header.is_transactional and entry.current_txn_first_offset < 0:
+        if header.producer_epoch != entry.producer_epoch:
+            entry.set_epoch(header.producer_epoch)
+        delta = header.last_offset_delta
+        timestamp = header.max_timestamp
+        last_offset = header.base_offset + delta
+        metadata = (header.last_sequence, last_offset, delta, timestamp)
+        entry.batches.append(_new(BatchMetadata, metadata))
+        entry.last_timestamp = timestamp
+        if attributes & TRANSACTIONAL_BIT and entry.current_txn_first_offset < 0:
             entry.current_txn_first_offset = header.base_offset
             self._ongoing[header.base_offset] = header.producer_id
         return None

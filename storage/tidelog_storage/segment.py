@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog_protocol.batch import LENGTH_OVERHEAD, BatchHeader, crc_is_valid
+from tidelog_protocol.batch import BatchHeader, crc_is_valid
 from tidelog_storage.indexes import (
     NO_TIMESTAMP,
     RELATIVE_OFFSET_MAX,
@@ -19,7 +19,8 @@ from tidelog_storage.indexes import (
     TimeIndex,
     TransactionIndex,
 )
-from tidelog_storage.scan import SHORT_BYTES, SHORT_HEADER, BatchPlace, batch_places, whole_batches
+from tidelog_storage.scan import BatchPlace, batch_places, whole_batches
+from tidelog_storage.slices import Slice, read_batches, read_bytes
 from tidelog_storage.types import damage_below
 
 if TYPE_CHECKING:
@@ -35,9 +36,6 @@ TRANSACTION_INDEX_SUFFIX = ".txnindex"
 DELETED_SUFFIX = ".deleted"
 SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 
-VIEW_BYTES_MIN = 65536  # larger reads are views: below, one pread is as cheap and holds no mapping
-_unpack_short = SHORT_HEADER.unpack_from
-
 
 class SegmentOptions(NamedTuple):
     """What a segment needs of the log's configuration."""
@@ -49,19 +47,6 @@ class SegmentOptions(NamedTuple):
     def of(cls, config: LogConfig) -> SegmentOptions:
         """The options in a topic's configuration."""
         return cls(config.index_interval_bytes, config.segment_index_bytes)
-
-
-class Slice(NamedTuple):
-    """Whole batches of a segment, as `Segment.read` cuts them."""
-
-    part: bytes | memoryview
-    size: int
-    next_offset: int  # -1: the slice ends where the caller's limit is
-    first_batch_incomplete: bool = False
-
-
-_NOTHING = Slice(b"", 0, -1)
-_TOO_LARGE = Slice(b"", 0, -1, first_batch_incomplete=True)
 
 
 def file_name(offset: int, suffix: str) -> str:
@@ -78,9 +63,11 @@ class Segment:
 
     __slots__ = (
         "_first_timestamp",
+        "_index_interval_bytes",
+        "_offset_entries_max",
         "_offset_index",
-        "_options",
         "_records",
+        "_time_entries_max",
         "_time_index",
         "_timestamps_known",
         "_transaction_index",
@@ -117,7 +104,10 @@ class Segment:
         self.bytes_since_index_entry = 0
         self.index_is_full = False
         self.is_idle = False  # not read since the log last looked
-        self._options = options
+        self._index_interval_bytes = options.index_interval_bytes
+        self._offset_entries_max = options.index_bytes_max // OffsetIndex.ENTRY_BYTES
+        # the last slot is kept for the entry made when the segment is sealed
+        self._time_entries_max = options.index_bytes_max // TimeIndex.ENTRY_BYTES - 1
         self._records: File | None = None
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
@@ -331,18 +321,16 @@ class Segment:
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = last_offset
-        if self.bytes_since_index_entry > self._options.index_interval_bytes:
+        if self.bytes_since_index_entry > self._index_interval_bytes:
             self.offset_index.append(last_offset, position)
             self.time_index.maybe_append(self.max_timestamp, self.max_timestamp_offset)
             self.bytes_since_index_entry = 0
             self._note_fullness()
 
     def _note_fullness(self) -> None:
-        limit = self._options.index_bytes_max
         self.index_is_full = (
-            len(self.offset_index) >= limit // OffsetIndex.ENTRY_BYTES
-            # the last slot is kept for the entry made when the segment is sealed
-            or len(self.time_index) >= limit // TimeIndex.ENTRY_BYTES - 1
+            len(self.offset_index.offsets) >= self._offset_entries_max
+            or len(self.time_index.offsets) >= self._time_entries_max
         )
 
     def fits(self, offset: int) -> bool:
@@ -410,32 +398,16 @@ class Segment:
         is empty and marked.
         """
         available = limit - position
-        if available <= max_bytes:
-            return Slice(self._bytes(position, available), available, -1)
-        if max_bytes >= SHORT_BYTES:
-            data = self._bytes(position, max_bytes)
-            # From the last index entry that leaves room for a header, few batches are left to walk.
-            near = self.offset_index.position_before(position + max_bytes - SHORT_BYTES)
-            cut = max(near - position, 0)
-            next_offset = -1
-            while max_bytes - cut >= SHORT_BYTES:
-                base_offset, length, delta = _unpack_short(data, cut)
-                next_offset = base_offset
-                if length + LENGTH_OVERHEAD > max_bytes - cut:
-                    break
-                cut += length + LENGTH_OVERHEAD
-                next_offset = base_offset + delta + 1
-            if cut:
-                return Slice(memoryview(data)[:cut], cut, next_offset)
-        if not min_one_batch:
-            return _TOO_LARGE
-        first = next(batch_places(self.records, position, self.size))
-        return Slice(self._bytes(position, first.size), first.size, first.last_offset + 1)
-
-    def _bytes(self, position: int, length: int) -> bytes | memoryview:
-        if length < VIEW_BYTES_MIN:
-            return self.records.pread(position, length)
-        return self.records.view(position, length)
+        if available <= max_bytes:  # no need of the index, which may not be loaded
+            return Slice(read_bytes(self.records, position, available), available, -1)
+        return read_batches(
+            self.records,
+            self.offset_index,
+            position,
+            max_bytes,
+            limit,
+            min_one_batch=min_one_batch,
+        )
 
     # -- cutting -----------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -93,6 +94,25 @@ def test_serve_stops_with_a_client_that_waits() -> None:
         assert served.end(signal.SIGTERM) == (0, "", "")
         with contextlib.suppress(ConnectionResetError):  # for the bytes the broker had not read
             assert client.recv(1) == b""
+
+
+def test_serve_stops_cleanly_while_it_starts(tmp_path: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    process = subprocess.Popen([*COMMAND, "serve", "--port", "0"], stdout=-1, env=environment)
+    while not list(tmp_path.iterdir()):  # its data
+        time.sleep(0.001)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=5)
+    assert process.returncode == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_host_is_one_line() -> None:
+    result = command("serve", "--host", "no.such.host.invalid", "--port", "0")
+    assert result.returncode == 1
+    assert result.stderr.startswith("tidelog: cannot listen on no.such.host.invalid:0: ")
+    assert "Unknown error" not in result.stderr
+    assert result.stderr.count("\n") == 1
 
 
 def test_a_taken_port_is_one_line() -> None:
@@ -309,5 +329,7 @@ def test_errors_are_one_line(
     for words in (["topics", "list"], ["consume", "t"], ["configs", "describe", "topic", "t"]):
         assert main([words[0], "-b", f"127.0.0.1:{port}", *words[1:]]) == 1
         assert capsys.readouterr().err.count("\n") == 1
+    unable = command("produce", "-b", f"127.0.0.1:{port}", "t", text="a\n").stderr
+    assert (unable.count("KafkaConnectionError"), unable.count("\n")) == (1, 1)
     assert main(["topics", "-b", "nonsense", "list"]) == 1
     assert "HOST:PORT" in capsys.readouterr().err

@@ -96,8 +96,9 @@ def _split(line: bytes, options: argparse.Namespace) -> tuple[bytes | None, byte
 
 
 def describe(error: Exception) -> str:
-    """One line for an error of the client library."""
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    """One line for an error of the client library, whose own texts begin with its name."""
+    name, text = type(error).__name__, str(error)
+    return text if text.startswith(name) else f"{name}: {text}".removesuffix(": ")
 
 
 def quiet_client_library() -> None:

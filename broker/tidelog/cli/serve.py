@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -30,8 +31,16 @@ STOP_SECONDS_MAX = 4.5  # after this the process ends with what has been flushed
 def main(arguments: Sequence[str]) -> int:
     """Run the command; returns the exit code."""
     options = _parser().parse_args(arguments)
-    if options.brokers > 1 or options.isolated:
-        return _several(options)
+    # Until the loop listens to it: else an early SIGTERM leaves the temporary folder behind.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        several = options.brokers > 1 or options.isolated
+        return _several(options) if several else _main(options)
+    except KeyboardInterrupt:
+        return 0
+
+
+def _main(options: argparse.Namespace) -> int:
     from tidelog.cluster import has_data_dir, temporary_data_dir
     from tidelog.config.broker import BrokerConfig
     from tidelog.config.vocabulary import ConfigError
@@ -206,7 +215,6 @@ def run_broker(
 async def _serve(server: BrokerServer, *, until_stdin_ends: bool) -> int:
     import asyncio
     import gc
-    import signal
 
     from tidelog.cluster_settings import READY_WORDS
     from tidelog_storage.types import StorageError
@@ -236,7 +244,6 @@ async def _serve(server: BrokerServer, *, until_stdin_ends: bool) -> int:
 def stop_within_limit() -> Iterator[None]:
     """End the process if this takes too long, by a timer of the system's: a disk that hangs would
     hang the loop's own."""
-    import signal
 
     signal.signal(signal.SIGALRM, _give_up)
     signal.setitimer(signal.ITIMER_REAL, STOP_SECONDS_MAX)

@@ -54,7 +54,7 @@ class ClusterCheckers:
         self._steps = 0
         self._quorum_leaders: dict[int, int] = {}  # by epoch
         self._leaders: dict[tuple[str, int, int], int] = {}  # by partition and epoch
-        self._high_watermarks: dict[tuple[int, int, str, int], tuple[int, int]] = {}
+        self._high_watermarks: dict[tuple[int, int, str, int], tuple[int, int, int]] = {}
         self._quorum_epochs: dict[tuple[int, int], int] = {}
 
     # -- at every step -----------------------------------------------------------------------------
@@ -116,7 +116,15 @@ class ClusterCheckers:
                 f"{topic}-{index} on {node_id}: high watermark {high_watermark} in epoch {epoch}"
                 f" after {before[1]} in epoch {before[0]}",
             )
-        self._high_watermarks[life] = (epoch, high_watermark)
+            enough = min(log.config.min_insync_replicas, len(partition.replicas))
+            require(
+                high_watermark == before[1]
+                or partition.partition_epoch != before[2]
+                or len(partition.isr) >= enough,
+                f"{topic}-{index} on {node_id}: high watermark {before[1]} to {high_watermark} with"
+                f" {partition.isr} in sync",
+            )
+        self._high_watermarks[life] = (epoch, high_watermark, partition.partition_epoch)
         committed.end = max(committed.end, high_watermark)
 
     # -- now and then ------------------------------------------------------------------------------

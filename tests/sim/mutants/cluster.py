@@ -65,10 +65,7 @@ def high_watermark_of_the_leader_alone(patch: Patch) -> None:
 
 
 def forget_the_minimum(patch: Patch) -> None:
-    """min.insync.replicas is forgotten: the last replica commits alone, and power failures follow.
-
-    Kills alone would not show it, for nothing written is lost by them.
-    """
+    """min.insync.replicas is forgotten: after a shrink the last replica commits alone."""
     original = Replica.config_changed
 
     def config_changed(self: Replica) -> None:
@@ -77,7 +74,6 @@ def forget_the_minimum(patch: Patch) -> None:
         self.advance_high_watermark()
 
     patch(Replica, "config_changed", config_changed)
-    patch(Partition, "acknowledged", lambda *_: 0)
 
 
 def follower_commits_all_it_has(patch: Patch) -> None:

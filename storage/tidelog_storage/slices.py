@@ -1,0 +1,72 @@
+"""Reads of a segment's records that end at a batch's end: what a Fetch answer is made of.
+
+A `Segment` gives its file and its offset index; nothing of the batches but their lengths is read.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog_protocol.batch import LENGTH_OVERHEAD
+from tidelog_storage.scan import SHORT_BYTES, SHORT_HEADER, batch_places
+
+if TYPE_CHECKING:
+    from tidelog_storage.indexes import OffsetIndex
+    from tidelog_storage.seams import File
+
+VIEW_BYTES_MIN = 65536  # larger reads are views: below, one pread is as cheap and holds no mapping
+_unpack_short = SHORT_HEADER.unpack_from
+
+
+class Slice(NamedTuple):
+    """Whole batches of a segment, as `read_batches` cuts them."""
+
+    part: bytes | memoryview
+    size: int
+    next_offset: int  # -1: the slice ends where the caller's limit is
+    first_batch_incomplete: bool = False
+
+
+_TOO_LARGE = Slice(b"", 0, -1, first_batch_incomplete=True)
+
+
+def read_batches(
+    records: File,
+    index: OffsetIndex,
+    position: int,
+    max_bytes: int,
+    limit: int,
+    *,
+    min_one_batch: bool,
+) -> Slice:
+    """As many whole batches from a batch's `position` on as `max_bytes` hold: fewer than all.
+
+    More than `max_bytes` lie before `limit` (a batch boundary). A larger first batch is given
+    whole if `min_one_batch`, else the slice is empty and marked.
+    """
+    if max_bytes >= SHORT_BYTES:
+        data = read_bytes(records, position, max_bytes)
+        # From the last index entry that leaves room for a header, few batches are left to walk.
+        near = index.position_before(position + max_bytes - SHORT_BYTES)
+        cut = max(near - position, 0)
+        next_offset = -1
+        while max_bytes - cut >= SHORT_BYTES:
+            base_offset, length, delta = _unpack_short(data, cut)
+            next_offset = base_offset
+            if length + LENGTH_OVERHEAD > max_bytes - cut:
+                break
+            cut += length + LENGTH_OVERHEAD
+            next_offset = base_offset + delta + 1
+        if cut:
+            return Slice(memoryview(data)[:cut], cut, next_offset)
+    if not min_one_batch:
+        return _TOO_LARGE
+    first = next(batch_places(records, position, limit))
+    return Slice(read_bytes(records, position, first.size), first.size, first.last_offset + 1)
+
+
+def read_bytes(records: File, position: int, length: int) -> bytes | memoryview:
+    """Bytes of the file: copied if few, else a view."""
+    if length < VIEW_BYTES_MIN:
+        return records.pread(position, length)
+    return records.view(position, length)

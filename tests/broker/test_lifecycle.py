@@ -1,0 +1,168 @@
+"""The life of a broker in its cluster, against a controller that says what the test wants."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from support.metadata import CountedRng, broker_config, cluster
+from tidelog.config.broker import Endpoint
+from tidelog.lifecycle import BrokerLifecycle, LifecycleError, State
+from tidelog.metadata.image import BrokerImage
+from tidelog.peers import PeerError
+from tidelog.runtime import SystemClock
+from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.messages.controller import (
+    BrokerHeartbeatRequest,
+    BrokerHeartbeatResponse,
+    BrokerRegistrationRequest,
+    BrokerRegistrationResponse,
+)
+
+EPOCH = 7
+
+
+class Metadata:
+    """The broker's image, and who is told of it; the cluster takes the broker when it is told."""
+
+    def __init__(self) -> None:
+        self.image = cluster(brokers=[BrokerImage(2, "h", 1)])
+        self.listener: Any = None
+        self.is_published = False
+
+    def subscribe(self, listener: Any) -> None:
+        self.listener = listener
+
+    def show(self, *, fenced: bool) -> None:
+        old = self.image
+        self.image = cluster(brokers=[BrokerImage(1, "h", 1, epoch=EPOCH, fenced=fenced)])
+        if self.is_published:
+            self.listener(old, self.image)
+
+    async def wait_for(self, offset: int) -> None:
+        assert offset == EPOCH
+        self.show(fenced=True)
+
+    def start_publishing(self) -> None:
+        self.is_published = True
+        self.listener(None, self.image)
+
+
+class Controller:
+    """Answers by the script, then as a good controller does."""
+
+    def __init__(self, metadata: Metadata, *script: object) -> None:
+        self.metadata = metadata
+        self.script = list(script)
+        self.asked: list[Any] = []
+
+    async def ask(self, request: Any) -> Any:
+        self.asked.append(request)
+        await asyncio.sleep(0)
+        if self.script:
+            said = self.script.pop(0)
+            if isinstance(said, Exception):
+                raise said
+            return said
+        if isinstance(request, BrokerRegistrationRequest):
+            return BrokerRegistrationResponse(broker_epoch=EPOCH)
+        self.metadata.show(fenced=False)
+        return BrokerHeartbeatResponse(is_fenced=False, should_shut_down=request.want_shut_down)
+
+
+def lifecycle(*script: object, **settings: str) -> tuple[BrokerLifecycle, Controller]:
+    metadata = Metadata()
+    controller = Controller(metadata, *script)
+    made = BrokerLifecycle(
+        config=broker_config(broker_rack="r", **settings),
+        ask=controller.ask,
+        metadata=metadata,  # type: ignore[arg-type]
+        clock=SystemClock(),
+        rng=CountedRng(),
+        endpoint=Endpoint("PLAINTEXT", "h", 1),
+        cluster_id="c",
+        log_dirs=[b"d" * 16],
+    )
+    return made, controller
+
+
+def refused(code: ErrorCode) -> BrokerRegistrationResponse:
+    return BrokerRegistrationResponse(error_code=code)
+
+
+def test_registration_is_asked_again_until_it_is_granted() -> None:
+    async def test() -> None:
+        broker, controller = lifecycle(
+            PeerError("nobody"),
+            refused(ErrorCode.NOT_CONTROLLER),
+            refused(ErrorCode.DUPLICATE_BROKER_REGISTRATION),
+            BrokerRegistrationResponse(broker_epoch=EPOCH),
+            PeerError("gone"),
+            BrokerHeartbeatResponse(error_code=ErrorCode.NOT_CONTROLLER),
+            BrokerHeartbeatResponse(is_fenced=True),
+        )
+        await broker.start()
+        assert broker.state is State.RUNNING
+        assert broker.broker_epoch == EPOCH
+        registrations = controller.asked[:4]
+        assert len({request.incarnation_id for request in registrations}) == 1
+        assert registrations[0].rack == "r"
+        assert registrations[0].cluster_id == "c"
+        heartbeats = controller.asked[4:]
+        assert all(isinstance(request, BrokerHeartbeatRequest) for request in heartbeats)
+        assert {request.broker_epoch for request in heartbeats} == {EPOCH}
+        broker.close()
+        broker.close()
+        assert broker.state is State.GONE
+
+    asyncio.run(test())
+
+
+def test_a_cluster_that_will_never_take_it() -> None:
+    async def test() -> None:
+        broker, _ = lifecycle(refused(ErrorCode.INCONSISTENT_CLUSTER_ID))
+        with pytest.raises(LifecycleError, match="another id"):
+            await broker.start()
+
+    asyncio.run(test())
+
+
+def test_nobody_registers_it_in_time() -> None:
+    async def test() -> None:
+        broker, _ = lifecycle(
+            *[PeerError("nobody")] * 1000, initial_broker_registration_timeout_ms="100"
+        )
+        with pytest.raises(LifecycleError, match="nobody"):
+            await broker.start()
+
+    asyncio.run(test())
+
+
+def test_it_goes_when_it_may() -> None:
+    async def test() -> None:
+        broker, controller = lifecycle()
+        await broker.start()
+        controller.script += [
+            BrokerHeartbeatResponse(is_fenced=False),
+            PeerError("moved"),
+            BrokerHeartbeatResponse(is_fenced=False),
+        ]
+        assert await broker.shut_down(20)
+        assert all(request.want_shut_down for request in controller.asked[-4:])
+        assert not await broker.shut_down(20), "once is enough"
+        broker.close()
+
+    asyncio.run(test())
+
+
+def test_it_does_not_wait_for_ever_to_be_let_go() -> None:
+    async def test() -> None:
+        broker, controller = lifecycle()
+        await broker.start()
+        controller.script += [BrokerHeartbeatResponse(is_fenced=False)] * 1000
+        assert not await broker.shut_down(0.1)
+        broker.close()
+
+    asyncio.run(test())
