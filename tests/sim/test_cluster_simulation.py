@@ -10,6 +10,7 @@ from sim.cluster.faults import KINDS, draw_cluster_plan
 from sim.cluster.machines import Machines
 from sim.loop import simulate
 from sim.machine import in_lane
+from sim.mutants import planted
 from sim.network import SimNetwork
 from sim.run import run_seed
 
@@ -31,6 +32,23 @@ def test_plans_hold_every_fault():
 def test_a_seed_gives_the_same_run_twice():
     first, second = run_seed(2, brokers=3), run_seed(2, brokers=3)
     assert first == second
+
+
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [
+        ("cut-nothing", 0),
+        ("elect-anybody", 300),
+        ("commit-without-a-majority", 300),
+        ("trust-who-crashed", 300),
+    ],
+)
+def test_a_planted_bug_is_found(name, first):
+    with planted(name):
+        failures = (run_seed(seed, brokers=3).failure for seed in range(first, first + 40))
+        failure = next(filter(None, failures), None)
+    assert failure is not None
+    assert failure.startswith("Violation:"), failure
 
 
 def test_three_brokers_become_one_cluster():

@@ -65,8 +65,12 @@ class ClusterCheckers:
         if self._steps % STEPS_BETWEEN_CHECKS:
             return
         self._check_quorum()
+        ends: dict[tuple[str, int], list[int]] = {}
         for node_id, partition in self.machines.partitions():
             self._check_partition(node_id, partition)
+            ends.setdefault(partition.topic_partition, []).append(partition.log.log_end_offset)
+        for node_id, partition in self.machines.partitions():
+            self._check_copies(node_id, partition, ends[partition.topic_partition])
         if self._steps % STEPS_BETWEEN_READS == 0:
             self.check_bytes()
 
@@ -126,6 +130,17 @@ class ClusterCheckers:
             )
         self._high_watermarks[life] = (epoch, high_watermark, partition.partition_epoch)
         committed.end = max(committed.end, high_watermark)
+
+    def _check_copies(self, node_id: int, partition: Any, ends: list[int]) -> None:
+        """What a replica takes for committed is on enough of them; the dead may have it."""
+        high_watermark, replicas = partition.log.high_watermark, len(partition.replicas)
+        having = replicas - len(ends) + sum(end >= high_watermark for end in ends)
+        if having < min(partition.log.config.min_insync_replicas, replicas):
+            require(
+                False,
+                f"{partition.topic_partition} on {node_id}: high watermark {high_watermark},"
+                f" logs end at {ends}",
+            )
 
     # -- now and then ------------------------------------------------------------------------------
 
