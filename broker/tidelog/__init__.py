@@ -9,8 +9,10 @@
 The rooms, outermost first; each imports only what stands below it:
 
     __main__.py, cli/                       command line
-    cluster.py, pytest_plugin.py            the users' doors
-    server.py, maintenance.py               composition root, and its timers
+    cluster.py, running.py, pytest_plugin.py  the users' doors; nodes.py: one node of a cluster
+    server.py, assembly.py, maintenance.py  composition root, its handlers and its timers
+    membership.py                           what a broker of several has: other nodes
+    forwarding.py, lifecycle.py             asking the active controller; joining, leaving
     connections.py, connection.py           sockets to frames, answers in order
     api/                                    one file per API family
     dispatch.py                             frames to handlers
