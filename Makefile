@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 SEEDS ?= 200
+BROKERS ?= 1
 
 .PHONY: setup demo test check lint types simulate bench pythons conformance
 
@@ -35,7 +36,7 @@ pythons: setup
 	$(BIN)/python tests/pythons.py 3.12 3.13
 
 simulate: setup
-	cd tests && ../$(BIN)/python -m sim --seeds $(SEEDS)
+	cd tests && ../$(BIN)/python -m sim --brokers $(BROKERS) --seeds $(SEEDS)
 
 bench: setup
 	$(BIN)/python -m tidelog_bench
