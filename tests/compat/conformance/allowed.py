@@ -97,6 +97,12 @@ ALLOWED = (
     ),
     Allowed(
         "DescribeConfigs-every-broker-config-*",
+        "*.unclean.leader.election.interval.ms",
+        "Kafka has it, but hides it",
+        new_here,
+    ),
+    Allowed(
+        "DescribeConfigs-every-broker-config-*",
         "*.log.initial.task.delay.ms",
         "Kafka has it, but hides it",
         new_here,
