@@ -112,8 +112,7 @@ def consume(bootstrap: str, topic: str, index: int = 0) -> list[bytes]:
 class Load(threading.Thread):
     """An idempotent producer with acks=all on partition 0 of a topic, until `finish`.
 
-    `acked` are the values that were acknowledged, `errors` what was refused for good, `gap_s` the
-    longest time between two acknowledgements.
+    `acked` are the values that were acknowledged, `errors` what was refused for good.
     """
 
     def __init__(self, bootstrap: str, topic: str) -> None:
@@ -121,9 +120,7 @@ class Load(threading.Thread):
         self.bootstrap, self.topic = bootstrap, topic
         self.acked: list[bytes] = []
         self.errors: list[str] = []
-        self.gap_s = 0.0
         self.left = 0
-        self._last: float | None = None
         self._end = threading.Event()
 
     def run(self) -> None:
@@ -144,10 +141,6 @@ class Load(threading.Thread):
         if error is not None:
             self.errors.append(str(error))
             return
-        now = time.monotonic()
-        if self._last is not None:
-            self.gap_s = max(self.gap_s, now - self._last)
-        self._last = now
         self.acked.append(message.value())
 
     async def finish(self) -> None:
