@@ -12,6 +12,7 @@ import socket
 import struct
 from typing import TYPE_CHECKING, Any, Self
 
+from tidelog.cluster_settings import ClusterError
 from tidelog_protocol.apis import API
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.frames import RequestHeader, request_frame
@@ -141,6 +142,4 @@ def delete_topic(bootstrap_server: str, name: str, *, missing_ok: bool = False) 
 
 def _check(what: str, error_code: int, message: str | None) -> None:
     if error_code != ErrorCode.NONE:
-        from tidelog.cluster import ClusterError  # noqa: PLC0415 - cluster.py imports this module
-
         raise ClusterError(f"{what}: {message or ErrorCode(error_code).name}")
