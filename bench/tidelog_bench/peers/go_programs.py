@@ -1,4 +1,6 @@
-"""Our Go programs (kfake's process, the franz-go load), built once into the user's cache."""
+"""Our Go programs, built once into the user's cache: kfake's process and the franz-go load here,
+the franz-go client of the tests from its own folder.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from pathlib import Path
 
 from tidelog_bench.peers.kafka_jars import cache_dir
 
-__all__ = ["GoUnavailableError", "go_program"]
+__all__ = ["GoBuildError", "GoUnavailableError", "go_program"]
 
 SOURCES = Path(__file__).parent.parent / "go"
 BUILD_TIMEOUT_S = 600
@@ -22,23 +24,27 @@ class GoUnavailableError(Exception):
     """Why a program cannot be built, in one line."""
 
 
+class GoBuildError(GoUnavailableError):
+    """Go and the modules are there, and the program itself does not compile."""
+
+
 @functools.cache
-def go_program(name: str) -> Path:
-    """The program of `go/<name>`, built if its sources have changed."""
+def go_program(name: str, sources: Path = SOURCES) -> Path:
+    """The program of the folder `name` in the module at `sources`, built if that has changed."""
     go = shutil.which("go")
     if go is None:
         raise GoUnavailableError(f"Go is needed for {name}: no `go` on PATH")
-    files = [SOURCES / "go.mod", SOURCES / "go.sum", *sorted((SOURCES / name).glob("*.go"))]
+    files = [sources / "go.mod", sources / "go.sum", *sorted((sources / name).glob("*.go"))]
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
     cache = cache_dir().parent
     cache.mkdir(parents=True, exist_ok=True)
-    program = cache / f"bench-{name}-{digest}"
+    program = cache / f"go-{name}-{digest}"
     with (cache / "go.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not program.exists():
             result = subprocess.run(
                 [go, "build", "-o", str(program), f"./{name}"],
-                cwd=SOURCES,
+                cwd=sources,
                 env={**os.environ, "CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly"},
                 capture_output=True,
                 text=True,
@@ -47,5 +53,7 @@ def go_program(name: str) -> Path:
             )
             if result.returncode:
                 lines = result.stderr.strip().splitlines() or ["no reason given"]
-                raise GoUnavailableError(f"{name} cannot be built: {lines[-1]}")
+                offline = "dial tcp" in result.stderr
+                error = GoUnavailableError if offline else GoBuildError
+                raise error(f"{name} cannot be built: {lines[-1]}")
     return program

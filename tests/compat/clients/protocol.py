@@ -15,7 +15,7 @@ All carry `op` and `bootstrap`. Keys, values and header values are base64 or nul
 | topics | | topics |
 | delete_records | topic, partition, before | low_watermark |
 
-Python drivers subclass `Driver`; Java's is java/Client.java, Go's go/main.go.
+Python drivers subclass `Driver`; Java's is java/Client.java, Go's go/client/main.go.
 """  # noqa: E501
 
 from __future__ import annotations
