@@ -20,7 +20,7 @@ ASSIGNMENT = b"\0\0" + b"\0\0\0\0" + b"\xff\xff\xff\xff"
 def join_fields(s: Session, version: int, member: str = "", **changes: Any) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "group_id": s.name,
-        "session_timeout_ms": 10_000,
+        "session_timeout_ms": 60_000,
         "member_id": member,
         "protocol_type": TYPE,
         "protocols": [{"name": PROTOCOL, "metadata": METADATA}],
@@ -77,6 +77,7 @@ def stable(s: Session) -> dict[str, Any]:
     s.coordinator()
     fields = join_fields(s, 3)
     joined = s.quietly("JoinGroup", 3, **fields)
+    assert joined["error_code"] == NONE, joined
     assignments = [{"member_id": joined["member_id"], "assignment": ASSIGNMENT}]
     synced = s.quietly("SyncGroup", 3, group_id=s.name, **who(joined), assignments=assignments)
     assert synced["error_code"] == NONE, synced

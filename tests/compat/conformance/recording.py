@@ -35,7 +35,7 @@ def save(transcripts: dict[str, Transcript], folder: Path = FOLDER) -> None:
         (folder / f"{api}.json").write_text(text, encoding="utf-8")
 
 
-def comparable(transcript: Transcript) -> Transcript:
+def comparable(transcript: Transcript, nonce: str = "") -> Transcript:
     """A live transcript as it looks after being kept: JSON has no tuples, bytes or int keys."""
-    kept: Transcript = json.loads(json.dumps(transcript))
+    kept: Transcript = json.loads(json.dumps(transcript).replace(nonce, ""))
     return kept

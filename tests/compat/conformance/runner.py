@@ -49,9 +49,12 @@ def all_runs(bootstrap: str) -> list[Run]:
     return list(runs(served_ranges(bootstrap)))
 
 
-def transcript(run: Run, bootstrap: str) -> Transcript:
-    """Run one case. What goes wrong in the case itself becomes its last line."""
-    session = Session(run, bootstrap)
+def transcript(run: Run, bootstrap: str, nonce: str = "") -> Transcript:
+    """Run one case. What goes wrong in the case itself becomes its last line.
+
+    A case run again on the same broker needs a `nonce`, which keeps its names apart.
+    """
+    session = Session(run, bootstrap, nonce)
     try:
         run.case.run(session, run.version)
     except Exception as failure:  # noqa: BLE001 - a broken answer must not end the whole run

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from compat.brokers import Broker
+    from compat.conformance.registry import Run
     from compat.conformance.runner import Transcript
 
 APIS = sorted(file.stem for file in recording.FOLDER.glob("*.json"))
@@ -44,20 +45,29 @@ def reference(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     broker.stop()
 
 
-def unlike(api: str, broker: Broker, recorded: dict[str, Transcript]) -> list[str]:
-    """Differences of every recorded run of this API, as text."""
+def unlike(
+    api: str, broker: Broker, recorded: dict[str, Transcript], *, twice: bool = False
+) -> list[str]:
+    """Differences of every recorded run of this API, as text.
+
+    With `twice`, a run that differs is run once more with names of its own.
+    """
     wanted = [run for run in all_runs(broker.bootstrap) if run.case.api == api]
     kept = [run for run in wanted if run.key in recorded]
     assert kept, f"no case of {api} was recorded"
-    return [
-        str(one)
-        for run in kept
-        for one in differences(
-            run.key,
-            recorded[run.key],
-            recording.comparable(transcript(run, broker.bootstrap)),
-        )
-    ]
+
+    def compared(run: Run, nonce: str = "") -> list[str]:
+        heard = recording.comparable(transcript(run, broker.bootstrap, nonce), nonce)
+        return [str(one) for one in differences(run.key, recorded[run.key], heard)]
+
+    found: list[str] = []
+    for run in kept:
+        unlike_at_first = compared(run)
+        if unlike_at_first and twice:
+            print(*unlike_at_first, "once more:", sep="\n")
+            unlike_at_first = compared(run, ".again")
+        found += unlike_at_first
+    return found
 
 
 @pytest.mark.compat
@@ -74,4 +84,6 @@ def test_answers_as_kafka_did(api: str, tidelog: Broker, recorded: dict[str, Tra
 def test_the_recording_is_what_kafka_answers(
     api: str, reference: Broker, recorded: dict[str, Transcript]
 ) -> None:
-    assert unlike(api, reference, recorded) == []
+    # A JVM that a busy machine holds up for seconds throws members out: a reference that differs
+    # must do so twice. Our own broker gets no second chance.
+    assert unlike(api, reference, recorded, twice=True) == []
