@@ -9,7 +9,7 @@
 The rooms, outermost first; each imports only what stands below it:
 
     __main__.py, cli/                       command line
-    cluster.py, running.py, pytest_plugin.py  the users' doors; nodes.py: one node of a cluster
+    doors/, pytest_plugin.py                the users' doors: run(), Cluster, one node, a client
     server.py, assembly.py, maintenance.py  composition root, its handlers and its timers
     membership.py                           what a broker of several has: other nodes
     forwarding.py, lifecycle.py             asking the active controller; joining, leaving
@@ -34,7 +34,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from tidelog.cluster import Cluster, ClusterError, RunningCluster, run
+    from tidelog.doors.cluster import Cluster, ClusterError, RunningCluster, run
 
 __all__ = ["Cluster", "ClusterError", "RunningCluster", "__version__", "run"]
 
@@ -48,7 +48,7 @@ def __getattr__(name: str) -> Any:
 
         return version("tidelog")
     if name in __all__:
-        from tidelog import cluster
+        from tidelog.doors import cluster
 
         return getattr(cluster, name)
     raise AttributeError(f"module 'tidelog' has no attribute {name!r}")

@@ -19,7 +19,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tidelog.cluster import RunningCluster, Setting
+    from tidelog.doors.cluster import RunningCluster, Setting
 
 _TOPIC_CHARACTERS_MAX = 200
 

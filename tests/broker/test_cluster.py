@@ -14,8 +14,8 @@ import pytest
 
 import tidelog
 from support.wire_client import WireClient
-from tidelog.cluster import broker_properties, properties_of
 from tidelog.config.vocabulary import ConfigError
+from tidelog.doors.cluster import broker_properties, properties_of
 from tidelog.server import StartError
 from tidelog_protocol.messages.cluster import MetadataRequest
 

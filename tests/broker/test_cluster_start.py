@@ -10,8 +10,8 @@ import pytest
 import tidelog
 from support.clusters import controller_of, image_of, run, until
 from support.wire_client import WireClient
-from tidelog.cluster_settings import node_properties, profile_of
 from tidelog.config.vocabulary import ConfigError
+from tidelog.doors.cluster_settings import node_properties, profile_of
 from tidelog_protocol.messages.admin import CreateTopicsRequest
 from tidelog_protocol.messages.cluster import (
     DescribeClusterRequest,

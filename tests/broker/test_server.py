@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.wire_client import WireClient
-from tidelog.cluster import broker_properties
 from tidelog.config.broker import BrokerConfig
+from tidelog.doors.cluster import broker_properties
 from tidelog.runtime import system_runtime
 from tidelog.server import BrokerServer, StartError
 from tidelog_protocol.apis import API

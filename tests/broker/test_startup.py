@@ -77,7 +77,9 @@ def test_the_door_imports_nothing() -> None:
     assert modules.keys() - BARE <= {"tidelog", "__future__"}
 
 
-@pytest.mark.parametrize("name", ["tidelog.__main__", "tidelog.cluster", "tidelog.config.broker"])
+@pytest.mark.parametrize(
+    "name", ["tidelog.__main__", "tidelog.doors.cluster", "tidelog.config.broker"]
+)
 def test_doors_do_without_asyncio(name: str) -> None:
     modules = imported_by(f"import {name}")
     assert "asyncio" not in modules
@@ -86,7 +88,7 @@ def test_doors_do_without_asyncio(name: str) -> None:
 
 def test_serve_imports_nothing_heavy() -> None:
     check(
-        "import tidelog.cli.serve, tidelog.server, tidelog.cluster\n"
+        "import tidelog.cli.serve, tidelog.server, tidelog.doors.cluster\n"
         "from tidelog.runtime import system_runtime; system_runtime()",
         {"argparse"},
     )

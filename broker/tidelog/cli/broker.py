@@ -66,8 +66,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _properties(options: argparse.Namespace) -> dict[str, str]:
     """The place of the node in its cluster, or all of it by --set and --config."""
-    from tidelog.cluster_settings import has_data_dir, node_properties
     from tidelog.config.vocabulary import ConfigError
+    from tidelog.doors.cluster_settings import has_data_dir, node_properties
 
     settings = given_settings(options)
     if options.controller_quorum is None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from tidelog.simple_client import SimpleClient
+    from tidelog.doors.simple_client import SimpleClient
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
@@ -49,7 +49,7 @@ def run(command: str, action: Callable[[], None]) -> int:
 
 def connect(bootstrap_server: str) -> SimpleClient:
     """A client connected to the first of the given brokers; CommandError if nobody answers."""
-    from tidelog.simple_client import SimpleClient  # noqa: PLC0415 - after the arguments are good
+    from tidelog.doors.simple_client import SimpleClient  # noqa: PLC0415 - after the arguments are good
 
     first = bootstrap_server.split(",", maxsplit=1)[0]
     try:

@@ -41,9 +41,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _main(options: argparse.Namespace) -> int:
-    from tidelog.cluster import has_data_dir, temporary_data_dir
     from tidelog.config.broker import BrokerConfig
     from tidelog.config.vocabulary import ConfigError
+    from tidelog.doors.cluster import has_data_dir, temporary_data_dir
     from tidelog.runtime import SystemRng, raise_open_files_limit, system_runtime
 
     folder = None
@@ -162,7 +162,7 @@ def _port(text: str) -> int:
 
 def _properties(options: argparse.Namespace) -> dict[str, str]:
     """All settings: the developer's profile under the file under --set under other options."""
-    from tidelog.cluster import broker_properties
+    from tidelog.doors.cluster import broker_properties
 
     return broker_properties(
         given_settings(options), host=options.host, port=options.port, data_dir=options.data_dir
@@ -216,7 +216,7 @@ async def _serve(server: BrokerServer, *, until_stdin_ends: bool) -> int:
     import asyncio
     import gc
 
-    from tidelog.cluster_settings import READY_WORDS
+    from tidelog.doors.cluster_settings import READY_WORDS
     from tidelog_storage.types import StorageError
 
     loop = asyncio.get_running_loop()

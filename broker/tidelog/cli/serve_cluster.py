@@ -16,9 +16,9 @@ import signal
 from typing import TYPE_CHECKING
 
 from tidelog.cli.serve import refuse, say, stop_within_limit
-from tidelog.cluster import Cluster, ClusterError
-from tidelog.cluster_settings import DONE_WORDS, FAILED_WORDS, READY_WORDS
 from tidelog.config.vocabulary import ConfigError
+from tidelog.doors.cluster import Cluster, ClusterError
+from tidelog.doors.cluster_settings import DONE_WORDS, FAILED_WORDS, READY_WORDS
 from tidelog.server import StartError
 from tidelog_storage.types import StorageError
 

@@ -12,7 +12,7 @@ import socket
 import struct
 from typing import TYPE_CHECKING, Any, Self
 
-from tidelog.cluster_settings import ClusterError
+from tidelog.doors.cluster_settings import ClusterError
 from tidelog_protocol.apis import API
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.frames import RequestHeader, request_frame

@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from tidelog.cluster_settings import (
+from tidelog.doors.cluster_settings import (
     ClusterError,
     Setting,
     broker_properties,
@@ -26,14 +26,14 @@ from tidelog.cluster_settings import (
     properties_of,
     temporary_data_dir,
 )
-from tidelog.running import RunningCluster
+from tidelog.doors.running import RunningCluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
     from typing import Self
 
-    from tidelog.nodes import LocalNode, ProcessNode
+    from tidelog.doors.nodes import LocalNode, ProcessNode
     from tidelog.seams import Network, Runtime
 
     Node = LocalNode | ProcessNode
@@ -237,7 +237,7 @@ class Cluster:
         )
 
     def _new_node(self, properties: Mapping[str, str]) -> Node:
-        from tidelog.nodes import LocalNode, ProcessNode
+        from tidelog.doors.nodes import LocalNode, ProcessNode
 
         if self._isolated:
             return ProcessNode(properties, cluster_id=self._cluster_id, on_end=self._node_failed)

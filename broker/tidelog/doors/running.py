@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from tidelog.cluster_settings import (
+from tidelog.doors.cluster_settings import (
     DONE_WORDS,
     FAILED_WORDS,
     READY_WORDS,
@@ -244,13 +244,13 @@ class RunningCluster:
         self, name: str, partitions: int = 1, configs: Mapping[str, Setting] | None = None
     ) -> None:
         """Create a topic and return when clients can use it; ClusterError if the broker refuses."""
-        from tidelog.simple_client import create_topic
+        from tidelog.doors.simple_client import create_topic
 
         create_topic(self.bootstrap_servers, name, partitions, properties_of(configs, {}))
 
     def delete_topic(self, name: str, *, missing_ok: bool = False) -> None:
         """Delete a topic; ClusterError if the broker refuses."""
-        from tidelog.simple_client import delete_topic
+        from tidelog.doors.simple_client import delete_topic
 
         delete_topic(self.bootstrap_servers, name, missing_ok=missing_ok)
 

@@ -10,8 +10,8 @@ import asyncio
 import sys
 from typing import TYPE_CHECKING
 
-from tidelog.cluster_settings import READY_WORDS, ClusterError
 from tidelog.config.broker import BrokerConfig
+from tidelog.doors.cluster_settings import READY_WORDS, ClusterError
 from tidelog.runtime import system_runtime, volume_bytes
 from tidelog.server import BrokerServer, StartError
 
