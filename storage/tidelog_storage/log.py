@@ -1,152 +1,34 @@
-"""The log of one partition: append as leader or follower, read, truncate, retain, flush.
+"""The log of one partition: append as leader or follower, read, truncate, retain.
 
-Everything is a plain function that runs to its end; time comes as an argument. At all times
-log start <= high watermark <= log end, and last stable <= high watermark. Batches stay opaque: an
-append writes the caller's buffer, a read gives the file's own bytes. `recovery.py` makes a `Log`
-from a folder, `manager.py` keeps them all, the broker's partitions call the rest.
+Everything is a plain function that runs to its end; time comes as an argument. Batches stay opaque:
+an append writes the caller's buffer, a read gives the file's own bytes. The offsets and how far
+they are durable are `log_state.py`'s. `recovery.py` makes a `Log` from a folder, `manager.py` keeps
+them all, the broker's partitions call the rest.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.records import coordinator_epoch, iter_records
 from tidelog_storage import lookup
 from tidelog_storage.cleaner import Retention, deletable_count
-from tidelog_storage.flush import FlushTask, seal
-from tidelog_storage.indexes import AbortedEntry
-from tidelog_storage.reader import Reader
-from tidelog_storage.removals import Removals
+from tidelog_storage.log_state import LogState
 from tidelog_storage.replay import replay_producers
 from tidelog_storage.replicated import check_replicated
-from tidelog_storage.roll import RollPolicy
-from tidelog_storage.segment import Segment, SegmentOptions
-from tidelog_storage.types import (
-    AbortedTransaction,
-    AppendResult,
-    OutOfRange,
-    Records,
-    StorageError,
-)
+from tidelog_storage.types import AbortedTransaction, AppendResult, OutOfRange, Records
 from tidelog_storage.validator import validate_and_assign
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tidelog_protocol.batch import BatchHeader
-    from tidelog_storage.config import LogConfig
-    from tidelog_storage.epochs import LeaderEpochCache
-    from tidelog_storage.producer_state import CompletedTransaction, ProducerStateManager
-    from tidelog_storage.seams import Buffer, FileSystem
-    from tidelog_storage.segments import Segments
-    from tidelog_storage.types import (
-        OffsetAndEpoch,
-        OffsetAndTimestamp,
-        ReadOutcome,
-        TopicPartition,
-    )
-
-_UNLIMITED = 1 << 62
+    from tidelog_storage.seams import Buffer
+    from tidelog_storage.types import OffsetAndEpoch, OffsetAndTimestamp, ReadOutcome
 
 
-class Log:
-    """One partition's log; below `recovery_point` everything is durable.
+class Log(LogState):
+    """One partition's log."""
 
-    `log_start_offset`: first offset that may be read. `log_end_offset`: offset of the next record.
-    `high_watermark`: first offset not known to be on all replicas that count; moved from outside.
-    """
-
-    __slots__ = (
-        "_config",
-        "_files",
-        "_flush_messages",
-        "_on_recovery_point_lowered",
-        "_on_roll",
-        "_reader",
-        "_rolls",
-        "_truncations",
-        "epochs",
-        "folder",
-        "high_watermark",
-        "last_flushed_ms",
-        "log_end_offset",
-        "log_start_offset",
-        "producers",
-        "recovery_point",
-        "removals",
-        "segments",
-        "topic_id",
-        "topic_partition",
-    )
-
-    def __init__(
-        self,
-        files: FileSystem,
-        folder: str,
-        topic_partition: TopicPartition,
-        config: LogConfig,
-        *,
-        topic_id: bytes | None,
-        segments: Segments,
-        epochs: LeaderEpochCache,
-        producers: ProducerStateManager,
-        log_start_offset: int,
-        log_end_offset: int,
-        high_watermark: int,
-        recovery_point: int,
-        on_roll: Callable[[Log], None] | None = None,
-        on_recovery_point_lowered: Callable[[Log], None] | None = None,
-    ) -> None:
-        """A loaded log; use `recovery.load_log`.
-
-        `on_roll` hears of a sealed segment, which wants to be flushed; `on_recovery_point_lowered`
-        makes the lowered point durable, else a crash would trust bytes written after a truncation.
-        """
-        assert 0 <= log_start_offset <= log_end_offset
-        self._files = files
-        self.folder = folder
-        self.topic_partition = topic_partition
-        self.topic_id = topic_id
-        self.segments = segments
-        self.epochs = epochs
-        self.producers = producers
-        self.log_start_offset = log_start_offset
-        self.log_end_offset = log_end_offset
-        self.high_watermark = min(max(high_watermark, log_start_offset), log_end_offset)
-        self.recovery_point = min(recovery_point, log_end_offset)
-        self.last_flushed_ms = 0
-        self.removals = Removals(files.remove)
-        self._on_roll = on_roll
-        self._on_recovery_point_lowered = on_recovery_point_lowered
-        self._truncations = 0
-        self._reader = Reader(segments)
-        self.config = config
-
-    def __repr__(self) -> str:
-        return f"Log({self.topic_partition}, {self.log_start_offset}..{self.log_end_offset})"
-
-    @property
-    def config(self) -> LogConfig:
-        """The topic's configuration; set it to change it."""
-        return self._config
-
-    @config.setter
-    def config(self, config: LogConfig) -> None:
-        self._config = config
-        self._rolls = RollPolicy(config, str(self.topic_partition))
-        self._flush_messages = min(config.flush_messages, _UNLIMITED)
-
-    @property
-    def size_in_bytes(self) -> int:
-        """Bytes of all segments' records."""
-        return self.segments.size_in_bytes
-
-    @property
-    def last_stable_offset(self) -> int:
-        """First offset of the oldest undecided transaction, else the high watermark."""
-        first = self.producers.first_unstable_offset
-        return self.high_watermark if first is None else min(first, self.high_watermark)
+    __slots__ = ()
 
     # -- appending ---------------------------------------------------------------------------------
 
@@ -219,19 +101,6 @@ class Log:
         if next_offset - self.recovery_point >= self._flush_messages:
             self.flush()
 
-    def complete_transaction(self, completed: CompletedTransaction, segment: Segment) -> None:
-        """Note an aborted transaction in the index of the segment that holds its marker."""
-        if completed.is_aborted:
-            segment.transaction_index.append(
-                AbortedEntry(
-                    completed.producer_id,
-                    completed.first_offset,
-                    completed.last_offset,
-                    self.producers.last_stable_offset(completed),
-                )
-            )
-        self.producers.complete_transaction(completed)
-
     def append_as_follower(
         self, records: memoryview, *, leader_epoch: int, now_ms: int
     ) -> AppendResult | None:
@@ -262,42 +131,6 @@ class Log:
                 self._update_producer(batch.header, records, batch.position)
         self._end_at(last.next_offset)
         return AppendResult(first.base_offset, last.last_offset, -1, self.log_start_offset)
-
-    def assign_epoch(self, epoch: int) -> None:
-        """This broker leads in `epoch` from the log end on; durable before it returns."""
-        self.epochs.assign(epoch, self.log_end_offset)
-
-    def roll(self, now_ms: int, base_offset: int | None = None) -> Segment:
-        """Seal the active segment and begin a new one at the log end (or above, for a follower)."""
-        base_offset = max(self.log_end_offset, base_offset or 0)
-        active = self.segments.active
-        if not active.size and active.base_offset == base_offset:
-            active.created_ms = now_ms
-            return active
-        try:
-            active.write_indexes(seal=True)
-            self.recovery_point = seal(active, self.recovery_point, base_offset)
-            self.producers.map_end_offset = base_offset
-            self.producers.take_snapshot()
-            segment = self._new_segment(base_offset, now_ms)
-        except OSError as error:
-            raise self._failed(error) from error
-        self.segments.add(segment)
-        if self._on_roll is not None:
-            self._on_roll(self)
-        return segment
-
-    def _new_segment(self, base_offset: int, now_ms: int) -> Segment:
-        return Segment.create(
-            self._files,
-            self.folder,
-            base_offset,
-            options=SegmentOptions.of(self._config),
-            created_ms=now_ms,
-        )
-
-    def _failed(self, error: OSError) -> StorageError:
-        return StorageError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition}: {error}")
 
     # -- reading -----------------------------------------------------------------------------------
 
@@ -343,34 +176,6 @@ class Log:
             AbortedTransaction(entry.producer_id, entry.first_offset)
             for entry in self.segments.aborted(offset, upper_bound)
         ]
-
-    # -- offsets -----------------------------------------------------------------------------------
-
-    def set_high_watermark(self, offset: int) -> int:
-        """Move the high watermark, clamped to log start .. log end; the one that holds now."""
-        if not self.log_start_offset <= offset <= self.log_end_offset:
-            offset = min(max(offset, self.log_start_offset), self.log_end_offset)
-        self.high_watermark = offset
-        self.producers.on_high_watermark_updated(offset)
-        return offset
-
-    def maybe_increment_log_start(self, offset: int, reason: str) -> bool:
-        """Hide what is below `offset`; whether the log start moved.
-
-        `reason` is for the caller's log. StorageError OFFSET_OUT_OF_RANGE above the high watermark.
-        """
-        if offset > self.high_watermark:
-            raise StorageError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"log start offset {offset} of {self.topic_partition} ({reason}) is above the high"
-                f" watermark {self.high_watermark}",
-            )
-        if offset <= self.log_start_offset:
-            return False
-        self.log_start_offset = offset
-        self.epochs.truncate_from_start(offset)
-        self.producers.on_log_start_incremented(offset)
-        return True
 
     # -- cutting -----------------------------------------------------------------------------------
 
@@ -443,58 +248,3 @@ class Log:
     def remove_deleted(self, now_ms: int) -> None:
         """Remove the files of deleted segments whose time has come."""
         self.removals.run(now_ms)
-
-    # -- durability --------------------------------------------------------------------------------
-
-    def prepare_flush(
-        self, offset: int | None = None, *, closing: bool = False
-    ) -> FlushTask | None:
-        """What makes the log durable up to `offset` (the log end); None if it is.
-
-        Run the task on any thread, then tell the log by `flushed(task)`. `closing` takes in the
-        active segment's indexes, which are recovered after a crash but not after an orderly stop.
-        """
-        offset = self.log_end_offset if offset is None else min(offset, self.log_end_offset)
-        if offset <= self.recovery_point:
-            return None
-        self.epochs.flush()
-        return FlushTask.of(
-            self.segments,
-            self._files,
-            self.folder,
-            from_offset=self.recovery_point,
-            offset=offset,
-            truncations=self._truncations,
-            closing=closing,
-        )
-
-    def flushed(self, task: FlushTask) -> None:
-        """Take note that a task has succeeded."""
-        offset = task.offset
-        if task.indexed_offset < self.segments.active.base_offset:
-            offset = min(offset, task.indexed_offset)  # the active segment was sealed meanwhile
-        if task.truncations == self._truncations and offset > self.recovery_point:
-            self.recovery_point = offset
-
-    def flush(self, *, closing: bool = False) -> None:
-        """Make everything durable now, blocking; `closing` as in `prepare_flush`."""
-        task = self.prepare_flush(closing=closing)
-        if task is not None:
-            task()
-            self.flushed(task)
-
-    def close(self) -> None:
-        """An orderly stop: all written, synced and closed. What did not change costs nothing."""
-        self.producers.take_snapshot()
-        for segment in self.segments:
-            segment.write_indexes(seal=True)
-        active = self.segments.active
-        self.recovery_point = seal(active, self.recovery_point, self.log_end_offset)
-        self.flush(closing=True)
-        self.epochs.flush()
-        self.release()
-
-    def release(self) -> None:
-        """Give up all handles without writing anything: the folder goes, or the process does."""
-        for segment in self.segments:
-            segment.release()

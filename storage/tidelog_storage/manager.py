@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tidelog_storage.config import LogConfig
     from tidelog_storage.flush import FlushTask
     from tidelog_storage.log import Log
+    from tidelog_storage.log_state import LogState
     from tidelog_storage.seams import FileSystem
 
 _FOLDER_NAME_MAX = 255
@@ -48,7 +49,7 @@ class LogManager:
         self._report = report
         self._now_ms = 0  # when opened; loading a log later needs no better time
         self._logs: dict[TopicPartition, Log] = {}
-        self._rolled: dict[TopicPartition, Log] = {}  # have sealed segments that are not durable
+        self._rolled: set[TopicPartition] = set()  # have sealed segments that are not durable
         self._removals = Removals(files.remove_tree)  # folders of deleted partitions
         self.directories = [LogDirectory(files, path) for path in log_dirs]
 
@@ -177,7 +178,7 @@ class LogManager:
         if log is not None:
             log.release()
             delay_ms = log.config.file_delete_delay_ms
-        self._rolled.pop(partition, None)
+        self._rolled.discard(partition)
         directory.forget(partition)
         # A name of its own for each incarnation: topic ids never repeat.
         topic_id = (log.topic_id if log else None) or bytes(16)
@@ -219,10 +220,10 @@ class LogManager:
 
     # -- periodic work -----------------------------------------------------------------------------
 
-    def _note_roll(self, log: Log) -> None:
-        self._rolled[log.topic_partition] = log
+    def _note_roll(self, log: LogState) -> None:
+        self._rolled.add(log.topic_partition)
 
-    def _note_lowered(self, log: Log) -> None:
+    def _note_lowered(self, log: LogState) -> None:
         """A crash must not take bytes written after a truncation for durable ones."""
         directory = self._directory_of(log.topic_partition)
         directory.write_recovery_points(self._logs)
@@ -233,7 +234,7 @@ class LogManager:
         Run each task off the loop, then call `log.flushed(task)`. Every ten seconds will do.
         """
         tasks: list[tuple[Log, FlushTask]] = []
-        rolled, self._rolled = self._rolled, {}
+        rolled, self._rolled = self._rolled, set()
         for partition, log in self._logs.items():
             if now_ms - log.last_flushed_ms >= log.config.flush_ms:
                 log.last_flushed_ms = now_ms

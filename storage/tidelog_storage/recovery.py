@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from tidelog_protocol.batch import BatchHeader
     from tidelog_storage.config import LogConfig
+    from tidelog_storage.log_state import LogState
     from tidelog_storage.seams import FileSystem
     from tidelog_storage.types import TopicPartition
 
@@ -74,8 +75,8 @@ def load_log(
     checkpointed: Checkpointed = Checkpointed(),  # noqa: B008 - immutable
     topic_id: bytes | None = None,
     producer_expiration_ms: int = 86_400_000,
-    on_roll: Callable[[Log], None] | None = None,
-    on_recovery_point_lowered: Callable[[Log], None] | None = None,
+    on_roll: Callable[[LogState], None] | None = None,
+    on_recovery_point_lowered: Callable[[LogState], None] | None = None,
     report: Callable[[str], None] | None = None,
 ) -> Log:
     """The log in `folder`, which is created if it is not there.
