@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["free_port", "live_brokers", "parse_address", "wait_until_serving"]
+__all__ = ["free_port", "free_ports", "live_brokers", "parse_address", "wait_until_serving"]
 
 START_TIMEOUT_S = 60.0
 _RETRY_S = 0.001
 # Metadata v1 of no topics, correlation id 7, no client id: its answer begins with the live brokers.
 _METADATA_REQUEST = struct.pack(">ihhihi", 14, 3, 1, 7, -1, 0)
 _ANSWER_HEAD = struct.Struct(">iii")
+_INT32 = struct.Struct(">i")
+_INT16 = struct.Struct(">h")
 
 
 def parse_address(bootstrap: str) -> tuple[str, int]:
@@ -33,31 +35,61 @@ def free_port() -> int:
         return port
 
 
-def live_brokers(bootstrap: str, timeout_s: float = START_TIMEOUT_S) -> int:
-    """How many brokers the Metadata answer names; OSError when nobody listens or answers."""
+def free_ports(count: int) -> list[int]:
+    """So many different ones."""
+    probes = [socket.socket() for _ in range(count)]
+    try:
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]
+    finally:
+        for probe in probes:
+            probe.close()
+
+
+def live_brokers(bootstrap: str, timeout_s: float = START_TIMEOUT_S) -> frozenset[int]:
+    """Ids of the brokers a Metadata answer names; OSError when nobody listens or answers."""
     with socket.create_connection(parse_address(bootstrap), timeout=timeout_s) as connection:
         connection.sendall(_METADATA_REQUEST)
-        head = b""
-        while len(head) < _ANSWER_HEAD.size:
+        answer = b""
+        while len(answer) < _INT32.size or len(answer) < _INT32.unpack_from(answer)[0] + 4:
             data = connection.recv(4096)
             if not data:
                 raise ConnectionResetError("closed before the answer")
-            head += data
-        _, _, brokers = _ANSWER_HEAD.unpack_from(head)
-        return int(brokers)
+            answer += data
+    _, _, count = _ANSWER_HEAD.unpack_from(answer)
+    position = _ANSWER_HEAD.size
+    ids = []
+    for _ in range(count):  # node id, host, port, rack
+        ids.append(_INT32.unpack_from(answer, position)[0])
+        position = _after_string(answer, position + 4) + 4
+        position = _after_string(answer, position)
+    return frozenset(ids)
+
+
+def _after_string(answer: bytes, position: int) -> int:
+    """The place behind a nullable string (length -1 for null)."""
+    return position + 2 + max(0, int(_INT16.unpack_from(answer, position)[0]))
 
 
 def wait_until_serving(
-    bootstrap: str, check: Callable[[], None], timeout_s: float = START_TIMEOUT_S
+    bootstrap: str,
+    check: Callable[[], None],
+    timeout_s: float = START_TIMEOUT_S,
+    *,
+    nodes: frozenset[int] = frozenset(),
 ) -> None:
-    """Return at the first Metadata answer that names a broker. `check` raises when it is dead."""
+    """Return at the first Metadata answer that names a broker, and all of `nodes`. `check` raises
+    when it is dead."""
     deadline = time.monotonic() + timeout_s
     while True:
         try:
-            if live_brokers(bootstrap) > 0:
-                return
+            alive = live_brokers(bootstrap)
         except OSError:
             check()
+        else:
+            if alive and alive >= nodes:
+                return
         if time.monotonic() > deadline:
             raise TimeoutError(f"{bootstrap} does not serve after {timeout_s:.0f} s")
         time.sleep(_RETRY_S)

@@ -1,21 +1,24 @@
-"""Apache Kafka from its Maven jars: one KRaft node, broker and controller, in one JVM."""
+"""Apache Kafka from its Maven jars: KRaft nodes, each broker and controller in one JVM."""
 
 from __future__ import annotations
 
+import base64
 import fcntl
 import shutil
 import subprocess
+import uuid
 from typing import TYPE_CHECKING
 
 from tidelog_bench.peers import kafka_jars
-from tidelog_bench.peers.address import free_port
+from tidelog_bench.peers.address import free_port, free_ports
+from tidelog_bench.peers.cluster import PeerCluster, of_cluster
 from tidelog_bench.peers.peer import PARTITIONS, Peer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["SERVER_JVM", "ApacheKafka"]
+__all__ = ["SERVER_JVM", "SMALL_JVM", "ApacheKafka", "ApacheKafkaCluster"]
 
 CLUSTER_ID = "tidelogReference_01AAA"
 # As bin/kafka-server-start.sh and kafka-run-class.sh of the distribution set them.
@@ -29,6 +32,8 @@ SERVER_JVM = (
     "-XX:+ExplicitGCInvokesConcurrent",
     "-Djava.awt.headless=true",
 )
+# Several JVMs on a developer's machine; all the rest as above.
+SMALL_JVM = ("-Xmx400m", *SERVER_JVM[2:])
 # Warnings of expected trouble would only bury real failures.
 _QUIET = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"
 _FORMAT_TIMEOUT_S = 60
@@ -44,7 +49,8 @@ _SETTINGS: Mapping[str, str] = {
 
 
 class ApacheKafka(Peer):
-    """One broker that is its own controller, with Kafka's defaults under `settings`."""
+    """One node with Kafka's defaults under `settings`: a broker that is its own controller, or one
+    of several by `voters`."""
 
     name = "kafka"
 
@@ -53,11 +59,17 @@ class ApacheKafka(Peer):
         folder: Path,
         settings: Mapping[str, str] = _SETTINGS,
         jvm_options: Sequence[str] = SERVER_JVM,
+        *,
+        node_id: int = 1,
+        voters: Mapping[int, str] | None = None,
+        port: int | None = None,
     ) -> None:
-        super().__init__(folder)
+        """`voters` are the `host:port` of all controllers by node id, its own among them."""
+        super().__init__(folder, port=port)
         self._settings = settings
         self._jvm_options = jvm_options
-        self._controller_port = free_port()
+        self._node_id = node_id
+        self._voters = voters or {node_id: f"127.0.0.1:{free_port()}"}
 
     def prepare(self) -> None:
         """Format the storage the first time: a copy of one that Kafka's own tool formatted."""
@@ -65,7 +77,8 @@ class ApacheKafka(Peer):
         data = self.folder / "data"
         if not data.exists():
             shutil.copytree(_formatted_storage(), data)
-        properties = self._properties(self.bootstrap, f"127.0.0.1:{self._controller_port}", data)
+            _make_own(data / "meta.properties", self._node_id)
+        properties = _properties(self.bootstrap, self._node_id, self._voters, data)
         _write_properties(self.folder / "server.properties", {**self._settings, **properties})
 
     def command(self) -> Sequence[str]:
@@ -74,21 +87,62 @@ class ApacheKafka(Peer):
         server = ["kafka.Kafka", str(self.folder / "server.properties")]
         return [kafka_jars.java(), *self._jvm_options, _QUIET, *classpath, *server]
 
-    @staticmethod
-    def _properties(listener: str, controller: str, data: Path) -> dict[str, str]:
-        return {
-            "process.roles": "broker,controller",
-            "node.id": "1",
-            "controller.quorum.voters": f"1@{controller}",
-            "controller.listener.names": "CONTROLLER",
-            "listeners": f"PLAINTEXT://{listener},CONTROLLER://{controller}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
-            "log.dirs": str(data),
+
+class ApacheKafkaCluster(PeerCluster):
+    """Several combined nodes (broker and controller), each in a JVM and a folder of its own."""
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: Mapping[str, str] | None = None,
+        jvm_options: Sequence[str] = SMALL_JVM,
+        *,
+        brokers: int = 3,
+        name: str = "kafka",
+    ) -> None:
+        """`settings` go over the developer's ones and decide for all nodes."""
+        ports = free_ports(2 * brokers)
+        voters = {node_id: f"127.0.0.1:{ports.pop()}" for node_id in range(1, brokers + 1)}
+        settings = {**_SETTINGS, **of_cluster(brokers), **(settings or {})}
+        nodes = {
+            node_id: ApacheKafka(
+                folder / f"broker-{node_id}",
+                settings,
+                jvm_options,
+                node_id=node_id,
+                voters=voters,
+                port=ports.pop(),
+            )
+            for node_id in voters
         }
+        super().__init__(folder, name, nodes)
+
+
+def _properties(
+    listener: str, node_id: int, voters: Mapping[int, str], data: Path
+) -> dict[str, str]:
+    """What a node's place in its cluster decides."""
+    return {
+        "process.roles": "broker,controller",
+        "node.id": str(node_id),
+        "controller.quorum.voters": ",".join(f"{n}@{at}" for n, at in sorted(voters.items())),
+        "controller.listener.names": "CONTROLLER",
+        "listeners": f"PLAINTEXT://{listener},CONTROLLER://{voters[node_id]}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "log.dirs": str(data),
+    }
 
 
 def _write_properties(path: Path, properties: Mapping[str, str]) -> None:
     path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+
+
+def _make_own(meta: Path, node_id: int) -> None:
+    """Give a copied log directory the ids that differ between directories of one cluster."""
+    lines = [line for line in meta.read_text().splitlines() if not line.startswith("#")]
+    known = dict(line.split("=", 1) for line in lines)
+    directory_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    _write_properties(meta, {**known, "directory.id": directory_id, "node.id": str(node_id)})
 
 
 def _formatted_storage() -> Path:
@@ -102,7 +156,8 @@ def _formatted_storage() -> Path:
             shutil.rmtree(work, ignore_errors=True)
             work.mkdir()
             settings = work / "server.properties"
-            properties = ApacheKafka._properties("127.0.0.1:9092", "127.0.0.1:9093", work / "data")
+            voters = {1: "127.0.0.1:9093"}
+            properties = _properties("127.0.0.1:9092", 1, voters, work / "data")
             _write_properties(settings, properties)
             tool = [kafka_jars.java(), _QUIET, "-cp", jars, "kafka.tools.StorageTool"]
             result = subprocess.run(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import abc
 import shutil
 import signal
-import time
 from typing import TYPE_CHECKING
 
 from tidelog_bench.peers.address import free_port, wait_until_serving
@@ -25,10 +24,10 @@ class Peer(abc.ABC):
 
     name: str
 
-    def __init__(self, folder: Path, name: str | None = None) -> None:
+    def __init__(self, folder: Path, name: str | None = None, port: int | None = None) -> None:
         self.name = name or self.name
         self.folder = folder
-        self.port = free_port()
+        self.port = port or free_port()
         self._child: Child | None = None
 
     @property
@@ -42,6 +41,16 @@ class Peer(abc.ABC):
         assert self._child is not None, f"{self.name} is not started"
         return self._child
 
+    @property
+    def is_running(self) -> bool:
+        """Whether it was started and not ended."""
+        return self._child is not None
+
+    @property
+    def log(self) -> Path:
+        """What it writes to standard output and error, over all its lives."""
+        return self.folder.parent / f"{self.folder.name}.log"
+
     def prepare(self) -> None:
         """Do what comes before the first start (formatting, building), outside any figure."""
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -50,12 +59,17 @@ class Peer(abc.ABC):
     def command(self) -> Sequence[str]:
         """The command line of the broker."""
 
+    def launch(self) -> Child:
+        """Start its process, and wait for nothing."""
+        self.prepare()
+        self._child = Child(self.command(), self.log)
+        return self._child
+
     def start(self) -> float:
         """Start it; seconds from exec to its first Metadata answer."""
-        self.prepare()
-        self._child = child = Child(self.command(), self.folder.parent / f"{self.folder.name}.log")
+        child = self.launch()
         wait_until_serving(self.bootstrap, child.check)
-        return time.perf_counter() - child.started
+        return child.age()
 
     def end(self, how: signal.Signals = signal.SIGTERM) -> int:
         """End the process; its exit code."""

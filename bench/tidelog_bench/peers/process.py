@@ -83,6 +83,15 @@ class Child:
             tail = self.log.read_text(errors="replace")[-2000:]
             raise RuntimeError(f"{self._process.args!r} ended: {self._process.returncode}\n{tail}")
 
+    def age(self) -> float:
+        """Seconds since just before its exec."""
+        return time.perf_counter() - self.started
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal if it still runs, and wait for nothing."""
+        if self._process.poll() is None:
+            self._process.send_signal(number)
+
     def end(self, how: signal.Signals = signal.SIGTERM) -> int:
         """Send a signal and wait; its exit code. Killed after 20 s."""
         if self._process.poll() is None:
