@@ -11,15 +11,16 @@ The rooms, outermost first; each imports only what stands below it:
     __main__.py, cli/                       command line
     doors/, pytest_plugin.py                the users' doors: run(), Cluster, one node, a client
     server.py, assembly.py, maintenance.py  composition root, its handlers and its timers
-    membership.py                           what a broker of several has: other nodes
-    forwarding.py, lifecycle.py             asking the active controller; joining, leaving
+    membership/                             what a broker of several has: other nodes
     connections.py, connection.py           sockets to frames, answers in order
     api/                                    one file per API family
     dispatch.py                             frames to handlers
     groups/, internal_topics.py             consumer groups and the topics they are kept in
     controller/                             decisions about the cluster
     replication/                            partitions, and who waits for them
+    quorum/                                 who is the active controller
     metadata/                               what the cluster knows of itself
+    peers.py                                asking another broker
     config/                                 settings by Kafka's names
     seams.py                                doors to time, network, threads and chance
 

@@ -1,7 +1,7 @@
 """Which handlers serve which listener: every API family, built with what it needs.
 
 Called by `server.py` when all parts of the broker are there. What a broker of several serves beside
-this is in `membership.py`.
+this is in `membership/`.
 """
 
 from __future__ import annotations

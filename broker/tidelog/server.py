@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from tidelog.config.broker import BrokerConfig, Endpoint
     from tidelog.dispatch import Handler
-    from tidelog.membership import Membership
+    from tidelog.membership.membership import Membership
     from tidelog.seams import Listener, Runtime
     from tidelog_protocol.apis import ApiKey
 
@@ -156,7 +156,7 @@ class BrokerServer:
             self._listeners.append(listener)
         self._advertised = self._address_for_clients()
         if len(self.config.quorum_voters()) > 1:
-            from tidelog.membership import Membership  # noqa: PLC0415 - clusters alone need it
+            from tidelog.membership.membership import Membership  # noqa: PLC0415 - clusters alone need it
 
             self._membership = Membership(self.config, self.runtime)
             await self._membership.listen()

@@ -18,7 +18,7 @@ from support.clusters import (
     until,
 )
 from support.wire_client import WireClient
-from tidelog.forwarding import says_not_controller
+from tidelog.membership.forwarding import says_not_controller
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.admin import (
     CreateTopicsRequest,

@@ -9,7 +9,7 @@ import pytest
 
 from support.metadata import CountedRng, broker_config, cluster
 from tidelog.config.broker import Endpoint
-from tidelog.lifecycle import BrokerLifecycle, LifecycleError, State
+from tidelog.membership.lifecycle import BrokerLifecycle, LifecycleError, State
 from tidelog.metadata.image import BrokerImage
 from tidelog.peers import PeerError
 from tidelog.runtime import SystemClock

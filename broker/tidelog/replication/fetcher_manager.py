@@ -5,7 +5,7 @@ its first partition and stopped when it has none left. Hears of a new image afte
 manager, which has changed roles by then: until a new leader epoch is in a fetcher here, nothing of
 the old one can reach the log (`partition.py` fences it).
 
-Built by `membership.py`. replication.md 3 (becoming follower), 11. Kafka: ReplicaFetcherManager.
+Built by `membership`. replication.md 3 (becoming follower), 11. Kafka: ReplicaFetcherManager.
 """
 
 from __future__ import annotations

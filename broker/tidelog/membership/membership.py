@@ -1,4 +1,4 @@
-"""What a broker of several has beside a broker of one: the parts that talk to other nodes.
+"""The parts of a broker that talk to other nodes, put together.
 
 The controller listener, where the other nodes ask this one; the door to the active controller;
 forwarding; the broker's life cycle; AlterPartition. Built by `server.py`, only if
@@ -26,8 +26,8 @@ from tidelog.assembly import joined
 from tidelog.connections import Connections
 from tidelog.controller.controller import TICK_SECONDS
 from tidelog.dispatch import Dispatcher
-from tidelog.forwarding import ControllerDoor, Forwarding
-from tidelog.lifecycle import BrokerLifecycle
+from tidelog.membership.forwarding import ControllerDoor, Forwarding
+from tidelog.membership.lifecycle import BrokerLifecycle
 from tidelog.metadata.replicated import ReplicatedMetadataLog
 from tidelog.peers import PeerChannel
 from tidelog.quorum.core import Timeouts
