@@ -50,11 +50,12 @@ class ClusterCheckers:
     def __init__(self, machines: Machines, history: History) -> None:
         self.machines, self.history = machines, history
         self.metadata = Committed("metadata log")
-        self.logs: dict[tuple[str, int], Committed] = {}
+        self.logs: dict[tuple[bytes, int], Committed] = {}  # by topic id: a name may come back
         self._steps = 0
         self._quorum_leaders: dict[int, int] = {}  # by epoch
-        self._leaders: dict[tuple[str, int, int], int] = {}  # by partition and epoch
-        self._high_watermarks: dict[tuple[int, int, str, int], tuple[int, int, int]] = {}
+        self._leaders: dict[tuple[bytes, int, int], int] = {}  # by partition and epoch
+        self._newest: dict[tuple[bytes, int], int] = {}  # the newest epoch of a partition
+        self._high_watermarks: dict[tuple[int, int, bytes, int], tuple[int, int, int]] = {}
         self._quorum_epochs: dict[tuple[int, int], int] = {}
 
     # -- at every step -----------------------------------------------------------------------------
@@ -65,12 +66,14 @@ class ClusterCheckers:
         if self._steps % STEPS_BETWEEN_CHECKS:
             return
         self._check_quorum()
-        ends: dict[tuple[str, int], list[int]] = {}
+        ends: dict[tuple[bytes, int], dict[int, int]] = {}
         for node_id, partition in self.machines.partitions():
             self._check_partition(node_id, partition)
-            ends.setdefault(partition.topic_partition, []).append(partition.log.log_end_offset)
+            key = (partition.topic_id, partition.topic_partition.partition)
+            ends.setdefault(key, {})[node_id] = partition.log.log_end_offset
         for node_id, partition in self.machines.partitions():
-            self._check_copies(node_id, partition, ends[partition.topic_partition])
+            key = (partition.topic_id, partition.topic_partition.partition)
+            self._check_copies(node_id, partition, ends[key])
         if self._steps % STEPS_BETWEEN_READS == 0:
             self.check_bytes()
 
@@ -95,16 +98,17 @@ class ClusterCheckers:
             require(False, f"{log!r} of {node_id}: high watermark {high_watermark}, end {end}")
         if not partition.is_leader:
             return
-        key = (topic, index)
+        topic_id = partition.topic_id
+        key = (topic_id, index)
         epoch = partition.leader_epoch
         committed = self.logs.get(key)
         if committed is None:
             committed = self.logs[key] = Committed(f"{topic}-{index}")
-        leading = (topic, index, epoch)
+        leading = (topic_id, index, epoch)
         known = self._leaders.get(leading)
         if known is None:
             self._leaders[leading] = node_id
-            newest = max(e for t, i, e in self._leaders if (t, i) == key)
+            newest = self._newest[key] = max(epoch, self._newest.get(key, -1))
             require(
                 epoch < newest or end >= committed.end,
                 f"{topic}-{index}: {node_id} leads in epoch {epoch} with a log up to {end},"
@@ -112,7 +116,7 @@ class ClusterCheckers:
             )
         elif known != node_id:
             require(False, f"{topic}-{index}: {known} and {node_id} lead in epoch {epoch}")
-        life = (node_id, self.machines.by_id[node_id].life, topic, index)
+        life = (node_id, self.machines.by_id[node_id].life, topic_id, index)
         before = self._high_watermarks.get(life)
         if before is not None:
             require(
@@ -131,11 +135,14 @@ class ClusterCheckers:
         self._high_watermarks[life] = (epoch, high_watermark, partition.partition_epoch)
         committed.end = max(committed.end, high_watermark)
 
-    def _check_copies(self, node_id: int, partition: Any, ends: list[int]) -> None:
+    def _check_copies(self, node_id: int, partition: Any, ends: dict[int, int]) -> None:
         """What a replica takes for committed is on enough of them; the dead may have it."""
-        high_watermark, replicas = partition.log.high_watermark, len(partition.replicas)
-        having = replicas - len(ends) + sum(end >= high_watermark for end in ends)
-        if having < min(partition.log.config.min_insync_replicas, replicas):
+        high_watermark, replicas = partition.log.high_watermark, partition.replicas
+        having = 0
+        for replica in replicas:
+            if ends.get(replica, high_watermark) >= high_watermark:
+                having += 1
+        if having < min(partition.log.config.min_insync_replicas, len(replicas)):
             require(
                 False,
                 f"{partition.topic_partition} on {node_id}: high watermark {high_watermark},"
@@ -157,9 +164,9 @@ class ClusterCheckers:
                 continue
             for partition in server._replicas._partitions.values():
                 topic, index = partition.topic_partition
-                committed = self.logs.setdefault((topic, index), Committed(f"{topic}-{index}"))
-                folder = f"{DATA}/{topic}-{index}"
-                committed.compare(machine, folder, partition.log.high_watermark)
+                key = (partition.topic_id, index)
+                committed = self.logs.setdefault(key, Committed(f"{topic}-{index}"))
+                committed.compare(machine, partition.log.folder, partition.log.high_watermark)
 
     # -- the end -----------------------------------------------------------------------------------
 
@@ -211,10 +218,16 @@ class ClusterCheckers:
         name = f"{partition} on {node_id}"
         log = read_log(self.machines.by_id[node_id].disk, f"{DATA}/{partition}")
         batches = {batch.header.base_offset: batch for batch in log.batches()}
-        for offset in self.logs[partition.topic.name, partition.index].batches:
-            require(offset in batches, f"{name}: the committed batch at {offset} is gone")
+        first = min(log.segments, default=0)
+        require(
+            first <= partition.delete_bound, f"{name}: starts at {first}, nobody asked for that"
+        )
+        committed = self.logs.get((partition.topic.topic_id, partition.index))
+        for offset in () if committed is None else committed.batches:
+            if offset >= first:
+                require(offset in batches, f"{name}: the committed batch at {offset} is gone")
         values: dict[int, bytes] = {}
-        next_offset = 0
+        next_offset = first
         for batch in log.batches():
             require(batch.header.base_offset == next_offset, f"{name}: hole at {next_offset}")
             next_offset = batch.header.last_offset + 1
@@ -222,7 +235,7 @@ class ClusterCheckers:
                 values[record.offset] = record.value or b""
         for offset, value in partition.facts.items():
             require(
-                values.get(offset) == value,
+                offset < first or values.get(offset) == value,
                 f"{name}: {value[:40]!r} at {offset} has become {values.get(offset, b'')[:40]!r}",
             )
         last: dict[bytes, int] = {}
