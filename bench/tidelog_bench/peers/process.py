@@ -97,9 +97,10 @@ class Child:
         if self._process.poll() is None:
             self._process.send_signal(how)
         assert self._process.stdin is not None
-        self._process.stdin.close()
         try:
             return self._process.wait(_STOP_SECONDS_MAX)
         except subprocess.TimeoutExpired:
             self._process.kill()
             return self._process.wait()
+        finally:  # not before: a broker that hears of both ends as if all of its cluster did
+            self._process.stdin.close()

@@ -208,9 +208,12 @@ async def _end(process: asyncio.subprocess.Process, how: str) -> None:
             process.kill()
         elif how == "terminate":
             process.terminate()
-    process.stdin.close()
+    if how != "terminate":  # the end of its input beside SIGTERM would say: all stop, move nothing
+        process.stdin.close()
     try:
         await asyncio.wait_for(process.wait(), STOP_S_MAX)
     except TimeoutError:
         process.kill()
         await process.wait()
+    finally:
+        process.stdin.close()
