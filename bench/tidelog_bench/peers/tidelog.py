@@ -1,16 +1,26 @@
-"""tidelog as its users start it: `python -m tidelog serve`."""
+"""tidelog as its users start it: one broker, several in one process, or each in its own."""
 
 from __future__ import annotations
 
 import sys
 from typing import TYPE_CHECKING
 
+from tidelog_bench.peers.address import free_ports
+from tidelog_bench.peers.cluster import PeerCluster
 from tidelog_bench.peers.peer import PARTITIONS, Peer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
-__all__ = ["Tidelog"]
+__all__ = ["Tidelog", "TidelogCluster"]
+
+CLUSTER_ID = "tidelogBench_______01A"
+# `log.segment.delete.delay.ms` as for the other peers.
+_SETTINGS: Mapping[str, str] = {
+    "num.partitions": str(PARTITIONS),
+    "log.segment.delete.delay.ms": "1000",
+}
 
 
 class Tidelog(Peer):
@@ -19,9 +29,63 @@ class Tidelog(Peer):
     name = "tidelog"
 
     def command(self) -> Sequence[str]:
-        """Serve until standard input ends; `file.delete.delay.ms` as for the other peers."""
+        """Serve until standard input ends."""
         options = ["--port", str(self.port), "--data-dir", str(self.folder), "--until-stdin-ends"]
-        settings = {"num.partitions": str(PARTITIONS), "log.segment.delete.delay.ms": "1000"}
-        for key, value in settings.items():
-            options += ["--set", f"{key}={value}"]
-        return [sys.executable, "-m", "tidelog", "serve", *options]
+        return [sys.executable, "-m", "tidelog", "serve", *options, *_given(_SETTINGS)]
+
+
+class _Node(Peer):
+    """`tidelog broker`: one of several."""
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: Mapping[str, str],
+        *,
+        node_id: int,
+        voters: Mapping[int, str],
+        port: int,
+    ) -> None:
+        super().__init__(folder, "tidelog", port)
+        self._settings = settings
+        self._node_id = node_id
+        self._voters = voters
+
+    def command(self) -> Sequence[str]:
+        """Serve until standard input ends."""
+        voters = ",".join(f"{node_id}@{at}" for node_id, at in self._voters.items())
+        options = ["--node-id", str(self._node_id), "--controller-quorum", voters]
+        options += ["--port", str(self.port), "--data-dir", str(self.folder / "data")]
+        options += ["--cluster-id", CLUSTER_ID, "--until-stdin-ends"]
+        return [sys.executable, "-m", "tidelog", "broker", *options, *_given(self._settings)]
+
+
+class TidelogCluster(PeerCluster):
+    """Several nodes, broker and controller, each in a process and a folder of its own."""
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: Mapping[str, str] | None = None,
+        *,
+        brokers: int = 3,
+        name: str = "tidelog",
+    ) -> None:
+        """`settings` go over the developer's profile of a cluster of so many."""
+        ports = free_ports(2 * brokers)
+        voters = {node_id: f"127.0.0.1:{ports.pop()}" for node_id in range(1, brokers + 1)}
+        nodes = {
+            node_id: _Node(
+                folder / f"broker-{node_id}",
+                {**_SETTINGS, **(settings or {})},
+                node_id=node_id,
+                voters=voters,
+                port=ports.pop(),
+            )
+            for node_id in voters
+        }
+        super().__init__(folder, name, nodes)
+
+
+def _given(settings: Mapping[str, str]) -> list[str]:
+    return [f"--set={key}={value}" for key, value in settings.items()]
