@@ -9,17 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sim.checkers import METADATA_FOLDER
+from sim.cluster.in_sync_checkers import InSyncChecker
+from sim.cluster.quorum_checkers import QuorumChecker
 from sim.history import require
 from sim.raw_logs import DATA, read_log
-from tidelog.quorum.core import Role
 
 if TYPE_CHECKING:
     from sim.cluster.machines import Machines
     from sim.history import History, PartitionHistory
     from sim.machine import Machine
 
-STEPS_BETWEEN_CHECKS = 8
-STEPS_BETWEEN_READS = 20_000
+STEPS_BETWEEN_READS = 2_500
 
 
 class Committed:
@@ -28,7 +28,6 @@ class Committed:
     def __init__(self, name: str) -> None:
         self.name = name
         self.batches: dict[int, bytes] = {}
-        self.end = 0  # the highest high watermark of a leader
 
     def compare(self, machine: Machine, folder: str, high_watermark: int) -> None:
         """Take or compare what one replica has below its high watermark."""
@@ -51,103 +50,51 @@ class ClusterCheckers:
         self.machines, self.history = machines, history
         self.metadata = Committed("metadata log")
         self.logs: dict[tuple[bytes, int], Committed] = {}  # by topic id: a name may come back
+        self.quorum = QuorumChecker()
+        self.in_sync = InSyncChecker()
+        self._nodes = {machine.host: node_id for node_id, machine in machines.by_id.items()}
         self._steps = 0
-        self._quorum_leaders: dict[int, int] = {}  # by epoch
-        self._leaders: dict[tuple[bytes, int, int], int] = {}  # by partition and epoch
-        self._newest: dict[tuple[bytes, int], int] = {}  # the newest epoch of a partition
-        self._high_watermarks: dict[tuple[int, int, bytes, int], tuple[int, int, int]] = {}
-        self._quorum_epochs: dict[tuple[int, int], int] = {}
 
     # -- at every step -----------------------------------------------------------------------------
 
     def after_step(self) -> None:
-        """Leaders, epochs and offsets now and then; bytes more seldom."""
-        self._steps += 1
-        if self._steps % STEPS_BETWEEN_CHECKS:
+        """What the broker whose step it was has made of its state; bytes more seldom."""
+        node_id = self._nodes.get(self.machines.loop.lane.rpartition(".")[0])
+        if node_id is not None:
+            self._look(node_id)
+            self._steps += 1
+            if self._steps % STEPS_BETWEEN_READS == 0:
+                self.check_bytes()
+
+    def _look(self, node_id: int) -> None:
+        machine = self.machines.by_id[node_id]
+        server: Any = machine.server
+        if server is None:
             return
-        self._check_quorum()
-        ends: dict[tuple[bytes, int], dict[int, int]] = {}
-        for node_id, partition in self.machines.partitions():
-            self._check_partition(node_id, partition)
-            key = (partition.topic_id, partition.topic_partition.partition)
-            ends.setdefault(key, {})[node_id] = partition.log.log_end_offset
-        for node_id, partition in self.machines.partitions():
-            key = (partition.topic_id, partition.topic_partition.partition)
-            self._check_copies(node_id, partition, ends[key])
-        if self._steps % STEPS_BETWEEN_READS == 0:
-            self.check_bytes()
+        metadata, membership, replicas = server._metadata, server._membership, server._replicas
+        quorum = None if membership is None else membership._quorum
+        if quorum is not None and quorum._core is not None:
+            self.quorum.look(node_id, quorum._core, metadata)
+        if replicas is not None:
+            for partition in replicas._partitions.values():
+                self.in_sync.look(node_id, machine.life, partition)
+        if metadata is not None:
+            self.in_sync.image(metadata.image)
 
-    def _check_quorum(self) -> None:
-        for node_id, core in self.machines.cores():
-            life = (node_id, self.machines.by_id[node_id].life)
-            epoch = core.epoch
-            require(
-                epoch >= self._quorum_epochs.get(life, 0),
-                f"quorum: epoch {epoch} of {node_id} after {self._quorum_epochs.get(life)}",
-            )
-            self._quorum_epochs[life] = epoch
-            if core.role is Role.LEADER:
-                known = self._quorum_leaders.setdefault(epoch, node_id)
-                require(known == node_id, f"quorum: {known} and {node_id} lead in epoch {epoch}")
+    # -- deaths and starts -------------------------------------------------------------------------
 
-    def _check_partition(self, node_id: int, partition: Any) -> None:
-        log = partition.log
-        topic, index = partition.topic_partition
-        high_watermark, end = log.high_watermark, log.log_end_offset
-        if not log.log_start_offset <= log.last_stable_offset <= high_watermark <= end:
-            require(False, f"{log!r} of {node_id}: high watermark {high_watermark}, end {end}")
-        if not partition.is_leader:
-            return
-        topic_id = partition.topic_id
-        key = (topic_id, index)
-        epoch = partition.leader_epoch
-        committed = self.logs.get(key)
-        if committed is None:
-            committed = self.logs[key] = Committed(f"{topic}-{index}")
-        leading = (topic_id, index, epoch)
-        known = self._leaders.get(leading)
-        if known is None:
-            self._leaders[leading] = node_id
-            newest = self._newest[key] = max(epoch, self._newest.get(key, -1))
-            require(
-                epoch < newest or end >= committed.end,
-                f"{topic}-{index}: {node_id} leads in epoch {epoch} with a log up to {end},"
-                f" and {committed.end} was committed",
-            )
-        elif known != node_id:
-            require(False, f"{topic}-{index}: {known} and {node_id} lead in epoch {epoch}")
-        life = (node_id, self.machines.by_id[node_id].life, topic_id, index)
-        before = self._high_watermarks.get(life)
-        if before is not None:
-            require(
-                epoch > before[0] or (epoch == before[0] and high_watermark >= before[1]),
-                f"{topic}-{index} on {node_id}: high watermark {high_watermark} in epoch {epoch}"
-                f" after {before[1]} in epoch {before[0]}",
-            )
-            enough = min(log.config.min_insync_replicas, len(partition.replicas))
-            require(
-                high_watermark == before[1]
-                or partition.partition_epoch != before[2]
-                or len(partition.isr) >= enough,
-                f"{topic}-{index} on {node_id}: high watermark {before[1]} to {high_watermark} with"
-                f" {partition.isr} in sync",
-            )
-        self._high_watermarks[life] = (epoch, high_watermark, partition.partition_epoch)
-        committed.end = max(committed.end, high_watermark)
+    def before_death(self, machine: Machine, how: str) -> None:
+        """The last look at a life, and what its end takes away."""
+        if not machine.disk.unwinding:  # else it dies in the middle of a step
+            self._look(self._nodes[machine.host])
+        self.check_bytes(machine)
+        if how == "power":
+            self.in_sync.lost_records(self._nodes[machine.host])
 
-    def _check_copies(self, node_id: int, partition: Any, ends: dict[int, int]) -> None:
-        """What a replica takes for committed is on enough of them; the dead may have it."""
-        high_watermark, replicas = partition.log.high_watermark, partition.replicas
-        having = 0
-        for replica in replicas:
-            if ends.get(replica, high_watermark) >= high_watermark:
-                having += 1
-        if having < min(partition.log.config.min_insync_replicas, len(replicas)):
-            require(
-                False,
-                f"{partition.topic_partition} on {node_id}: high watermark {high_watermark},"
-                f" logs end at {ends}",
-            )
+    def after_start(self, machine: Machine) -> None:
+        """A broker is back: its logs are what they were, and it knows their epochs."""
+        self.check_bytes(machine)
+        self._check_epochs(machine)
 
     # -- now and then ------------------------------------------------------------------------------
 
@@ -167,6 +114,21 @@ class ClusterCheckers:
                 key = (partition.topic_id, index)
                 committed = self.logs.setdefault(key, Committed(f"{topic}-{index}"))
                 committed.compare(machine, partition.log.folder, partition.log.high_watermark)
+
+    def _check_epochs(self, machine: Machine) -> None:
+        """Every batch has the leader epoch that the log remembers for its offset."""
+        server: Any = machine.server
+        logs = [partition.log for partition in server._replicas._partitions.values()]
+        for log in (*logs, server._metadata._log):
+            for batch in read_log(machine.disk, log.folder).batches():
+                offset = batch.header.base_offset
+                if offset >= log.log_start_offset:
+                    known = log.epochs.epoch_for_offset(offset)
+                    require(
+                        known == batch.header.leader_epoch,
+                        f"{log!r} on {machine.host}: the batch at {offset} is of epoch"
+                        f" {batch.header.leader_epoch}, remembered is {known}",
+                    )
 
     # -- the end -----------------------------------------------------------------------------------
 
@@ -206,6 +168,9 @@ class ClusterCheckers:
         image = self.machines.image()
         assert image is not None
         self.check_bytes()
+        for node_id, machine in self.machines.by_id.items():
+            self._check_epochs(machine)
+            self._check_metadata(node_id)
         for topic in self.history.existing():
             found = image.topic_by_id(topic.topic_id)
             require(found is not None, f"topic {topic.name} is lost")
@@ -213,6 +178,14 @@ class ClusterCheckers:
             for state in found.partitions:
                 for node_id in state.replicas:
                     self._check_replica(node_id, topic.partition(state.partition))
+
+    def _check_metadata(self, node_id: int) -> None:
+        """No committed metadata record is lost, unless a snapshot has it."""
+        log = read_log(self.machines.by_id[node_id].disk, METADATA_FOLDER)
+        kept = {batch.header.base_offset for batch in log.batches()}
+        first = min(log.segments, default=0)
+        lost = [at for at in self.metadata.batches if at >= first and at not in kept]
+        require(not lost, f"metadata log of {node_id}: committed batches at {lost[:3]} are gone")
 
     def _check_replica(self, node_id: int, partition: PartitionHistory) -> None:
         name = f"{partition} on {node_id}"
