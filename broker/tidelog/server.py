@@ -79,7 +79,8 @@ class BrokerServer:
         self.failure: BaseException | None = None
         """Why the broker must be stopped: what is on disk is no longer known."""
         self.on_failure: Callable[[], None] | None = None
-        """Called when there is a `failure`, by whom the broker is to be stopped."""
+        """Called when there is a `failure`, by whom the broker is to be stopped; `start` raises
+        it."""
         self._volume_bytes = volume_bytes
         self._new_cluster_id = cluster_id
         self._listeners: list[Listener] = []
@@ -100,6 +101,8 @@ class BrokerServer:
         self._maintenance: Maintenance | None = None
         self._dispatcher: Dispatcher | None = None
         self._broker_epoch = -1
+        self._joining: asyncio.Task[None] | None = None
+        self._is_started = False
 
     @property
     def bootstrap_servers(self) -> str:
@@ -122,6 +125,8 @@ class BrokerServer:
             await self._listen()
             cluster_id = self._open_logs()
             await self._start_on_logs(cluster_id)
+            self._check_disk()
+            self._is_started = True
         except (
             LogDirectoryError,
             CheckpointError,
@@ -253,7 +258,7 @@ class BrokerServer:
             await self._register()
         else:
             membership.open()
-            await membership.join()
+            await self._join(membership)
             self._broker_epoch = membership.broker_epoch
         self._maintenance = Maintenance(
             logs=logs,
@@ -266,6 +271,23 @@ class BrokerServer:
         self._group_admin.start()
         self._maintenance.start()
         self._connections.open(self._dispatcher)
+
+    async def _join(self, membership: Membership) -> None:
+        """Join, unless this broker's own disk fails while it waits for the others."""
+        self._check_disk()
+        joining = self._joining = asyncio.ensure_future(membership.join())
+        try:
+            await joining
+        except asyncio.CancelledError:
+            self._check_disk()
+            raise
+        finally:
+            self._joining = None
+
+    def _check_disk(self) -> None:
+        if self.failure is not None:
+            reason = self.failure
+            raise StartError(_one_line(reason)) from reason
 
     def _new_metadata_log(self, cluster_id: str) -> MetadataLog:
         config, runtime = self.config, self.runtime
@@ -422,7 +444,9 @@ class BrokerServer:
         log.error("the broker must stop: %s", error)
         if self.failure is None:
             self.failure = error
-            if self.on_failure is not None:
+            if self._joining is not None:
+                self._joining.cancel()
+            if self._is_started and self.on_failure is not None:
                 self.on_failure()
 
 
@@ -445,7 +469,7 @@ def _reason(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-def _one_line(error: Exception) -> str:
+def _one_line(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror}"
