@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from support.quorum_nodes import setting, simulate
 from tidelog.metadata.log import NotControllerError
+from tidelog.quorum.core import Timeouts
 
 if TYPE_CHECKING:
     from support.quorum_nodes import QuorumNode, QuorumWorld
@@ -61,6 +62,34 @@ def test_listeners_hear_nothing_before_publishing_starts() -> None:
         await leader.commit("b")
         await world.until(world.is_settled)
         assert node.seen[-1] == (new, node.metadata.image)
+
+    simulate(story)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"request_timeout_s": 0.2},
+        {"request_timeout_s": 0.5},
+        {"timeouts": Timeouts(fetch_s=0.3)},
+    ],
+    ids=["request timeout 200 ms", "request timeout 500 ms", "fetch timeout 300 ms"],
+)
+def test_a_quorum_without_news_keeps_its_leader_however_short_its_timeouts(
+    options: dict[str, Any],
+) -> None:
+    """A fetch that waits for news must be answered before its timeouts are over."""
+
+    async def story(world: QuorumWorld) -> None:
+        for node in world.nodes.values():
+            node.quorum_options = options
+        await world.start()
+        leader = await world.elected()
+        await world.until(world.is_settled)
+        epoch = leader.metadata.leader_epoch
+        await asyncio.sleep(20)
+        assert {node.metadata.leader_epoch for node in world.live} == {epoch}
+        assert leader.metadata.is_leader
 
     simulate(story)
 

@@ -56,6 +56,7 @@ class QuorumNode:
         self._delays = random.Random(f"{world.seed}:{node_id}:delays")
         self._graves: list[Any] = []
         self.options: dict[str, Any] = {}
+        self.quorum_options: dict[str, Any] = {}
 
     def draw_disk_delay(self) -> float:
         return self._delays.uniform(0.0005, 0.005)
@@ -105,6 +106,7 @@ class QuorumNode:
             cluster_id=CLUSTER_ID,
             clock=self.clock,
             rng=rng,
+            **self.quorum_options,
         )
         connections = Connections(
             frame_bytes_max=1 << 24, idle_ms_max=600_000, connections_max=1000

@@ -42,6 +42,7 @@ __all__ = ["Quorum"]
 log = logging.getLogger("tidelog.quorum")
 
 RETRY_S = 0.05
+FETCH_WAIT_S_MAX = 0.5  # how long a leader without news may wait, Kafka's
 LEAVE_S_MAX = 0.5  # how long a leader that stops waits for the others to hear of it
 
 
@@ -70,6 +71,10 @@ class Quorum:
         self.rng = rng
         self._timeouts = timeouts or Timeouts()
         self.request_timeout_s = request_timeout_s
+        # A fetch that waits for news must be answered well before anybody takes its silence for
+        # the end of the leader: who fetches, or the leader itself (check quorum).
+        patience_s = min(request_timeout_s, self._timeouts.fetch_s)
+        self.fetch_wait_s = min(FETCH_WAIT_S_MAX, patience_s / 2)
         self._core: QuorumCore | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: dict[asyncio.Task[None], None] = {}

@@ -27,7 +27,6 @@ __all__ = ["Fetcher"]
 
 log = logging.getLogger("tidelog.quorum")
 
-WAIT_MS = 500  # how long a leader without news may wait, Kafka's
 BYTES_MAX = 8 << 20
 RETRY_S = 0.05
 SNAPSHOT_BYTES_MAX = 1 << 30
@@ -169,7 +168,7 @@ class Fetcher:
         return FetchRequest(
             cluster_id=quorum.cluster_id,
             replica_state=FetchRequest.ReplicaState(replica_id=quorum.node_id),
-            max_wait_ms=WAIT_MS,
+            max_wait_ms=int(quorum.fetch_wait_s * 1000),
             max_bytes=BYTES_MAX,
             topics=[FetchRequest.FetchTopic(topic_id=METADATA_TOPIC_ID, partitions=[partition])],
         )
