@@ -50,6 +50,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._stopping = False
         self._closed = False
         self.steps = 0
+        self.lane = "test"  # whose step it is, or was last
         self.failures: list[dict[str, Any]] = []
         self.after_step: Any = None  # called after every callback: the invariants' place
 
@@ -150,6 +151,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         if handle.cancelled():
             return
         self.steps += 1
+        self.lane = lane
         assert self.steps < STEPS_MAX, "the run does not end"
         name = getattr(handle._callback, "__qualname__", type(handle._callback).__name__)
         self.note(f"{lane} {name}")

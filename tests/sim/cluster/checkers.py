@@ -75,11 +75,11 @@ class ClusterCheckers:
         quorum = None if membership is None else membership._quorum
         if quorum is not None and quorum._core is not None:
             self.quorum.look(node_id, quorum._core, metadata)
+        if metadata is not None:  # first: in the same step, its listeners have acted on it
+            self.in_sync.image(metadata.image)
         if replicas is not None:
             for partition in replicas._partitions.values():
                 self.in_sync.look(node_id, machine.life, partition)
-        if metadata is not None:
-            self.in_sync.image(metadata.image)
 
     # -- deaths and starts -------------------------------------------------------------------------
 

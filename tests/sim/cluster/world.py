@@ -57,7 +57,7 @@ class ClusterWorld:
         self._failure: BaseException | None = None
         self._keepers: list[asyncio.Task[Any]] = []
         for machine in self.machines:
-            machine.before_death = lambda _how, it=machine: self.checkers.check_bytes(it)
+            machine.before_death = lambda how, it=machine: self.checkers.before_death(it, how)
         loop.after_step = self._after_step
 
     @property
@@ -150,7 +150,7 @@ class ClusterWorld:
         rng = random.Random(f"{self.seed}:{machine.host}:keeper")
         while True:
             if await machine.start():
-                self.checkers.check_bytes(machine)
+                self.checkers.after_start(machine)
                 await machine.ended()
             await asyncio.sleep(rng.choice((0.01, 0.1, 0.5, 2.0)))
 
