@@ -14,9 +14,10 @@ if TYPE_CHECKING:
     import random
 
     from sim.cluster.machines import Machines
+    from sim.history import PartitionHistory
     from tidelog_protocol.schema import Message
 
-Key = tuple[str, int]  # topic, partition
+Key = tuple[bytes, int]  # topic id, partition: a name may come back and mean another topic
 PAUSE_S = 0.05
 
 
@@ -35,8 +36,11 @@ class ClusterClient:
         """The open connection to a broker, or a new one; Lost if it does not answer."""
         known = self._connections.get(node_id)
         if known is None or not known.is_open:
+            machine = self.machines.by_id.get(node_id)
+            if machine is None:
+                raise Lost(f"{host_of(node_id)} was removed")
             opening = asyncio.get_running_loop().create_task(
-                WireConnection.open(self.machines.by_id[node_id], self.name)
+                WireConnection.open(machine, self.name)
             )
             done, _ = await asyncio.wait([opening], timeout=1.0)
             if not done:
@@ -70,16 +74,20 @@ class ClusterClient:
             return
         for topic in response.topics:
             for partition in topic.partitions:
-                key = (topic.name, partition.partition_index)
+                key = (bytes(topic.topic_id), partition.partition_index)
                 told = (partition.leader_epoch, partition.leader_id)
                 if partition.error_code == ErrorCode.NONE or partition.leader_id >= 0:
                     self.leaders[key] = max(told, self.leaders.get(key, told))
 
-    async def leader(self, key: Key) -> tuple[int, int]:
-        """(leader epoch, node id) of a partition; waits until there is one."""
+    async def leader(self, target: PartitionHistory) -> tuple[int, int]:
+        """(leader epoch, node id) of a partition; waits until there is one, and is Lost if its
+        topic goes."""
+        key = (target.topic.topic_id, target.index)
         while key not in self.leaders:
             await self.refresh()
             if key not in self.leaders:
+                if target.topic.state != "exists":
+                    raise Lost(f"{target} is no more")
                 await asyncio.sleep(PAUSE_S)
         return self.leaders[key]
 

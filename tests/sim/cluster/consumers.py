@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from sim.cluster.world import ClusterWorld
     from sim.history import PartitionHistory
 
-LATEST = -1
+EARLIEST, LATEST = -2, -1
 LATER = frozenset(
     {
         ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.INCONSISTENT_TOPIC_ID,  # the name has come back, and not everybody knows
         ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.LEADER_NOT_AVAILABLE,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -46,7 +47,10 @@ class Place:
 
 
 class ClusterConsumer:
-    """Reads to the end of all partitions of the base topics, one broker after the other."""
+    """Reads to the end of all partitions that stay, one broker after the other.
+
+    Who fetches by topic id reads topics that come and go as well.
+    """
 
     def __init__(self, world: ClusterWorld, name: str) -> None:
         self.world, self.name = world, name
@@ -55,42 +59,59 @@ class ClusterConsumer:
         self.version = self.rng.choice((12, 16, 18))
         self.rack = self.rng.choice((*RACKS, ""))
         self.partition_bytes = self.rng.choice((200, 2000, 50_000))
-        self.places: dict[Key, Place] = {
-            (topic.name, index): Place(topic.partition(index))
-            for topic in world.base_topics
-            for index in range(topic.partitions_min)
-        }
+        self.places: dict[Key, Place] = {}
 
     async def run(self) -> None:
         """Read until everything is written, and then to the end."""
         ends: dict[Key, int] | None = None
-        while ends is None or any(place.position < ends[key] for key, place in self.places.items()):
-            for key, place in self.places.items():
+        self._look_around()
+        while ends is None or any(
+            place.position < ends.get(key, 0) for key, place in self.places.items()
+        ):
+            for place in list(self.places.values()):
                 try:
-                    await self._fetch(key, place)
+                    await self._fetch(place)
                 except Lost:
                     place.follower = None
                     await asyncio.sleep(PAUSE_S)
                     await self.cluster.refresh()
             if ends is None and self.world.all_written:
-                ends = {key: await self._end(key) for key in self.places}
+                ends = {key: await self._offset(p, LATEST) for key, p in self.places.items()}
+            self._look_around(only_old=ends is not None)
         self.cluster.close()
 
-    async def _end(self, key: Key) -> int:
-        """The end of a partition as its leader tells it."""
-        name, index = key
-        while True:
-            epoch, node_id = await self.cluster.leader(key)
-            asked = ListOffsetsRequest.ListOffsetsPartition(
-                partition_index=index, current_leader_epoch=epoch, timestamp=LATEST
-            )
-            topic = ListOffsetsRequest.ListOffsetsTopic(name=name, partitions=[asked])
+    def _look_around(self, *, only_old: bool = False) -> None:
+        """Topics may have come, grown or gone."""
+        for key, place in list(self.places.items()):
+            if place.history.topic.state != "exists":
+                del self.places[key]
+        by_id = self.version >= 13
+        for topic in self.world.history.existing() if by_id else self.world.base_topics:
+            for index in range(0 if only_old else topic.partitions_min):
+                key = (topic.topic_id, index)
+                if key not in self.places:
+                    self.places[key] = Place(topic.partition(index))
+
+    async def _offset(self, place: Place, timestamp: int) -> int:
+        """The first or the end offset of a partition as its leader tells it; 0 if it is gone."""
+        topic = place.history.topic
+        while topic.state == "exists":
             try:
+                epoch, node_id = await self.cluster.leader(place.history)
                 if node_id < 0:
                     raise Lost("no leader")
-                response = await self.cluster.ask(
-                    node_id, ListOffsetsRequest(replica_id=-1, topics=[topic]), 7
+                asked = ListOffsetsRequest.ListOffsetsPartition(
+                    partition_index=place.history.index,
+                    current_leader_epoch=epoch,
+                    timestamp=timestamp,
                 )
+                request = ListOffsetsRequest(
+                    replica_id=-1,
+                    topics=[
+                        ListOffsetsRequest.ListOffsetsTopic(name=topic.name, partitions=[asked])
+                    ],
+                )
+                response = await self.cluster.ask(node_id, request, 7)
             except Lost:
                 pass
             else:
@@ -98,19 +119,22 @@ class ClusterConsumer:
                 error = ErrorCode(answer.error_code)
                 if error is ErrorCode.NONE:
                     return int(answer.offset)
-                require(error in LATER, f"{self.name}: ListOffsets of {key} gives {error.name}")
+                require(
+                    error in LATER, f"{self.name}: ListOffsets of {topic.name} gives {error.name}"
+                )
             await asyncio.sleep(PAUSE_S)
             await self.cluster.refresh()
+        return 0
 
-    async def _fetch(self, key: Key, place: Place) -> None:
-        epoch, leader = await self.cluster.leader(key)
+    async def _fetch(self, place: Place) -> None:
+        epoch, leader = await self.cluster.leader(place.history)
         node_id = leader if place.follower is None else place.follower
         if node_id < 0:
             raise Lost("no leader")
         topic = place.history.topic
         name, topic_id = topic.name, topic.topic_id
         asked = FetchRequest.FetchPartition(
-            partition=key[1],
+            partition=place.history.index,
             current_leader_epoch=epoch,
             fetch_offset=place.position,
             last_fetched_epoch=place.epoch,
@@ -136,6 +160,9 @@ class ClusterConsumer:
         if error is ErrorCode.OFFSET_OUT_OF_RANGE and not from_leader:
             place.follower = None  # it is behind: the leader knows
             return
+        if error is ErrorCode.OFFSET_OUT_OF_RANGE and place.position < place.history.delete_bound:
+            await self._skip_deleted(place)
+            return
         if error is not ErrorCode.NONE:
             require(
                 error in LATER,
@@ -160,6 +187,16 @@ class ClusterConsumer:
         elif not from_leader and self.rng.random() < 0.2:
             place.follower = None
 
+    async def _skip_deleted(self, place: Place) -> None:
+        first = await self._offset(place, EARLIEST)
+        require(
+            first <= place.history.delete_bound,
+            f"{place.history} starts at {first}, and nobody deleted more than"
+            f" {place.history.delete_bound}",
+        )
+        if first > place.position:
+            place.position, place.epoch = first, -1
+
     def _read(self, place: Place, data: bytes, high_watermark: int) -> None:
         name = f"{place.history} for {self.name}"
         for position, header in iter_batches(data):
@@ -178,6 +215,10 @@ class ClusterConsumer:
                 if record.offset >= place.position:
                     require(record.offset == place.position, f"{name}: hole at {place.position}")
                     assert record.value is not None
+                    require(
+                        record.value in place.history.sent,
+                        f"{name}: nobody sent {record.value[:40]!r} at {record.offset}",
+                    )
                     place.history.learn(record.offset, record.value, 0, acked=False)
                     place.position += 1
             place.epoch = header.leader_epoch

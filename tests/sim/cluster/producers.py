@@ -66,10 +66,9 @@ class ClusterProducer(Producer):
         self, target: PartitionHistory, batches: list[Batch], acks: int
     ) -> list[Batch]:
         """Send all in one pipeline; what is not acknowledged, in order."""
-        key = (target.topic.name, target.index)
-        _, node_id = await self.cluster.leader(key)
         failed: list[Batch] = []
         try:
+            _, node_id = await self.cluster.leader(target)
             if node_id < 0:
                 raise Lost("no leader")
             connection = await self.cluster.connection(node_id)
@@ -146,6 +145,9 @@ class IdempotentClusterProducer(ClusterProducer):
         self._is_out_of_sequence = False
         while batches:
             batches = await self.try_once(target, batches, -1)
+            if batches and target.topic.state != "exists":
+                self._sequences.pop(target, None)
+                return
             if self._is_out_of_sequence:
                 # A snapshot holds a producer's last batch alone: on a leader that was restarted, a
                 # batch sent again that has successors in the log is refused, never doubled.
@@ -178,5 +180,5 @@ class PlainClusterProducer(ClusterProducer):
         """One batch."""
         batches = [Batch(self.new_values(target), self.codec)]
         while batches := await self.try_once(target, batches, self.acks):
-            if self.rng.random() < 0.3:
+            if target.topic.state != "exists" or self.rng.random() < 0.3:
                 return

@@ -1,0 +1,188 @@
+"""What must hold of replicas, leaders and in-sync replicas, after every step of a broker.
+
+The newest committed image says who is in sync; the simulation remembers how far each log reaches,
+of the dead, too. Everybody in sync has everything below the highest high watermark that a leader
+ever had: that is all that elections rely on. A broker that lost its power is excused until the
+controller knows of its new life.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sim.history import require
+
+if TYPE_CHECKING:
+    from tidelog.metadata.image import ClusterImage, PartitionImage
+
+Key = tuple[bytes, int]  # topic id and partition
+RECOVERING = 1
+
+
+class PartitionMemory:
+    """What is known of one partition."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.committed_end = 0  # the highest high watermark of a leader
+        self.leaders: dict[int, int] = {}  # by leader epoch
+        self.ends: dict[int, int] = {}  # log ends by node, as last seen
+        self.state: PartitionImage | None = None
+        self.proposals: set[tuple[int, int, tuple[int, ...]]] = set()
+        """In-sync replicas that leaders asked for: leader epoch, partition epoch, members."""
+
+
+class InSyncChecker:
+    """All partitions of a run."""
+
+    def __init__(self) -> None:
+        self.memories: dict[Key, PartitionMemory] = {}
+        self._seen: dict[tuple[int, int, Key], tuple[int, int, int]] = {}
+        """Leaders by node, life and partition: leader epoch, high watermark, partition epoch."""
+        self._image_offset = -1
+        self._brokers: dict[int, int] = {}  # broker epochs, as the controller knows them
+        self._excused: dict[int, int] = {}  # nodes to the broker epoch that is over
+
+    def memory(self, topic_id: bytes, index: int, name: str) -> PartitionMemory:
+        """What is known of a partition."""
+        key = (topic_id, index)
+        found = self.memories.get(key)
+        if found is None:
+            found = self.memories[key] = PartitionMemory(f"{name}-{index}")
+        return found
+
+    def lost_records(self, node_id: int) -> None:
+        """A fault has taken records of this broker: it is excused until it registers again."""
+        self._excused[node_id] = self._brokers.get(node_id, -1)
+
+    def _is_excused(self, node_id: int) -> bool:
+        return self._excused.get(node_id) == self._brokers.get(node_id, -1)
+
+    # -- replicas ----------------------------------------------------------------------------------
+
+    def look(self, node_id: int, life: int, partition: Any) -> None:
+        """One replica, between two steps of its broker."""
+        log = partition.log
+        topic, index = partition.topic_partition
+        memory = self.memory(partition.topic_id, index, topic)
+        high_watermark, end = log.high_watermark, log.log_end_offset
+        if not log.log_start_offset <= log.last_stable_offset <= high_watermark <= end:
+            require(False, f"{log!r} of {node_id}: high watermark {high_watermark}, end {end}")
+        before = memory.ends.get(node_id, 0)
+        memory.ends[node_id] = end
+        if end < before:
+            self._check_member(memory, node_id)
+        if partition.is_leader:
+            self._look_at_leader(node_id, life, partition, memory)
+        elif high_watermark > memory.committed_end:
+            require(
+                False,
+                f"{memory.name} on {node_id}: a follower's high watermark is {high_watermark}, and"
+                f" no leader's was above {memory.committed_end}",
+            )
+
+    def _look_at_leader(
+        self, node_id: int, life: int, partition: Any, memory: PartitionMemory
+    ) -> None:
+        epoch, high_watermark = partition.leader_epoch, partition.log.high_watermark
+        known = memory.leaders.get(epoch)
+        if known is None:
+            self._check_new_leader(memory, node_id, epoch, partition.log.log_end_offset)
+        elif known != node_id:
+            require(False, f"{memory.name}: {known} and {node_id} lead in epoch {epoch}")
+        change = partition.pending_change
+        if change is not None:
+            memory.proposals.add((change.leader_epoch, change.partition_epoch, change.isr))
+        key = (node_id, life, (partition.topic_id, partition.topic_partition.partition))
+        before = self._seen.get(key)
+        self._seen[key] = (epoch, high_watermark, partition.partition_epoch)
+        if before is not None and before[0] == epoch and high_watermark != before[1]:
+            self._check_move(memory, node_id, partition, before)
+        if high_watermark > memory.committed_end:
+            memory.committed_end = high_watermark
+            if memory.state is not None:
+                for member in memory.state.isr:
+                    self._check_member(memory, member)
+
+    def _check_new_leader(
+        self, memory: PartitionMemory, node_id: int, epoch: int, end: int
+    ) -> None:
+        memory.leaders[epoch] = node_id
+        require(
+            epoch < max(memory.leaders) or end >= memory.committed_end,
+            f"{memory.name}: {node_id} leads in epoch {epoch} with a log up to {end},"
+            f" and {memory.committed_end} was committed",
+        )
+
+    def _check_move(
+        self, memory: PartitionMemory, node_id: int, partition: Any, before: tuple[int, int, int]
+    ) -> None:
+        """A leader's high watermark moved within its epoch."""
+        log = partition.log
+        move = f"{memory.name} on {node_id}: high watermark {before[1]} to {log.high_watermark}"
+        require(log.high_watermark > before[1], f"{move} in epoch {before[0]}")
+        enough = min(log.config.min_insync_replicas, len(partition.replicas))
+        require(
+            partition.partition_epoch != before[2] or len(partition.isr) >= enough,
+            f"{move} with {partition.isr} in sync",
+        )
+
+    def _check_member(self, memory: PartitionMemory, node_id: int) -> None:
+        """Who is in sync, as the controller committed it, has all that was committed."""
+        state = memory.state
+        if state is None or node_id not in state.isr or self._is_excused(node_id):
+            return
+        end = memory.ends.get(node_id, 0)
+        if end < memory.committed_end:
+            require(
+                False,
+                f"{memory.name}: {node_id} is in sync (partition epoch {state.partition_epoch})"
+                f" with a log up to {end}, and {memory.committed_end} was committed",
+            )
+
+    # -- the controller ----------------------------------------------------------------------------
+
+    def image(self, image: ClusterImage) -> None:
+        """What some broker has heard to be committed; what is older than known says nothing new."""
+        if image.offset <= self._image_offset:
+            return
+        self._image_offset = image.offset
+        self._brokers = {node_id: broker.epoch for node_id, broker in image.brokers.items()}
+        for topic in image.topics.values():
+            for state in topic.partitions:
+                memory = self.memory(topic.topic_id, state.partition, topic.name)
+                before, memory.state = memory.state, state
+                if before is state:
+                    continue
+                if before is not None:
+                    self._check_change(memory, before, state)
+                for member in state.isr:
+                    self._check_member(memory, member)
+
+    def _check_change(
+        self, memory: PartitionMemory, before: PartitionImage, state: PartitionImage
+    ) -> None:
+        require(
+            state.partition_epoch > before.partition_epoch or state == before,
+            f"{memory.name}: {before} became {state}",
+        )
+        require(
+            state.leader_epoch > before.leader_epoch
+            or (state.leader_epoch == before.leader_epoch and state.leader == before.leader),
+            f"{memory.name}: leader {before.leader} in epoch {before.leader_epoch} became"
+            f" {state.leader} in epoch {state.leader_epoch}",
+        )
+        joined = set(state.isr) - set(before.isr)
+        if not joined or state.leader_recovery_state == RECOVERING:
+            return
+        asked = any(
+            before.leader_epoch <= leader_epoch <= state.leader_epoch
+            and before.partition_epoch <= partition_epoch < state.partition_epoch
+            and joined <= set(members)
+            for leader_epoch, partition_epoch, members in memory.proposals
+        )
+        require(
+            asked,
+            f"{memory.name}: {sorted(joined)} joined the in-sync replicas {before.isr} after"
+            f" partition epoch {before.partition_epoch}, and the leader had not asked for it then",
+        )

@@ -1,0 +1,62 @@
+"""What must hold in the metadata quorum, whoever dies: epochs, votes, leaders, committed records.
+
+Votes and epochs are compared across the lives of a node: they are promises of its disk, not of its
+memory. Asked after every step of a broker.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sim.history import require
+from tidelog.quorum.core import Role
+from tidelog.quorum.events import NOBODY
+
+
+class QuorumChecker:
+    """All that is known of the quorum."""
+
+    def __init__(self) -> None:
+        self.committed_end = 0  # the highest high watermark of the metadata log, anywhere
+        self._leaders: dict[int, int] = {}  # by epoch
+        self._epochs: dict[int, int] = {}  # by node, the newest that it was in
+        self._votes: dict[tuple[int, int], int] = {}  # by node and epoch
+
+    def look(self, node_id: int, core: Any, metadata: Any) -> None:
+        """A node's state machine and its log, between two of its steps."""
+        if metadata.has_failed:
+            return  # what it meant to do is not on its disk, and nobody hears of it
+        epoch = core.epoch
+        newest = self._epochs.get(node_id, 0)
+        if epoch < newest:
+            require(False, f"quorum: {node_id} is in epoch {epoch}, and was in {newest}")
+        self._epochs[node_id] = epoch
+        self._check_vote(node_id, core)
+        high_watermark = metadata.high_watermark
+        if high_watermark > self.committed_end:
+            self.committed_end = high_watermark
+        if core.role is Role.LEADER and epoch not in self._leaders:
+            self._leaders[epoch] = node_id
+            end = metadata.log_end()[1]
+            require(
+                epoch < max(self._leaders) or end >= self.committed_end,
+                f"quorum: {node_id} leads in epoch {epoch} with a log up to {end}, and"
+                f" {self.committed_end} was committed",
+            )
+        elif core.role is Role.LEADER and self._leaders[epoch] != node_id:
+            known = self._leaders[epoch]
+            require(False, f"quorum: {known} and {node_id} lead in epoch {epoch}")
+
+    def _check_vote(self, node_id: int, core: Any) -> None:
+        """Who leads has voted for itself, though it says so no more."""
+        vote = core.voted_id
+        if core.leader_id == node_id:
+            vote = node_id
+        if vote == NOBODY:
+            return
+        known = self._votes.setdefault((node_id, core.epoch), vote)
+        if known != vote:
+            require(
+                False,
+                f"quorum: {node_id} voted for {known} and for {vote} in epoch {core.epoch}",
+            )
