@@ -4,8 +4,11 @@ Called by `server.py` when all parts of the broker are there. What a broker of s
 this is in `membership/`.
 """
 
+# ruff: noqa: PLC0415 - what a lone broker is seldom asked is imported when it is
+
 from __future__ import annotations
 
+from types import CoroutineType
 from typing import TYPE_CHECKING
 
 from tidelog.api.configs import ConfigsApi
@@ -19,22 +22,22 @@ from tidelog.api.offsets import OffsetsApi
 from tidelog.api.produce import ProduceApi
 from tidelog.api.producer_ids import ProducerIdsApi
 from tidelog.api.topics import TopicsApi
+from tidelog_protocol.apis import ApiKey
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
-    from typing import Protocol
+    from typing import Any, Protocol
 
     from tidelog.auto_topics import AutoTopics
     from tidelog.config.broker import BrokerConfig
     from tidelog.controller.controller import Controller
-    from tidelog.dispatch import Handler
+    from tidelog.dispatch import Handler, RequestContext
     from tidelog.groups.admin import GroupAdmin
     from tidelog.groups.coordinator import GroupCoordinator
     from tidelog.metadata.image import ClusterImage
     from tidelog.metadata.log import MetadataLog
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog.seams import Runtime
-    from tidelog_protocol.apis import ApiKey
 
     class Family(Protocol):
         """The handlers of one API family."""
@@ -44,7 +47,7 @@ if TYPE_CHECKING:
             ...
 
 
-__all__ = ["client_handlers", "joined"]
+__all__ = ["client_handlers", "joined", "lone_handlers"]
 
 
 def client_handlers(
@@ -60,7 +63,7 @@ def client_handlers(
     allocate_producer_ids: Callable[[], Awaitable[range]],
     volume_bytes: Callable[[str], tuple[int, int]],
 ) -> dict[ApiKey, Handler]:
-    """What clients and following brokers ask."""
+    """What clients and following brokers ask of any broker, alone or one of several."""
 
     def image() -> ClusterImage:
         return metadata.image
@@ -85,6 +88,43 @@ def client_handlers(
             GroupAdminApi(group_admin),
         )
     )
+
+
+def lone_handlers(
+    runtime: Runtime, metadata: MetadataLog, controller: Controller, node_id: int
+) -> dict[ApiKey, Handler]:
+    """What a broker that is a cluster by itself serves as its own active controller.
+
+    Imported and built by the first request: few ask, and all wait for the start.
+    """
+
+    def build() -> dict[ApiKey, Handler]:
+        from tidelog.api import describe_quorum, elections
+
+        quorum = describe_quorum.alone(metadata, runtime.clock, node_id)
+        return joined((quorum, elections.ElectionsApi(controller)))
+
+    built: dict[ApiKey, Handler] = {}
+
+    def late(key: ApiKey) -> Handler:
+        async def handle(context: RequestContext, request: Any) -> Any:
+            if not built:
+                built.update(build())
+            answer = built[key](context, request)
+            return await answer if isinstance(answer, CoroutineType) else answer
+
+        return handle
+
+    return {
+        key: late(key)
+        for key in (
+            ApiKey.ELECT_LEADERS,
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+            ApiKey.LIST_PARTITION_REASSIGNMENTS,
+            ApiKey.DESCRIBE_QUORUM,
+            ApiKey.UNREGISTER_BROKER,
+        )
+    }
 
 
 def joined(families: Iterable[Family]) -> dict[ApiKey, Handler]:

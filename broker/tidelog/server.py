@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.api.log_dirs import unknown_volume
 from tidelog.api.versions import VersionsApi
-from tidelog.assembly import client_handlers
+from tidelog.assembly import client_handlers, lone_handlers
 from tidelog.auto_topics import AutoTopics
 from tidelog.connections import Connections
 from tidelog.controller.controller import Controller
@@ -348,7 +348,10 @@ class BrokerServer:
             ),
             volume_bytes=self._volume_bytes,
         )
-        if membership is not None:
+        if membership is None:
+            node_id = self.config.node_id
+            handlers |= lone_handlers(self.runtime, self._metadata, controller, node_id)
+        else:
             handlers = membership.forwarding.wrap({**handlers, **membership.client_handlers})
         versions = VersionsApi(served=handlers, cluster_id=cluster_id, node_id=self.config.node_id)
         return {**handlers, **versions.handlers()}

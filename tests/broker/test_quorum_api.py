@@ -98,7 +98,6 @@ def test_refusals() -> None:
             EndQuorumEpochRequest(),
             FetchRequest(),
             FetchSnapshotRequest(),
-            DescribeQuorumRequest(),
         ):
             response = await outsider.ask(request)
             assert response.error_code == ErrorCode.INVALID_REQUEST

@@ -16,7 +16,8 @@ from sim.disk import SimDisk
 from sim.loop import LANE, SimLoop
 from sim.machine import SimClock, SimExecutor, SimRng
 from sim.network import SimNetwork
-from tidelog.api.quorum import DescribeQuorumApi, QuorumApi
+from tidelog.api.describe_quorum import DescribeQuorumApi
+from tidelog.api.quorum import QuorumApi, view_of
 from tidelog.connections import Connections
 from tidelog.dispatch import Dispatcher
 from tidelog.metadata.replicated import ReplicatedMetadataLog
@@ -115,7 +116,7 @@ class QuorumNode:
         self.quorum.start()
         handlers = {
             **QuorumApi(self.quorum).handlers(),
-            **DescribeQuorumApi(self.quorum).handlers(),
+            **DescribeQuorumApi(lambda: view_of(self.quorum), []).handlers(),
         }
         self.dispatcher = Dispatcher(handlers)
         connections.open(self.dispatcher)

@@ -1,13 +1,12 @@
-"""Vote (52), BeginQuorumEpoch (53), EndQuorumEpoch (54), DescribeQuorum (55), and Fetch (1) and
-FetchSnapshot (59) of the metadata log.
+"""Vote (52), BeginQuorumEpoch (53), EndQuorumEpoch (54), Fetch (1) and FetchSnapshot (59) of the
+metadata log.
 
-Behaviour. All but DescribeQuorum are served on the CONTROLLER listener alone, to voters and
-observers; there Fetch means the metadata log and nothing else. A request that names another cluster
-is refused whole, one that names another partition in that partition. Everything else goes to the
-state machine and is answered with its epoch and leader as they are then. A fetch is progress of
-the replica that sends it; it waits, up to the time it gives, while there are neither records past
-its offset nor a high watermark that it doesn't know. A follower below the log's start is sent to
-the newest snapshot. DescribeQuorum is answered by the leader.
+Behaviour. Served on the CONTROLLER listener alone, to voters and observers; there Fetch means the
+metadata log and nothing else. A request that names another cluster is refused whole, one that names
+another partition in that partition. Everything else goes to the state machine and is answered with
+its epoch and leader as they are then. A fetch is progress of the replica that sends it; it waits,
+up to the time it gives, while there are neither records past its offset nor a high watermark that
+it doesn't know. A follower below the log's start is sent to the newest snapshot.
 
 Version notes. Fetch 17: directory ids, which fixed voters don't need (KIP-853); 18: the high
 watermark a follower has (KIP-1166). Vote 2: pre-votes (KIP-996).
@@ -18,6 +17,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from tidelog.api.describe_quorum import QuorumView, Replica
 from tidelog.metadata.log import METADATA_PARTITION, METADATA_TOPIC_ID
 from tidelog.quorum import events as e
 from tidelog.quorum.core import Role
@@ -26,7 +26,6 @@ from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.data import FetchResponse
 from tidelog_protocol.messages.quorum import (
     BeginQuorumEpochResponse,
-    DescribeQuorumResponse,
     EndQuorumEpochResponse,
     FetchSnapshotResponse,
     VoteResponse,
@@ -39,13 +38,12 @@ if TYPE_CHECKING:
     from tidelog_protocol.messages.data import FetchRequest
     from tidelog_protocol.messages.quorum import (
         BeginQuorumEpochRequest,
-        DescribeQuorumRequest,
         EndQuorumEpochRequest,
         FetchSnapshotRequest,
         VoteRequest,
     )
 
-__all__ = ["DescribeQuorumApi", "QuorumApi"]
+__all__ = ["QuorumApi", "view_of"]
 
 WAIT_S_MAX = 30.0
 SNAPSHOT_BYTES_MAX = 1 << 20  # of one answer: the file is read on the loop
@@ -342,68 +340,31 @@ class _ParkedFetch:
         self._api.forget(self)
 
 
-class DescribeQuorumApi:
-    """DescribeQuorum, for both listeners: the leader's view of all replicas."""
+def view_of(quorum: Quorum) -> QuorumView:
+    """What DescribeQuorum answers."""
+    core, metadata = quorum.core, quorum.metadata
+    now_ms, now = quorum.clock.wall_ms(), quorum.clock.monotonic()
 
-    def __init__(self, quorum: Quorum) -> None:
-        self._quorum = quorum
-
-    def handlers(self) -> dict[ApiKey, Handler]:
-        """By api key."""
-        return {ApiKey.DESCRIBE_QUORUM: self.describe}
-
-    def describe(
-        self, context: RequestContext, request: DescribeQuorumRequest
-    ) -> DescribeQuorumResponse:
-        """All replicas, how far each has read and when; NOT_LEADER_OR_FOLLOWER elsewhere."""
-        if not _names_the_log(request.topics):
-            return DescribeQuorumResponse(error_code=ErrorCode.INVALID_REQUEST)
-        core, metadata = self._quorum.core, self._quorum.metadata
-        partition = DescribeQuorumResponse.PartitionData(
-            leader_id=metadata.leader_id, leader_epoch=core.epoch
-        )
-        if core.role is Role.LEADER and not self._quorum.is_out:
-            partition.high_watermark = metadata.high_watermark
-            partition.current_voters = [self._replica(voter) for voter in core.voters]
-            partition.observers = [
-                self._replica(replica) for replica in core.progress if replica not in core.voters
-            ]
-        else:
-            partition.error_code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        topic = DescribeQuorumResponse.TopicData(
-            topic_name=METADATA_PARTITION.topic, partitions=[partition]
-        )
-        nodes = [
-            DescribeQuorumResponse.Node(
-                node_id=voter,
-                listeners=[
-                    DescribeQuorumResponse.Listener(
-                        name="CONTROLLER", host=channel.host, port=channel.port
-                    )
-                ],
-            )
-            for voter, channel in sorted(self._quorum.channels.items())
-        ]
-        return DescribeQuorumResponse(topics=[topic], nodes=nodes)
-
-    def _replica(self, node_id: int) -> DescribeQuorumResponse.TopicData.PartitionData.ReplicaState:
-        quorum = self._quorum
-        now_ms = quorum.clock.wall_ms()
-        state = DescribeQuorumResponse.ReplicaState(replica_id=node_id)
-        progress = quorum.core.progress.get(node_id)
+    def replica(node_id: int) -> Replica:
+        progress = core.progress.get(node_id)
         if node_id == quorum.node_id:
-            state.log_end_offset = quorum.metadata.log.log_end_offset
-            state.last_fetch_timestamp = state.last_caught_up_timestamp = now_ms
-        elif progress is None or progress.end_offset < 0:
-            state.log_end_offset = -1
-        else:
-            now = quorum.clock.monotonic()
-            state.log_end_offset = progress.end_offset
-            state.last_fetch_timestamp = now_ms - round((now - progress.fetched_at) * 1000)
-            if progress.caught_up_at > float("-inf"):
-                caught_up_ms = now_ms - round((now - progress.caught_up_at) * 1000)
-                state.last_caught_up_timestamp = caught_up_ms
-        return state
+            return Replica(node_id, metadata.log.log_end_offset, now_ms, now_ms)
+        if progress is None or progress.end_offset < 0:
+            return Replica(node_id, -1, -1, -1)
+        caught_up_ms = -1
+        if progress.caught_up_at > float("-inf"):
+            caught_up_ms = now_ms - round((now - progress.caught_up_at) * 1000)
+        fetched_ms = now_ms - round((now - progress.fetched_at) * 1000)
+        return Replica(node_id, progress.end_offset, fetched_ms, caught_up_ms)
+
+    return QuorumView(
+        leader_id=metadata.leader_id,
+        leader_epoch=core.epoch,
+        is_leader=core.role is Role.LEADER and not quorum.is_out,
+        high_watermark=metadata.high_watermark,
+        voters=[replica(voter) for voter in core.voters],
+        observers=[replica(one) for one in core.progress if one not in core.voters],
+    )
 
 
 def _names_the_log(topics: Any) -> bool:

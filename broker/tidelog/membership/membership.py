@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.api.brokers import BrokersApi
 from tidelog.api.configs import ConfigsApi
+from tidelog.api.describe_quorum import DescribeQuorumApi, Voter
 from tidelog.api.elections import ElectionsApi
-from tidelog.api.quorum import DescribeQuorumApi, QuorumApi
+from tidelog.api.quorum import QuorumApi, view_of
 from tidelog.api.topics import TopicsApi
 from tidelog.api.versions import VersionsApi
 from tidelog.assembly import joined
@@ -162,7 +163,8 @@ class Membership:
         assert metadata is not None
         assert quorum is not None
         self._controller = controller
-        of_admins = (DescribeQuorumApi(quorum), ElectionsApi(controller))
+        describing = DescribeQuorumApi(lambda: view_of(quorum), _endpoints(config))
+        of_admins = (describing, ElectionsApi(controller))
         self.client_handlers = joined(of_admins)
         handlers = joined(
             (
@@ -304,6 +306,12 @@ class Membership:
             self._listener.close()
         self._connections.stop()
         self._connections.abort()
+
+
+def _endpoints(config: BrokerConfig) -> list[Voter]:
+    """Where the voters' controllers listen; all by the same listener name."""
+    name = config.controller_listener_names[0]
+    return [Voter(voter.node_id, name, voter.host, voter.port) for voter in config.quorum_voters()]
 
 
 def _while_in(quorum: Quorum, handler: Handler) -> Handler:
