@@ -45,6 +45,8 @@ def primitive(kind: str, name: str = "") -> st.SearchStrategy[Any]:
         return st.sampled_from([int(code) for code in KioErrorCode])
     if name == "log_append_time_ms":  # kio reads it through a float, exact to 2096 and beyond
         return st.integers(-1, 4 * 10**12)
+    if name == "transaction_start_time_ms":  # likewise, and kio has no "none" there
+        return st.integers(0, 4 * 10**12)
     if name == "retention_time_ms":
         return st.integers(-1, 10**13)
     if kind in INTEGERS:

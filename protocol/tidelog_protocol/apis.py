@@ -43,6 +43,11 @@ class ApiKey(IntEnum):
     DELETE_RECORDS = 21
     INIT_PRODUCER_ID = 22
     OFFSET_FOR_LEADER_EPOCH = 23
+    ADD_PARTITIONS_TO_TXN = 24
+    ADD_OFFSETS_TO_TXN = 25
+    END_TXN = 26
+    WRITE_TXN_MARKERS = 27
+    TXN_OFFSET_COMMIT = 28
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
     DESCRIBE_LOG_DIRS = 35
@@ -61,9 +66,12 @@ class ApiKey(IntEnum):
     ENVELOPE = 58
     FETCH_SNAPSHOT = 59
     DESCRIBE_CLUSTER = 60
+    DESCRIBE_PRODUCERS = 61
     BROKER_REGISTRATION = 62
     BROKER_HEARTBEAT = 63
     UNREGISTER_BROKER = 64
+    DESCRIBE_TRANSACTIONS = 65
+    LIST_TRANSACTIONS = 66
     ALLOCATE_PRODUCER_IDS = 67
     DESCRIBE_TOPIC_PARTITIONS = 75
 
@@ -176,6 +184,11 @@ _APIS = (
     Api(ApiKey.DELETE_RECORDS, (0, 2), 2, "data"),
     Api(ApiKey.INIT_PRODUCER_ID, (0, 5), 2, "txns"),
     Api(ApiKey.OFFSET_FOR_LEADER_EPOCH, (2, 4), 4, "data"),
+    Api(ApiKey.ADD_PARTITIONS_TO_TXN, (0, 5), 3, "txns"),
+    Api(ApiKey.ADD_OFFSETS_TO_TXN, (0, 4), 3, "txns"),
+    Api(ApiKey.END_TXN, (0, 5), 3, "txns"),
+    Api(ApiKey.WRITE_TXN_MARKERS, (1, 2), 1, "txns"),
+    Api(ApiKey.TXN_OFFSET_COMMIT, (0, 5), 3, "txns"),
     Api(ApiKey.DESCRIBE_CONFIGS, (1, 4), 4, "configs"),
     Api(ApiKey.ALTER_CONFIGS, (0, 2), 2, "configs"),
     Api(ApiKey.DESCRIBE_LOG_DIRS, (1, 5), 2, "admin"),
@@ -194,9 +207,12 @@ _APIS = (
     Api(ApiKey.ENVELOPE, (0, 0), 0, "controller"),
     Api(ApiKey.FETCH_SNAPSHOT, (0, 1), 0, "quorum"),
     Api(ApiKey.DESCRIBE_CLUSTER, (0, 2), 0, "cluster"),
+    Api(ApiKey.DESCRIBE_PRODUCERS, (0, 0), 0, "txn_admin"),
     Api(ApiKey.BROKER_REGISTRATION, (0, 4), 0, "controller"),
     Api(ApiKey.BROKER_HEARTBEAT, (0, 2), 0, "controller"),
     Api(ApiKey.UNREGISTER_BROKER, (0, 0), 0, "cluster_admin"),
+    Api(ApiKey.DESCRIBE_TRANSACTIONS, (0, 0), 0, "txn_admin"),
+    Api(ApiKey.LIST_TRANSACTIONS, (0, 2), 0, "txn_admin"),
     Api(ApiKey.ALLOCATE_PRODUCER_IDS, (0, 0), 0, "controller"),
     Api(ApiKey.DESCRIBE_TOPIC_PARTITIONS, (0, 0), 0, "cluster"),
 )

@@ -32,6 +32,11 @@ DeleteTopics 20 1 6 4
 DeleteRecords 21 0 2 2
 InitProducerId 22 0 5 2
 OffsetForLeaderEpoch 23 2 4 4
+AddPartitionsToTxn 24 0 5 3
+AddOffsetsToTxn 25 0 4 3
+EndTxn 26 0 5 3
+WriteTxnMarkers 27 1 2 1
+TxnOffsetCommit 28 0 5 3
 DescribeConfigs 32 1 4 4
 AlterConfigs 33 0 2 2
 DescribeLogDirs 35 1 5 2
@@ -50,9 +55,12 @@ AlterPartition 56 2 3 0
 Envelope 58 0 0 0
 FetchSnapshot 59 0 1 0
 DescribeCluster 60 0 2 0
+DescribeProducers 61 0 0 0
 BrokerRegistration 62 0 4 0
 BrokerHeartbeat 63 0 2 0
 UnregisterBroker 64 0 0 0
+DescribeTransactions 65 0 0 0
+ListTransactions 66 0 2 0
 AllocateProducerIds 67 0 0 0
 DescribeTopicPartitions 75 0 0 0
 """.strip().splitlines()
