@@ -1,7 +1,7 @@
 """Bytes of Apache Kafka itself: what its classes write, what it put on the wire and into its logs.
 
 - `kafka-4.4.0.jsonl`: written by the classes of Kafka 4.4.0's jars for the values beside them: all
-  metadata records, records of `__consumer_offsets` and `__transaction_state`, control records, the APIs between
+  metadata records, the classic records of `__consumer_offsets`, control records, the APIs between
   brokers and of their quorum, and versions younger than kio.
 - `kafka-4.3.1-frames.jsonl`: frames between Kafka 4.3.1 and its own clients and tools.
 - `kafka-4.3.1-records.jsonl`: records out of a Kafka 4.3.1 node's internal topics.
