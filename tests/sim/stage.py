@@ -17,7 +17,7 @@ import random
 from typing import TYPE_CHECKING, Any, Self
 
 from sim.cluster.machines import CONTROLLER_PORT, PROPERTIES
-from sim.machine import PORT, START_MS, Machine
+from sim.machine import PORT, START_MS, Machine, in_lane
 from sim.network import SimNetwork
 from sim.raw_logs import DATA, read_log
 from sim.wire import Lost, WireConnection
@@ -67,7 +67,7 @@ class Stage:
         }
         self._connections: dict[str, WireConnection] = {}
         self._watches: list[tuple[Callable[[], bool], Callable[[], None]]] = []
-        loop.after_step = self._look
+        loop.after_step = self.look
 
     def _machine(self, name: str, node_id: int, settings: Mapping[str, str]) -> Machine:
         votes = name in VOTERS
@@ -136,7 +136,8 @@ class Stage:
         """Do something between the step that makes a condition true and the next."""
         self._watches.append((condition, action))
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """After each step."""
         for watch in list(self._watches):
             if watch[0]():
                 self._watches.remove(watch)
@@ -182,16 +183,19 @@ class Stage:
 
     async def produce(self, name: str, *values: str, acks: int = 1) -> Any:
         """One batch: the answer, or None if there was none in three seconds (or acks=0)."""
+        try:
+            response = await self.ask(name, self.produce_request(*values, acks=acks), 12)
+        except Lost:
+            return None
+        return response.responses[0].partition_responses[0]
+
+    def produce_request(self, *values: str, acks: int) -> ProduceRequest:
+        """One batch of version 12 or below."""
         now_ms = START_MS + int(self.loop.time() * 1000)
         records = build_batch([Record(n, now_ms, None, v.encode()) for n, v in enumerate(values)])
         partition = ProduceRequest.PartitionProduceData(index=0, records=records)
         topic = ProduceRequest.TopicProduceData(name=TOPIC, partition_data=[partition])
-        request = ProduceRequest(acks=acks, timeout_ms=60_000, topic_data=[topic])
-        try:
-            response = await self.ask(name, request, 12)
-        except Lost:
-            return None
-        return response.responses[0].partition_responses[0]
+        return ProduceRequest(acks=acks, timeout_ms=60_000, topic_data=[topic])
 
     async def acknowledged(self, name: str, *values: str, acks: int = 1) -> None:
         """Produce, and see that it is taken."""
@@ -246,16 +250,31 @@ class Stage:
             lambda: self.checkpointed(name) == self.high_watermark(name), f"checkpoint of {name}"
         )
 
-    def _image(self) -> Any:
-        """The metadata as the active controller has it."""
+    def _controller(self) -> Any:
+        """The broker whose controller is active; None between two."""
         for voter in VOTERS:
             server: Any = self.machines[voter].server
             membership = None if server is None else server._membership
             quorum = None if membership is None else membership._quorum
             core = None if quorum is None else quorum._core
             if core is not None and core.role is Role.LEADER and server._metadata is not None:
-                return server._metadata.image
+                return server
         return None
+
+    @property
+    def has_controller(self) -> bool:
+        """Whether a controller is active."""
+        return self._controller() is not None
+
+    def _image(self) -> Any:
+        """The metadata as the active controller has it."""
+        controller = self._controller()
+        return None if controller is None else controller._metadata.image
+
+    async def commit(self, record: Message) -> None:
+        """Write a decision into the metadata log that the controller has not taken."""
+        done = in_lane("test", self._controller()._metadata.commit([record]))
+        await done
 
     def is_fenced(self, name: str) -> bool:
         """Whether the controller counts on a broker."""
@@ -269,6 +288,12 @@ class Stage:
         assert image is not None, "no controller is active"
         partition: PartitionImage = image.partition(TOPIC, 0)
         return partition
+
+    @property
+    def topic_id(self) -> bytes:
+        """Of the one topic."""
+        topic_id: bytes = self._image().topics[TOPIC].topic_id
+        return topic_id
 
     @property
     def leader(self) -> str:
