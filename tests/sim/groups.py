@@ -45,9 +45,13 @@ class GroupClient:
     def __init__(self, world: World, name: str, group: str) -> None:
         self.world, self.name, self.group = world, name, group
         self.rng = random.Random(f"{world.seed}:{name}")
-        self.client = Client(world.machine, name)
+        self.client = self.new_client()
         self.member_id = ""
         self.generation = -1
+
+    def new_client(self) -> Any:
+        """Who asks the coordinator."""
+        return Client(self.world.machine, self.name)
 
     async def find_coordinator(self) -> None:
         """Until there is one; the first time this creates `__consumer_offsets`."""

@@ -68,7 +68,7 @@ class TopicHistory:
     def __init__(self, name: str, topic_id: bytes, partitions: int, config: dict[str, str]) -> None:
         self.name, self.topic_id, self.config = name, topic_id, config
         self.state = "exists"
-        self.partitions_min = self.partitions_max = partitions
+        self.partitions_first = self.partitions_min = self.partitions_max = partitions
         self.partitions: dict[int, PartitionHistory] = {}
 
     @property

@@ -57,7 +57,7 @@ def run_seed(seed: int, plan: Sequence[Any] | None = None, brokers: int = 1) -> 
         machines = [world.machine]
     else:
         world = ClusterWorld(loop, seed, brokers, faults)
-        machines = list(world.machines)
+        machines = world.machines.all  # those that are added later, too
     errors = BrokerErrors()
     logger = logging.getLogger("tidelog")
     propagates, logger.propagate = logger.propagate, False

@@ -1,4 +1,4 @@
-"""The admin client of a cluster: topics, elections, reassignments; and a group that commits."""
+"""The admin client of a cluster: topics that come, grow, go and come back; records that go."""
 
 from __future__ import annotations
 
@@ -11,13 +11,20 @@ from sim.cluster.machines import replication_of
 from sim.history import TopicHistory, Violation, require
 from sim.wire import Lost
 from tidelog_protocol.errors import ErrorCode
-from tidelog_protocol.messages.admin import CreateTopicsRequest
+from tidelog_protocol.messages.admin import (
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+)
 from tidelog_protocol.messages.cluster import MetadataRequest
-from tidelog_protocol.messages.group_offsets import OffsetCommitRequest, OffsetFetchRequest
-from tidelog_protocol.messages.groups import FindCoordinatorRequest
+from tidelog_protocol.messages.data import DeleteRecordsRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sim.cluster.world import ClusterWorld
+    from sim.history import PartitionHistory
+    from tidelog_protocol.schema import Message
 
 LATER = frozenset(
     {
@@ -28,25 +35,50 @@ LATER = frozenset(
         ErrorCode.UNKNOWN_SERVER_ERROR,
     }
 )
-NOT_NOW = frozenset(
+NOT_LED = frozenset(
     {
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.OFFSET_OUT_OF_RANGE,  # a new leader does not know yet how much is committed
         ErrorCode.REQUEST_TIMED_OUT,
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
+PARTITIONS_MAX = 4
+EXTRAS = ("extra-0", "extra-1", "extra-2")
 
 
-class ClusterAdmin:
-    """One operation at a time, each retried until its outcome is known."""
+class AdminClient:
+    """Asks until the outcome is known."""
+
+    def __init__(self, world: ClusterWorld, name: str) -> None:
+        self.world = world
+        self.rng = random.Random(f"{world.seed}:{name}")
+        self.cluster = ClusterClient(world.machines, name, self.rng)
+
+    async def until_known(
+        self, message: Message, version: int, pick: Callable[[Any], Any]
+    ) -> tuple[Any, bool]:
+        """Ask any broker until the answer is no passing trouble; whether it was asked again."""
+        retried = False
+        while True:
+            try:
+                result = pick(await self.cluster.ask(self.cluster.any_broker(), message, version))
+                if result.error_code not in LATER:
+                    return result, retried
+            except Lost:
+                pass
+            retried = True
+            await asyncio.sleep(PAUSE_S)
+
+
+class ClusterAdmin(AdminClient):
+    """One operation at a time. A request that was lost may still be done late, so topics that may
+    come back under their name are deleted by id, and no records of theirs."""
 
     def __init__(self, world: ClusterWorld, operations: int) -> None:
-        self.world, self.operations = world, operations
-        self.rng = random.Random(f"{world.seed}:admin")
-        self.cluster = ClusterClient(world.machines, "admin", self.rng)
-        self._number = 0
+        super().__init__(world, "admin")
+        self.operations = operations
 
     async def create_base_topics(self) -> list[TopicHistory]:
         """The topics that everybody uses."""
@@ -56,20 +88,27 @@ class ClusterAdmin:
         ]
 
     async def run(self) -> None:
-        """Create topics now and then, and see that all are known."""
+        """This and that."""
+        work = (self._create_extra, self._delete_extra, self._grow, self._delete_records)
         for _ in range(self.operations):
             await asyncio.sleep(self.rng.uniform(0.1, 1.0))
-            if self.rng.random() < 0.3:
-                self._number += 1
-                await self.create(f"extra-{self._number}", self.rng.randint(1, 2))
+            await self.rng.choice((*work, self._create_extra, self.check_metadata))()
         await self.check_metadata()
         self.cluster.close()
 
+    # -- topics ------------------------------------------------------------------------------------
+
+    def _extras(self) -> list[TopicHistory]:
+        return [t for t in self.world.history.existing() if t.name in EXTRAS]
+
     async def create(self, name: str, partitions: int) -> TopicHistory:
-        """Create a topic of a new name."""
-        factor, min_isr = replication_of(len(self.world.machines.by_id))
+        """Create a topic, whose name no other has now."""
+        factor, min_isr = replication_of(self.world.machines.voters)
+        # By name: an earlier request of ours may be done late, and the topic is as that one says.
+        rng = random.Random(f"{self.world.seed}:{name}")
+        factor = rng.randint(min(2, factor), factor)
         config = {
-            "internal.segment.bytes": str(self.rng.choice((2500, 6000, 1 << 20))),
+            "internal.segment.bytes": str(rng.choice((2500, 6000, 1 << 20))),
             "min.insync.replicas": str(min_isr),
         }
         topic = CreateTopicsRequest.CreatableTopic(
@@ -81,146 +120,139 @@ class ClusterAdmin:
                 for key, value in config.items()
             ],
         )
-        request = CreateTopicsRequest(topics=[topic], timeout_ms=3000)
-        while True:
-            try:
-                result = (await self.cluster.ask(self.cluster.any_broker(), request, 7)).topics[0]
-            except Lost:
-                await asyncio.sleep(PAUSE_S)
-                continue
-            error = ErrorCode(result.error_code)
-            if error not in LATER:
-                break
-            await asyncio.sleep(PAUSE_S)
-        topic_id = result.topic_id
+        result, _ = await self.until_known(
+            CreateTopicsRequest(topics=[topic], timeout_ms=3000), 7, lambda r: r.topics[0]
+        )
+        error = ErrorCode(result.error_code)
+        topic_id = bytes(result.topic_id)
         if error is ErrorCode.TOPIC_ALREADY_EXISTS:  # brokers that forward ask again, too
-            topic_id = await self._id_of(name)
+            topic_id, partitions = await self._existing(name)
         elif error is not ErrorCode.NONE:
             raise Violation(f"CreateTopics {name}: {error.name}")
         history = self.world.history
         require(topic_id not in history.topics, f"{name} got the id of another topic")
+        came_back = any(known.name == name for known in history.topics.values())
         history.topics[topic_id] = TopicHistory(name, topic_id, partitions, config)
-        history.count("topics created")
+        history.count("topics created again" if came_back else "topics created")
         return history.topics[topic_id]
 
-    async def _id_of(self, name: str) -> bytes:
+    async def _existing(self, name: str) -> tuple[bytes, int]:
+        """Id and partitions of a topic that is there, and is not one that was deleted."""
         while True:
             response = await self.cluster.ask_any(MetadataRequest(topics=None), 12)
             for topic in response.topics:
-                if topic.name == name:
-                    return bytes(topic.topic_id)
+                known = self.world.history.topic(topic.topic_id)
+                if topic.name == name and known is None:
+                    return bytes(topic.topic_id), len(topic.partitions)
             await asyncio.sleep(PAUSE_S)
 
+    async def _create_extra(self) -> None:
+        used = {topic.name for topic in self._extras()}
+        free = [name for name in EXTRAS if name not in used]
+        if free:
+            await self.create(self.rng.choice(free), self.rng.randint(1, 2))
+
+    async def _delete_extra(self) -> None:
+        if not self._extras():
+            return
+        topic = self.rng.choice(self._extras())
+        topic.state = "deleting"
+        state = DeleteTopicsRequest.DeleteTopicState(name=None, topic_id=topic.topic_id)
+        result, _ = await self.until_known(
+            DeleteTopicsRequest(topics=[state], timeout_ms=3000), 6, lambda r: r.responses[0]
+        )
+        error = ErrorCode(result.error_code)
+        require(
+            error is ErrorCode.NONE or error is ErrorCode.UNKNOWN_TOPIC_ID,
+            f"DeleteTopics {topic.name}: {error.name}",
+        )
+        topic.state = "gone"
+        self.world.history.count("topics deleted")
+        if self.rng.random() < 0.5:  # back at once, while followers still drop the old one
+            await self.create(topic.name, self.rng.randint(1, 2))
+
+    async def _grow(self) -> None:
+        topic = self.rng.choice(self.world.history.existing())
+        count = topic.partitions_min + 1
+        if count > PARTITIONS_MAX:
+            return
+        topic.partitions_max = count
+        asked = CreatePartitionsRequest.CreatePartitionsTopic(
+            name=topic.name, count=count, assignments=None
+        )
+        request = CreatePartitionsRequest(topics=[asked], timeout_ms=3000, validate_only=False)
+        result, _ = await self.until_known(request, 3, lambda r: r.results[0])
+        error = ErrorCode(result.error_code)
+        require(
+            error is ErrorCode.NONE or error is ErrorCode.INVALID_PARTITIONS,
+            f"CreatePartitions {topic.name}: {error.name}",
+        )
+        topic.partitions_min = count
+        self.world.history.count("topics grown")
+
+    # -- records -----------------------------------------------------------------------------------
+
+    async def _delete_records(self) -> None:
+        """Move the log start of a partition up, and see that it has moved."""
+        topic = self.rng.choice(self.world.base_topics)
+        partition = topic.partition(self.rng.randrange(topic.partitions_min))
+        offset = self.rng.randint(0, partition.acked_end)
+        partition.delete_bound = max(partition.delete_bound, offset)
+        asked = DeleteRecordsRequest.DeleteRecordsPartition(
+            partition_index=partition.index, offset=offset
+        )
+        request = DeleteRecordsRequest(
+            topics=[DeleteRecordsRequest.DeleteRecordsTopic(name=topic.name, partitions=[asked])],
+            timeout_ms=2000,
+        )
+        for _ in range(10):
+            answer = await self._ask_leader(partition, request)
+            if answer is None:
+                continue
+            error = ErrorCode(answer.error_code)
+            if error is ErrorCode.NONE:
+                require(
+                    offset <= answer.low_watermark <= partition.delete_bound,
+                    f"{partition}: records below {offset} deleted, low {answer.low_watermark}",
+                )
+                self.world.promises.records_deleted(partition, offset)
+                self.world.history.count("records deleted")
+                return
+            require(error in NOT_LED, f"DeleteRecords {partition} to {offset}: {error.name}")
+            await asyncio.sleep(PAUSE_S)
+            await self.cluster.refresh()
+
+    async def _ask_leader(self, partition: PartitionHistory, request: Message) -> Any:
+        """The answer of the partition's leader for it; None if there is none."""
+        try:
+            _, node_id = await self.cluster.leader(partition)
+            if node_id < 0:
+                raise Lost("no leader")
+            response = await self.cluster.ask(node_id, request, 2)
+        except Lost:
+            await asyncio.sleep(PAUSE_S)
+            await self.cluster.refresh()
+            return None
+        return response.topics[0].partitions[0]
+
+    # -- metadata ----------------------------------------------------------------------------------
+
     async def check_metadata(self) -> None:
-        """Some broker soon knows all topics that were created."""
-        wanted = {topic.topic_id for topic in self.world.history.existing()}
+        """Some broker soon knows all topics that were created, and none that was deleted."""
+        history = self.world.history
+        wanted = {topic.topic_id: topic.partitions_min for topic in history.existing()}
+        gone = {topic.topic_id for topic in history.topics.values() if topic.state == "gone"}
         end_s = self.world.loop.time() + 20
         while True:
             response = await self.cluster.ask_any(MetadataRequest(topics=None), 12)
-            missing = wanted - {topic.topic_id for topic in response.topics}
-            if not missing:
+            found = {topic.topic_id: len(topic.partitions) for topic in response.topics}
+            missing = [key for key, count in wanted.items() if found.get(key, 0) < count]
+            back = sorted(gone & found.keys())
+            if not missing and not back:
                 return
             require(
                 self.world.loop.time() < end_s or not self.world.is_quiet,
-                f"{len(missing)} topics that were created are not there",
+                f"{len(missing)} topics that were created are not there, {len(back)} that were"
+                " deleted are",
             )
             await asyncio.sleep(PAUSE_S)
-
-
-class ClusterGroup:
-    """Commits rising offsets without members, and looks what is committed."""
-
-    def __init__(self, world: ClusterWorld, name: str, group: str) -> None:
-        self.world, self.name, self.group = world, name, group
-        self.rng = random.Random(f"{world.seed}:{name}")
-        self.cluster = ClusterClient(world.machines, name, self.rng)
-        self._coordinator: int | None = None
-
-    async def run(self) -> None:
-        """Commit, and look what is committed."""
-        topics = self.world.base_topics
-        for _ in range(self.rng.randint(10, 40)):
-            topic = self.rng.choice(topics)
-            await self._commit(topic.name, self.rng.randrange(topic.partitions_min))
-            if self.rng.random() < 0.2:
-                await self.check(at_least=False)
-            await asyncio.sleep(self.rng.choice((0.01, 0.05, 0.2)))
-        self.cluster.close()
-
-    async def _ask(self, message: Any, version: int) -> Any:
-        """Ask the coordinator; Lost if there is none, or it does not answer."""
-        if self._coordinator is None:
-            request = FindCoordinatorRequest(key_type=0, coordinator_keys=[self.group])
-            response = await self.cluster.ask(self.cluster.any_broker(), request, 4)
-            found = response.coordinators[0]
-            if found.error_code:
-                error = ErrorCode(found.error_code)
-                require(error in NOT_NOW, f"FindCoordinator was answered {error.name}")
-                raise Lost(error.name)
-            self._coordinator = found.node_id
-        try:
-            return await self.cluster.ask(self._coordinator, message, version)
-        except Lost:
-            self._coordinator = None
-            raise
-
-    async def _commit(self, name: str, index: int) -> None:
-        committed = self.world.history.commits(self.group, name, index)
-        number = committed.next()
-        partition = OffsetCommitRequest.OffsetCommitRequestPartition(
-            partition_index=index, committed_offset=number, committed_metadata=""
-        )
-        topic = OffsetCommitRequest.OffsetCommitRequestTopic(name=name, partitions=[partition])
-        request = OffsetCommitRequest(group_id=self.group, topics=[topic])
-        try:
-            response = await self._ask(request, 8)
-        except Lost:
-            await asyncio.sleep(PAUSE_S)
-            return
-        error = ErrorCode(response.topics[0].partitions[0].error_code)
-        if error is ErrorCode.NONE:
-            committed.acked = max(committed.acked, number)
-            self.world.history.count("offsets committed")
-            return
-        require(error in NOT_NOW, f"OffsetCommit was answered {error.name}")
-        self._coordinator = None
-        await asyncio.sleep(PAUSE_S)
-
-    async def check(self, *, at_least: bool = True) -> None:
-        """What is committed is no older than what was acknowledged before asking.
-
-        Not `at_least` that while there are faults: who was coordinator may not know of its end.
-        """
-        acked = {
-            (name, index): committed.acked
-            for (group, name, index), committed in self.world.history.committed.items()
-            if group == self.group and committed.acked >= 0
-        }
-        topics = [
-            OffsetFetchRequest.OffsetFetchRequestTopics(name=name, partition_indexes=[index])
-            for name, index in acked
-        ]
-        if not topics:
-            return
-        group = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=self.group, topics=topics)
-        while True:
-            try:
-                response = (await self._ask(OffsetFetchRequest(groups=[group]), 8)).groups[0]
-            except Lost:
-                await asyncio.sleep(PAUSE_S)
-                continue
-            error = ErrorCode(response.error_code)
-            if error is ErrorCode.NONE:
-                break
-            require(error in NOT_NOW, f"OffsetFetch was answered {error.name}")
-            self._coordinator = None
-            await asyncio.sleep(PAUSE_S)
-        for topic in response.topics:
-            for answer in topic.partitions:
-                key = (topic.name, answer.partition_index)
-                tried = self.world.history.commits(self.group, *key).tried
-                require(
-                    (acked[key] if at_least else -1) <= answer.committed_offset <= tried,
-                    f"{self.group} committed {acked[key]} to {key}, tried {tried}, and has"
-                    f" {answer.committed_offset}",
-                )

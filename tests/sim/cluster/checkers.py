@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 STEPS_BETWEEN_READS = 2_500
 
 
+def _node_of(host: str) -> int | None:
+    """The broker that lives on a host; None if none does."""
+    name, _, number = host.partition("-")
+    return int(number) if name == "broker" else None
+
+
 class Committed:
     """Batches of one log that were below a high watermark, by base offset."""
 
@@ -52,15 +58,14 @@ class ClusterCheckers:
         self.logs: dict[tuple[bytes, int], Committed] = {}  # by topic id: a name may come back
         self.quorum = QuorumChecker()
         self.in_sync = InSyncChecker()
-        self._nodes = {machine.host: node_id for node_id, machine in machines.by_id.items()}
         self._steps = 0
 
     # -- at every step -----------------------------------------------------------------------------
 
     def after_step(self) -> None:
         """What the broker whose step it was has made of its state; bytes more seldom."""
-        node_id = self._nodes.get(self.machines.loop.lane.rpartition(".")[0])
-        if node_id is not None:
+        node_id = _node_of(self.machines.loop.lane.rpartition(".")[0])
+        if node_id in self.machines.by_id:
             self._look(node_id)
             self._steps += 1
             if self._steps % STEPS_BETWEEN_READS == 0:
@@ -85,11 +90,13 @@ class ClusterCheckers:
 
     def before_death(self, machine: Machine, how: str) -> None:
         """The last look at a life, and what its end takes away."""
+        node_id = _node_of(machine.host)
+        assert node_id is not None
         if not machine.disk.unwinding:  # else it dies in the middle of a step
-            self._look(self._nodes[machine.host])
+            self._look(node_id)
         self.check_bytes(machine)
         if how == "power":
-            self.in_sync.lost_records(self._nodes[machine.host])
+            self.in_sync.lost_records(node_id)
 
     def after_start(self, machine: Machine) -> None:
         """A broker is back: its logs are what they were, and it knows their epochs."""

@@ -56,35 +56,56 @@ class LedPartition(NamedTuple):
 
 
 class Machines:
-    """Brokers 1 to n, each on a machine of its own, all voters of the metadata quorum."""
+    """Brokers 1 to n, each on a machine of its own, all voters of the metadata quorum; and those
+    that came later, which are brokers alone."""
 
     def __init__(self, loop: SimLoop, seed: int | str, brokers: int) -> None:
         self.loop, self.seed = loop, seed
         self.network = SimNetwork(loop, seed)
-        factor, min_isr = replication_of(brokers)
-        voters = ",".join(f"{n}@{host_of(n)}:{CONTROLLER_PORT}" for n in range(1, brokers + 1))
-        self.by_id: dict[int, Machine] = {}
+        self.voters = brokers
+        self.by_id: dict[int, Machine] = {}  # those that belong to the cluster
+        self.all: list[Machine] = []  # and those that were taken away
         for node_id in range(1, brokers + 1):
-            host = host_of(node_id)
-            settings = {
-                **PROPERTIES,
-                "node.id": str(node_id),
-                "listeners": f"PLAINTEXT://{host}:{PORT},CONTROLLER://{host}:{CONTROLLER_PORT}",
-                "controller.quorum.voters": voters,
-                "broker.rack": RACKS[node_id % len(RACKS)],
-                "default.replication.factor": str(factor),
-                "min.insync.replicas": str(min_isr),
-                "offsets.topic.replication.factor": str(factor),
-                "transaction.state.log.replication.factor": str(factor),
-            }
-            self.by_id[node_id] = Machine(loop, self.network, f"{seed}:{host}", settings, host=host)
+            self.add(node_id)
 
     def __iter__(self) -> Iterator[Machine]:
         return iter(self.by_id.values())
 
+    def add(self, node_id: int) -> Machine:
+        """One more machine, with nothing on its disk."""
+        host = host_of(node_id)
+        machine = Machine(
+            self.loop, self.network, f"{self.seed}:{host}", self._settings(node_id), host=host
+        )
+        self.by_id[node_id] = machine
+        self.all.append(machine)
+        return machine
+
+    def _settings(self, node_id: int) -> dict[str, str]:
+        host = host_of(node_id)
+        factor, min_isr = replication_of(self.voters)
+        voters = range(1, self.voters + 1)
+        listeners = f"PLAINTEXT://{host}:{PORT}"
+        settings = {
+            **PROPERTIES,
+            "node.id": str(node_id),
+            "listeners": f"{listeners},CONTROLLER://{host}:{CONTROLLER_PORT}",
+            "controller.quorum.voters": ",".join(
+                f"{node}@{host_of(node)}:{CONTROLLER_PORT}" for node in voters
+            ),
+            "broker.rack": RACKS[node_id % len(RACKS)],
+            "default.replication.factor": str(factor),
+            "min.insync.replicas": str(min_isr),
+            "offsets.topic.replication.factor": str(factor),
+            "transaction.state.log.replication.factor": str(factor),
+        }
+        if node_id not in voters:
+            settings |= {"process.roles": "broker", "listeners": listeners}
+        return settings
+
     def bury(self) -> None:
         """The run is over."""
-        for machine in self:
+        for machine in self.all:
             machine.bury()
 
     # -- looking inside ----------------------------------------------------------------------------

@@ -7,17 +7,21 @@ import contextlib
 import random
 from typing import TYPE_CHECKING, Any
 
-from sim.cluster.admin import ClusterAdmin, ClusterGroup
+from sim.cluster.admin import ClusterAdmin
 from sim.cluster.checkers import ClusterCheckers
 from sim.cluster.client import ClusterClient
 from sim.cluster.consumers import ClusterConsumer
 from sim.cluster.faults import ClusterFaults
+from sim.cluster.groups import ClusterGroup, ClusterMember
+from sim.cluster.growth import Operator
 from sim.cluster.machines import Machines
+from sim.cluster.moves import Mover
 from sim.cluster.producers import (
     ClusterProducer,
     IdempotentClusterProducer,
     PlainClusterProducer,
 )
+from sim.cluster.promises import Promises
 from sim.disk import MachineDiedError
 from sim.history import History, Violation, require
 from sim.machine import in_lane
@@ -35,6 +39,8 @@ if TYPE_CHECKING:
 START_S_MAX = 30.0
 SERVED_S_MAX = 60.0  # after the last fault, everything is served within this time
 WHOLE_S_MAX = 30.0  # and then everybody is caught up and in sync within this
+GROUPS_S_MAX = 30.0
+SKEW_MS_MAX = 3000  # between any clock and the right time, from the start
 
 
 class ClusterWorld:
@@ -48,22 +54,67 @@ class ClusterWorld:
         self.machines = Machines(loop, seed, brokers)
         self.history = History()
         self.checkers = ClusterCheckers(self.machines, self.history)
+        self.promises = Promises(self.machines, self.history)
         self.faults = ClusterFaults(self, plan)
         self.base_topics: list[TopicHistory] = []
         self.producer_ids: set[int] = set()
-        self.clients: list[str] = ["admin"]
+        self.clients: list[str] = ["admin", "mover", "operator"]
+        self.leaving: set[int] = set()  # brokers that get no replicas any more
         self.is_quiet = False  # no fault will come
         self.all_written = False
+        self.is_over = False
         self._failure: BaseException | None = None
-        self._keepers: list[asyncio.Task[Any]] = []
+        self._keepers: dict[int, asyncio.Task[Any]] = {}
+        self._generations: dict[tuple[Any, ...], str] = {}  # their leaders
+        self._members: list[ClusterMember] = []
         for machine in self.machines:
-            machine.before_death = lambda how, it=machine: self.checkers.before_death(it, how)
+            self._watch(machine)
         loop.after_step = self._after_step
+
+    def _watch(self, machine: Machine) -> None:
+        machine.before_death = lambda how: self.checkers.before_death(machine, how)
+        machine.clock.skew_ms = self.rng.randint(-SKEW_MS_MAX, SKEW_MS_MAX)
 
     @property
     def deaths(self) -> int:
         """Lives that have ended."""
-        return sum(len(machine.deaths) for machine in self.machines)
+        return sum(len(machine.deaths) for machine in self.machines.all)
+
+    def base_partitions(self) -> list[tuple[str, int]]:
+        """The partitions that the base topics began with."""
+        return [
+            (topic.name, index)
+            for topic in self.base_topics
+            for index in range(topic.partitions_first)
+        ]
+
+    def note_leader(self, group: str, generation: int, leader: str, term: Any) -> None:
+        """A generation has one leader, as long as it has one coordinator."""
+        if term is not None:
+            known = self._generations.setdefault((group, generation, term), leader)
+            require(
+                known == leader, f"{group}: generation {generation} is led by {known} and {leader}"
+            )
+
+    # -- brokers that come and go ------------------------------------------------------------------
+
+    def add_broker(self) -> int:
+        """A new broker on a machine of its own, kept running from now on; its id."""
+        node_id = len(self.machines.all) + 1
+        machine = self.machines.add(node_id)
+        self._watch(machine)
+        self._keepers[node_id] = self._start("test", self._keep(machine))
+        return node_id
+
+    async def take_away(self, node_id: int) -> None:
+        """Stop a broker for good, and take its machine away."""
+        machine = self.machines.by_id[node_id]
+        self._keepers.pop(node_id).cancel()
+        await asyncio.sleep(0)
+        if machine.server is not None and machine.is_ready:
+            await in_lane("test", machine.stop())
+        machine.die("taken away")  # if it was starting or stood still
+        del self.machines.by_id[node_id]
 
     async def ask_in_vain(self, node_id: int, message: Message, version: int) -> None:
         """Ask a broker for something, whatever comes of it."""
@@ -94,11 +145,11 @@ class ClusterWorld:
     async def run(self) -> None:
         """From empty disks to the verdict."""
         rng = self.rng
-        self._keepers = [self._start("test", self._keep(machine)) for machine in self.machines]
+        self._keep_all()
         await self._within(
             START_S_MAX, "a new cluster is not ready", lambda: self._unready() or self._lag()
         )
-        admin = ClusterAdmin(self, rng.randint(2, 8))
+        admin, mover = ClusterAdmin(self, rng.randint(4, 14)), Mover(self, rng.randint(2, 10))
         await self._served([self._start("admin", self._create(admin))], "creating topics")
         writers: list[ClusterProducer] = [
             kind(self, f"{name}-{number}", rng.randint(20, 150))
@@ -110,21 +161,48 @@ class ClusterWorld:
         ]
         readers = [ClusterConsumer(self, f"consumer-{n}") for n in range(rng.randint(1, 2))]
         group = ClusterGroup(self, "group-client", "group")
-        self.clients += [actor.name for actor in (*writers, *readers, group)]
+        members = rng.choice((0, 1, 2, 3))
+        self._members = [ClusterMember(self, f"member-{n}", "members") for n in range(members)]
+        self.clients += [actor.name for actor in (*writers, *readers, group, *self._members)]
         writing = [self._start(actor.name, actor.run()) for actor in writers]
         others = [self._start(actor.name, actor.run()) for actor in (*readers, group)]
-        others.append(self._start("admin", admin.run()))
+        others += [
+            self._start(name, actor.run())
+            for name, actor in (
+                ("admin", admin),
+                ("mover", mover),
+                ("operator", Operator(self, mover)),
+            )
+        ]
+        membership = [self._start(actor.name, actor.run()) for actor in self._members]
         await self.faults.run()
         self.is_quiet = True
         await self._served(writing, "producing")
         self.all_written = True
         await self._served(others, "consuming, committing and administering")
+        await self._served([self._start("mover", mover.settle())], "moving replicas")
+        await self._within(GROUPS_S_MAX, "a group is not stable", self._instability)
+        self.is_over = True
+        await self._served(membership, "leaving groups")
         await self._end(group)
+
+    def _instability(self) -> str | None:
+        """Why the members are not one generation with all partitions between them."""
+        members, wanted = self._members, sorted(self.base_partitions())
+        if not members or (
+            all(member.beats > 1 for member in members)
+            and len({member.generation for member in members}) == 1
+            and sorted(p for member in members for p in member.assigned) == wanted
+        ):
+            return None
+        return str([(m.name, m.generation, m.beats, m.assigned) for m in members])
 
     async def _create(self, admin: ClusterAdmin) -> None:
         self.base_topics = await admin.create_base_topics()
 
     async def _served(self, tasks: list[asyncio.Task[Any]], what: str) -> None:
+        if not tasks:
+            return
         _, waiting = await asyncio.wait(tasks, timeout=SERVED_S_MAX)
         names = sorted(task.get_name() for task in waiting)
         require(
@@ -143,7 +221,13 @@ class ClusterWorld:
         return f"{missing} do not run" if missing else None
 
     def _lag(self) -> str | None:
-        return self._unready() or self.checkers.lag()
+        return self._unready() or self.checkers.lag() or self.promises.unkept()
+
+    def _keep_all(self) -> None:
+        self._keepers = {
+            node_id: self._start("test", self._keep(machine))
+            for node_id, machine in self.machines.by_id.items()
+        }
 
     async def _keep(self, machine: Machine) -> None:
         """Keep a broker running: who dies is started again after a while."""
@@ -154,20 +238,24 @@ class ClusterWorld:
                 await machine.ended()
             await asyncio.sleep(rng.choice((0.01, 0.1, 0.5, 2.0)))
 
+    def _check(self) -> None:
+        self.checkers.check_contents()
+        self.promises.check()
+
     async def _end(self, group: ClusterGroup) -> None:
         """Everybody catches up; the whole cluster is stopped, and has everything again."""
         what = "the cluster is not whole"
         await self._within(WHOLE_S_MAX, what, self._lag)
-        self.checkers.check_contents()
+        self._check()
         await self._served([self._start(group.name, group.check())], "looking at offsets")
-        for keeper in self._keepers:
+        for keeper in self._keepers.values():
             keeper.cancel()
         await asyncio.sleep(0)
         stops = [in_lane("test", machine.stop()) for machine in self.machines]
         await asyncio.wait(stops)
-        self._keepers = [self._start("test", self._keep(machine)) for machine in self.machines]
+        self._keep_all()
         await self._within(WHOLE_S_MAX, f"after an orderly stop of all {what}", self._lag)
-        self.checkers.check_contents()
+        self._check()
         await self._served([self._start(group.name, group.check())], "looking at offsets again")
         for failure in self.loop.failures:
             error = failure.get("exception")
