@@ -226,6 +226,7 @@ class BrokerServer:
             logs,
             topic_configs(config.given, config.node_id),
             lag_ms_max=config.replica_lag_time_max_ms,
+            on_disk_failure=self._directory_failed,
         )
         groups = self._groups = GroupCoordinator(
             config=config,
@@ -441,6 +442,18 @@ class BrokerServer:
         if self._logs is not None:
             self._logs.abandon()
         self.runtime.executor.close()
+
+    def _directory_failed(self, path: str, error: BaseException) -> None:
+        """A log could not be written: the broker goes, unless it can do without that directory.
+
+        So does Kafka's with its last directory, or that of the metadata. One of several goes with
+        any: its controller is not told which replica lies where (AssignReplicasToDirs, KIP-858),
+        so nobody else would take over what it led there. Alone it has what lies elsewhere.
+        """
+        config = self.config
+        is_spare = len(config.log_directories()) > 1 and path != config.metadata_directory()
+        if self._membership is not None or not is_spare:
+            self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
         """The disk can't be trusted any more: whoever runs the broker has to stop it."""

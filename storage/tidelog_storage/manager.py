@@ -152,9 +152,13 @@ class LogManager:
         """
         log = self.get(partition)
         if log is None:
-            directory = min(self.directories, key=lambda directory: len(directory.partitions))
+            directory = self._emptiest()
             log = self._load(directory, partition, config, topic_id)
-            write_partition_metadata(self._files, log.folder, topic_id)
+            try:
+                write_partition_metadata(self._files, log.folder, topic_id)
+            except OSError:
+                self._logs.pop(partition).release()
+                raise
             log.topic_id = topic_id
             directory.partitions.add(partition)
         return log
@@ -162,6 +166,16 @@ class LogManager:
     def log_dir(self, partition: TopicPartition) -> str:
         """The directory in which a partition's log lies; KeyError if it has none."""
         return self._directory_of(partition).path
+
+    def log_dir_wanted(self, partition: TopicPartition) -> str:
+        """The directory in which a partition's log lies, or would now be created."""
+        try:
+            return self.log_dir(partition)
+        except KeyError:
+            return self._emptiest().path
+
+    def _emptiest(self) -> LogDirectory:
+        return min(self.directories, key=lambda directory: len(directory.partitions))
 
     def delete(self, partition: TopicPartition, now_ms: int = 0) -> None:
         """Take a log out at once; its folder is renamed now and removed later.

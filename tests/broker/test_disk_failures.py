@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 import tidelog
-from support.clusters import run
+from support.clusters import (
+    FAST,
+    Load,
+    check_nothing_lost,
+    consume,
+    create_topic,
+    in_thread,
+    partition_of,
+    run,
+    until,
+)
 from support.failing_files import FailingFiles
+from support.wire_client import WireClient
 from tidelog.config.broker import BrokerConfig
-from tidelog.doors.cluster_settings import node_properties
+from tidelog.doors.cluster_settings import broker_properties, node_properties
 from tidelog.runtime import system_runtime
 from tidelog.server import BrokerServer, StartError
+from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.messages.admin import CreateTopicsRequest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,3 +65,83 @@ def test_a_broker_whose_disk_fails_while_it_joins_gives_up_at_once(tmp_path: Pat
             assert time.monotonic() - begun < 30
 
     run(test)
+
+
+def test_a_leader_epoch_that_cannot_be_written_ends_the_broker_and_another_one_leads() -> None:
+    """Its partition would be offline, and nobody else would know: until the next change."""
+    pytest.importorskip("confluent_kafka")
+
+    async def test() -> None:
+        async with tidelog.Cluster(FAST, brokers=3) as cluster:
+            create = lambda: create_topic(cluster.bootstrap_servers, "t", 1, 3)  # noqa: E731
+            await in_thread(create)
+            load = Load(cluster.bootstrap_servers, "t")
+            load.start()
+            await until(lambda: len(load.acked) > 20, "a load")
+            first = partition_of(cluster, "t").leader
+            # Whoever leads next can't write its epoch; the third can.
+            for node in cluster.brokers:
+                if node.node_id != first:
+                    break_epochs(node, cluster)
+            await cluster.brokers[first - 1].kill()
+            await until(lambda: any(node.failure for node in cluster.brokers), "a failure")
+            failed = next(node for node in cluster.brokers if node.failure)
+            assert not failed.is_running
+            assert "No space left" in str(failed.failure)
+            await cluster.brokers[first - 1].start()
+            await until(
+                lambda: partition_of(cluster, "t").leader not in (-1, failed.node_id), "a leader"
+            )
+            enough = len(load.acked) + 20
+            await until(lambda: len(load.acked) > enough, "more acknowledgements")
+            await failed.start()
+            await until(lambda: len(partition_of(cluster, "t").isr) == 3, "all in sync")
+            await load.finish()
+            check_nothing_lost(load, await in_thread(consume, cluster.bootstrap_servers, "t"))
+
+    run(test)
+
+
+def break_epochs(node: Any, cluster: tidelog.Cluster) -> None:
+    """The next leader epoch that this broker is to lead in can't be written, if it is the first."""
+    epochs = node.server._replicas.partition("t", 0).log.epochs
+    write = epochs._checkpoint.write
+
+    class Broken:
+        def write(self, entries: object) -> None:
+            if not any(other.failure for other in cluster.brokers):
+                raise OSError(errno.ENOSPC, "No space left on device")
+            write(entries)
+
+    epochs._checkpoint = Broken()
+
+
+def test_an_only_directory_ends_a_lone_broker_and_a_spare_one_does_not(tmp_path: Path) -> None:
+    async def test(folders: list[Path], failing: int, *, goes: bool) -> None:
+        files = FailingFiles()
+        server = lone_broker(files, folders)
+        told: list[BaseException | None] = []
+        server.on_failure = lambda: told.append(server.failure)
+        await server.start()
+        files.fails = lambda path: path.startswith(f"{folders[failing]}/t-")
+        async with await WireClient.connect(server.bootstrap_servers) as client:
+            topic = CreateTopicsRequest.CreatableTopic(
+                name="t", num_partitions=len(folders), replication_factor=1
+            )
+            response = await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=1000), 7)
+        assert response.topics[0].error_code == 0
+        assert len(told) == goes
+        states = [server._replicas.partition("t", n) for n in range(len(folders))]
+        assert ErrorCode.KAFKA_STORAGE_ERROR in states
+        assert goes or len(set(states)) == 2, "the other directory serves"
+        await server.kill()
+
+    a, b, c, d, e = (tmp_path / name for name in "abcde")
+    asyncio.run(test([a], 0, goes=True))
+    asyncio.run(test([b, c], 1, goes=False))
+    asyncio.run(test([d, e], 0, goes=True))  # the metadata log lies there
+
+
+def lone_broker(files: FailingFiles, folders: list[Path]) -> BrokerServer:
+    properties = broker_properties({"log.dirs": ",".join(map(str, folders))}, port=0)
+    return BrokerServer(BrokerConfig.from_properties(properties), system_runtime(files))

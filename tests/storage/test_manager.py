@@ -278,6 +278,25 @@ def test_the_metadata_log_is_not_touched(disk):
     assert list(broker.logs.items()) == []
 
 
+def test_a_log_that_could_not_be_made_is_made_the_next_time(disk, monkeypatch):
+    broker = Broker(disk)
+
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(broker.files, "write_atomic", fail, raising=True)
+        with pytest.raises(OSError, match="No space"):
+            broker.logs.create(A0, ID, SMALL)
+    assert broker.logs.get(A0) is None
+    assert broker.logs.log_dir_wanted(A0) == "data"
+    log = broker.create(A0, 1)
+    assert read_partition_metadata(broker.files, log.folder) == ID
+    assert broker.logs.log_dir(A0) == broker.logs.log_dir_wanted(A0) == "data"
+    broker.restart()
+    assert broker.logs.get(A0).log_end_offset == 2
+
+
 def test_a_locked_directory_says_so(disk):
     broker = Broker(disk, ("other", "data"))
     with pytest.raises(LogDirectoryError, match="data is locked: another broker"):

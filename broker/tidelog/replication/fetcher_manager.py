@@ -143,6 +143,7 @@ class FetcherManager:
             rng=self._rng,
             broker_epoch=self._broker_epoch,
             on_advanced=self._replicas.appended,
+            on_disk_failure=self._replicas.disk_failed,
         )
 
     def _remove(self, key: _Key) -> None:

@@ -43,6 +43,7 @@ __all__ = ["ReplicaFetcher"]
 
 _log = logging.getLogger(__name__)
 
+_OWN_DISK = ErrorCode.KAFKA_STORAGE_ERROR
 _SESSION_ERRORS = frozenset(
     {
         ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
@@ -66,9 +67,10 @@ class ReplicaFetcher:
         rng: Rng,
         broker_epoch: Callable[[], int],
         on_advanced: Callable[[Sequence[TopicPartition]], None],
+        on_disk_failure: Callable[[TopicPartition, Exception], None] | None = None,
     ) -> None:
         """`channel` is its own, and closed with it; `on_advanced` is told of logs that grew or
-        whose high watermark moved."""
+        whose high watermark moved, `on_disk_failure` of those that could not be written."""
         self.name = name
         self._channel = channel
         self._node_id = config.node_id
@@ -77,6 +79,7 @@ class ReplicaFetcher:
         self._rng = rng
         self._broker_epoch = broker_epoch
         self._on_advanced = on_advanced
+        self._on_disk_failure = on_disk_failure
         self._backoff_s_max = config.replica_fetch_backoff_ms / 1000
         self._backoff = Backoff(self._backoff_s_max)
         self._loop = asyncio.get_running_loop()
@@ -278,12 +281,11 @@ class ReplicaFetcher:
         """Do something to one partition; whatever fails is this one's trouble alone."""
         try:
             return work(*args)
-        except StorageError as error:
-            own_disk = error.code is ErrorCode.KAFKA_STORAGE_ERROR
-            fenced = error.code is ErrorCode.FENCED_LEADER_EPOCH
-            self._fail(state, str(error), fatal=own_disk or fenced)
-        except OSError as error:
-            self._fail(state, str(error), fatal=True)
+        except (StorageError, OSError) as error:
+            code = error.code if isinstance(error, StorageError) else _OWN_DISK
+            self._fail(state, str(error), fatal=code in (_OWN_DISK, ErrorCode.FENCED_LEADER_EPOCH))
+            if code is _OWN_DISK and self._on_disk_failure is not None:
+                self._on_disk_failure(state.partition.topic_partition, error)
         except Exception as error:  # noqa: BLE001 - see above
             _log.exception("%s: following failed", state.partition.topic_partition)
             self._fail(state, str(error))

@@ -78,9 +78,11 @@ class ReplicaManager:
         log_config: Callable[[ClusterImage, str], LogConfig],
         *,
         lag_ms_max: int = 30_000,
+        on_disk_failure: Callable[[str, BaseException], None] | None = None,
     ) -> None:
         """`timers` is the running loop; `log_config` the configuration of a topic under an image;
-        `lag_ms_max` replica.lag.time.max.ms."""
+        `lag_ms_max` replica.lag.time.max.ms. `on_disk_failure` is told of a log directory in which
+        a log could not be opened or written: the partition is offline then."""
         self.node_id = node_id
         self.clock = clock
         self.logs = logs
@@ -90,6 +92,7 @@ class ReplicaManager:
         self.delete_records_purgatory: Purgatory[tuple[str, int]] = Purgatory(timers, purge_min=1)
         self.rules = ReplicaRules(lambda: int(clock.monotonic() * 1000), lag_ms_max)
         self._log_config = log_config
+        self._on_disk_failure = on_disk_failure
         self._timers = timers
         self._isr_changes: AlterPartitionManager | None = None
         self._broker_epoch: Callable[[], int] | None = None
@@ -156,10 +159,9 @@ class ReplicaManager:
         try:
             partition.update(state)
         except OSError as error:  # the new leader epoch could not be made durable
-            _log.error("%s is offline: %s", key, error)
-            self._offline[key] = partition.topic_id
             del self._partitions[key]
             partition.remove()
+            self._take_offline(key, partition.topic_id, error)
         if state.leader_recovery_state == _RECOVERING and self._isr_changes is not None:
             self._propose(partition.propose_recovered())
         self._wake_all(key)
@@ -177,12 +179,23 @@ class ReplicaManager:
             else:
                 log.config = config
         except (OSError, StorageError, CheckpointError) as error:
-            _log.error("%s is offline: %s", key, error)
-            self._offline[key] = topic_id
+            self._take_offline(key, topic_id, error)
             return None
         self._offline.pop(key, None)
         partition = self._partitions[key] = Partition(key, topic_id, log, self.node_id, self.rules)
         return partition
+
+    def _take_offline(self, key: TopicPartition, topic_id: bytes, error: Exception) -> None:
+        _log.error("%s is offline: %s", key, error)
+        self._offline[key] = topic_id
+        if isinstance(error, OSError):
+            self.disk_failed(key, error)
+
+    def disk_failed(self, key: TopicPartition, error: Exception) -> None:
+        """The log of a partition could not be written: tell who knows what becomes of its
+        directory."""
+        if self._on_disk_failure is not None:
+            self._on_disk_failure(self.logs.log_dir_wanted(key), error)
 
     def _reconfigure(self, topic: TopicImage) -> None:
         assert self.image is not None
