@@ -1,9 +1,9 @@
 """The group coordinator: groups of the partitions of `__consumer_offsets` that this broker leads.
 
 Performs what the pure group machine (`group.py`) decides: answers parked requests, writes records,
-sets timers. Follows elections: a partition is loaded when this broker becomes its leader and let go
-when it no longer is. Called by the group APIs and, on new images, by the metadata log; knows no
-wire. Offsets and the administration of groups are in `admin.py`.
+sets timers. Owns the shards that `LedPartitions` loads and lets go. Called by the group APIs and,
+on new images, by the metadata log; knows no wire. Offsets and the administration of groups are in
+`admin.py`.
 """
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ from tidelog.groups.member import (
 )
 from tidelog.groups.records import decode, group_record, group_tombstone, offset_record
 from tidelog.groups.shard import GroupShard, Watch
-from tidelog.internal_topics import InternalTopic, LoadedRecord, partition_for
+from tidelog.internal_topics import InternalTopic, partition_for
+from tidelog.led_partitions import WRITE_ERRORS, LedPartitions
 from tidelog.metadata.image import GROUP_METADATA_TOPIC
-from tidelog_protocol.errors import ErrorCode, ProtocolError
+from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from tidelog.config.broker import BrokerConfig
     from tidelog.groups.offsets import OffsetChange
-    from tidelog.internal_topics import KeyValue
+    from tidelog.internal_topics import KeyValue, LoadedRecord
     from tidelog.metadata.image import ClusterImage
-    from tidelog.replication.purgatory import TimerHandle, Timers
+    from tidelog.replication.purgatory import Timers
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog.seams import Clock, Rng
 
@@ -49,25 +50,9 @@ logger = logging.getLogger(__name__)
 
 TOMBSTONES_MAX = 1000  # in one batch of a clean-up: far below max.message.bytes
 
-# What the failure of a write means to a client of the group.
-_WRITE_ERRORS = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-}
-
 
 class GroupCoordinator:
-    """Groups by partition, their timers and their records.
-
-    Invariant: a shard is in `_shards` while this broker leads its partition; its groups are only
-    served when it `is_loading` no longer.
-    """
+    """Groups by partition, their timers and their records."""
 
     def __init__(
         self,
@@ -87,33 +72,19 @@ class GroupCoordinator:
             codec=config.offsets_topic_compression_codec,
             load_buffer_bytes=config.offsets_load_buffer_size,
         )
-        self._node_id = replica_manager.node_id
         self._clock = clock
         self._rng = rng
         self._timers = timers
         self._limits = GroupLimits(config.group_initial_rebalance_delay_ms, config.group_max_size)
-        self._shards: dict[int, GroupShard] = {}
-        self._partition_count = 0  # 0: the topic does not exist
-        self._loads: dict[int, Iterator[list[LoadedRecord]]] = {}
-        self._load_timer: TimerHandle | None = None
-        self._is_closed = False
+        self._led: LedPartitions[GroupShard] = LedPartitions(
+            self.topic, replica_manager.node_id, timers, self
+        )
 
     # ---- elections ---------------------------------------------------------------------------
 
     def on_image(self, old: ClusterImage | None, new: ClusterImage) -> None:
         """Follow the cluster; call it after the replica manager has applied the image."""
-        topic = new.topics.get(GROUP_METADATA_TOPIC)
-        partitions = () if topic is None else topic.partitions
-        before = None if old is None else old.topics.get(GROUP_METADATA_TOPIC)
-        self._partition_count = len(partitions)
-        if old is None or topic is not before:
-            if before is not None and topic is not None and before.topic_id != topic.topic_id:
-                self._resign_all()
-            led = {p.partition: p.leader_epoch for p in partitions if p.leader == self._node_id}
-            for index in [index for index in self._shards if index not in led]:
-                self._resign(index)
-            for index, leader_epoch in led.items():
-                self._elect(index, leader_epoch)
+        self._led.on_image(old, new)
         if old is not None and old.topics is not new.topics:
             for name, gone in old.topics.items():
                 if gone.topic_id not in new.topic_names and name != GROUP_METADATA_TOPIC:
@@ -121,52 +92,14 @@ class GroupCoordinator:
 
     def close(self) -> None:
         """Let all groups go, as when another broker took over."""
-        self._is_closed = True
-        self._resign_all()
+        self._led.close()
 
-    def _elect(self, index: int, leader_epoch: int) -> None:
-        shard = self._shards.get(index)
-        if shard is not None and leader_epoch - shard.leader_epoch <= 1:
-            shard.leader_epoch = leader_epoch  # still ours: what is in memory is what is in the log
-            return
-        if shard is not None:
-            self._resign(index)  # somebody may have led between two images seen here
-        shard = self._shards[index] = GroupShard(index, leader_epoch, self._limits)
-        try:
-            if self.topic.is_vacant(index):
-                self._loaded(shard)
-                return
-            self._loads[index] = self.topic.load(index)
-        except StorageError as error:
-            logger.error("Cannot load %s-%s: %s", self.topic.name, index, error)
-            del self._shards[index]
-            return
-        if self._load_timer is None:
-            self._load_timer = self._timers.call_at(self._timers.time(), self._load_some)
+    def new_shard(self, index: int, leader_epoch: int) -> GroupShard:
+        """For `LedPartitions`, as the three that follow."""
+        return GroupShard(index, leader_epoch, self._limits)
 
-    def _load_some(self) -> None:
-        """Take in one chunk of one partition, then let the loop run."""
-        self._load_timer = None
-        if not self._loads:
-            return
-        index, chunks = next(iter(self._loads.items()))
-        shard = self._shards[index]
-        try:
-            chunk = next(chunks, None)
-            if chunk is None:
-                del self._loads[index]
-                self._loaded(shard)
-            else:
-                self._replay(shard, chunk)
-        except (StorageError, ProtocolError, OSError):
-            # As in Kafka its groups hear NOT_COORDINATOR until a new election.
-            logger.exception("Loading %s-%s failed", self.topic.name, index)
-            self._loads.pop(index, None)
-            self._shards.pop(index, None)
-        if self._loads and self._load_timer is None:
-            self._load_timer = self._timers.call_at(self._timers.time(), self._load_some)
-
-    def _replay(self, shard: GroupShard, chunk: list[LoadedRecord]) -> None:
+    def replay(self, shard: GroupShard, chunk: list[LoadedRecord]) -> None:
+        """Take in records of the log."""
         now = self.now()
         for header, record in chunk:
             if header.is_control:
@@ -175,7 +108,8 @@ class GroupCoordinator:
             if change is not None:
                 shard.replay(change, record.offset + 1, now)
 
-    def _loaded(self, shard: GroupShard) -> None:
+    def loaded(self, shard: GroupShard) -> None:
+        """Serve its groups."""
         shard.is_loading = False
         shard.advance(self.topic.high_watermark(shard.index))
         now = self.now()
@@ -189,13 +123,8 @@ class GroupCoordinator:
             self.write_tombstones(shard, shard.latest.forget_topic(name, topic_id))
         shard.deleted_topics.clear()
 
-    def _resign_all(self) -> None:
-        for index in list(self._shards):
-            self._resign(index)
-
-    def _resign(self, index: int) -> None:
-        shard = self._shards.pop(index)
-        self._loads.pop(index, None)
+    def resigned(self, shard: GroupShard) -> None:
+        """Answer everyone who waits and forget its groups."""
         shard.stop_timers()
         now = self.now()
         for group in shard.groups.values():
@@ -205,7 +134,7 @@ class GroupCoordinator:
 
     def _topic_deleted(self, name: str, topic_id: bytes) -> None:
         """Offsets of a deleted topic go at once, not with their retention."""
-        for shard in self._shards.values():
+        for shard in self._led.shards.values():
             if shard.is_loading:
                 shard.deleted_topics.append((name, topic_id))
             else:
@@ -219,31 +148,26 @@ class GroupCoordinator:
 
     def partition_for(self, group_id: str) -> int:
         """The partition of `__consumer_offsets` that a group lives in."""
-        count = self._partition_count or self.config.offsets_topic_num_partitions
+        count = self._led.partition_count or self.config.offsets_topic_num_partitions
         return partition_for(group_id, count)
 
     def shard_of(self, group_id: str) -> GroupShard | ErrorCode:
         """Where a group is, or why it is not served here now."""
-        if self._is_closed:
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        shard = self._shards.get(self.partition_for(group_id))
-        if shard is None:
-            return ErrorCode.NOT_COORDINATOR
-        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if shard.is_loading else shard
+        return self._led.at(self.partition_for(group_id))
 
     def active_shards(self) -> list[GroupShard]:
         """The shards that are loaded."""
-        return [shard for shard in self._shards.values() if not shard.is_loading]
+        return self._led.active()
 
     @property
     def is_loading(self) -> bool:
         """Whether some partition is still being loaded."""
-        return any(shard.is_loading for shard in self._shards.values())
+        return self._led.is_loading
 
     @property
     def is_closed(self) -> bool:
         """Whether the coordinator has been stopped."""
-        return self._is_closed
+        return self._led.is_closed
 
     # ---- membership --------------------------------------------------------------------------
 
@@ -274,7 +198,7 @@ class GroupCoordinator:
         self.perform(shard, group, group.join(request, waiter, now))
 
     def _check_join(self, group_id: str, request: JoinRequest) -> ErrorCode:
-        if self._is_closed:
+        if self._led.is_closed:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if not group_id:
             return ErrorCode.INVALID_GROUP_ID
@@ -335,7 +259,7 @@ class GroupCoordinator:
 
     def _find(self, group_id: str) -> tuple[GroupShard, Group] | ErrorCode:
         """A group for its members; to them an unknown group is an unknown member."""
-        if not group_id and not self._is_closed:
+        if not group_id and not self._led.is_closed:
             return ErrorCode.INVALID_GROUP_ID
         shard = self.shard_of(group_id)
         if isinstance(shard, ErrorCode):
@@ -376,7 +300,7 @@ class GroupCoordinator:
         group_id = group.group_id
         deadline_ms = group.next_deadline_ms()
         watch = shard.watches.get(group_id)
-        if deadline_ms is None or self._shards.get(shard.index) is not shard:
+        if deadline_ms is None or not self._led.holds(shard):
             if watch is not None:
                 watch.handle.cancel()
                 del shard.watches[group_id]
@@ -391,7 +315,7 @@ class GroupCoordinator:
 
     def _expire(self, shard: GroupShard, group: Group) -> None:
         shard.watches.pop(group.group_id, None)
-        if self._shards.get(shard.index) is shard and shard.groups.get(group.group_id) is group:
+        if self._led.holds(shard) and shard.groups.get(group.group_id) is group:
             self.perform(shard, group, group.expire(self.now()))
 
     # ---- writing -----------------------------------------------------------------------------
@@ -443,7 +367,7 @@ class GroupCoordinator:
 
         def committed(error: ErrorCode) -> None:
             self.advance(shard)
-            on_done(_WRITE_ERRORS.get(error, error))
+            on_done(WRITE_ERRORS.get(error, error))
 
         self.topic.commit(shard.index, shard.end_offset, committed)
 
@@ -468,7 +392,7 @@ class GroupCoordinator:
                 shard.index, records, leader_epoch=shard.leader_epoch, now_ms=now.wall_ms
             )
         except StorageError as error:
-            return _WRITE_ERRORS.get(error.code, error.code)
+            return WRITE_ERRORS.get(error.code, error.code)
         shard.appended(changes, result.last_offset + 1, now)
         self.settled(shard, on_done)
         return ErrorCode.NONE

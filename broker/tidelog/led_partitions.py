@@ -1,0 +1,183 @@
+"""The partitions of an internal topic that this broker leads, each loaded into a shard.
+
+Follows elections: a partition is loaded, chunk by chunk between which the loop runs, when this
+broker becomes its leader, and let go when it no longer is. Shared by the coordinators, which own
+what a shard holds. Knows no records.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from tidelog_protocol.errors import ErrorCode, ProtocolError
+from tidelog_storage.types import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tidelog.internal_topics import InternalTopic, LoadedRecord
+    from tidelog.metadata.image import ClusterImage
+    from tidelog.replication.purgatory import TimerHandle, Timers
+
+__all__ = ["WRITE_ERRORS", "LedPartitions", "Owner", "Shard"]
+
+logger = logging.getLogger(__name__)
+
+WRITE_ERRORS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+"""What the failure of a coordinator's write means to its client."""
+
+
+class Shard(Protocol):
+    """One partition's worth of a coordinator's memory. It serves when it `is_loading` no longer."""
+
+    index: int
+    leader_epoch: int
+    is_loading: bool
+
+
+S = TypeVar("S", bound=Shard)
+
+
+class Owner(Protocol[S]):
+    """The coordinator."""
+
+    def new_shard(self, index: int, leader_epoch: int) -> S:
+        """An empty shard; it `is_loading`."""
+        ...
+
+    def replay(self, shard: S, chunk: list[LoadedRecord]) -> None:
+        """Take in some records. Raises ProtocolError for those it cannot read."""
+        ...
+
+    def loaded(self, shard: S) -> None:
+        """There are no more: serve."""
+        ...
+
+    def resigned(self, shard: S) -> None:
+        """Let go of it: clients hear NOT_COORDINATOR."""
+        ...
+
+
+class LedPartitions(Generic[S]):
+    """Shards by partition. Invariant: a shard is here while this broker leads its partition."""
+
+    def __init__(self, topic: InternalTopic, node_id: int, timers: Timers, owner: Owner[S]) -> None:
+        """`timers` is the running loop."""
+        self.topic = topic
+        self.shards: dict[int, S] = {}
+        self.partition_count = 0  # 0: the topic does not exist
+        self._node_id = node_id
+        self._timers = timers
+        self._owner = owner
+        self._loads: dict[int, Iterator[list[LoadedRecord]]] = {}
+        self._load_timer: TimerHandle | None = None
+        self._is_closed = False
+
+    def on_image(self, old: ClusterImage | None, new: ClusterImage) -> None:
+        """Follow the cluster; call it after the replica manager has applied the image."""
+        topic = new.topics.get(self.topic.name)
+        partitions = () if topic is None else topic.partitions
+        before = None if old is None else old.topics.get(self.topic.name)
+        self.partition_count = len(partitions)
+        if old is not None and topic is before:
+            return
+        if before is not None and topic is not None and before.topic_id != topic.topic_id:
+            self._resign_all()
+        led = {p.partition: p.leader_epoch for p in partitions if p.leader == self._node_id}
+        for index in [index for index in self.shards if index not in led]:
+            self._resign(index)
+        for index, leader_epoch in led.items():
+            self._elect(index, leader_epoch)
+
+    def close(self) -> None:
+        """Let all go, as when another broker took over."""
+        self._is_closed = True
+        self._resign_all()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the coordinator has been stopped."""
+        return self._is_closed
+
+    def at(self, index: int) -> S | ErrorCode:
+        """The shard of a partition, or why it is not served here now."""
+        if self._is_closed:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        shard = self.shards.get(index)
+        if shard is None:
+            return ErrorCode.NOT_COORDINATOR
+        return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if shard.is_loading else shard
+
+    def holds(self, shard: S) -> bool:
+        """Whether it is still ours: false for what outlived its partition's leadership."""
+        return self.shards.get(shard.index) is shard
+
+    def active(self) -> list[S]:
+        """The shards that are loaded."""
+        return [shard for shard in self.shards.values() if not shard.is_loading]
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether some partition is still being loaded."""
+        return any(shard.is_loading for shard in self.shards.values())
+
+    def _elect(self, index: int, leader_epoch: int) -> None:
+        shard = self.shards.get(index)
+        if shard is not None and leader_epoch - shard.leader_epoch <= 1:
+            shard.leader_epoch = leader_epoch  # still ours: what is in memory is what is in the log
+            return
+        if shard is not None:
+            self._resign(index)  # somebody may have led between two images seen here
+        shard = self.shards[index] = self._owner.new_shard(index, leader_epoch)
+        try:
+            if self.topic.is_vacant(index):
+                self._owner.loaded(shard)
+                return
+            self._loads[index] = self.topic.load(index)
+        except StorageError as error:
+            logger.error("Cannot load %s-%s: %s", self.topic.name, index, error)
+            del self.shards[index]
+            return
+        if self._load_timer is None:
+            self._load_timer = self._timers.call_at(self._timers.time(), self._load_some)
+
+    def _load_some(self) -> None:
+        """Take in one chunk of one partition, then let the loop run."""
+        self._load_timer = None
+        if not self._loads:
+            return
+        index, chunks = next(iter(self._loads.items()))
+        shard = self.shards[index]
+        try:
+            chunk = next(chunks, None)
+            if chunk is None:
+                del self._loads[index]
+                self._owner.loaded(shard)
+            else:
+                self._owner.replay(shard, chunk)
+        except (StorageError, ProtocolError, OSError):
+            # As in Kafka its clients hear NOT_COORDINATOR until a new election.
+            logger.exception("Loading %s-%s failed", self.topic.name, index)
+            self._loads.pop(index, None)
+            self.shards.pop(index, None)
+        if self._loads and self._load_timer is None:
+            self._load_timer = self._timers.call_at(self._timers.time(), self._load_some)
+
+    def _resign_all(self) -> None:
+        for index in list(self.shards):
+            self._resign(index)
+
+    def _resign(self, index: int) -> None:
+        shard = self.shards.pop(index)
+        self._loads.pop(index, None)
+        self._owner.resigned(shard)
