@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -180,3 +181,44 @@ def test_handles_on_brokers_of_another_process(isolated: bool) -> None:
         assert len(asyncio.run(metadata(servers[0])).brokers) == 4
         added.kill()
         assert cluster.bootstrap_servers.split(",") == servers
+
+
+@pytest.mark.parametrize("isolated", [False, True])
+@pytest.mark.parametrize("kept", [False, True], ids=["temporary", "kept"])
+def test_only_data_that_is_kept_is_forced_to_disk(
+    kept: bool, isolated: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = tmp_path / "fsyncs"
+    said.touch()
+    (tmp_path / "sitecustomize.py").write_text(COUNT_FSYNCS)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("FSYNCS", str(said))
+    data_dir = tmp_path / "data" if kept else None
+    with tidelog.run(brokers=3, isolated=isolated, data_dir=data_dir) as cluster:
+        assert asyncio.run(create(cluster.bootstrap_servers.split(",")[0], "t", replicas=3)) == 0
+        folder = cluster._temporary
+        assert kept or (folder is not None and os.path.isdir(folder))
+    assert bool(said.read_bytes()) == kept
+    if not kept:
+        assert not os.path.exists(str(folder))
+        asyncio.run(in_one_loop(isolated))
+        assert said.read_bytes() == b""
+
+
+async def in_one_loop(isolated: bool) -> None:
+    async with tidelog.Cluster(brokers=2, isolated=isolated) as cluster:
+        assert await create(cluster.bootstrap_servers.split(",")[0], "t", replicas=2) == 0
+
+
+COUNT_FSYNCS = """
+import os
+
+fsync = os.fsync
+
+def counted(descriptor):
+    with open(os.environ["FSYNCS"], "ab") as file:
+        file.write(b".")
+    fsync(descriptor)
+
+os.fsync = counted
+"""

@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
     raise_open_files_limit()
     return run_broker(
         config,
-        system_runtime(),
+        system_runtime(durable=options.fsync),
         until_stdin_ends=options.until_stdin_ends,
         level=options.log_level.upper(),
         cluster_id=options.cluster_id,
@@ -59,6 +59,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rack", help="rack of this node")
     parser.add_argument(
         "--cluster-id", metavar="ID", help="of new data; the same for all nodes of a cluster"
+    )
+    parser.add_argument(
+        "--no-fsync",
+        action="store_false",
+        dest="fsync",
+        help="force nothing to disk, for data that is thrown away",
     )
     add_common_options(parser)
     return parser

@@ -135,23 +135,18 @@ def _several(options: argparse.Namespace) -> int:
     except (OSError, UnicodeDecodeError) as error:
         return refuse(f"{options.config}: {getattr(error, 'strerror', None) or error}")
     raise_open_files_limit()
-    try:
-        return serve_cluster(
-            settings,
-            brokers=options.brokers,
-            isolated=options.isolated,
-            racks=options.racks.split(",") if options.racks else None,
-            host=options.host or "127.0.0.1",
-            port=9092 if options.port is None else options.port,
-            data_dir=options.data_dir,
-            until_stdin_ends=options.until_stdin_ends,
-            level=options.log_level.upper(),
-        )
-    finally:
-        if options.temporary and options.data_dir is not None:
-            import shutil
-
-            shutil.rmtree(options.data_dir, ignore_errors=True)
+    return serve_cluster(
+        settings,
+        brokers=options.brokers,
+        isolated=options.isolated,
+        racks=options.racks.split(",") if options.racks else None,
+        host=options.host or "127.0.0.1",
+        port=9092 if options.port is None else options.port,
+        data_dir=options.data_dir,
+        temporary=options.temporary,
+        until_stdin_ends=options.until_stdin_ends,
+        level=options.log_level.upper(),
+    )
 
 
 def _port(text: str) -> int:

@@ -37,6 +37,7 @@ def serve_cluster(
     host: str,
     port: int,
     data_dir: str | None,
+    temporary: bool,
     until_stdin_ends: bool,
     level: str,
 ) -> int:
@@ -51,6 +52,7 @@ def serve_cluster(
             host=host,
             port=port,
             data_dir=data_dir,
+            temporary=temporary,
         )
         return asyncio.run(_serve(cluster, until_stdin_ends=until_stdin_ends))
     except ConfigError as error:

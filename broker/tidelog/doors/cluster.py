@@ -98,10 +98,13 @@ class Cluster:
         host: str = "127.0.0.1",
         port: int = 0,
         data_dir: str | os.PathLike[str] | None = None,
+        temporary: bool = False,
         runtime: Runtime | None = None,
         **more: Setting,
     ) -> None:
-        """`runtime` replaces the real seams, of a single broker only."""
+        """`temporary` data in `data_dir` is removed at the end, as all data is without `data_dir`:
+        nothing of it is forced to disk. `runtime` replaces the real seams, of a single broker only.
+        """
         if brokers < 1:
             raise ClusterError(f"a cluster of {brokers} brokers")
         if racks is not None and len(racks) != brokers:
@@ -117,6 +120,7 @@ class Cluster:
         self._data_dir = None if data_dir is None else os.fspath(data_dir)
         self._settings = properties_of(settings, more)
         self._runtime = runtime
+        self._is_temporary = temporary
         self._temporary: str | None = None
         self._voters: dict[int, str] = {}
         self._cluster_id = ""
@@ -185,6 +189,8 @@ class Cluster:
         runtime = self._runtime or system_runtime()
         settings = self._settings
         folder = self._data_dir
+        if self._is_temporary and folder is not None:
+            self._temporary = folder
         if folder is None and not (self._count == 1 and has_data_dir(settings)):
             if self._temporary is None:
                 self._temporary = temporary_data_dir(runtime.rng)
@@ -239,13 +245,19 @@ class Cluster:
     def _new_node(self, properties: Mapping[str, str]) -> Node:
         from tidelog.doors.nodes import LocalNode, ProcessNode
 
+        durable = self._temporary is None
         if self._isolated:
-            return ProcessNode(properties, cluster_id=self._cluster_id, on_end=self._node_failed)
+            return ProcessNode(
+                properties,
+                cluster_id=self._cluster_id,
+                durable=durable,
+                on_end=self._node_failed,
+            )
         return LocalNode(
             properties,
             cluster_id=self._cluster_id,
             runtime=self._runtime,
-            durable=self._temporary is None,
+            durable=durable,
             on_end=self._node_failed,
         )
 

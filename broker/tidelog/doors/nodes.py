@@ -116,12 +116,18 @@ class ProcessNode:
     """A broker in a process of its own, `tidelog broker`, which ends with this one."""
 
     def __init__(
-        self, properties: Mapping[str, str], *, cluster_id: str, on_end: Callable[[], None]
+        self,
+        properties: Mapping[str, str],
+        *,
+        cluster_id: str,
+        durable: bool,
+        on_end: Callable[[], None],
     ) -> None:
         """As for `LocalNode`."""
         self.config = BrokerConfig.from_properties(properties)
         self.failure: BaseException | None = None
         self._cluster_id = cluster_id
+        self._durable = durable
         self._on_end = on_end
         self._process: asyncio.subprocess.Process | None = None
         self._watching: asyncio.Task[None] | None = None
@@ -159,6 +165,8 @@ class ProcessNode:
         arguments = [f"--set={key}={value}" for key, value in self.config.given.items()]
         if self._cluster_id:
             arguments.append(f"--cluster-id={self._cluster_id}")
+        if not self._durable:
+            arguments.append("--no-fsync")
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             *("-P", "-m", "tidelog", "broker", "--until-stdin-ends"),
