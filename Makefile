@@ -2,9 +2,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 SEEDS ?= 200
-BROKERS ?= 1
 
-.PHONY: setup demo test check lint types simulate bench pythons conformance
+.PHONY: setup demo test check lint types simulate mutants bench pythons conformance
 
 setup: .venv/.ready
 
@@ -35,8 +34,13 @@ types: setup
 pythons: setup
 	$(BIN)/python tests/pythons.py 3.12 3.13
 
+# Clusters of 1 to 7 brokers, as each seed says, or BROKERS=N of them.
 simulate: setup
-	cd tests && ../$(BIN)/python -m sim --brokers $(BROKERS) --seeds $(SEEDS)
+	cd tests && ../$(BIN)/python -m sim --seeds $(SEEDS) $(if $(BROKERS),--brokers $(BROKERS))
+
+# How many seeds it takes to find each planted bug (tests/sim/mutants).
+mutants: setup
+	cd tests && ../$(BIN)/python -m sim --mutants --seeds $(SEEDS) $(if $(BROKERS),--brokers $(BROKERS))
 
 bench: setup
 	$(BIN)/python -m tidelog_bench

@@ -1,4 +1,9 @@
-"""Many seeds over the cores: `python -m sim --seeds N`, and one to look at: `--seed N`."""
+"""Many seeds over the cores: `python -m sim --seeds N`, and one to look at: `--seed N`.
+
+Unless `--brokers` says how many brokers there are, each seed does: one (in a world of its own, with
+a disk that loses power at any moment) or a cluster of up to seven. `--mutants` plants the bugs of
+`mutants/` one by one, and says how many seeds it took to find each.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +15,7 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from typing import TYPE_CHECKING
 
+from sim.cluster.faults import brokers_of
 from sim.mutants import CLUSTER_MUTANTS, MUTANTS, planted
 from sim.run import Verdict, plan_of, run_seed, shrink
 
@@ -17,15 +23,21 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FAILURES_MAX = 3  # then the rest is not worth its time
+MUTANT_BROKERS = 3  # where bugs of a cluster are looked for, unless it is said otherwise
 
 
-def judge(seed: int, mutant: str | None, brokers: int = 1) -> Verdict:
-    """Run one seed, perhaps with a mutant planted (in a process of the pool)."""
+def judge(seed: int, mutant: str | None, brokers: int | None) -> Verdict:
+    """Run one seed, perhaps with a mutant planted (in a process of the pool).
+
+    `brokers` None: as many as the seed says.
+    """
     with planted(mutant):
-        return run_seed(seed, brokers=brokers)
+        return run_seed(seed, brokers=brokers_of(seed) if brokers is None else brokers)
 
 
-def verdicts(seeds: range, processes: int, mutant: str | None, brokers: int) -> Iterator[Verdict]:
+def verdicts(
+    seeds: range, processes: int, mutant: str | None, brokers: int | None
+) -> Iterator[Verdict]:
     """The verdicts of all seeds, in order, from as many processes as there are cores."""
     if processes == 1:
         for seed in seeds:
@@ -38,7 +50,7 @@ def verdicts(seeds: range, processes: int, mutant: str | None, brokers: int) -> 
         pool.shutdown(cancel_futures=True)
 
 
-def run_many(seeds: range, processes: int, mutant: str | None, brokers: int) -> int:
+def run_many(seeds: range, processes: int, mutant: str | None, brokers: int | None) -> int:
     """Run the seeds, print what happened; the exit code."""
     started = time.monotonic()
     faults: Counter[str] = Counter()
@@ -46,8 +58,10 @@ def run_many(seeds: range, processes: int, mutant: str | None, brokers: int) -> 
     failed: list[Verdict] = []
     virtual_s = 0.0
     done = 0
+    sizes: Counter[int] = Counter()
     for verdict in verdicts(seeds, processes, mutant, brokers):
         done += 1
+        sizes[verdict.brokers] += 1
         faults.update(verdict.faults)
         counts.update(verdict.counts)
         virtual_s += verdict.virtual_s
@@ -59,6 +73,7 @@ def run_many(seeds: range, processes: int, mutant: str | None, brokers: int) -> 
     wall_s = time.monotonic() - started
     print(f"\r\033[K{done} seeds, {virtual_s / 3600:.2f} virtual hours, {wall_s:.1f} s", end="")
     print(f" ({done / wall_s:.1f} seeds/s on {processes} cores), {len(failed)} failed")
+    print("brokers: " + ", ".join(f"{sizes[size]} seeds with {size}" for size in sorted(sizes)))
     for title, table in (("faults", faults), ("seen", counts)):
         print(f"{title}: " + ", ".join(f"{name} {table[name]}" for name in sorted(table)))
     for verdict in failed:
@@ -91,18 +106,20 @@ def report(verdict: Verdict, mutant: str | None) -> None:
     planting = f" --mutant {mutant}" if mutant else ""
     print(f"  replay: cd tests && python -m sim --seed {best.seed}", end="")
     print(f" --faults {','.join(kept) or 'none'}{planting}", end="")
-    print(f" --brokers {best.brokers}" if best.brokers > 1 else "")
+    print(f" --brokers {best.brokers}")
 
 
-def show(seed: int, faults: str | None, mutant: str | None, brokers: int) -> int:
+def show(seed: int, faults: str | None, mutant: str | None, brokers: int | None) -> int:
     """One seed, whole or with some of its faults; the exit code."""
+    brokers = brokers_of(seed) if brokers is None else brokers
     plan = plan_of(seed, brokers)
     if faults is not None:
         kept = [] if faults == "none" else [int(index) for index in faults.split(",")]
         plan = [plan[index] for index in kept]
     with planted(mutant):
         verdict = run_seed(seed, plan, brokers)
-    print(f"seed {seed}: {verdict.steps} steps, {verdict.virtual_s:.3f} virtual seconds")
+    print(f"seed {seed}: {brokers} brokers, {verdict.steps} steps", end="")
+    print(f", {verdict.virtual_s:.3f} virtual seconds")
     for fault in plan:
         print(f"  {fault}")
     print("seen: " + ", ".join(f"{k} {v}" for k, v in sorted(verdict.counts.items())))
@@ -113,15 +130,34 @@ def show(seed: int, faults: str | None, mutant: str | None, brokers: int) -> int
     return 1 if verdict.failure else 0
 
 
-def hunt(seeds: range, brokers: int) -> int:
-    """How many seeds it takes to find each planted bug; the exit code."""
-    survivors = 0
-    for name in MUTANTS if brokers == 1 else CLUSTER_MUTANTS:
-        runs = (judge(seed, name, brokers) for seed in seeds)
-        verdict = next((v for v in runs if v.failure), None)
-        survivors += verdict is None
-        found = "survives" if verdict is None else f"{verdict.seed - seeds.start + 1:3} seeds"
-        print(f"{name:32} {found}  {verdict.failure if verdict else ''}"[:150], flush=True)
+def find(name: str, seeds: range, brokers: int) -> tuple[int, Verdict | None]:
+    """Look for one planted bug: how many seeds it took, and the verdict that shows it, or None."""
+    for count, seed in enumerate(seeds, 1):
+        verdict = judge(seed, name, brokers)
+        if verdict.failure is not None:
+            return count, verdict
+    return len(seeds), None
+
+
+def hunt(seeds: range, processes: int, mutant: str | None, brokers: int | None) -> int:
+    """How many seeds it takes to find each planted bug (or the one); the exit code."""
+    homes = [(name, 1) for name in MUTANTS] if brokers in (None, 1) else []
+    if brokers != 1:
+        homes += [(name, brokers or MUTANT_BROKERS) for name in CLUSTER_MUTANTS]
+    homes = [(name, size) for name, size in homes if mutant in (None, name)]
+    started = time.monotonic()
+    survivors: list[str] = []
+    with ProcessPoolExecutor(processes) as pool:
+        hunts = [(name, size, pool.submit(find, name, seeds, size)) for name, size in homes]
+        for name, size, hunted in hunts:
+            count, verdict = hunted.result()
+            if verdict is None:
+                survivors.append(name)
+            found = "survives" if verdict is None else "found in"
+            print(f"{name:34} {size} brokers: {found} {count:3} seeds", end="")
+            print(f"  {verdict.failure if verdict else ''}"[:110], flush=True)
+    print(f"{len(homes) - len(survivors)} of {len(homes)} planted bugs found", end="")
+    print(f" in {time.monotonic() - started:.1f} s on {processes} cores", *survivors)
     return 1 if survivors else 0
 
 
@@ -130,7 +166,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m sim", description=__doc__)
     parser.add_argument("--seeds", type=int, default=200, help="how many seeds (200)")
     parser.add_argument("--first", type=int, default=0, help="the first of them (0)")
-    parser.add_argument("--brokers", type=int, default=1, help="how many brokers, 1 to 7 (1)")
+    parser.add_argument("--brokers", type=int, help="how many brokers, 1 to 7 (by the seed)")
     parser.add_argument("--seed", type=int, help="run this one and show it")
     parser.add_argument("--faults", help="with --seed: only these of its faults, by number")
     parser.add_argument(
@@ -143,7 +179,7 @@ def main() -> int:
         return show(options.seed, options.faults, options.mutant, options.brokers)
     seeds = range(options.first, options.first + options.seeds)
     if options.mutants:
-        return hunt(seeds, options.brokers)
+        return hunt(seeds, options.processes, options.mutant, options.brokers)
     return run_many(seeds, options.processes, options.mutant, options.brokers)
 
 

@@ -5,7 +5,8 @@ write, cut into pieces at chance. A reader that pauses lets bytes pile up at the
 protocol is then told to pause. `reset` breaks connections in the middle of whatever they carry.
 
 `cut` parts two hosts, one way or both: connections stay as they are, and what is sent, an end or a
-reset included, waits for `heal` as for a retransmission; who connects waits as well.
+reset included, waits for `heal` as for a retransmission; who connects waits as well. A cut may be
+of one listening port alone, as a firewall's.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
     from sim.loop import SimLoop
 
+Link = tuple[str, str] | tuple[str, str, int]  # from, to, and the listening port if only that
 HIGH_WATER_BYTES = 64 * 1024
 LOW_WATER_BYTES = 16 * 1024
 
@@ -36,7 +38,7 @@ class SimNetwork:
         self.listeners: dict[tuple[str, int], SimListener] = {}
         self.connections: list[tuple[SimTransport, SimTransport]] = []
         self._port = 20_000
-        self._cuts: dict[tuple[str, str], int] = {}  # (from, to): how many cuts part them
+        self._cuts: dict[Link, int] = {}  # how many cuts part them
         self._healed: list[asyncio.Future[None]] = []
 
     def door(self, host: str) -> SimDoor:
@@ -47,16 +49,17 @@ class SimNetwork:
         """Seconds that one write travels."""
         return self.rng.uniform(*self.latency_s)
 
-    def is_cut(self, source: str, target: str) -> bool:
-        """Whether nothing gets from one host to another."""
-        return bool(self._cuts) and (source, target) in self._cuts
+    def is_cut(self, source: str, target: str, port: int) -> bool:
+        """Whether nothing gets from one host to another on connections to this port."""
+        cuts = self._cuts
+        return bool(cuts) and ((source, target) in cuts or (source, target, port) in cuts)
 
-    def cut(self, links: Iterable[tuple[str, str]]) -> None:
+    def cut(self, links: Iterable[Link]) -> None:
         """Nothing gets from the first host of each link to the second any more."""
         for link in links:
             self._cuts[link] = self._cuts.get(link, 0) + 1
 
-    def heal(self, links: Iterable[tuple[str, str]]) -> None:
+    def heal(self, links: Iterable[Link]) -> None:
         """Undo a cut: what waited travels now."""
         for link in links:
             self._cuts[link] -= 1
@@ -70,9 +73,9 @@ class SimNetwork:
             if not future.done():
                 future.set_result(None)
 
-    async def reachable(self, source: str, target: str) -> None:
+    async def reachable(self, source: str, target: str, port: int) -> None:
         """Wait until the way is free, there and back."""
-        while self.is_cut(source, target) or self.is_cut(target, source):
+        while self.is_cut(source, target, port) or self.is_cut(target, source, port):
             future: asyncio.Future[None] = self.loop.create_future()
             self._healed.append(future)
             await future
@@ -140,13 +143,14 @@ class SimDoor:
     ) -> tuple[SimTransport, Any]:
         """Connect to (host, port), after a latency."""
         await asyncio.sleep(self.network.draw_latency())
-        await self.network.reachable(self.host, host)
+        await self.network.reachable(self.host, host, port)
         listener = self.network.listeners.get((host, port))
         if listener is None:
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"{host}:{port}")
         here = SimTransport(self.network, self.host, LANE.get(), self.network.free_port())
         there = SimTransport(self.network, listener.host, listener.lane, port)
         here.peer, there.peer = there, here
+        here.listening_port = there.listening_port = port
         self.network.connections.append((here, there))
         here.attach(protocol_factory())
         there.in_lane(lambda: there.attach(listener.factory()))
@@ -157,6 +161,7 @@ class SimTransport(asyncio.Transport):
     """One end of a connection."""
 
     peer: SimTransport
+    listening_port: int  # the same at both ends
 
     def __init__(self, network: SimNetwork, host: str, lane: str, port: int) -> None:
         super().__init__()
@@ -251,6 +256,11 @@ class SimTransport(asyncio.Transport):
 
     # the wire
 
+    @property
+    def _is_cut(self) -> bool:
+        """Whether what the peer sends does not get here."""
+        return self.network.is_cut(self.peer.host, self.host, self.listening_port)
+
     def in_lane(self, action: Callable[[], Any], delay: float = 0.0) -> None:
         """Run something on this end's machine."""
         token = LANE.set(self.lane)
@@ -268,7 +278,7 @@ class SimTransport(asyncio.Transport):
     def _arrive_later(self, action: Callable[[], Any]) -> None:
         """Do it here after the network's latency, never before what was sent earlier."""
         loop = self.network.loop
-        if self._held or self.network.is_cut(self.peer.host, self.host):
+        if self._held or self._is_cut:
             self._held.append(action)
             return
         at = max(self._last_arrival, loop.time() + self.network.draw_latency())
@@ -283,7 +293,7 @@ class SimTransport(asyncio.Transport):
 
     def release_held(self) -> None:
         """What waited for the link is on its way, if it is free."""
-        if self._held and not self.network.is_cut(self.peer.host, self.host):
+        if self._held and not self._is_cut:
             held, self._held = self._held, []
             for action in held:
                 self._arrive_later(action)
@@ -346,7 +356,7 @@ class SimTransport(asyncio.Transport):
 
     def break_off_unless_cut(self, error: Exception) -> None:
         """What the peer's machine tells of the connection's end, as soon as it can."""
-        if self._held or self.network.is_cut(self.peer.host, self.host):
+        if self._held or self._is_cut:
             self._held.append(lambda: self.break_off(error))
         else:
             self.break_off(error)

@@ -81,7 +81,8 @@ def test_a_failing_plan_is_made_shorter():
 
 
 def test_the_command_line_replays_a_failure():
-    command = [sys.executable, "-m", "sim", "--mutant", "recover-nothing", "--processes", "1"]
+    command = [sys.executable, "-m", "sim", "--mutant", "recover-nothing", "--brokers", "1"]
+    command += ["--processes", "1"]
     many = subprocess.run(
         [*command, "--seeds", "8"], cwd=TESTS, capture_output=True, text=True, check=False
     )

@@ -3,6 +3,8 @@
 A power failure is only what the configuration tolerates: it takes the unsynced end of a log, so it
 strikes when every partition is in sync on all its brokers, and no other machine lost power since
 then; else it is a kill. Kills lose nothing written, and may come at any moment to anybody.
+
+A plan has faults of two sorts: single ones, and `sequences.py`'s. Somebody writes all the while.
 """
 
 from __future__ import annotations
@@ -12,7 +14,10 @@ import random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sim.cluster.machines import host_of
+from sim.cluster.sequences import SEQUENCES, Play
+from sim.cluster.writers import SteadyIdempotent, SteadyPlain
 from sim.faults import CALM_DISK_S, CALM_NETWORK_S
+from sim.history import require
 from tidelog_protocol.messages.cluster_admin import ElectLeadersRequest
 
 if TYPE_CHECKING:
@@ -20,9 +25,13 @@ if TYPE_CHECKING:
 
     from sim.cluster.world import ClusterWorld
     from sim.machine import Machine
+    from sim.network import Link
 
 PLAN_S = 12.0
 SKEW_MS_MAX = 60_000
+SEQUENCES_MAX = 3
+BROKERS = (1, 1, 2, 3, 3, 3, 3, 3, 4, 4, 5, 5, 6, 7)  # in a run, by weight
+WRITTEN_S_MAX = 60.0
 
 
 class ClusterFault(NamedTuple):
@@ -61,6 +70,11 @@ KINDS: dict[str, tuple[int, float, float, float]] = {
 }
 
 
+def brokers_of(seed: int | str) -> int:
+    """How many brokers a seed's run has, unless somebody says."""
+    return random.Random(f"{seed}:brokers").choice(BROKERS)
+
+
 def draw_cluster_plan(seed: int | str, brokers: int) -> list[ClusterFault]:
     """The faults of a seed, by time."""
     rng = random.Random(f"{seed}:faults")
@@ -72,7 +86,19 @@ def draw_cluster_plan(seed: int | str, brokers: int) -> list[ClusterFault]:
         at_s, node = rng.uniform(0.1, PLAN_S), rng.randint(1, brokers)
         amount = round(rng.uniform(low, high), 3)
         plan.append(ClusterFault(at_s, kind, node, amount, rng.uniform(0.2, 1) * longest))
-    return sorted(plan)
+    return sorted(plan + _draw_sequences(seed, brokers))
+
+
+def _draw_sequences(seed: int | str, brokers: int) -> list[ClusterFault]:
+    """By a chance of their own, so that the single faults of a seed stay what they are."""
+    if brokers < 3:
+        return []  # nobody may be missed
+    rng = random.Random(f"{seed}:sequences")
+    kinds = rng.choices(list(SEQUENCES), list(SEQUENCES.values()), k=rng.randint(1, SEQUENCES_MAX))
+    return [
+        ClusterFault(rng.uniform(0.1, PLAN_S), kind, rng.randint(1, brokers), 0, 0)
+        for kind in kinds
+    ]
 
 
 class ClusterFaults:
@@ -87,6 +113,14 @@ class ClusterFaults:
         """All of the plan; afterwards everything is as good as new."""
         loop = self.world.loop
         start_s = loop.time()
+        writers = [
+            SteadyIdempotent(self.world, "idempotent-steady"),
+            SteadyPlain(self.world, "plain-steady"),
+        ]
+        writing = []
+        if self.plan:
+            self.world.clients += [writer.name for writer in writers]
+            writing = [self.world._start(writer.name, writer.run()) for writer in writers]
         ends: list[asyncio.Task[None]] = []
         for fault in self.plan:
             await asyncio.sleep(max(0.0, start_s + fault.at_s - loop.time()))
@@ -98,6 +132,11 @@ class ClusterFaults:
             for task in ends:
                 task.result()
         self._calm()
+        for writer in writers:
+            writer.is_stopped = True
+        if writing:
+            _, late = await asyncio.wait(writing, timeout=WRITTEN_S_MAX)
+            require(not late, f"a write is not done {WRITTEN_S_MAX:g} s after the last fault")
 
     def _calm(self) -> None:
         self.machines.network.latency_s = CALM_NETWORK_S
@@ -116,7 +155,7 @@ class ClusterFaults:
             case "kill inside":
                 machine.disk.die_at = machine.disk.operations + int(fault.amount)
             case "power failure":
-                self._power_failure(fault.node)
+                self.power_failure(fault.node)
             case "restart":
                 if machine.is_ready:
                     await machine.stop()
@@ -132,23 +171,32 @@ class ClusterFaults:
                 await self._pause(machine, fault.for_s)
             case "slow disk" | "full disk" | "slow network":
                 await self._slow(machine, fault)
+            case kind if kind in SEQUENCES:
+                await self._play(fault)
             case _:
                 await self._cut(fault)
 
+    async def _play(self, fault: ClusterFault) -> None:
+        topics = [topic for topic in self.world.base_topics if topic.state == "exists"]
+        rng = random.Random(f"{self.world.seed}:{fault}")
+        topic = rng.choice(topics)
+        target = topic.partition(rng.randrange(topic.partitions_min))
+        await Play(self, str(fault), target).run(fault.kind)
+
     # -- power -------------------------------------------------------------------------------------
 
-    def _power_failure(self, node_id: int) -> None:
+    def power_failure(self, node_id: int) -> None:
         """Lose the unsynced, if others are sure to have it."""
-        if self._is_whole():
+        if self.is_whole():
             self._without_power.clear()
-        if self._without_power - {node_id} or not self._is_whole():
+        if self._without_power - {node_id} or not self.is_whole():
             self.machines.by_id[node_id].die("kill")
             return
         self._without_power.add(node_id)
         self.machines.by_id[node_id].die("power")
         self.world.history.count("power failures")
 
-    def _is_whole(self) -> bool:
+    def is_whole(self) -> bool:
         """Every replica is in sync, as its leader and the controller have it, and no change of
         that is under way."""
         image = self.machines.image()
@@ -201,7 +249,7 @@ class ClusterFaults:
         await asyncio.sleep(fault.for_s)
         self.machines.network.heal(links)
 
-    def _links(self, fault: ClusterFault) -> list[tuple[str, str]]:
+    def _links(self, fault: ClusterFault) -> list[Link]:
         here = host_of(fault.node)
         brokers = [host_of(node) for node in self.machines.by_id if node != fault.node]
         if not brokers:
@@ -209,8 +257,8 @@ class ClusterFaults:
         everybody = brokers + self.world.clients if fault.kind == "isolate" else brokers
         if fault.kind == "cut one link":
             everybody = [brokers[int(fault.amount * len(brokers)) % len(brokers)]]
-        out = [(here, other) for other in everybody]
-        back = [(other, here) for other in everybody]
+        out: list[Link] = [(here, other) for other in everybody]
+        back: list[Link] = [(other, here) for other in everybody]
         if fault.kind == "cut one way":
             return out if fault.amount < 0.5 else back
         return out + back

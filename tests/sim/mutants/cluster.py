@@ -17,7 +17,7 @@ from tidelog.replication.truncation import Truncation
 from tidelog_storage.epochs import LeaderEpochCache
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     Patch = Callable[..., None]
 
@@ -87,9 +87,18 @@ def follower_commits_all_it_has(patch: Patch) -> None:
 
 
 def lose_the_epoch_checkpoint(patch: Patch) -> None:
-    """Leader epochs are not on disk after a restart."""
-    patch(LeaderEpochCache, "flush", lambda _self: None)
-    patch(LeaderEpochCache, "load", classmethod(lambda cls, checkpoint: cls(checkpoint)))
+    """The file of leader epochs is written once: later ones are not there after a restart.
+
+    A file that is lost altogether harms nobody: the epochs are read from the records then.
+    """
+    flush = LeaderEpochCache.flush
+
+    def flush_once(self: LeaderEpochCache) -> None:
+        if len(self) <= 1:
+            flush(self)
+        self.is_dirty = False
+
+    patch(LeaderEpochCache, "flush", flush_once)
 
 
 def acknowledge_before_replication(patch: Patch) -> None:
@@ -98,21 +107,8 @@ def acknowledge_before_replication(patch: Patch) -> None:
 
 
 def join_without_catching_up(patch: Patch) -> None:
-    """Whoever fetches joins the in-sync replicas."""
+    """Whoever fetches joins the in-sync replicas, however far it is behind."""
     patch(replica_module, "has_reached", lambda *_: True)
-    patch(replica_module, "committed_end", _committed_without_joining(replica_module.committed_end))
-
-
-def _committed_without_joining(original: Callable[..., int]) -> Callable[..., int]:
-    def committed_end(
-        leader_id: int, end: int, isr: Sequence[int], replicas: Any, rules: Any
-    ) -> int:
-        known = {n: r for n, r in replicas.items() if n in isr and r.log_end_offset >= 0}
-        if len(known) + 1 < 2:
-            return original(leader_id, end, isr, replicas, rules)
-        return max(replica.log_end_offset for replica in known.values())
-
-    return committed_end
 
 
 def elect_anybody(patch: Patch) -> None:
