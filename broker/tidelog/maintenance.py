@@ -1,8 +1,11 @@
-"""The broker's periodic work: flush, retention, checkpoints. Timers of the loop; fsync off it.
+"""The broker's periodic work: flush, retention, compaction, checkpoints. Timers of the loop; fsync
+off it.
 
 Started last and stopped first, as it needs everything. One run at a time of each kind; a run that
 takes longer than its interval delays the next one.
 """
+
+# ruff: noqa: PLC0415 - compaction is imported when it is first due
 
 from __future__ import annotations
 
@@ -15,6 +18,8 @@ if TYPE_CHECKING:
 
     from tidelog.config.broker import BrokerConfig
     from tidelog.seams import Clock, Executor
+    from tidelog_storage.compaction.cleaner import Cleaning, LogCleaner
+    from tidelog_storage.compaction.rewriting import Progress
     from tidelog_storage.manager import LogManager
 
 __all__ = ["Maintenance"]
@@ -44,6 +49,7 @@ class Maintenance:
         self._executor = executor
         self._on_failure = on_failure
         self._tasks: list[asyncio.Task[None]] = []
+        self._cleaner: LogCleaner | None = None
 
     def start(self) -> None:
         """Begin after log.initial.task.delay.ms, as Kafka does."""
@@ -61,6 +67,11 @@ class Maintenance:
         if len(config.quorum_voters()) > 1:  # alone, a broker finds it in its log
             interval_ms = config.replica_high_watermark_checkpoint_interval_ms
             works.append(("high-watermarks", interval_ms, self._checkpoint_high_watermarks))
+        if config.log_cleaner_enable:
+            works += [
+                (f"compaction-{number}", config.log_cleaner_backoff_ms, self._compact)
+                for number in range(config.log_cleaner_threads)
+            ]
         loop = asyncio.get_running_loop()
         for name, interval_ms, work in works:
             task = loop.create_task(self._repeat(interval_ms, work), name=f"maintenance-{name}")
@@ -103,3 +114,72 @@ class Maintenance:
     async def _checkpoint_high_watermarks(self) -> None:
         for write in self._logs.prepare_high_watermarks():
             await self._executor.run(write)
+
+    # -- compaction --------------------------------------------------------------------------------
+
+    async def _compact(self) -> None:
+        """One pass after the other, as long as a log is dirty enough."""
+        cleaner = self._log_cleaner()
+        while (cleaning := cleaner.begin(self._clock.wall_ms())) is not None:
+            try:
+                if not await self._clean(cleaner, cleaning):
+                    return
+            finally:
+                cleaner.end(cleaning)
+
+    def _log_cleaner(self) -> LogCleaner:
+        if self._cleaner is None:
+            from tidelog_storage.compaction.cleaner import CleanerLimits, LogCleaner
+
+            config = self._config
+            limits = CleanerLimits(
+                config.log_cleaner_dedupe_buffer_size // config.log_cleaner_threads,
+                config.log_cleaner_io_buffer_load_factor,
+            )
+            self._cleaner = LogCleaner(self._logs, limits)
+        return self._cleaner
+
+    async def _clean(self, cleaner: LogCleaner, cleaning: Cleaning) -> bool:
+        """One pass; False if it is better to wait before the next.
+
+        OSError of a flush, a checkpoint or a swap: what is on disk is no longer known.
+        """
+        run = self._executor.run
+        flush = cleaning.prepare_flush()
+        if flush is not None:
+            await run(flush)
+            cleaning.log.flushed(flush)
+        checkpoint = cleaner.prepare_checkpoint(cleaning)
+        if checkpoint is None:
+            return False
+        await run(checkpoint)
+        rate = self._config.log_cleaner_io_max_bytes_per_second
+        while True:
+            started_s = self._clock.monotonic()
+            progress = await self._step(cleaner, cleaning)
+            if progress is None:
+                return False
+            if not cleaner.advance(cleaning, progress, self._clock.wall_ms()):
+                break
+            # Python code on a thread holds the loop up: it gets as much time to itself.
+            busy_s = self._clock.monotonic() - started_s
+            moved_bytes = progress.read_bytes + progress.written_bytes
+            await asyncio.sleep(max(busy_s, moved_bytes / rate - busy_s))
+        checkpoint = cleaner.finish(cleaning) if progress.is_done else None
+        if checkpoint is not None:
+            await run(checkpoint)
+            log.info("compacted %s", cleaning)
+        return True
+
+    async def _step(self, cleaner: LogCleaner, cleaning: Cleaning) -> Progress | None:
+        """One step of a pass; None if it has failed."""
+        try:
+            return await self._executor.run(cleaning.rewriting.step)
+        except OSError as error:
+            if cleaner.is_alive(cleaning):
+                log.warning("%s is not compacted now: %s", cleaning.log.topic_partition, error)
+        except Exception:
+            if cleaner.is_alive(cleaning):
+                cleaner.leave_alone(cleaning)
+                log.exception("%s is not compacted any more", cleaning.log.topic_partition)
+        return None

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tidelog_storage.log import Log
+    from tidelog_storage.log_state import LogState
     from tidelog_storage.seams import FileLock, FileSystem
 
 LOCK_NAME = ".lock"
@@ -48,7 +49,8 @@ class LogDirectory:
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}
         self._high_watermarks: dict[TopicPartition, int] = {}
-        self._compacted: dict[TopicPartition, int] = {}  # up to which offset; only recovery asks
+        self._compacted: dict[TopicPartition, int] = {}  # up to which offset
+        self._compacted_content = b""
         self._recovery_content = b""
         self._high_watermark_content = b""  # newest: written, or about to be
         self.path = path
@@ -74,8 +76,7 @@ class LogDirectory:
         self._recovery_points = self._read(RECOVERY_POINT_CHECKPOINT)
         self._log_starts = self._read(LOG_START_OFFSET_CHECKPOINT)
         self._high_watermarks = self._read(REPLICATION_OFFSET_CHECKPOINT)
-        if not self.had_clean_shutdown:
-            self._compacted = self._read(CLEANER_OFFSET_CHECKPOINT)
+        self._compacted = self._read(CLEANER_OFFSET_CHECKPOINT)
 
     def _own(self, cluster_id: str, node_id: int, new_directory_id: Callable[[], bytes]) -> bool:
         """Check or write `meta.properties`; whether the directory is new."""
@@ -114,8 +115,9 @@ class LogDirectory:
         try:
             return OffsetCheckpoint(self._files, f"{self.path}/{name}").read()
         except CheckpointError as error:
-            # All three are hints that a careful start can do without.
-            if self.had_clean_shutdown and name != REPLICATION_OFFSET_CHECKPOINT:
+            # All are hints that a careful start can do without.
+            hints = (REPLICATION_OFFSET_CHECKPOINT, CLEANER_OFFSET_CHECKPOINT)
+            if self.had_clean_shutdown and name not in hints:
                 raise LogDirectoryError(str(error)) from error
             return {}
 
@@ -132,7 +134,12 @@ class LogDirectory:
     def forget(self, partition: TopicPartition) -> None:
         """The partition's folder is gone."""
         self.partitions.discard(partition)
-        for offsets in (self._recovery_points, self._log_starts, self._high_watermarks):
+        for offsets in (
+            self._recovery_points,
+            self._log_starts,
+            self._high_watermarks,
+            self._compacted,
+        ):
             offsets.pop(partition, None)
 
     # -- checkpoints -------------------------------------------------------------------------------
@@ -143,7 +150,7 @@ class LogDirectory:
             recovery_point=self._recovery_points.get(partition, 0),
             log_start_offset=self._log_starts.get(partition, 0),
             high_watermark=self._high_watermarks.get(partition, 0),
-            was_compacted=partition in self._compacted,
+            compacted_to=self._compacted.get(partition, 0),
         )
 
     def _note(self, logs: Mapping[TopicPartition, Log]) -> None:
@@ -183,11 +190,37 @@ class LogDirectory:
         self._high_watermark_content = content
         return self._write_high_watermarks
 
-    def write_recovery_points(self, logs: Mapping[TopicPartition, Log]) -> None:
-        """Write that one file now, because a recovery point went back."""
+    def lower_recovery_point(self, log: LogState, logs: Mapping[TopicPartition, Log]) -> None:
+        """Write that one file now, because a recovery point went back; another, if what goes had
+        been compacted."""
+        self.prepare_recovery_points(logs)()
+        partition, offset = log.topic_partition, log.recovery_point
+        if self._compacted.get(partition, 0) > offset:
+            self.prepare_compacted(partition, offset)()
+
+    def prepare_recovery_points(self, logs: Mapping[TopicPartition, Log]) -> Callable[[], None]:
+        """That one file as it should be now; call the result to write it, on any thread."""
         self._note(logs)
         self._recovery_content = OffsetCheckpoint.content(self._recovery_points)
-        self._write_recovery_points()
+        return self._write_recovery_points
+
+    def compacted_to(self, partition: TopicPartition) -> int | None:
+        """Up to which offset a partition is compacted; None if it never was."""
+        return self._compacted.get(partition)
+
+    def prepare_compacted(self, partition: TopicPartition, offset: int) -> Callable[[], None]:
+        """A partition is compacted up to an offset: `cleaner-offset-checkpoint` as it should be
+        now; call the result to write it, on any thread."""
+        self._compacted[partition] = offset
+        self._compacted_content = OffsetCheckpoint.content(self._compacted)
+        return self._write_compacted
+
+    def _write_compacted(self) -> None:
+        """As `_write_recovery_points`."""
+        content = None
+        while content is not self._compacted_content:
+            content = self._compacted_content
+            self._files.write_atomic(f"{self.path}/{CLEANER_OFFSET_CHECKPOINT}", content)
 
     def _write_high_watermarks(self) -> None:
         """As `_write_recovery_points`."""

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from tidelog_protocol.records import coordinator_epoch, iter_records
 from tidelog_storage import lookup
 from tidelog_storage.cleaner import Retention, deletable_count
+from tidelog_storage.compaction.swap import swap_files
+from tidelog_storage.indexes import RELATIVE_OFFSET_MAX
 from tidelog_storage.log_state import LogState
 from tidelog_storage.replay import replay_producers
 from tidelog_storage.replicated import check_replicated
@@ -20,8 +22,11 @@ from tidelog_storage.types import AbortedTransaction, AppendResult, OutOfRange, 
 from tidelog_storage.validator import validate_and_assign
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tidelog_protocol.batch import BatchHeader
     from tidelog_storage.seams import Buffer
+    from tidelog_storage.segment import Segment
     from tidelog_storage.types import OffsetAndEpoch, OffsetAndTimestamp, ReadOutcome
 
 
@@ -121,7 +126,10 @@ class Log(LogState):
         active = self.segments.active
         timestamp = max([batch.header.max_timestamp for batch in batches])
         if self._rolls.is_due(active, size, last.last_offset, timestamp, now_ms):
-            active = self.roll(now_ms, first.base_offset)
+            # At the log end, also if the leader has compacted what is between: recovery takes a gap
+            # between two segments for a loss.
+            fits = last.last_offset - self.log_end_offset <= RELATIVE_OFFSET_MAX
+            active = self.roll(now_ms, None if fits else first.base_offset)
         try:
             active.append_all(records[:size], [batch.header for batch in batches])
         except OSError as error:
@@ -244,6 +252,16 @@ class Log(LogState):
             self.removals.add(due_ms, segment.mark_deleted())
             self.producers.remove_snapshot(segment.base_offset)
         return count
+
+    def replace_segments(self, old: Sequence[Segment], new: Segment, now_ms: int) -> None:
+        """Let the compacted `new`, of which the `.cleaned` files lie in the folder, take the place
+        of sealed segments; see `compaction/swap.py`."""
+        self._reader.forget()
+        deleted = swap_files(self._files, self.folder, new.base_offset, old)
+        self.segments.replace(old, new)
+        self.removals.add(now_ms + self._config.file_delete_delay_ms, deleted)
+        for segment in old[1:]:
+            self.producers.remove_snapshot(segment.base_offset)
 
     def remove_deleted(self, now_ms: int) -> None:
         """Remove the files of deleted segments whose time has come."""

@@ -129,6 +129,11 @@ class LogState:
         first = self.producers.first_unstable_offset
         return self.high_watermark if first is None else min(first, self.high_watermark)
 
+    @property
+    def truncations(self) -> int:
+        """How often the log was cut since it was loaded: who works on it off the loop compares."""
+        return self._truncations
+
     # -- offsets -----------------------------------------------------------------------------------
 
     def set_high_watermark(self, offset: int) -> int:

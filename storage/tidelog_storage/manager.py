@@ -239,8 +239,7 @@ class LogManager:
 
     def _note_lowered(self, log: LogState) -> None:
         """A crash must not take bytes written after a truncation for durable ones."""
-        directory = self._directory_of(log.topic_partition)
-        directory.write_recovery_points(self._logs)
+        self._directory_of(log.topic_partition).lower_recovery_point(log, self._logs)
 
     def flush_dirty(self, now_ms: int) -> list[tuple[Log, FlushTask]]:
         """What should become durable now: sealed segments, and logs whose `flush.ms` is over.
@@ -292,6 +291,29 @@ class LogManager:
                 one()
 
         return write
+
+    # -- compaction --------------------------------------------------------------------------------
+
+    def loaded(self) -> Iterator[tuple[TopicPartition, Log]]:
+        """The logs that somebody has asked for since the start."""
+        yield from self._logs.items()
+
+    def is_current(self, log: Log) -> bool:
+        """Whether the log was neither deleted nor created anew."""
+        return self._logs.get(log.topic_partition) is log
+
+    def compacted_to(self, partition: TopicPartition) -> int | None:
+        """Up to which offset a log is compacted, by its directory's checkpoint."""
+        return self._directory_of(partition).compacted_to(partition)
+
+    def prepare_compacted(self, partition: TopicPartition, offset: int) -> Callable[[], None]:
+        """A log is compacted up to an offset; call the result off the loop to checkpoint it."""
+        return self._directory_of(partition).prepare_compacted(partition, offset)
+
+    def prepare_recovery_points(self, partition: TopicPartition) -> Callable[[], None]:
+        """The recovery points of the directory in which a log lies; call the result off the
+        loop."""
+        return self._directory_of(partition).prepare_recovery_points(self._logs)
 
     def prepare_high_watermarks(self) -> list[Callable[[], None]]:
         """Writes of `replication-offset-checkpoint`, one for each directory in which a high

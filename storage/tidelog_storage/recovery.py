@@ -16,11 +16,11 @@ from tidelog_storage.checkpoints import (
     LeaderEpochCheckpoint,
     read_partition_metadata,
 )
+from tidelog_storage.compaction.swap import CLEANED_SUFFIX, SWAP_SUFFIX, finish_swaps
 from tidelog_storage.epochs import LeaderEpochCache
 from tidelog_storage.log import Log
 from tidelog_storage.producer_state import ProducerStateManager
 from tidelog_storage.replay import replay_producers
-from tidelog_storage.scan import batch_places
 from tidelog_storage.segment import (
     DELETED_SUFFIX,
     INDEX_SUFFIX,
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from tidelog_storage.seams import FileSystem
     from tidelog_storage.types import TopicPartition
 
-CLEANED_SUFFIX = ".cleaned"
-SWAP_SUFFIX = ".swap"
 TEMPORARY_SUFFIX = ".tmp"
 SNAPSHOT_SUFFIX = ".snapshot"
 _INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
@@ -53,14 +51,14 @@ _INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 class Checkpointed(NamedTuple):
     """What the log directory's checkpoints say of one partition; see `checkpoints.py`.
 
-    `was_compacted`: offsets may be missing between its batches. `keep_below`: below this offset
-    nothing is cut off as torn; damage there is an error.
+    `compacted_to`: below this offset, segments may end before the next one begins. `keep_below`:
+    below this offset nothing is cut off as torn; damage there is an error.
     """
 
     recovery_point: int = 0
     log_start_offset: int = 0
     high_watermark: int = 0
-    was_compacted: bool = False
+    compacted_to: int = 0
     keep_below: int = 0
 
 
@@ -173,37 +171,11 @@ class _Loader:
         suffixes = (DELETED_SUFFIX, CLEANED_SUFFIX, SWAP_SUFFIX, TEMPORARY_SUFFIX)
         if not any(name.endswith(suffixes) for name in names):
             return names
-        self._finish_swaps(names)
+        finish_swaps(self._files, self._folder, names, self._report)
         for name in names:
             if name.endswith(suffixes):
                 self._files.remove(f"{self._folder}/{name}")
         return self._files.sizes(self._folder)
-
-    def _finish_swaps(self, names: dict[str, int]) -> None:
-        """A `.log.swap` is a whole compacted segment: it takes the place of those it covers.
-
-        Unless a `.cleaned` file is left at or below it: then the compaction did not get that far,
-        and the old segments are still whole.
-        """
-        swaps = _offsets_of(names, LOG_SUFFIX + SWAP_SUFFIX)
-        cleaned = _offsets_of(names, LOG_SUFFIX + CLEANED_SUFFIX)
-        first_unfinished = min(cleaned, default=None)
-        for base_offset in swaps:
-            if first_unfinished is not None and base_offset >= first_unfinished:
-                continue
-            swap = self._files.open(f"{self._folder}/{file_name(base_offset, LOG_SUFFIX)}.swap")
-            end_offset = base_offset
-            try:
-                for place in batch_places(swap, 0, swap.size()):
-                    end_offset = place.last_offset + 1
-            finally:
-                swap.close()
-            for covered in _offsets_of(names, LOG_SUFFIX):
-                if base_offset <= covered < end_offset:
-                    self._segment(covered, 0).remove()
-            path = f"{self._folder}/{file_name(base_offset, LOG_SUFFIX)}"
-            self._files.rename(path + SWAP_SUFFIX, path)
-            self._report(f"finished the compaction of segment {base_offset}")
 
     def open_segments(self, names: dict[str, int], log_start_offset: int) -> Segments:
         """The segments as they lie there, or an empty one at the log start."""
@@ -243,8 +215,10 @@ class _Loader:
     def recover(self, segments: Segments, checkpointed: Checkpointed) -> list[Segment]:
         """Read the segments from the recovery point on; what follows a bad batch is removed.
 
-        So is what follows a gap: a power failure may take the unsynced end of a sealed segment, at
-        a batch's boundary, and leave the next segment. Kafka keeps what is behind such a gap.
+        So is what follows a gap between segments: a power failure may take the unsynced end of a
+        sealed one, at a batch's boundary, and leave the next. Kafka keeps what is behind such a
+        gap. Gaps that compaction has left lie below the recovery point (`compaction/cleaner.py`),
+        unless Kafka wrote the folder: then its checkpoint tells.
         """
         keep_below = checkpointed.keep_below
         recovered: list[Segment] = []
@@ -257,8 +231,8 @@ class _Loader:
             following = segments.after(segment.base_offset)
             if following is None:
                 break
-            may_have_gaps = checkpointed.was_compacted
-            if cut or (not may_have_gaps and segment.next_offset() < following.base_offset):
+            may_have_gap = following.base_offset <= checkpointed.compacted_to
+            if cut or (not may_have_gap and segment.next_offset() < following.base_offset):
                 if segment.next_offset() < keep_below:
                     raise damage_below(self._folder, segment.next_offset(), keep_below)
                 for removed in segments.remove_above(segment.base_offset):
@@ -279,7 +253,7 @@ class _Loader:
             return active.next_offset()
         except StorageError as error:
             self._report(f"segment {active.base_offset} is torn after a clean stop: {error}")
-            torn = Checkpointed(recovery_point=active.base_offset, was_compacted=True)
+            torn = Checkpointed(recovery_point=active.base_offset)
             recovered += self.recover(segments, torn)
             return active.next_offset()
 

@@ -9,7 +9,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from tidelog_storage.indexes import AbortedEntry
     from tidelog_storage.segment import Segment
@@ -86,6 +86,15 @@ class Segments:
         del self._segments[:count]
         del self._bases[:count]
         return removed
+
+    def replace(self, old: Sequence[Segment], new: Segment) -> None:
+        """Put one sealed segment in the place of neighbours, the first of which has its base."""
+        slot = self._segments.index(old[0])
+        assert self._segments[slot : slot + len(old)] == list(old)
+        assert old[-1] is not self.active
+        assert new.base_offset == old[0].base_offset
+        self._segments[slot : slot + len(old)] = [new]
+        self._bases[slot : slot + len(old)] = [new.base_offset]
 
     def remove_above(self, offset: int) -> list[Segment]:
         """Take out the segments whose base offset is above `offset`; at least one stays."""

@@ -43,6 +43,10 @@ class Recorder:
     def flushed(self, task: object) -> None:
         self.calls.append("flushed")
 
+    def loaded(self) -> list[Any]:
+        self._note("compaction")
+        return []
+
     def prepare_checkpoints(self) -> Callable[[], None]:
         self._note("checkpoints")
         return lambda: self.calls.append("written")
@@ -63,6 +67,7 @@ def maintenance(
             "log.retention.check.interval.ms": "1",
             "log.flush.scheduler.interval.ms": "1",
             "log.flush.offset.checkpoint.interval.ms": "1",
+            "log.cleaner.backoff.ms": "1",
         }
     )
     return Maintenance(
@@ -87,7 +92,7 @@ def test_everything_is_done_again_and_again() -> None:
         failures: list[BaseException] = []
         work = maintenance(logs, failures)
         work.start()
-        kinds = ("retention", "remove", "checkpoints")
+        kinds = ("retention", "remove", "compaction", "checkpoints")
         await until(logs, lambda: all(logs.calls.count(kind) >= 3 for kind in kinds))
         await work.stop()
         calls = list(logs.calls)
@@ -126,10 +131,10 @@ def test_a_disk_that_fails_stops_the_broker() -> None:
         failures: list[BaseException] = []
         work = maintenance(logs, failures)
         work.start()
-        await until(logs, lambda: len(failures) == 3)
+        await until(logs, lambda: len(failures) == 4)
         await work.stop()
         assert set(failures) == {logs.error}
-        assert sorted(logs.calls) == ["checkpoints", "remove", "retention"]
+        assert sorted(logs.calls) == ["checkpoints", "compaction", "remove", "retention"]
 
     asyncio.run(test())
 

@@ -238,10 +238,21 @@ def test_rolls_when_an_index_is_full(files):
 
 def test_rolls_before_offsets_outgrow_31_bits(log):
     append(log, 1)
-    far = batch(1, base_offset=1 << 31, leader_epoch=0)
+    far = batch(1, base_offset=(1 << 31) + 1, leader_epoch=0)
     log.append_as_follower(far, leader_epoch=0, now_ms=NOW)
-    assert log.segments.base_offsets == [0, 1 << 31]
-    assert offsets(log) == [(0, 0), (1 << 31, 1 << 31)]
+    assert log.segments.base_offsets == [0, (1 << 31) + 1]
+    assert offsets(log) == [(0, 0), ((1 << 31) + 1, (1 << 31) + 1)]
+
+
+def test_a_follower_rolls_at_its_end_though_the_leader_has_compacted_what_comes(log):
+    append(log, 1)
+    while len(log.segments) == 1:
+        end = log.log_end_offset
+        compacted = batch(2, base_offset=end + 10, leader_epoch=0)
+        log.append_as_follower(compacted, leader_epoch=0, now_ms=NOW)
+    assert log.segments.base_offsets == [0, end]
+    assert log.log_end_offset == end + 12
+    assert offsets(log, start=end) == [(end + 10, end + 11)]
 
 
 def test_jitter_rolls_earlier_and_the_same_each_time(files):

@@ -28,7 +28,7 @@ def batch(count=1, *, timestamp=NOW, size=50, base_offset=0, **options):
 
 def open_log(files, folder="data/t-0", settings=SMALL, *, clean=True, **options):
     """Load a log; `recovery_point`, `log_start_offset`, `high_watermark` as checkpointed."""
-    names = ("recovery_point", "log_start_offset", "high_watermark", "was_compacted")
+    names = ("recovery_point", "log_start_offset", "high_watermark", "compacted_to")
     checkpointed = Checkpointed(**{name: options.pop(name) for name in names if name in options})
     return load_log(
         files,

@@ -1,0 +1,194 @@
+"""The compaction of all logs of a manager: which one is next, its pass, what is known afterwards.
+
+The broker's maintenance calls `begin`, then runs the steps of the pass off the loop and tells
+`advance` of each, then calls `end`. All methods here are plain and run on the loop.
+
+A pass changes a log only in `advance`, and only while the log still has the segments that were
+read: a truncation, retention, a deletion or another life of the topic ends it (Kafka's
+LogCleaningAbortedException). Two files are written around it: before the first swap
+`recovery-point-offset-checkpoint`, so that recovery never meets the gaps that compaction leaves,
+and at the end `cleaner-offset-checkpoint`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog_storage.compaction.batch_filter import LastRecord, Rules
+from tidelog_storage.compaction.offset_map import OffsetMap
+from tidelog_storage.compaction.plan import Source, find_dirt
+from tidelog_storage.compaction.rewriting import Limits, Rewriting
+from tidelog_storage.segment import Segment, SegmentOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tidelog_storage.compaction.plan import Dirt
+    from tidelog_storage.compaction.rewriting import CleanedGroup, Progress
+    from tidelog_storage.flush import FlushTask
+    from tidelog_storage.log import Log
+    from tidelog_storage.manager import LogManager
+    from tidelog_storage.types import TopicPartition
+
+
+class CleanerLimits(NamedTuple):
+    """`log.cleaner.dedupe.buffer.size` of one pass, and `log.cleaner.io.buffer.load.factor`."""
+
+    map_bytes: int
+    map_load_factor: float
+
+
+class Cleaning:
+    """One pass over one log: the broker runs `rewriting.step` until it is done."""
+
+    def __init__(self, log: Log, dirt: Dirt, rewriting: Rewriting, old: list[Segment]) -> None:
+        self.log = log
+        self.dirt = dirt
+        self.rewriting = rewriting
+        self._old = {segment.base_offset: segment for segment in old}  # still to be replaced
+        self._truncations = log.truncations
+
+    def __str__(self) -> str:
+        made = self.rewriting
+        return (
+            f"{self.log.topic_partition} up to offset {made.compacted_to}:"
+            f" {made.read_bytes} bytes read, {made.written_bytes} written"
+        )
+
+    def is_valid(self) -> bool:
+        """Whether the log still has the segments that are read: it loses them at its ends alone."""
+        log = self.log
+        first = next(iter(self._old.values()), None)
+        return (
+            log.config.is_compacted
+            and log.truncations == self._truncations
+            and (first is None or log.segments.floor(first.base_offset) is first)
+        )
+
+    def prepare_flush(self) -> FlushTask | None:
+        """What has to be done first, and told to the log: only durable segments are compacted."""
+        return self.log.prepare_flush(self.dirt.end_offset)
+
+    def swap_in(self, group: CleanedGroup, now_ms: int) -> None:
+        """Let a group's new segment take its place. OSError: the folder needs a new start."""
+        old = [self._old.pop(base_offset) for base_offset in group.base_offsets]
+        new = Segment(
+            old[0].files,
+            old[0].folder,
+            old[0].base_offset,
+            size=group.size,
+            options=SegmentOptions.of(self.log.config),
+            created_ms=old[-1].created_ms,
+        )
+        self.log.replace_segments(old, new, now_ms)
+
+
+class LogCleaner:
+    """Invariant: of each partition at most one pass runs."""
+
+    def __init__(self, logs: LogManager, limits: CleanerLimits) -> None:
+        self._logs = logs
+        self._limits = limits
+        self._running: dict[TopicPartition, Cleaning] = {}
+        self._uncleanable: dict[TopicPartition, Log] = {}
+
+    def begin(self, now_ms: int) -> Cleaning | None:
+        """A pass over the dirtiest log of those dirty enough; None if there is none."""
+        chosen: tuple[Log, Dirt] | None = None
+        for log, dirt in self._dirty(now_ms):
+            if chosen is None or dirt.ratio > chosen[1].ratio:
+                chosen = (log, dirt)
+        if chosen is None:
+            return None
+        log, dirt = chosen
+        segments = [segment for segment in log.segments if segment.base_offset < dirt.end_offset]
+        cleaning = Cleaning(log, dirt, self._rewriting(log, dirt, segments, now_ms), segments)
+        self._running[log.topic_partition] = cleaning
+        return cleaning
+
+    def _dirty(self, now_ms: int) -> Iterator[tuple[Log, Dirt]]:
+        for partition, log in self._logs.loaded():
+            if (
+                log.config.is_compacted
+                and len(log.segments) > 1
+                and partition not in self._running
+                and self._uncleanable.get(partition) is not log
+            ):
+                dirt = find_dirt(log, self._logs.compacted_to(partition), now_ms)
+                if dirt.is_enough(log.config.min_cleanable_dirty_ratio):
+                    yield log, dirt
+
+    def _rewriting(self, log: Log, dirt: Dirt, segments: list[Segment], now_ms: int) -> Rewriting:
+        """The pass with all that it needs of the log, copied."""
+        bases = [segment.base_offset for segment in segments]
+        ends = [*bases[1:], dirt.end_offset]
+        producers = log.producers.producers.items()
+        return Rewriting(
+            segments[0].files,
+            log.folder,
+            sources=[
+                Source(base, end, segment.size)
+                for base, end, segment in zip(bases, ends, segments, strict=True)
+            ],
+            first_dirty_offset=dirt.first_dirty_offset,
+            aborted=[
+                entry
+                for segment in log.segments
+                for entry in segment.transaction_index.entries
+                if entry.last_offset >= bases[0]
+            ],
+            rules=Rules(
+                now_ms,
+                log.config.delete_retention_ms,
+                dirt.end_offset,
+                {
+                    producer_id: LastRecord(
+                        entry.batches[-1].last_offset if entry.batches else -1,
+                        entry.producer_epoch,
+                    )
+                    for producer_id, entry in producers
+                },
+            ),
+            limits=Limits(log.config.segment_size, SegmentOptions.of(log.config)),
+            offset_map=OffsetMap(self._limits.map_bytes, self._limits.map_load_factor),
+        )
+
+    def prepare_checkpoint(self, cleaning: Cleaning) -> Callable[[], None] | None:
+        """After the flush: the write of the recovery points, for the Executor, before the first
+        step. None if the pass is over before it began."""
+        if not self.is_alive(cleaning) or cleaning.log.recovery_point < cleaning.dirt.end_offset:
+            return None
+        return self._logs.prepare_recovery_points(cleaning.log.topic_partition)
+
+    def advance(self, cleaning: Cleaning, progress: Progress, now_ms: int) -> bool:
+        """After a step: swap in what it has made. False if the pass is over, done or not.
+
+        OSError if the swap has failed on its way: the folder needs a new start.
+        """
+        if not self.is_alive(cleaning):
+            return False
+        if progress.group is not None:
+            cleaning.swap_in(progress.group, now_ms)
+        return not progress.is_done
+
+    def is_alive(self, cleaning: Cleaning) -> bool:
+        """Whether what the pass does is still of any use."""
+        return self._logs.is_current(cleaning.log) and cleaning.is_valid()
+
+    def finish(self, cleaning: Cleaning) -> Callable[[], None] | None:
+        """All steps are done: the write of the checkpoint, for the Executor. None if the log has
+        changed meanwhile."""
+        if not self.is_alive(cleaning):
+            return None
+        return self._logs.prepare_compacted(
+            cleaning.log.topic_partition, cleaning.rewriting.compacted_to
+        )
+
+    def leave_alone(self, cleaning: Cleaning) -> None:
+        """The log cannot be read: it is not compacted again in this life of the broker."""
+        self._uncleanable[cleaning.log.topic_partition] = cleaning.log
+
+    def end(self, cleaning: Cleaning) -> None:
+        """However it went: others may have the partition now."""
+        cleaning.rewriting.give_up()
+        del self._running[cleaning.log.topic_partition]

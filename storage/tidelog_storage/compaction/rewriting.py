@@ -1,0 +1,262 @@
+"""One compaction pass over a log, in steps that may run on any thread, one after the other.
+
+First the keys of the dirty part are put into a map (as many as fit: the rest is for the next
+pass), then every segment from the log's beginning up to there is written anew, group by group, to
+`.cleaned` files, which are durable when the step that gives the group returns. Between two steps
+the log swaps such a group in (`swap.py`).
+
+Sees frozen values and files only. The files it reads are sealed and durable; if they are cut,
+removed or replaced meanwhile, what was written is worth nothing, and its owner throws it away.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog_protocol.batch import crc_is_valid
+from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.record_spans import record_spans
+from tidelog_protocol.records import records_payload
+from tidelog_storage.compaction.batch_filter import BatchFilter
+from tidelog_storage.compaction.plan import group
+from tidelog_storage.compaction.swap import CLEANED_SUFFIX
+from tidelog_storage.compaction.transactions import CleanedTransactions
+from tidelog_storage.scan import whole_batches
+from tidelog_storage.segment import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    Segment,
+    file_name,
+)
+from tidelog_storage.types import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Iterator, Sequence
+
+    from tidelog_protocol.batch import BatchHeader
+    from tidelog_storage.compaction.batch_filter import Rules
+    from tidelog_storage.compaction.offset_map import OffsetMap
+    from tidelog_storage.compaction.plan import Source
+    from tidelog_storage.indexes import AbortedEntry
+    from tidelog_storage.seams import FileSystem
+    from tidelog_storage.segment import SegmentOptions
+
+STEP_WORK = 64 * 1024  # of one step: bytes, and RECORD_WORK for each record: some milliseconds
+RECORD_WORK = 40
+_APPEND_BYTES = 1 << 18
+
+
+class Limits(NamedTuple):
+    """How large a new segment may get, and what it needs of the log's configuration."""
+
+    segment_bytes: int
+    options: SegmentOptions
+
+
+class CleanedGroup(NamedTuple):
+    """Segments that have become one, whose `.cleaned` files are whole and durable."""
+
+    base_offsets: tuple[int, ...]  # of the old segments; the new one has the first
+    size: int
+
+
+class Progress(NamedTuple):
+    """What a step has done. `group` wants to be swapped in before the next step."""
+
+    read_bytes: int = 0
+    written_bytes: int = 0
+    group: CleanedGroup | None = None
+    is_done: bool = False
+
+
+class CleanedSegment(Segment):
+    """A segment under the names that it has until it takes its place."""
+
+    __slots__ = ()
+
+    def path(self, suffix: str) -> str:
+        """One of the segment's files."""
+        return super().path(suffix) + CLEANED_SUFFIX
+
+
+class Rewriting:
+    """The pass. `compacted_to`, known when it is done: the offset the next pass starts from."""
+
+    def __init__(
+        self,
+        files: FileSystem,
+        folder: str,
+        *,
+        sources: Sequence[Source],
+        first_dirty_offset: int,
+        aborted: Sequence[AbortedEntry],
+        rules: Rules,
+        limits: Limits,
+        offset_map: OffsetMap,
+    ) -> None:
+        """`sources`: all segments of the log below the end of the pass; `aborted`: all aborted
+        transactions of the log."""
+        self._files = files
+        self._folder = folder
+        self._sources = sources
+        self._first_dirty_offset = first_dirty_offset
+        self._aborted = aborted
+        self._rules = rules
+        self._limits = limits
+        self._map = offset_map
+        self._work = 0
+        self._read = 0
+        self._written = 0
+        self._is_given_up = False
+        self._steps = self._run()
+        self.compacted_to = first_dirty_offset
+        self.read_bytes = 0
+        self.written_bytes = 0
+
+    def step(self) -> Progress:
+        """Do the next part. OSError, StorageError, ProtocolError: the pass is over."""
+        self._work = self._read = self._written = 0
+        finished = next(self._steps, Progress(is_done=True))
+        if self._is_given_up:
+            self._steps.close()
+        self.read_bytes += self._read
+        self.written_bytes += self._written
+        return finished._replace(read_bytes=self._read, written_bytes=self._written)
+
+    def give_up(self) -> None:
+        """Close all files; a step that runs just now on another thread does it at its end."""
+        self._is_given_up = True
+        try:
+            self._steps.close()
+        except ValueError:
+            return  # it runs
+
+    def _run(self) -> Generator[Progress, None, None]:
+        sizes = self._files.sizes(self._folder)
+        for name in sizes:
+            # A crash after the next swap must not take leftovers for a pass that was cut short.
+            if name.endswith(CLEANED_SUFFIX):
+                self._files.remove(f"{self._folder}/{name}")
+        yield from self._fill_map()
+        self.compacted_to = self._map.latest_offset + 1
+        index_sizes = {
+            source.base_offset: (
+                sizes.get(file_name(source.base_offset, INDEX_SUFFIX), 0),
+                sizes.get(file_name(source.base_offset, TIME_INDEX_SUFFIX), 0),
+            )
+            for source in self._sources
+        }
+        sources = [source for source in self._sources if source.base_offset < self.compacted_to]
+        limits = self._limits
+        groups = group(sources, index_sizes, limits.segment_bytes, limits.options.index_bytes_max)
+        transactions = CleanedTransactions(self._aborted)
+        for one in groups:
+            yield from self._rewrite(one, transactions)
+            self._files.fsync_dir(self._folder)  # as the swap has left it
+        yield Progress(is_done=True)
+
+    def _did(self, read: int, written: int = 0, records: int = 0) -> bool:
+        """Count; whether it is enough for one step."""
+        self._read += read
+        self._written += written
+        self._work += read + records * RECORD_WORK
+        return self._work >= STEP_WORK
+
+    def _batches(self, source: Source) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """All batches of a segment; StorageError if its file is not what it was."""
+        path = f"{self._folder}/{file_name(source.base_offset, LOG_SUFFIX)}"
+        records = self._files.open(path)
+        try:
+            end = 0
+            for position, header, batch in whole_batches(records, 0, source.size):
+                if not crc_is_valid(batch, header):
+                    break  # a CRC made anew would hide the damage
+                end = position + header.size_in_bytes
+                yield header, batch
+            if end != source.size:
+                raise StorageError(
+                    ErrorCode.CORRUPT_MESSAGE, f"{path}: no valid record batch at {end}"
+                )
+        finally:
+            records.close()
+
+    # -- the map -----------------------------------------------------------------------------------
+
+    def _fill_map(self) -> Iterator[Progress]:
+        """The newest offset of each key from the first dirty offset on, until the map is full."""
+        start = self._first_dirty_offset
+        transactions = CleanedTransactions(
+            entry for entry in self._aborted if entry.last_offset >= start
+        )
+        for source in self._sources:
+            if source.end_offset <= start:
+                continue
+            for header, batch in self._batches(source):
+                if header.last_offset < start:
+                    continue
+                if header.is_control:
+                    transactions.on_control_batch(header, batch)
+                elif not transactions.on_batch(header) and not self._note_keys(header, batch):
+                    return
+                self._map.latest_offset = header.last_offset
+                if self._did(header.size_in_bytes, 0, header.records_count):
+                    yield Progress()
+            self._map.latest_offset = source.end_offset - 1
+
+    def _note_keys(self, header: BatchHeader, batch: memoryview) -> bool:
+        """Put a batch's keys into the map; False if it got full."""
+        put = self._map.put
+        base_offset = header.base_offset
+        start_delta = self._first_dirty_offset - base_offset
+        for span in record_spans(records_payload(batch, header), header.records_count):
+            key = span.key
+            if (
+                key is not None
+                and span.offset_delta >= start_delta
+                and not put(key, base_offset + span.offset_delta)
+            ):
+                return False
+        return True
+
+    # -- the segments ------------------------------------------------------------------------------
+
+    def _rewrite(
+        self, sources: Sequence[Source], transactions: CleanedTransactions
+    ) -> Iterator[Progress]:
+        """Write a group of segments as one; the last thing it gives is the group."""
+        cleaned = CleanedSegment.create(
+            self._files,
+            self._folder,
+            sources[0].base_offset,
+            options=self._limits.options,
+            created_ms=0,
+        )
+        try:
+            transactions.on_kept = cleaned.transaction_index.append
+            batches = BatchFilter(self._rules, self._map, transactions)
+            for source in sources:
+                for header, batch in self._batches(source):
+                    kept = batches.keep(header, batch)
+                    written = 0
+                    if kept is not None:
+                        written = len(kept.buffer)
+                        cleaned.append(kept.buffer, header.last_offset, kept.max_timestamp)
+                    if self._did(header.size_in_bytes, written, header.records_count):
+                        yield Progress()
+            _make_durable(cleaned)
+        finally:
+            cleaned.release()
+        bases = tuple([source.base_offset for source in sources])
+        yield Progress(group=CleanedGroup(bases, cleaned.size))
+
+
+def _make_durable(segment: Segment) -> None:
+    segment.write_indexes(seal=True)
+    shared, private = segment.files_to_sync(with_indexes=True)
+    try:
+        for file in (*shared, *private):
+            file.fsync()
+    finally:
+        for file in private:
+            file.close()
