@@ -93,6 +93,11 @@ class InternalTopic:
         self._codec = codec
         self._load_chunk_bytes = min(load_buffer_bytes, LOAD_CHUNK_BYTES)
 
+    def follows(self, image: ClusterImage) -> bool:
+        """Whether the replica manager goes by this image: not before the broker is registered, as
+        what older ones say of it was for an earlier life."""
+        return self._replica_manager.image is image
+
     def append(
         self, index: int, records: Sequence[KeyValue], *, leader_epoch: int, now_ms: int
     ) -> AppendResult:

@@ -82,9 +82,15 @@ class LedPartitions(Generic[S]):
         self._loads: dict[int, Iterator[list[LoadedRecord]]] = {}
         self._load_timer: TimerHandle | None = None
         self._is_closed = False
+        self._image: ClusterImage | None = None  # the newest that was followed
 
     def on_image(self, old: ClusterImage | None, new: ClusterImage) -> None:
-        """Follow the cluster; call it after the replica manager has applied the image."""
+        """Follow the cluster, once the replica manager does; call it after that has applied the
+        image."""
+        del old
+        if not self.topic.follows(new):
+            return
+        old, self._image = self._image, new
         topic = new.topics.get(self.topic.name)
         partitions = () if topic is None else topic.partitions
         before = None if old is None else old.topics.get(self.topic.name)

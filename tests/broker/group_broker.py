@@ -193,13 +193,7 @@ class GroupBroker:
             self.logs,
             lambda _image, _name: LogConfig.from_broker({}),
         )
-        self.coordinator = GroupCoordinator(
-            config=self.config,
-            clock=self.time,
-            rng=self.rng,
-            timers=self.time,
-            replica_manager=self.replica_manager,
-        )
+        self.coordinator = self.new_coordinator()
         self.admin = GroupAdmin(self.coordinator, self.time)
         handlers = {
             **GroupsApi(self.coordinator, lambda: self.image, self).handlers(),
@@ -214,6 +208,16 @@ class GroupBroker:
         self.dispatcher = Dispatcher(handlers)
         self.peer = Peer(self.dispatcher)
         self.apply(first=True)
+
+    def new_coordinator(self) -> GroupCoordinator:
+        """Over the replica manager as it is."""
+        return GroupCoordinator(
+            config=self.config,
+            clock=self.time,
+            rng=self.rng,
+            timers=self.time,
+            replica_manager=self.replica_manager,
+        )
 
     def apply(self, *, first: bool = False) -> None:
         """Publish an image of `topics`, as the metadata log does."""

@@ -10,7 +10,7 @@ from broker.group_broker import GroupBroker, Pending, topic
 from tidelog.groups.group import GroupState
 from tidelog.groups.records import GroupChange, decode
 from tidelog.internal_topics import java_hash, partition_for
-from tidelog.metadata.image import GROUP_METADATA_TOPIC
+from tidelog.metadata.image import GROUP_METADATA_TOPIC, ClusterImage
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.group_admin import DeleteGroupsRequest, ListGroupsRequest
 from tidelog_protocol.messages.group_offsets import OffsetCommitRequest, OffsetFetchRequest
@@ -25,6 +25,23 @@ from tidelog_protocol.records import iter_batches, iter_records
 
 VECTORS = Path(__file__).parent / "vectors"
 NONE = ErrorCode.NONE
+
+
+def test_no_image_of_an_earlier_life_is_led_by() -> None:
+    """A broker that registers may read what it led before: it leads by its registration on."""
+    broker = GroupBroker()
+    led = len(broker.coordinator.active_shards())
+    assert led
+    broker.kill()
+    manager = broker.replica_manager
+    manager.image, manager._broker_epoch = None, lambda: 3
+    coordinator = broker.new_coordinator()
+    for offset, shards in [(2, 0), (3, led)]:
+        image = ClusterImage(cluster_id="c", topics=dict(broker.topics), offset=offset)
+        manager.apply(broker.image, image)
+        coordinator.on_image(broker.image, image)
+        broker.time.pass_()
+        assert len(coordinator.active_shards()) == shards
 
 
 def join_request(group: str = "g", member_id: str = "", **more) -> JoinGroupRequest:
