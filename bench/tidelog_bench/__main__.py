@@ -1,7 +1,8 @@
 """`make bench`: tidelog beside Apache Kafka and kfake, alternately, in one run.
 
 Prints a table and writes every sample (JSON), the table and a plot to a folder. A full run takes
-about 25 minutes; `--quick` about 4, with figures good for a first look only.
+about 40 minutes, 15 of them for three brokers beside Apache Kafka's three (`--only "3 brokers"`);
+`--quick` about 10, with figures good for a first look only.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidelog_bench import plot, results
-from tidelog_bench.cases import CASES, START_CASE, cold_start, import_asyncio
+from tidelog_bench.cases import CASES, START_CASE, cold_start, import_asyncio, names_of
+from tidelog_bench.cluster_case import CLUSTER_NAMES, measure_clusters
 from tidelog_bench.peers.apache_kafka import ApacheKafka
 from tidelog_bench.peers.go_programs import GoUnavailableError, go_program
 from tidelog_bench.peers.kafka_jars import JarsUnavailableError
@@ -49,7 +51,12 @@ def main() -> int:
     samples = Samples()
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tidelog-bench-", dir=options.data) as folder:
-        peers = _available([PEERS[name](Path(folder) / name.replace(" ", "-")) for name in names])
+        shown = _measure_clusters(Path(folder), samples, options)
+        peers = []
+        if cases or spark or options.only in START_CASE:
+            peers = [PEERS[name](Path(folder) / name.replace(" ", "-")) for name in names]
+            peers = _available(peers)
+            shown = [peer.name for peer in peers]
         if options.only in START_CASE:
             _measure_starts(peers, samples, 1 if options.quick else options.rounds + 2)
         try:
@@ -59,7 +66,6 @@ def main() -> int:
         finally:
             if spark is not None:
                 spark.close()
-    shown = [peer.name for peer in peers]
     text = results.table(samples, [*shown, YARDSTICK] if options.only in START_CASE else shown)
     text += f"\n\n{results.noise(samples)}\n"
     ratio = samples.ratio(START_CASE, "cold start", results.OURS, YARDSTICK)
@@ -86,7 +92,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="print the names of all cases")
     options = parser.parse_args()
     if options.list:
-        print("\n".join([START_CASE, *(case.name for case in CASES)]))
+        print("\n".join([START_CASE, *names_of(CASES), *CLUSTER_NAMES]))
         parser.exit()
     return options
 
@@ -123,6 +129,22 @@ def _measure_starts(peers: Sequence[Peer], samples: Samples, rounds: int) -> Non
                 samples.add(START_CASE, peer.name, figures)
                 if peer.name == results.OURS:
                     samples.add(START_CASE, YARDSTICK, yardstick)
+
+
+def _measure_clusters(folder: Path, samples: Samples, options: argparse.Namespace) -> list[str]:
+    """Three brokers; the names of those measured."""
+    if not any(options.only in name for name in CLUSTER_NAMES):
+        return []
+    return measure_clusters(
+        folder,
+        samples,
+        only=options.only,
+        peers=options.peers or (),
+        rounds=1 if options.quick else options.rounds,
+        scale=1 / 3 if options.quick else 1.0,
+        seed=options.seed,
+        say=_say,
+    )
 
 
 def _measure_cases(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from tidelog_bench.peers.peer import Peer
+    from tidelog_bench.peers.peer import Peer, Served
 
 __all__ = [
     "CASES",
@@ -32,9 +32,12 @@ __all__ = [
     "START_CASE",
     "Case",
     "Metric",
+    "RoundTrip",
+    "Throughput",
     "Topic",
     "cold_start",
     "import_asyncio",
+    "names_of",
 ]
 
 START_CASE = "start"
@@ -52,6 +55,8 @@ class Metric(NamedTuple):
 
 METRICS = {
     "cold start": Metric("ms", more_is_better=False, digits=0),
+    "start CPU": Metric("CPU ms", more_is_better=False, digits=0),
+    "failover": Metric("ms", more_is_better=False, digits=0),
     "idle RSS": Metric("MB", more_is_better=False),
     "idle RssAnon": Metric("MB", more_is_better=False),
     "produce": Metric("MB/s", more_is_better=True, digits=0),
@@ -72,7 +77,7 @@ class Case(Protocol):
     name: str
     warm_up_share: float
 
-    def run(self, peer: Peer, scale: float) -> dict[str, float]:
+    def run(self, peer: Served, scale: float) -> dict[str, float]:
         """Figures by metric name."""
         ...
 
@@ -83,7 +88,7 @@ _numbers = itertools.count()
 class Topic:
     """A fresh topic for one measurement, gone afterwards."""
 
-    def __init__(self, peer: Peer, partitions: int) -> None:
+    def __init__(self, peer: Served, partitions: int) -> None:
         self._peer = peer
         self._partitions = partitions
         self.name = f"bench-{next(_numbers)}"
@@ -97,28 +102,40 @@ class Topic:
 
 
 class Throughput(Case):
-    """Fill a topic with one client, then read it with the same."""
+    """Fill a topic with one client, then read it with the same (`verbs`)."""
 
     warm_up_share = 0.25
 
-    def __init__(self, load: Load, record_bytes: int, batches: Batches, megabytes: int) -> None:
+    def __init__(
+        self,
+        load: Load,
+        record_bytes: int,
+        batches: Batches,
+        megabytes: int,
+        *,
+        verbs: Sequence[str] = ("produce", "consume"),
+        of: str = "",
+    ) -> None:
+        """`of` says what is measured, before the name."""
+        self.verbs = verbs
         self.load = load
         self.record_bytes = record_bytes
         self.batches = batches
         self.megabytes = megabytes
         size = "1 KiB" if record_bytes == 1024 else f"{record_bytes} B"
-        self.name = f"{load.name}, {size}, {batches.name}"
+        self.name = f"{of}{load.name}, {size}, {batches.name}"
 
-    def run(self, peer: Peer, scale: float) -> dict[str, float]:
+    def run(self, peer: Served, scale: float) -> dict[str, float]:
         """Rates by the client's clock; the broker's CPU over the whole life of the client."""
         records = max(10_000, int(self.megabytes * scale * MEBIBYTE / self.record_bytes))
         figures = {}
         with Topic(peer, PARTITIONS) as topic:
             work = Work(topic, PARTITIONS, records, self.record_bytes, self.batches)
-            for verb, move in (("produce", self.load.produce), ("consume", self.load.consume)):
-                before = peer.child.cpu_seconds()
+            for verb in self.verbs:
+                move = self.load.produce if verb == "produce" else self.load.consume
+                before = peer.cpu_seconds()
                 moved = move(peer, work)
-                spent = peer.child.cpu_seconds() - before
+                spent = peer.cpu_seconds() - before
                 megabyte = self.record_bytes / 1e6
                 figures[verb] = moved.records * megabyte / moved.seconds
                 figures[f"{verb} CPU"] = 1e3 * spent / (records * megabyte)
@@ -130,12 +147,13 @@ class RoundTrip(Case):
 
     warm_up_share = 1.0
 
-    def __init__(self, rate: int, records: int) -> None:
+    def __init__(self, rate: int, records: int, *, of: str = "") -> None:
+        """`of` says what is measured, before the name."""
         self.rate = rate
         self.records = records
-        self.name = f"round trip at {rate}/s"
+        self.name = f"{of}round trip at {rate}/s"
 
-    def run(self, peer: Peer, scale: float) -> dict[str, float]:
+    def run(self, peer: Served, scale: float) -> dict[str, float]:
         """One partition, linger 0."""
         records = max(200, int(self.records * scale))
         with Topic(peer, 1) as topic:
@@ -155,19 +173,24 @@ class Requests(Case):
         plural = "s" if connections > 1 else ""
         self.name = f"one-record {api} requests, {connections} connection{plural}"
 
-    def run(self, peer: Peer, scale: float) -> dict[str, float]:
+    def run(self, peer: Served, scale: float) -> dict[str, float]:
         """Rate of the measured part; CPU over warm-up and measured part."""
         requests = max(1000, int(self.requests * scale))
         with Topic(peer, 1) as topic:
             if self.api == "fetch":
                 raw_requests(peer, topic, api="produce", requests=10, connections=1)
-            before = peer.child.cpu_seconds()
+            before = peer.cpu_seconds()
             figures = raw_requests(
                 peer, topic, api=self.api, requests=requests, connections=self.connections
             )
-            spent = peer.child.cpu_seconds() - before
+            spent = peer.cpu_seconds() - before
         rate = figures["requests"] / figures["seconds"]
         return {"rate": rate, "CPU": 1e6 * spent / figures["sent"]}
+
+
+def names_of(cases: Sequence[Case]) -> list[str]:
+    """As they are called in tables and on the command line."""
+    return [case.name for case in cases]
 
 
 def cold_start(peer: Peer) -> dict[str, float]:

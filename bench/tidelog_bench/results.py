@@ -8,7 +8,8 @@ import platform
 import statistics
 from typing import TYPE_CHECKING, Any
 
-from tidelog_bench.cases import CASES, METRICS, START_CASE
+from tidelog_bench.cases import CASES, METRICS, START_CASE, names_of
+from tidelog_bench.cluster_case import CLUSTER_NAMES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +21,7 @@ __all__ = ["as_json", "noise", "place", "table", "write_json"]
 
 OURS, REFERENCE = "tidelog", "kafka"
 NOISY = 0.25
-ORDER = {name: place for place, name in enumerate([START_CASE, *(case.name for case in CASES)])}
+ORDER = {name: place for place, name in enumerate([START_CASE, *names_of(CASES), *CLUSTER_NAMES])}
 
 
 def place(case: str) -> int:

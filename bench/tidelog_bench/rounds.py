@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tidelog_bench.cases import Case
-    from tidelog_bench.peers.peer import Peer
+    from tidelog_bench.peers.peer import Served
 
 __all__ = ["Samples", "Spread", "calibrate", "run_rounds"]
 
@@ -80,7 +80,7 @@ def calibrate() -> float:
 
 def run_rounds(
     cases: Sequence[Case],
-    peers: Sequence[Peer],
+    peers: Sequence[Served],
     samples: Samples,
     *,
     rounds: int,
@@ -104,7 +104,7 @@ def run_rounds(
 
 def _run_one(
     case: Case,
-    peer: Peer,
+    peer: Served,
     samples: Samples,
     scale: float,
     warm_up: bool,

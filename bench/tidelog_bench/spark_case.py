@@ -17,7 +17,7 @@ from tidelog_bench.loads.franz_go import FranzGo
 from tidelog_bench.loads.load import SMALL, Work
 
 if TYPE_CHECKING:
-    from tidelog_bench.peers.peer import Peer
+    from tidelog_bench.peers.peer import Served
 
 __all__ = ["SparkQuery"]
 
@@ -35,7 +35,7 @@ class SparkQuery(Case):
         self._program: subprocess.Popen[str] | None = None
         self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed by `close`
 
-    def run(self, peer: Peer, scale: float) -> dict[str, float]:
+    def run(self, peer: Served, scale: float) -> dict[str, float]:
         """Median of a few queries on a topic of two partitions."""
         with Topic(peer, 2) as topic:
             FranzGo().produce(peer, Work(topic, 2, RECORDS - 1, 100, SMALL))

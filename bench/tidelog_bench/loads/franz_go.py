@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tidelog_bench.loads.load import Work
-    from tidelog_bench.peers.peer import Peer
+    from tidelog_bench.peers.peer import Served
 
 __all__ = ["FranzGo", "create_topic", "delete_topic", "raw_requests", "round_trip"]
 
@@ -22,7 +22,7 @@ class FranzGo(Load):
 
     name = "franz-go"
 
-    def produce(self, peer: Peer, work: Work) -> Moved:
+    def produce(self, peer: Served, work: Work) -> Moved:
         """Idempotent, acks=all: the client's defaults."""
         options: dict[str, object] = {"count": work.records, "size": work.record_bytes}
         if work.batches.bytes_max is not None:
@@ -32,37 +32,38 @@ class FranzGo(Load):
         figures = _run("produce", peer, work.topic, options)
         return Moved(int(figures["records"]), figures["seconds"])
 
-    def consume(self, peer: Peer, work: Work) -> Moved:
+    def consume(self, peer: Served, work: Work) -> Moved:
         """All partitions from the start, without a group; from the first answer on."""
         options = {"count": work.records, "partitions": work.partitions}
         figures = _run("consume", peer, work.topic, options)
         return Moved(int(figures["records"]), figures["seconds"])
 
 
-def create_topic(peer: Peer, name: str, partitions: int) -> None:
+def create_topic(peer: Served, name: str, partitions: int) -> None:
     """Create it."""
-    _run("create", peer, name, {"partitions": partitions})
+    options = {"partitions": partitions, "replicas": peer.replication_factor}
+    _run("create", peer, name, options)
 
 
-def delete_topic(peer: Peer, name: str) -> None:
+def delete_topic(peer: Served, name: str) -> None:
     """Delete it: disks and kfake's memory are finite."""
     _run("delete", peer, name, {})
 
 
-def round_trip(peer: Peer, topic: str, *, records: int, rate: int) -> dict[str, float]:
+def round_trip(peer: Served, topic: str, *, records: int, rate: int) -> dict[str, float]:
     """Microseconds from before Produce until a consumer at the log's end has the record."""
     return _run("roundtrip", peer, topic, {"count": records, "rate": rate, "size": 100})
 
 
 def raw_requests(
-    peer: Peer, topic: str, *, api: str, requests: int, connections: int
+    peer: Served, topic: str, *, api: str, requests: int, connections: int
 ) -> dict[str, float]:
     """One-record Produce, or one-batch Fetch, requests with five in flight on a connection."""
     options = {"api": api, "count": requests, "connections": connections, "size": 100}
     return _run("requests", peer, topic, options)
 
 
-def _run(op: str, peer: Peer, topic: str, options: Mapping[str, object]) -> dict[str, float]:
+def _run(op: str, peer: Served, topic: str, options: Mapping[str, object]) -> dict[str, float]:
     words = [f"-{name}={value}" for name, value in options.items()]
     program = str(go_program("load"))
     output = output_of([program, op, f"-bootstrap={peer.bootstrap}", f"-topic={topic}", *words])

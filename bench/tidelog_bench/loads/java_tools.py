@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tidelog_bench.loads.load import Work
-    from tidelog_bench.peers.peer import Peer
+    from tidelog_bench.peers.peer import Served
 
 __all__ = ["JavaTools"]
 
@@ -29,7 +29,7 @@ class JavaTools(Load):
 
     name = "java"
 
-    def produce(self, peer: Peer, work: Work) -> Moved:
+    def produce(self, peer: Served, work: Work) -> Moved:
         """The last line of the tool speaks of all records."""
         properties = ["acks=all"]
         if work.batches.bytes_max is not None:
@@ -49,7 +49,7 @@ class JavaTools(Load):
         assert records == work.records, f"{records} of {work.records} records were sent"
         return Moved(records, records / rate)
 
-    def consume(self, peer: Peer, work: Work) -> Moved:
+    def consume(self, peer: Served, work: Work) -> Moved:
         """Its rate without the time of the group's first rebalance."""
         properties = ["--command-property", "auto.offset.reset=earliest"]
         output = _run(

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tidelog_bench.loads.load import Batches, Load, Moved, Work, output_of
 
 if TYPE_CHECKING:
-    from tidelog_bench.peers.peer import Peer
+    from tidelog_bench.peers.peer import Served
 
 __all__ = ["Librdkafka"]
 
@@ -25,16 +25,16 @@ class Librdkafka(Load):
 
     name = "librdkafka"
 
-    def produce(self, peer: Peer, work: Work) -> Moved:
+    def produce(self, peer: Served, work: Work) -> Moved:
         """Idempotent, acks=all."""
         return _run("produce", peer, work)
 
-    def consume(self, peer: Peer, work: Work) -> Moved:
+    def consume(self, peer: Served, work: Work) -> Moved:
         """All partitions from the start, without a group."""
         return _run("consume", peer, work)
 
 
-def _run(op: str, peer: Peer, work: Work) -> Moved:
+def _run(op: str, peer: Served, work: Work) -> Moved:
     module = [sys.executable, "-m", "tidelog_bench.loads.librdkafka"]
     output = output_of([*module, op, peer.bootstrap, json.dumps(work)])
     figures = json.loads(output)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tidelog_bench.peers.peer import Peer
+    from tidelog_bench.peers.peer import Served
 
 __all__ = ["LARGE", "SMALL", "Batches", "Load", "Moved", "Work", "output_of"]
 
@@ -49,11 +49,11 @@ class Load(Protocol):
 
     name: str
 
-    def produce(self, peer: Peer, work: Work) -> Moved:
+    def produce(self, peer: Served, work: Work) -> Moved:
         """Produce all records of a work to an existing topic."""
         ...
 
-    def consume(self, peer: Peer, work: Work) -> Moved:
+    def consume(self, peer: Served, work: Work) -> Moved:
         """Consume them from the beginning."""
         ...
 

@@ -10,12 +10,24 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["free_port", "free_ports", "live_brokers", "parse_address", "wait_until_serving"]
+__all__ = [
+    "active_controller",
+    "free_port",
+    "free_ports",
+    "free_range",
+    "live_brokers",
+    "parse_address",
+    "wait_until_serving",
+]
 
 START_TIMEOUT_S = 60.0
 _RETRY_S = 0.001
 # Metadata v1 of no topics, correlation id 7, no client id: its answer begins with the live brokers.
-_METADATA_REQUEST = struct.pack(">ihhihi", 14, 3, 1, 7, -1, 0)
+_METADATA_REQUEST = struct.pack(">hhihi", 3, 1, 7, -1, 0)
+# DescribeQuorum v0 of __cluster_metadata-0, no client id, and what its answer has up to the leader.
+_QUORUM = b"__cluster_metadata"
+_QUORUM_REQUEST = struct.pack(">hhihx BB18sB ixxx", 55, 0, 7, -1, 2, 19, _QUORUM, 2, 0)
+_QUORUM_ANSWER = struct.Struct(">ix h BB18sB ihi")
 _ANSWER_HEAD = struct.Struct(">iii")
 _INT32 = struct.Struct(">i")
 _INT16 = struct.Struct(">h")
@@ -47,16 +59,41 @@ def free_ports(count: int) -> list[int]:
             probe.close()
 
 
-def live_brokers(bootstrap: str, timeout_s: float = START_TIMEOUT_S) -> frozenset[int]:
-    """Ids of the brokers a Metadata answer names; OSError when nobody listens or answers."""
+def _ask(bootstrap: str, request: bytes, timeout_s: float = START_TIMEOUT_S) -> bytes:
+    """One answer with its size before it; OSError when nobody listens or answers."""
     with socket.create_connection(parse_address(bootstrap), timeout=timeout_s) as connection:
-        connection.sendall(_METADATA_REQUEST)
+        connection.sendall(_INT32.pack(len(request)) + request)
         answer = b""
         while len(answer) < _INT32.size or len(answer) < _INT32.unpack_from(answer)[0] + 4:
             data = connection.recv(4096)
             if not data:
                 raise ConnectionResetError("closed before the answer")
             answer += data
+    return answer
+
+
+def active_controller(bootstrap: str) -> int:
+    """Node id of the metadata quorum's leader; -1 if the broker that is asked knows none."""
+    fields = _QUORUM_ANSWER.unpack_from(_ask(bootstrap, _QUORUM_REQUEST), _INT32.size)
+    return -1 if fields[1] or fields[-2] else int(fields[-1])
+
+
+def free_range(count: int) -> int:
+    """The first of so many neighbouring ports, all free."""
+    while True:
+        first = free_port()
+        try:
+            for port in range(first + 1, first + count):
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        return first
+
+
+def live_brokers(bootstrap: str, timeout_s: float = START_TIMEOUT_S) -> frozenset[int]:
+    """Ids of the brokers a Metadata answer names; OSError when nobody listens or answers."""
+    answer = _ask(bootstrap, _METADATA_REQUEST, timeout_s)
     _, _, count = _ANSWER_HEAD.unpack_from(answer)
     position = _ANSWER_HEAD.size
     ids = []

@@ -32,6 +32,8 @@ def of_cluster(brokers: int) -> dict[str, str]:
 class PeerCluster:
     """Brokers in processes of their own; `nodes` are they by node id, running or not."""
 
+    replication_factor = 3
+
     def __init__(self, folder: Path, name: str, nodes: Mapping[int, Peer]) -> None:
         self.folder = folder
         self.name = name
@@ -86,7 +88,7 @@ class PeerCluster:
 
     def cpu_seconds(self) -> float:
         """CPU time of all that run."""
-        return sum(node.child.cpu_seconds() for node in self.nodes.values() if node.is_running)
+        return sum(node.cpu_seconds() for node in self.nodes.values() if node.is_running)
 
     def remove(self) -> None:
         """Kill all and remove their data."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import shutil
 import signal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tidelog_bench.peers.address import free_port, wait_until_serving
 from tidelog_bench.peers.process import Child
@@ -14,15 +14,32 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-__all__ = ["PARTITIONS", "Peer"]
+__all__ = ["PARTITIONS", "Peer", "Served"]
 
 PARTITIONS = 4  # of topics nobody created; equal for all peers
+
+
+class Served(Protocol):
+    """What a load and a case need of what they measure: one broker or a cluster."""
+
+    name: str
+    replication_factor: int
+
+    @property
+    def bootstrap(self) -> str:
+        """`host:port`, of each broker."""
+        ...
+
+    def cpu_seconds(self) -> float:
+        """CPU time of all its processes."""
+        ...
 
 
 class Peer(abc.ABC):
     """One broker. `start` again after `end` uses the same port and data."""
 
     name: str
+    replication_factor = 1
 
     def __init__(self, folder: Path, name: str | None = None, port: int | None = None) -> None:
         self.name = name or self.name
@@ -50,6 +67,10 @@ class Peer(abc.ABC):
     def log(self) -> Path:
         """What it writes to standard output and error, over all its lives."""
         return self.folder.parent / f"{self.folder.name}.log"
+
+    def cpu_seconds(self) -> float:
+        """CPU time of its process."""
+        return self.child.cpu_seconds()
 
     def prepare(self) -> None:
         """Do what comes before the first start (formatting, building), outside any figure."""

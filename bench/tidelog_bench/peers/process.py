@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["Child", "Memory"]
+__all__ = ["Child", "Memory", "cpu_seconds"]
 
 _PR_SET_PDEATHSIG = 1
 _CPUCLOCK_SCHED = 2
@@ -33,6 +33,15 @@ class Memory:
 def _die_with_parent() -> None:
     """No broker outlives the harness, however that ends. Kept by exec."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU time of all a process's threads, ended ones as well, to the nanosecond.
+
+    Its POSIX CPU clock (what clock_getcpuclockid gives); the same time as utime + stime of
+    /proc/<pid>/stat, without its steps of 10 ms.
+    """
+    return time.clock_gettime((~pid << 3) | _CPUCLOCK_SCHED)
 
 
 class Child:
@@ -60,12 +69,13 @@ class Child:
         return self._process.pid
 
     def cpu_seconds(self) -> float:
-        """CPU time of all its threads, ended ones as well, to the nanosecond.
+        """CPU time of the process."""
+        return cpu_seconds(self.pid)
 
-        The process's POSIX CPU clock (what clock_getcpuclockid gives); the same time as utime +
-        stime of /proc/<pid>/stat, without its steps of 10 ms.
-        """
-        return time.clock_gettime((~self.pid << 3) | _CPUCLOCK_SCHED)
+    def children(self) -> list[int]:
+        """Ids of the processes it has started and that still run."""
+        with open(f"/proc/{self.pid}/task/{self.pid}/children") as children:
+            return [int(pid) for pid in children.read().split()]
 
     def memory(self) -> Memory:
         """Its memory now."""

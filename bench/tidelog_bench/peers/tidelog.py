@@ -5,15 +5,16 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from tidelog_bench.peers.address import free_ports
+from tidelog_bench.peers.address import free_ports, free_range, wait_until_serving
 from tidelog_bench.peers.cluster import PeerCluster
 from tidelog_bench.peers.peer import PARTITIONS, Peer
+from tidelog_bench.peers.process import cpu_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["Tidelog", "TidelogCluster"]
+__all__ = ["Tidelog", "TidelogCluster", "TidelogServe"]
 
 CLUSTER_ID = "tidelogBench_______01A"
 # `log.segment.delete.delay.ms` as for the other peers.
@@ -32,6 +33,33 @@ class Tidelog(Peer):
         """Serve until standard input ends."""
         options = ["--port", str(self.port), "--data-dir", str(self.folder), "--until-stdin-ends"]
         return [sys.executable, "-m", "tidelog", "serve", *options, *_given(_SETTINGS)]
+
+
+class TidelogServe(Peer):
+    """`tidelog serve --brokers N`: all in its process, or in processes of its own."""
+
+    def __init__(self, folder: Path, *, isolated: bool, brokers: int = 3) -> None:
+        super().__init__(folder, "tidelog", free_range(brokers))
+        self._brokers = brokers
+        self._isolated = isolated
+
+    def command(self) -> Sequence[str]:
+        """Serve until standard input ends, on ports that follow each other."""
+        options = ["--brokers", str(self._brokers), *(["--isolated"] if self._isolated else [])]
+        options += ["--port", str(self.port), "--data-dir", str(self.folder), "--until-stdin-ends"]
+        return [sys.executable, "-m", "tidelog", "serve", *options, *_given(_SETTINGS)]
+
+    def start(self) -> float:
+        """Start it; seconds from exec until each broker knows all of them."""
+        child = self.launch()
+        for port in range(self.port, self.port + self._brokers):
+            nodes = frozenset(range(1, self._brokers + 1))
+            wait_until_serving(f"127.0.0.1:{port}", child.check, nodes=nodes)
+        return child.age()
+
+    def cpu_seconds(self) -> float:
+        """Of its process and those that it looks after."""
+        return sum(cpu_seconds(pid) for pid in (self.child.pid, *self.child.children()))
 
 
 class _Node(Peer):

@@ -11,6 +11,7 @@ import (
 	"math/rand"
 	"os"
 	"sort"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,7 +20,7 @@ import (
 )
 
 var (
-	bootstrap   = flag.String("bootstrap", "", "address of the broker")
+	bootstrap   = flag.String("bootstrap", "", "addresses of the brokers, with commas")
 	topic       = flag.String("topic", "", "existing topic")
 	count       = flag.Int("count", 0, "records or requests")
 	size        = flag.Int("size", 100, "bytes of a record's value")
@@ -29,6 +30,7 @@ var (
 	connections = flag.Int("connections", 1, "of raw requests")
 	depth       = flag.Int("depth", 5, "raw requests in flight on a connection")
 	partitions  = flag.Int("partitions", 1, "of the topic")
+	replicas    = flag.Int("replicas", 1, "of each partition of a new topic")
 	api         = flag.String("api", "produce", "of raw requests: produce or fetch")
 )
 
@@ -40,7 +42,7 @@ func check(err error) {
 }
 
 func client(options ...kgo.Opt) *kgo.Client {
-	c, err := kgo.NewClient(append(options, kgo.SeedBrokers(*bootstrap))...)
+	c, err := kgo.NewClient(append(options, kgo.SeedBrokers(strings.Split(*bootstrap, ",")...))...)
 	check(err)
 	return c
 }

@@ -13,7 +13,7 @@ func createTopic() map[string]any {
 	request := kmsg.NewPtrCreateTopicsRequest()
 	request.TimeoutMillis = 30_000
 	wanted := kmsg.NewCreateTopicsRequestTopic()
-	wanted.Topic, wanted.NumPartitions, wanted.ReplicationFactor = *topic, int32(*partitions), 1
+	wanted.Topic, wanted.NumPartitions, wanted.ReplicationFactor = *topic, int32(*partitions), int16(*replicas)
 	request.Topics = append(request.Topics, wanted)
 	answer, err := request.RequestWith(context.Background(), c)
 	check(err)
