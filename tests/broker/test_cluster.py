@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -39,7 +40,6 @@ def test_settings_become_properties() -> None:
     [
         (None, None, {}, "PLAINTEXT://127.0.0.1:9092"),
         (None, None, {"listeners": "PLAINTEXT://h:1"}, "PLAINTEXT://h:1"),
-        (None, 0, {"listeners": "PLAINTEXT://h:1"}, "PLAINTEXT://127.0.0.1:0"),
         ("0.0.0.0", 5, {}, "PLAINTEXT://:5"),
         ("::1", None, {}, "PLAINTEXT://[::1]:9092"),
     ],
@@ -48,6 +48,37 @@ def test_host_and_port_become_listeners(
     host: str | None, port: int | None, given: dict[str, str], listeners: str
 ) -> None:
     assert broker_properties(given, host=host, port=port)["listeners"] == listeners
+
+
+@pytest.mark.parametrize(("host", "port"), [("h", None), (None, 0), ("h", 5)])
+def test_listeners_and_a_host_or_port_are_not_both_listened_on(
+    host: str | None, port: int | None
+) -> None:
+    with pytest.raises(ConfigError, match=r"says where to listen: leave out the (host h|port 0)"):
+        broker_properties({"listeners": "PLAINTEXT://h:1"}, host=host, port=port)
+
+    async def test() -> None:
+        with pytest.raises(ConfigError, match="says where to listen"):
+            await tidelog.Cluster(listeners="PLAINTEXT://127.0.0.1:0", host=host, port=port).start()
+
+    asyncio.run(test())
+    with pytest.raises(tidelog.ClusterError, match="listeners: says where to listen"):
+        tidelog.run(listeners="PLAINTEXT://127.0.0.1:0", host=host, port=port).start()
+
+
+def test_listeners_are_listened_on() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with tidelog.run(listeners=f"PLAINTEXT://127.0.0.1:{port}") as cluster:
+        assert cluster.bootstrap_servers == f"127.0.0.1:{port}"
+
+    async def test() -> None:
+        listeners = "PLAINTEXT://localhost:0"
+        async with tidelog.Cluster(listeners=listeners) as cluster:
+            assert cluster.bootstrap_servers.startswith("localhost:")
+
+    asyncio.run(test())
 
 
 def test_run_is_a_process_that_answers_and_goes() -> None:

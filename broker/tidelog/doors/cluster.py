@@ -60,14 +60,15 @@ def run(
     brokers: int = 1,
     isolated: bool = False,
     racks: Sequence[str] | None = None,
-    host: str = "127.0.0.1",
-    port: int = 0,
+    host: str | None = None,
+    port: int | None = None,
     data_dir: str | os.PathLike[str] | None = None,
     **more: Setting,
 ) -> RunningCluster:
     """Brokers in a process of their own, to be used by `with`; safe for tests without asyncio.
 
     `isolated` gives each a process; `racks` names the rack of each; `port` is the first broker's.
+    Without host, port and `listeners` it is a free port of 127.0.0.1.
     """
     return RunningCluster(
         brokers=brokers,
@@ -95,8 +96,8 @@ class Cluster:
         brokers: int = 1,
         isolated: bool = False,
         racks: Sequence[str] | None = None,
-        host: str = "127.0.0.1",
-        port: int = 0,
+        host: str | None = None,
+        port: int | None = None,
         data_dir: str | os.PathLike[str] | None = None,
         temporary: bool = False,
         runtime: Runtime | None = None,
@@ -115,10 +116,12 @@ class Cluster:
         self._count = brokers
         self._isolated = isolated
         self._racks = list(racks or ())
-        self._host = host
-        self._port = port
         self._data_dir = None if data_dir is None else os.fspath(data_dir)
         self._settings = properties_of(settings, more)
+        self._host = host or "127.0.0.1"
+        self._port = port or 0
+        # Of one broker, whose `listeners` may say it as well; who gives both is told.
+        self._place = (host, port) if "listeners" in self._settings else (self._host, self._port)
         self._runtime = runtime
         self._is_temporary = temporary
         self._temporary: str | None = None
@@ -197,9 +200,8 @@ class Cluster:
                 runtime.files.make_dirs(self._temporary)
             folder = self._temporary
         if self._count == 1:
-            properties = broker_properties(
-                settings, host=self._host, port=self._port, data_dir=folder
-            )
+            host, port = self._place
+            properties = broker_properties(settings, host=host, port=port, data_dir=folder)
             if self._racks:
                 properties["broker.rack"] = self._racks[0]
             return [self._new_node(properties)]
@@ -211,9 +213,9 @@ class Cluster:
         self._cluster_id = self._known_cluster_id(runtime, folder)
         nodes = []
         for index, node_id in enumerate(self._voters):
-            port = self._port + index if self._port else ports.pop()
+            own_port = self._port + index if self._port else ports.pop()
             rack = self._racks[index] if self._racks else None
-            nodes.append(self._node_of_several(settings, node_id, folder, port, rack))
+            nodes.append(self._node_of_several(settings, node_id, folder, own_port, rack))
         return nodes
 
     def _known_cluster_id(self, runtime: Runtime, folder: str) -> str:

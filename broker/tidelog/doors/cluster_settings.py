@@ -73,12 +73,20 @@ def broker_properties(
 ) -> dict[str, str]:
     """A developer's broker: its profile, the user's settings over it, the listener and data folder.
 
-    `host` and `port` go before `listeners`; without any of them the broker is 127.0.0.1:9092.
+    `listeners` in the settings is the whole answer: ConfigError for a host or port beside it, as
+    one of the two would not be listened on. Without any of them the broker is 127.0.0.1:9092.
     """
     from tidelog.config.broker import DEVELOPER_PROFILE
+    from tidelog.config.vocabulary import ConfigError
 
     properties = {**DEVELOPER_PROFILE, **settings}
-    if host is not None or port is not None or "listeners" not in settings:
+    if "listeners" in settings:
+        for name, value in (("host", host), ("port", port)):
+            if value is not None:
+                raise ConfigError(
+                    "listeners", f"says where to listen: leave out the {name} {value}, or listeners"
+                )
+    else:
         name = _listener_host("127.0.0.1" if host is None else host)
         properties["listeners"] = f"PLAINTEXT://{name}:{9092 if port is None else port}"
     if data_dir is not None:

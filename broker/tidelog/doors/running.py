@@ -67,12 +67,18 @@ class RunningCluster:
         brokers: int = 1,
         isolated: bool = False,
         racks: Sequence[str] | None = None,
-        host: str = "127.0.0.1",
-        port: int = 0,
+        host: str | None = None,
+        port: int | None = None,
         data_dir: str | os.PathLike[str] | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        self._arguments = ["--host", host, "--port", str(port), "--until-stdin-ends"]
+        self._arguments = ["--until-stdin-ends"]
+        if port is None and "listeners" not in (settings or {}):
+            port = 0
+        if port is not None:
+            self._arguments += ["--port", str(port)]
+        if host is not None:
+            self._arguments += ["--host", host]
         self._has_own_data_dir = data_dir is not None or has_data_dir(settings or {})
         self._temporary: str | None = None
         self.brokers = [RunningBroker(self, node_id) for node_id in range(1, brokers + 1)]
