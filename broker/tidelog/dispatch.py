@@ -5,7 +5,8 @@ tasks of handlers that are `async def`. Called by `connection.py` alone; knows n
 
 A handler is `def handler(context, request)` and ends in one of four ways:
 
-1. it returns the response message: answered in the same wake-up, the fast path;
+1. it returns the response message: answered in the same wake-up, the fast path. The two hot APIs
+   may give its body as it goes out instead, a list of buffers (`plain_answers`);
 2. it returns a `Deferred`, got from `context.defer(...)`, and completes it later, once;
 3. it returns None: no answer at all (Produce with acks=0);
 4. it is `async def` (or returns a coroutine): dispatch runs it as a task and answers what it
@@ -213,7 +214,7 @@ class Deferred:
 
 
 Handler = Callable[[RequestContext, Any], Any]
-"""Returns the response message, a `Deferred`, None, or a coroutine of the response message."""
+"""Returns the response message or its body, a `Deferred`, None, or a coroutine of the message."""
 
 
 class Route:
@@ -268,8 +269,9 @@ class Dispatcher:
         elif response.__class__ is CoroutineType:
             self._run(context, response)
         else:
-            parts = route.response_codec.encode_parts(response)
-            context.answer = framed(route.response_head, correlation_id, parts)
+            if response.__class__ is not list:
+                response = route.response_codec.encode_parts(response)
+            context.answer = framed(route.response_head, correlation_id, response)
         return context
 
     def encode(self, context: RequestContext, response: Any) -> Sequence[Buffer]:
@@ -278,8 +280,9 @@ class Dispatcher:
             return ()
         route = self._routes.get(context.api_key << 16 | context.api_version)
         if route is not None:
-            parts = route.response_codec.encode_parts(response)
-            return framed(route.response_head, context.correlation_id, parts)
+            if response.__class__ is not list:
+                response = route.response_codec.encode_parts(response)
+            return framed(route.response_head, context.correlation_id, response)
         header = RequestHeader(
             context.api_key, context.api_version, context.correlation_id, context.client_id
         )

@@ -129,10 +129,13 @@ def response_head(api: Api, version: int) -> Struct:
 
 def framed(head: Struct, correlation_id: int, parts: list[Buffer]) -> list[Buffer]:
     """Put size and correlation id before the body's pieces."""
-    size = head.size - 4 + sum(map(len, parts))
-    start = head.pack(size, correlation_id)
-    if size <= JOINED_BYTES_MAX:
-        return [b"".join((start, *parts))]
+    if len(parts) == 1:  # nearly all answers
+        start = head.pack(head.size - 4 + len(parts[0]), correlation_id)
+    else:
+        size = head.size - 4 + sum(map(len, parts))
+        start = head.pack(size, correlation_id)
+        if size <= JOINED_BYTES_MAX:
+            return [b"".join((start, *parts))]
     parts[0] = start + parts[0]
     return parts
 

@@ -19,7 +19,7 @@ from tidelog.dispatch import Deferred, Handler, RequestContext
 from tidelog.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from tidelog.replication.partition import Partition
 from tidelog.replication.replica_manager import ReplicaManager, topic_configs
-from tidelog_protocol.apis import ApiKey
+from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.messages.data import FetchRequest, FetchResponse, ProduceRequest
 from tidelog_protocol.records import Record, build_batch
 from tidelog_storage.config import LogConfig
@@ -114,6 +114,14 @@ def batch(
 def topic_id(name: str, incarnation: int = 0) -> bytes:
     """Ids that tests can foretell."""
     return name.encode()[:15].rjust(15, b"\1") + bytes((incarnation,))
+
+
+def _decoded(context: RequestContext, response: Any) -> Any:
+    """The message, where a handler has given it as it goes out."""
+    if isinstance(response, list):
+        codec = API[context.api_key].response_codec(context.api_version)
+        return codec.decode(b"".join(response))
+    return response
 
 
 class DataPath:
@@ -231,14 +239,14 @@ class DataPath:
         if isinstance(response, Deferred):
             assert response is self.context.deferred
             return self.answer_of(self.context)
-        return response
+        return _decoded(self.context, response)
 
     @staticmethod
     def answer_of(context: RequestContext) -> Any:
         """What a parked request was answered, None so far."""
         peer = context.peer
         assert isinstance(peer, RecordingPeer)
-        return peer.responses[-1] if peer.responses else None
+        return _decoded(context, peer.responses[-1]) if peer.responses else None
 
     def produce(
         self,

@@ -47,6 +47,7 @@ from tidelog.replication.partition import ReadResult
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.data import FetchResponse
+from tidelog_protocol.plain_answers import FETCH_FLEXIBLE_FROM, fetch_body, fetched
 from tidelog_protocol.primitives import ZERO_UUID
 
 if TYPE_CHECKING:
@@ -57,6 +58,9 @@ if TYPE_CHECKING:
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog.seams import Rng
     from tidelog_protocol.messages.data import FetchRequest
+    from tidelog_protocol.schema import Buffer
+
+    _PlainTopic = tuple[str, bytes, list[tuple[bytes, Sequence[Buffer], int]]]
 
 __all__ = ["FetchApi"]
 
@@ -86,7 +90,9 @@ class FetchApi:
         """What this object serves."""
         return {ApiKey.FETCH: self.fetch}
 
-    def fetch(self, context: RequestContext, request: FetchRequest) -> FetchResponse | Deferred:
+    def fetch(
+        self, context: RequestContext, request: FetchRequest
+    ) -> FetchResponse | list[Buffer] | Deferred:
         """Resolve the session, read, then answer or park."""
         if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
             return self._refuse(context.api_version, request)
@@ -163,7 +169,7 @@ class FetchApi:
 
     def _park(
         self, context: RequestContext, fetch: FetchWork, results: list[ReadResult], max_wait_ms: int
-    ) -> FetchResponse | Deferred:
+    ) -> FetchResponse | list[Buffer] | Deferred:
         operation = DelayedFetch(self.replica_manager, self.answer, fetch, results)
         if operation.crosses_segments:
             return self.answer(fetch, results)
@@ -173,7 +179,7 @@ class FetchApi:
 
     # ---- answers ------------------------------------------------------------------------------
 
-    def answer(self, fetch: FetchWork, results: list[ReadResult]) -> FetchResponse:
+    def answer(self, fetch: FetchWork, results: list[ReadResult]) -> FetchResponse | list[Buffer]:
         """The response of these results; opens or updates the session."""
         requests = fetch.requests
         if fetch.version < 10:
@@ -216,6 +222,20 @@ class FetchApi:
         )
 
     def _response(
+        self,
+        fetch: FetchWork,
+        requests: Sequence[FetchedPartition],
+        results: Sequence[ReadResult],
+        session_id: int,
+    ) -> FetchResponse | list[Buffer]:
+        """The whole answer: as it goes out if there is nothing but records to tell."""
+        if fetch.version >= FETCH_FLEXIBLE_FROM:
+            topics = _plain_topics(requests, results)
+            if topics is not None:
+                return fetch_body(fetch.version, session_id, topics)
+        return self._message(fetch, requests, results, session_id)
+
+    def _message(
         self,
         fetch: FetchWork,
         requests: Sequence[FetchedPartition],
@@ -328,6 +348,36 @@ class FetchApi:
             ):
                 results[index] = refused = ReadResult(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
                 refused.aborted = ()  # an empty list, not null, where Kafka never asks the log
+
+
+def _plain_topics(
+    requests: Sequence[FetchedPartition], results: Sequence[ReadResult]
+) -> list[_PlainTopic] | None:
+    """What `fetch_body` takes; None if some partition has more to tell than its records."""
+    topics: list[_PlainTopic] = []
+    topic_name: str | None = ""
+    topic_id = b""
+    partitions: list[tuple[bytes, Sequence[Buffer], int]] = []
+    for request, result in zip(requests, results, strict=True):
+        aborted = result.aborted
+        if result.error or aborted or result.diverging is not None or result.preferred_replica >= 0:
+            return None
+        if request.topic_id != topic_id or request.topic != topic_name:
+            topic_id = request.topic_id
+            topic_name = request.topic
+            partitions = []
+            topics.append((topic_name or "", topic_id, partitions))
+        size = result.size
+        start = fetched(
+            request.partition,
+            result.high_watermark,
+            result.last_stable_offset,
+            result.log_start_offset,
+            is_committed=aborted is not None,
+            size=size,
+        )
+        partitions.append((start, result.records, size))
+    return topics
 
 
 def _must_wait(results: list[ReadResult], min_bytes: int) -> bool:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from tidelog.replication.partition import Partition, ReadResult
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog_protocol.messages.data import FetchRequest, FetchResponse
+    from tidelog_protocol.schema import Buffer
 
 __all__ = ["READ_COMMITTED", "READ_UNCOMMITTED", "DelayedFetch", "FetchWork"]
 
@@ -90,7 +91,7 @@ class DelayedFetch(DelayedOperation[tuple[str, int]]):
     def __init__(
         self,
         replica_manager: ReplicaManager,
-        answer: Callable[[FetchWork, list[ReadResult]], FetchResponse],
+        answer: Callable[[FetchWork, list[ReadResult]], FetchResponse | list[Buffer]],
         fetch: FetchWork,
         results: list[ReadResult],
     ) -> None:

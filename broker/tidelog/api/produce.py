@@ -21,11 +21,17 @@ refused by dispatch.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.data import ProduceResponse
+from tidelog_protocol.plain_answers import (
+    PRODUCE_FLEXIBLE_FROM,
+    produce_body,
+    produced,
+    produced_fields,
+)
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
@@ -33,6 +39,7 @@ if TYPE_CHECKING:
     from tidelog.replication.partition import Partition
     from tidelog.replication.replica_manager import DelayedAnswers, ReplicaManager
     from tidelog_protocol.messages.data import ProduceRequest
+    from tidelog_protocol.schema import Buffer
     from tidelog_storage.types import TopicPartition
 
 __all__ = ["ProduceApi"]
@@ -63,18 +70,24 @@ _WITHOUT_LOG_START = frozenset(
 _NOT_IN_TRANSACTION = "Partition was not added to the transaction"
 _RECORD_OVERHEAD_MIN = 14  # smallest record of the oldest format
 _MAGIC = 16
+_TOPIC_IDS_FROM = 13
 _ATTRIBUTES_LOW = 22  # low byte of a batch's attributes
 _TRANSACTIONAL_BIT = 0x10
 
 
 class _Request:
-    """What the appends of one request share, and what they leave behind."""
+    """What the appends of one request share, and what they leave behind.
+
+    `topics` has name, id and one outcome a partition for each topic of the request: its part of the
+    answer, packed by `produced` if the batch is in the log, a message if there is an error to tell.
+    """
 
     __slots__ = (
         "acks",
         "failed",
         "internal_allowed",
         "now_ms",
+        "topics",
         "touched",
         "transactional",
         "version",
@@ -88,8 +101,37 @@ class _Request:
         self.internal_allowed = context.client_id == ADMIN_CLIENT_ID
         self.failed = False
         self.transactional = False  # some batch of the request is
+        self.topics: list[tuple[str, bytes, list[Any]]] = []
         self.touched: list[TopicPartition] = []
-        self.waits: list[tuple[Partition, int, _Answer]] = []
+        # What acks=-1 still waits for: the partition, its offset, and where its outcome lies.
+        self.waits: list[tuple[Partition, int, list[Any], int]] = []
+
+    def answer(self) -> ProduceResponse | list[Buffer]:
+        """The response when nothing failed: as it goes out, or for old clients the message."""
+        if self.version >= PRODUCE_FLEXIBLE_FROM:
+            return produce_body(self.version, self.topics)
+        return self.message()
+
+    def message(self) -> ProduceResponse:
+        """The response as a message, which shares the lists of outcomes; they are messages then."""
+        responses = []
+        for name, topic_id, outcomes in self.topics:
+            outcomes[:] = [_message(each) if type(each) is bytes else each for each in outcomes]
+            responses.append(
+                _TopicAnswer(name=name, topic_id=topic_id, partition_responses=outcomes)
+            )
+        return ProduceResponse(responses=responses)
+
+
+def _message(outcome: bytes) -> _Answer:
+    index, base_offset, log_append_time, log_start_offset = produced_fields(outcome)
+    return _Answer(
+        index=index,
+        error_code=0,
+        base_offset=base_offset,
+        log_append_time_ms=log_append_time,
+        log_start_offset=log_start_offset,
+    )
 
 
 class ProduceApi:
@@ -104,7 +146,7 @@ class ProduceApi:
 
     def produce(
         self, context: RequestContext, request: ProduceRequest
-    ) -> ProduceResponse | Deferred | None:
+    ) -> ProduceResponse | list[Buffer] | Deferred | None:
         """Append, wake, answer."""
         replicas = self._replicas
         acks = request.acks
@@ -114,37 +156,47 @@ class ProduceApi:
             return self._refuse_all(
                 context, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
             )
-        by_id = work.version >= 13
-        responses = []
-        for topic in request.topic_data:
-            answers = []
-            for data in topic.partition_data:
-                if by_id:
-                    partition = replicas.partition_by_id(topic.topic_id, data.index)
-                else:
-                    partition = replicas.partition(topic.name, data.index)
-                answers.append(self._append(work, partition, data.index, data.records))
-            responses.append(
-                _TopicAnswer(name=topic.name, topic_id=topic.topic_id, partition_responses=answers)
-            )
-        response = ProduceResponse(responses=responses)
+        self._append_all(work, request)
         if work.touched:
             replicas.appended(work.touched)
+        response = None
         if work.failed:
+            response = work.message()
             self._log_failures(context, response)
             if acks == 0:
                 context.close()
-                return None
-            if work.version >= 10:
-                self._add_leaders(request, response, by_id=by_id)
+            elif work.version >= 10:
+                self._add_leaders(response, by_id=work.version >= _TOPIC_IDS_FROM)
         if acks == 0:
             return None
-        return self._park(context, work, response, request.timeout_ms) if work.waits else response
+        if work.waits:
+            return self._park(context, work, response, request.timeout_ms)
+        return work.answer() if response is None else response
+
+    def _append_all(self, work: _Request, request: ProduceRequest) -> None:
+        """Append every partition's batch, each for itself."""
+        replicas = self._replicas
+        by_id = work.version >= _TOPIC_IDS_FROM
+        for topic in request.topic_data:
+            outcomes: list[Any] = []
+            work.topics.append((topic.name, topic.topic_id, outcomes))
+            for data in topic.partition_data:
+                index = data.index
+                if by_id:
+                    partition = replicas.partition_by_id(topic.topic_id, index)
+                else:
+                    partition = replicas.partition(topic.name, index)
+                outcomes.append(self._append(work, partition, index, data.records, outcomes))
 
     def _append(
-        self, work: _Request, partition: Partition | ErrorCode, index: int, records: object
-    ) -> _Answer:
-        """Append one partition's batch; its answer."""
+        self,
+        work: _Request,
+        partition: Partition | ErrorCode,
+        index: int,
+        records: object,
+        outcomes: list[Any],
+    ) -> bytes | _Answer:
+        """Append one partition's batch; its outcome, which goes behind `outcomes`."""
         if isinstance(partition, ErrorCode):
             return self._failure(work, index, partition)
         acks = work.acks
@@ -167,17 +219,11 @@ class ProduceApi:
             if error.code is ErrorCode.CORRUPT_MESSAGE and not _is_readable(records):
                 answer.error_message = error.message
             return answer
+        first_offset, last_offset, log_append_time, log_start_offset, _ = result
         work.touched.append(partition.topic_partition)
-        answer = _Answer(
-            index=index,
-            error_code=0,
-            base_offset=result.first_offset,
-            log_append_time_ms=result.log_append_time,
-            log_start_offset=result.log_start_offset,
-        )
-        if acks == -1 and partition.log.high_watermark <= result.last_offset:
-            work.waits.append((partition, result.last_offset + 1, answer))
-        return answer
+        if acks == -1 and partition.log.high_watermark <= last_offset:
+            work.waits.append((partition, last_offset + 1, outcomes, len(outcomes)))
+        return produced(index, first_offset, log_append_time, log_start_offset)
 
     def _failure(self, work: _Request, index: int, error: ErrorCode) -> _Answer:
         work.failed = True
@@ -229,33 +275,39 @@ class ProduceApi:
         return response
 
     def _park(
-        self, context: RequestContext, work: _Request, response: ProduceResponse, timeout_ms: int
-    ) -> ProduceResponse | Deferred:
-        """acks=-1 and some high watermark is behind: wait for it, or for the client's timeout."""
-        answers = [answer for _, _, answer in work.waits]
+        self,
+        context: RequestContext,
+        work: _Request,
+        response: ProduceResponse | None,
+        timeout_ms: int,
+    ) -> ProduceResponse | list[Buffer] | Deferred:
+        """acks=-1 and some high watermark is behind: wait for it, or for the client's timeout.
 
-        def settle(errors: list[ErrorCode]) -> None:
-            for answer, error in zip(answers, errors, strict=True):
-                answer.error_code = error
+        `response` is there already if some other partition has failed.
+        """
+
+        def settled(errors: list[ErrorCode]) -> ProduceResponse | list[Buffer]:
+            if response is None and not any(errors):
+                return work.answer()
+            message = work.message() if response is None else response
+            for (_, _, outcomes, slot), error in zip(work.waits, errors, strict=True):
+                outcomes[slot].error_code = error
+            return message
 
         def on_done(errors: list[ErrorCode]) -> None:
-            settle(errors)
-            deferred.complete(response)
+            deferred.complete(settled(errors))
 
         operation: DelayedAnswers = self._replicas.await_acks(
-            [(partition, offset) for partition, offset, _ in work.waits], timeout_ms, on_done
+            [(partition, offset) for partition, offset, _, _ in work.waits], timeout_ms, on_done
         )
         if operation.decided:
-            settle(operation.errors)
-            return response
+            return settled(operation.errors)
         deferred = context.defer(
             on_cancel=lambda: self._replicas.produce_purgatory.cancel(operation)
         )
         return deferred
 
-    def _add_leaders(
-        self, request: ProduceRequest, response: ProduceResponse, *, by_id: bool
-    ) -> None:
+    def _add_leaders(self, response: ProduceResponse, *, by_id: bool) -> None:
         """KIP-951: beside NOT_LEADER_OR_FOLLOWER, who leads and how to reach it."""
         image = self._replicas.image
         assert image is not None
