@@ -95,6 +95,13 @@ class SimDisk:
         inode.durable = bytearray(inode.data)
         inode.synced = len(inode.data)
 
+    def flip(self, path: str, position: int, bit: int) -> None:
+        """Bit rot: this bit is another one from now on."""
+        inode = self.names[path]
+        inode.data[position] ^= 1 << bit
+        if position < inode.synced:
+            inode.durable[position] ^= 1 << bit
+
     # room
 
     def used_bytes(self) -> int:

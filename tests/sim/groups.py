@@ -286,4 +286,4 @@ class Member(GroupClient):
             if response.error_code not in NOT_NOW:
                 self.member_id, self.generation = "", -1
             else:
-                await asyncio.sleep(0.05)
+                await self._trouble(ErrorCode(response.error_code), "LeaveGroup")

@@ -10,14 +10,17 @@ from sim.cluster.client import PAUSE_S, ClusterClient
 from sim.cluster.machines import RACKS
 from sim.history import Violation, require
 from sim.wire import Lost
-from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.errors import ErrorCode, ProtocolError
 from tidelog_protocol.messages.data import FetchRequest, ListOffsetsRequest
 from tidelog_protocol.records import crc_is_valid, iter_batches, iter_records
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from sim.cluster.client import Key
     from sim.cluster.world import ClusterWorld
     from sim.history import PartitionHistory
+    from tidelog_protocol.records import BatchHeader
 
 EARLIEST, LATEST = -2, -1
 LATER = frozenset(
@@ -34,6 +37,7 @@ LATER = frozenset(
     }
 )
 SESSIONLESS = -1
+REWIND = 0.005  # what was read once is read again, and is still the same
 
 
 class Place:
@@ -69,6 +73,8 @@ class ClusterConsumer:
             place.position < ends.get(key, 0) for key, place in self.places.items()
         ):
             for place in list(self.places.values()):
+                if ends is None and self.rng.random() < REWIND:
+                    place.position, place.epoch = 0, -1
                 try:
                     await self._fetch(place)
                 except Lost:
@@ -181,7 +187,7 @@ class ClusterConsumer:
             self.world.history.count("sent to a follower")
             return
         if answer.records:
-            self._read(place, bytes(answer.records), answer.high_watermark)
+            self._read(place, bytes(answer.records), answer.high_watermark, node_id)
             if not from_leader:
                 self.world.history.count("batches consumed from followers")
         elif not from_leader and self.rng.random() < 0.2:
@@ -197,11 +203,16 @@ class ClusterConsumer:
         if first > place.position:
             place.position, place.epoch = first, -1
 
-    def _read(self, place: Place, data: bytes, high_watermark: int) -> None:
+    def _read(self, place: Place, data: bytes, high_watermark: int, node_id: int) -> None:
+        history = place.history
         name = f"{place.history} for {self.name}"
-        for position, header in iter_batches(data):
-            batch = memoryview(data)[position : position + header.size_in_bytes]
-            require(crc_is_valid(batch, header), f"{name}: bad CRC at {header.base_offset}")
+        for batch, header in _checked(data):
+            if header is None:
+                require(
+                    self.world.rot.seen(node_id, history.topic.topic_id, history.index),
+                    f"{name}: a bad batch after {place.position} from {node_id}",
+                )
+                raise Lost("bad checksum")
             require(
                 header.base_offset <= place.position <= header.last_offset,
                 f"{name}: batch {header.base_offset}..{header.last_offset} at {place.position}",
@@ -223,3 +234,16 @@ class ClusterConsumer:
                     place.position += 1
             place.epoch = header.leader_epoch
         self.world.history.count("batches consumed")
+
+
+def _checked(data: bytes) -> Iterator[tuple[memoryview, BatchHeader | None]]:
+    """Batches; None for the header of the first bad one, which is the last."""
+    try:
+        for position, header in iter_batches(data):
+            batch = memoryview(data)[position : position + header.size_in_bytes]
+            if not crc_is_valid(batch, header):
+                yield batch, None
+                return
+            yield batch, header
+    except ProtocolError:
+        yield memoryview(b""), None

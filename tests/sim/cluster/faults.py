@@ -1,8 +1,11 @@
 """Faults of a cluster: a plan drawn from the seed, and what each word of it does.
 
 A power failure is only what the configuration tolerates: it takes the unsynced end of a log, so it
-strikes when every partition is in sync on all its brokers, and no other machine lost power since
-then; else it is a kill. Kills lose nothing written, and may come at any moment to anybody.
+strikes when every partition is in sync on all its brokers, nobody is cut off, and no other machine
+lost power since then; else it is a kill. Until the controller knows of its new life, nothing else
+happens that would take others out of the in-sync replicas: for the controller, who is killed is as
+bad as who loses power, and may be the one that keeps the records. Kills lose nothing written, and
+else may come at any moment to anybody.
 
 A plan has faults of two sorts: single ones, and `sequences.py`'s. Somebody writes all the while.
 """
@@ -10,6 +13,7 @@ A plan has faults of two sorts: single ones, and `sequences.py`'s. Somebody writ
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,7 +25,7 @@ from sim.history import require
 from tidelog_protocol.messages.cluster_admin import ElectLeadersRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from sim.cluster.world import ClusterWorld
     from sim.machine import Machine
@@ -67,7 +71,14 @@ KINDS: dict[str, tuple[int, float, float, float]] = {
     "clock jump": (1, -SKEW_MS_MAX / 4, SKEW_MS_MAX / 4, 0),  # milliseconds
     "slow network": (2, 0.01, 0.2, 3),  # seconds a write travels at most
     "elect preferred": (2, 0, 0, 0),
+    "bit rot": (3, 0, 1, 3),  # until somebody repairs it
 }
+
+
+QUIET = frozenset(
+    {"bit rot", "clock jump", "elect preferred", "reset", "slow disk", "slow network"}
+)
+DISTURBING = frozenset(KINDS) - QUIET - {"kill leader", "power failure"}
 
 
 def brokers_of(seed: int | str) -> int:
@@ -108,6 +119,7 @@ class ClusterFaults:
         self.world, self.machines, self.plan = world, world.machines, plan
         self.done: dict[str, int] = {}
         self._without_power: set[int] = set()  # and not yet caught up again
+        self._cut_off: list[int] = []  # brokers that cannot do their part now
 
     async def run(self) -> None:
         """All of the plan; afterwards everything is as good as new."""
@@ -145,20 +157,53 @@ class ClusterFaults:
             machine.disk.capacity_bytes = None
             machine.disk.die_at = None
 
+    # -- what the configuration tolerates ----------------------------------------------------------
+
+    def may_strike(self, node_id: int) -> bool:
+        """Whether this broker may be missed, or restart, now."""
+        return not set(self.world.checkers.in_sync.unnoticed()) - {node_id}
+
+    async def until_may_strike(self, node_id: int) -> None:
+        """Wait for it, some seconds at most."""
+        for _ in range(1000):
+            if self.may_strike(node_id):
+                return
+            await asyncio.sleep(0.01)
+
+    def cut_off(self, node_id: int) -> contextlib.AbstractContextManager[None]:
+        """While this lasts, no other machine loses its power."""
+
+        @contextlib.contextmanager
+        def counted() -> Iterator[None]:
+            self._cut_off.append(node_id)
+            try:
+                yield
+            finally:
+                self._cut_off.remove(node_id)
+
+        return counted()
+
+    # -- single faults -----------------------------------------------------------------------------
+
     async def _do(self, fault: ClusterFault) -> None:
+        if fault.kind in DISTURBING:
+            await self.until_may_strike(fault.node)
         machine = self.machines.by_id[fault.node]
         match fault.kind:
             case "kill":
                 machine.die("kill")
             case "kill leader":
-                self.machines.by_id[self.machines.controller() or fault.node].die("kill")
+                leader = self.machines.controller() or fault.node
+                await self.until_may_strike(leader)
+                self.machines.by_id[leader].die("kill")
             case "kill inside":
                 machine.disk.die_at = machine.disk.operations + int(fault.amount)
             case "power failure":
                 self.power_failure(fault.node)
             case "restart":
                 if machine.is_ready:
-                    await machine.stop()
+                    with self.cut_off(fault.node):
+                        await machine.stop()
             case "reset":
                 for index in range(int(fault.amount)):
                     self.machines.network.reset(index * 7)
@@ -167,8 +212,10 @@ class ClusterFaults:
                 machine.clock.skew_ms = max(-SKEW_MS_MAX, min(SKEW_MS_MAX, skew_ms))
             case "elect preferred":
                 await self._elect(fault.node)
+            case "bit rot":
+                await self.world.rot.strike(fault.node, fault.amount, fault.for_s)
             case "pause":
-                await self._pause(machine, fault.for_s)
+                await self._pause(fault.node, fault.for_s)
             case "slow disk" | "full disk" | "slow network":
                 await self._slow(machine, fault)
             case kind if kind in SEQUENCES:
@@ -187,14 +234,24 @@ class ClusterFaults:
 
     def power_failure(self, node_id: int) -> None:
         """Lose the unsynced, if others are sure to have it."""
-        if self.is_whole():
-            self._without_power.clear()
-        if self._without_power - {node_id} or not self.is_whole():
+        if not self.may_lose_bytes(node_id):
             self.machines.by_id[node_id].die("kill")
             return
         self._without_power.add(node_id)
+        for machine in self.machines:
+            machine.disk.die_at = None
         self.machines.by_id[node_id].die("power")
         self.world.history.count("power failures")
+
+    def may_lose_bytes(self, node_id: int) -> bool:
+        """Whether others are sure to have what this machine loses."""
+        is_whole = self.is_whole()
+        if is_whole:
+            self._without_power.clear()
+        damage = self.world.rot.damage
+        alone = damage is None or damage.machine is self.machines.by_id[node_id]
+        others = {*self._without_power, *self._cut_off} - {node_id}
+        return is_whole and alone and not others
 
     def is_whole(self) -> bool:
         """Every replica is in sync, as its leader and the controller have it, and no change of
@@ -203,6 +260,10 @@ class ClusterFaults:
         servers = dict(self.machines.servers())
         if image is None or len(servers) < len(self.machines.by_id):
             return False
+        for node_id, server in servers.items():
+            broker = image.brokers.get(node_id)
+            if broker is None or broker.fenced or broker.epoch != server._membership.broker_epoch:
+                return False
         for topic in image.topics.values():
             for state in topic.partitions:
                 if sorted(state.isr) != sorted(state.replicas) or state.leader not in servers:
@@ -219,11 +280,12 @@ class ClusterFaults:
 
     # -- for a while -------------------------------------------------------------------------------
 
-    async def _pause(self, machine: Machine, for_s: float) -> None:
-        lane, loop = machine.lane, self.world.loop
-        loop.pause_lane(lane)
-        await asyncio.sleep(for_s)
-        loop.resume_lane(lane)
+    async def _pause(self, node_id: int, for_s: float) -> None:
+        lane, loop = self.machines.by_id[node_id].lane, self.world.loop
+        with self.cut_off(node_id):
+            loop.pause_lane(lane)
+            await asyncio.sleep(for_s)
+            loop.resume_lane(lane)
 
     async def _slow(self, machine: Machine, fault: ClusterFault) -> None:
         network = self.machines.network
@@ -245,9 +307,10 @@ class ClusterFaults:
 
     async def _cut(self, fault: ClusterFault) -> None:
         links = self._links(fault)
-        self.machines.network.cut(links)
-        await asyncio.sleep(fault.for_s)
-        self.machines.network.heal(links)
+        with self.cut_off(fault.node):
+            self.machines.network.cut(links)
+            await asyncio.sleep(fault.for_s)
+            self.machines.network.heal(links)
 
     def _links(self, fault: ClusterFault) -> list[Link]:
         here = host_of(fault.node)

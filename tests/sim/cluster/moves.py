@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from tidelog.metadata.image import PartitionImage
 
 Asked = AlterPartitionReassignmentsRequest.ReassignableTopic
-REFUSED = frozenset({ErrorCode.INVALID_REPLICA_ASSIGNMENT, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION})
 ELECTED = frozenset(
     {
         ErrorCode.NONE,
@@ -107,9 +106,13 @@ class Mover(AdminClient):
         ]
 
     def hosts(self) -> list[int]:
-        """Brokers that may get replicas."""
-        world = self.world
-        return [node for node in world.machines.by_id if node not in world.leaving]
+        """Brokers that may get replicas: those that are registered."""
+        image, leaving = self.world.machines.image(), self.world.leaving
+        return [
+            node
+            for node in self.world.machines.by_id
+            if image is not None and node in image.brokers and node not in leaving
+        ]
 
     def _target(self, chosen: Movable) -> list[int]:
         """As many replicas as before or, now and then, another number that is safe."""
@@ -125,6 +128,8 @@ class Mover(AdminClient):
     async def move(self, chosen: Movable, target: list[int]) -> bool:
         """Ask for these replicas; whether they will come to be."""
         async with self._lock:
+            if not set(target) <= set(self.hosts()):
+                return False  # one of them has been taken away meanwhile
             placement = self._placement(chosen)
             wanted = frozenset(target)
             before = set(placement.allowed)
@@ -136,8 +141,11 @@ class Mover(AdminClient):
                 placement.allowed = {wanted}
                 self.world.history.count("reassignments")
                 return True
+            topic = self.world.history.topic(chosen.key[0])
             require(
-                error in REFUSED and not set(target) <= self.world.machines.by_id.keys(),
+                error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                and topic is not None
+                and topic.state != "exists",
                 f"reassignment of {chosen.name} to {target}: {error.name}",
             )
             placement.allowed = before

@@ -22,6 +22,7 @@ from sim.cluster.producers import (
     PlainClusterProducer,
 )
 from sim.cluster.promises import Promises
+from sim.cluster.rot import Rot
 from sim.disk import MachineDiedError
 from sim.history import History, Violation, require
 from sim.machine import in_lane
@@ -55,6 +56,7 @@ class ClusterWorld:
         self.history = History()
         self.checkers = ClusterCheckers(self.machines, self.history)
         self.promises = Promises(self.machines, self.history)
+        self.rot = Rot(self)
         self.faults = ClusterFaults(self, plan)
         self.base_topics: list[TopicHistory] = []
         self.producer_ids: set[int] = set()
@@ -72,7 +74,12 @@ class ClusterWorld:
         loop.after_step = self._after_step
 
     def _watch(self, machine: Machine) -> None:
-        machine.before_death = lambda how: self.checkers.before_death(machine, how)
+        def before_death(how: str) -> None:
+            self.checkers.before_death(machine, how)
+            if self.rot.is_on(machine):  # what is bad goes when it is found
+                self.checkers.in_sync.lost_records(machine.config.node_id)
+
+        machine.before_death = before_death
         machine.clock.skew_ms = self.rng.randint(-SKEW_MS_MAX, SKEW_MS_MAX)
 
     @property

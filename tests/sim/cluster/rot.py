@@ -1,0 +1,168 @@
+"""Bit rot: a disk returns other bytes than it was given, in the middle of what is committed.
+
+One bit of a committed batch flips on one replica while all others are good, and no other fault that
+takes bytes is about. The checksum does not cover a batch's offset, length and leader epoch, in
+Kafka's format; a bit of these is beyond what anybody promises.
+
+The broker may die at once (its recovery finds the damage, if it reads that far) or live with it: it
+must not hand the damage on, and consumers and followers see it by the checksum. After a while an
+operator repairs: stops the broker as soon as another one is in sync, and either takes the marks of
+the clean stop away, so that all is read and checked, or the partition's folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING, Any
+
+from sim.history import require
+from sim.machine import in_lane
+from sim.raw_logs import DATA, read_log
+from tidelog_storage.checkpoints import CLEAN_SHUTDOWN_MARKER, RECOVERY_POINT_CHECKPOINT
+
+if TYPE_CHECKING:
+    from sim.cluster.world import ClusterWorld
+    from sim.machine import Machine
+    from sim.raw_logs import RawBatch
+    from tidelog.metadata.image import PartitionImage
+
+CHECKED_FROM = 16  # position in a batch: magic, checksum, and all that it covers
+LOOK_S = 0.2
+REPAIRED_S_MAX = 60.0
+
+
+class Damage:
+    """A batch that has gone bad on one machine."""
+
+    def __init__(self, machine: Machine, topic_id: bytes, folder: str, good: RawBatch) -> None:
+        self.machine, self.topic_id, self.folder, self.good = machine, topic_id, folder, good
+        self.index = int(folder.rpartition("-")[2])
+
+    def __str__(self) -> str:
+        return f"{self.folder} at {self.good.header.base_offset} on {self.machine.host}"
+
+    def is_of(self, node_id: int, topic_id: bytes, index: int) -> bool:
+        """Whether it is in this replica."""
+        mine = (self.machine.config.node_id, self.topic_id, self.index)
+        return mine == (node_id, topic_id, index)
+
+
+class Rot:
+    """At most one damage at a time."""
+
+    def __init__(self, world: ClusterWorld) -> None:
+        self.world = world
+        self.damage: Damage | None = None
+
+    def is_on(self, machine: Machine) -> bool:
+        """Whether the machine has bad bytes, or had them until its broker recovers."""
+        return self.damage is not None and self.damage.machine is machine
+
+    def seen(self, node_id: int, topic_id: bytes, index: int) -> bool:
+        """A client got bytes with a bad checksum: whether it may, from this replica."""
+        damage = self.damage
+        if damage is None or not damage.is_of(node_id, topic_id, index):
+            return False
+        self.world.history.count("rot seen by consumers")
+        return True
+
+    async def strike(self, node_id: int, amount: float, for_s: float) -> None:
+        """Flip a bit on a broker's disk; come back when it is repaired."""
+        rng = random.Random(f"{self.world.seed}:rot:{amount}")
+        machine = self.world.machines.by_id[node_id]
+        if self.damage is not None or not self.world.faults.may_lose_bytes(node_id):
+            return
+        damage = self._damage(machine, rng)
+        if damage is None:
+            return
+        self.damage = damage
+        self.world.loop.note(f"bit rot: {damage}")
+        self.world.history.count("bits flipped")
+        if rng.random() < 0.5:
+            machine.die("kill")
+        await asyncio.sleep(for_s)
+        end_s = self.world.loop.time() + REPAIRED_S_MAX
+        while not self._is_good(damage):
+            require(self.world.loop.time() < end_s, f"{damage} cannot be repaired")
+            if self._may_repair(damage):
+                await self._repair(damage, rng)
+            await asyncio.sleep(LOOK_S)
+        self.damage = None
+
+    def _damage(self, machine: Machine, rng: random.Random) -> Damage | None:
+        """Flip a bit of a batch that is committed, and that every replica has."""
+        machines = self.world.machines
+        ends: dict[tuple[bytes, int], int] = {}
+        here: list[Any] = []
+        for node_id, partition in machines.partitions():
+            key = (partition.topic_id, partition.topic_partition.partition)
+            ends[key] = min(ends.get(key, 1 << 60), partition.log.high_watermark)
+            if node_id == machine.config.node_id:
+                here.append(partition)
+        choice = [
+            (partition, batch)
+            for partition in here
+            for batch in read_log(machine.disk, partition.log.folder).batches()
+            if partition.log.log_start_offset <= batch.header.base_offset
+            and batch.header.last_offset
+            < ends[partition.topic_id, partition.topic_partition.partition]
+        ]
+        if not choice:
+            return None
+        partition, batch = rng.choice(choice)
+        folder = partition.log.folder
+        base = max(
+            base
+            for base in read_log(machine.disk, folder).segments
+            if base <= batch.header.base_offset
+        )
+        position = batch.position + rng.randrange(CHECKED_FROM, len(batch.data))
+        machine.disk.flip(f"{folder}/{base:020d}.log", position, rng.randrange(8))
+        return Damage(machine, partition.topic_id, folder, batch)
+
+    # -- repairs -----------------------------------------------------------------------------------
+
+    def _state(self, damage: Damage) -> PartitionImage | None:
+        image = self.world.machines.image()
+        topic = None if image is None else image.topic_by_id(damage.topic_id)
+        return None if topic is None else topic.partitions[damage.index]
+
+    def _is_good(self, damage: Damage) -> bool:
+        """Whether the replica has the batch as it was, or needs it no more."""
+        state = self._state(damage)
+        node_id = damage.machine.config.node_id
+        if state is None or node_id not in state.replicas:
+            return True
+        log = read_log(damage.machine.disk, damage.folder)
+        offset = damage.good.header.base_offset
+        if log.segments and min(log.segments) > offset:
+            return True  # deleted
+        if any(batch.data == damage.good.data for batch in log.batches()):
+            self.world.history.count("rot repaired")
+            return True
+        return False
+
+    def _may_repair(self, damage: Damage) -> bool:
+        """Whether the broker can be stopped, and another one is in sync and lives."""
+        machine, state = damage.machine, self._state(damage)
+        ready = {node for node, other in self.world.machines.by_id.items() if other.is_ready}
+        others = ready - {machine.config.node_id}
+        return machine.is_ready and state is not None and bool(others & set(state.isr))
+
+    async def _repair(self, damage: Damage, rng: random.Random) -> None:
+        """Stop the broker; what it reads at its next start is checked, or gone."""
+        machine = damage.machine
+        if not await in_lane("test", machine.stop()) or machine.server is not None:
+            return
+        state = self._state(damage)
+        node_id = machine.config.node_id
+        if state is None or state.leader == node_id or not set(state.isr) - {node_id}:
+            return
+        disk = machine.disk
+        if rng.random() < 0.5:
+            disk.change("remove", f"{DATA}/{CLEAN_SHUTDOWN_MARKER}")
+            disk.change("remove", f"{DATA}/{RECOVERY_POINT_CHECKPOINT}")
+        else:
+            disk.change("remove_tree", damage.folder)
+        disk.sync_names()
