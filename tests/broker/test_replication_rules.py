@@ -1,0 +1,72 @@
+"""Rows of the specification's rule tables that no vector and no other test stands for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from support.data_path import NOW_MS, DataPath, batch
+from tidelog.metadata.image import BrokerImage
+from tidelog_protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+EPOCH = 10  # of every broker
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Iterator[DataPath]:
+    path = DataPath(tmp_path)
+    path.apply(brokers={node: BrokerImage(node, "h", 1, epoch=EPOCH) for node in (1, 2, 3)})
+    yield path
+    path.logs.abandon()
+
+
+@pytest.mark.parametrize(
+    "refusal", [ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED]
+)
+def test_who_may_not_join_after_all_holds_back_nothing(path: DataPath, refusal: ErrorCode) -> None:
+    """2.1 rule 4: the high watermark is looked at again when a change of the ISR is given up."""
+    path.create("foo", replicas=(1, 2), isr=(1,))
+    partition = path.partition("foo")
+    partition.remotes[2].record_fetch(0, 0, leader_end=0, now_ms=NOW_MS, broker_epoch=EPOCH)
+    change = partition.propose_expansion(2)
+    assert change is not None
+    partition.append(batch(), acks=1, now_ms=NOW_MS)
+    assert partition.log.high_watermark == 0, "2 may be in sync already"
+    path.apply(brokers={**path.image.brokers, 2: path.image.brokers[2]._replace(fenced=True)})
+    assert not partition.change_refused(change, refusal)
+    assert partition.maximal_isr == (1,)
+    assert partition.log.high_watermark == 1
+
+
+class TestBecomingLeader:
+    """Section 3: what a new leader takes its followers for, before they have fetched."""
+
+    def elected(self, path: DataPath, isr: tuple[int, ...]) -> Any:
+        path.create("foo", replicas=(1, 2, 3), isr=(1, 2, 3))
+        path.partition("foo").append(batch(3), acks=1, now_ms=NOW_MS)
+        path.change("foo", leader=2, leader_epoch=1)
+        path.change("foo", leader=1, leader_epoch=2, isr=isr)
+        return path.partition("foo")
+
+    def test_members_of_the_isr_have_the_whole_lag(self, path: DataPath) -> None:
+        partition = self.elected(path, (1, 2))
+        path.clock.now_ms += path.replicas.rules.lag_ms_max
+        assert partition.propose_shrink() is None
+        path.clock.now_ms += 1
+        change = partition.propose_shrink()
+        assert change is not None
+        assert change.isr == (1,)
+
+    def test_others_have_not_been_caught_up(self, path: DataPath) -> None:
+        partition = self.elected(path, (1, 2))
+        for follower, offset in ((2, 3), (3, 1)):
+            partition.remotes[follower].record_fetch(
+                offset, 0, leader_end=3, now_ms=path.clock.now_ms, broker_epoch=EPOCH
+            )
+        partition.advance_high_watermark()
+        assert partition.log.high_watermark == 3, "3 has less, and is not about to join"
