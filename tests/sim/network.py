@@ -35,6 +35,7 @@ class SimNetwork:
         self.loop = loop
         self.rng = random.Random(f"{seed}:net")
         self.latency_s = (0.00005, 0.001)
+        self.slow_links: dict[tuple[str, str], tuple[float, float]] = {}  # latencies of their own
         self.listeners: dict[tuple[str, int], SimListener] = {}
         self.connections: list[tuple[SimTransport, SimTransport]] = []
         self._port = 20_000
@@ -45,9 +46,9 @@ class SimNetwork:
         """The `Network` of one host."""
         return SimDoor(self, host)
 
-    def draw_latency(self) -> float:
-        """Seconds that one write travels."""
-        return self.rng.uniform(*self.latency_s)
+    def draw_latency(self, source: str = "", target: str = "") -> float:
+        """Seconds that one write travels; what others sent later may so come earlier."""
+        return self.rng.uniform(*self.slow_links.get((source, target), self.latency_s))
 
     def is_cut(self, source: str, target: str, port: int) -> bool:
         """Whether nothing gets from one host to another on connections to this port."""
@@ -142,7 +143,7 @@ class SimDoor:
         self, host: str, port: int, protocol_factory: Callable[[], Any]
     ) -> tuple[SimTransport, Any]:
         """Connect to (host, port), after a latency."""
-        await asyncio.sleep(self.network.draw_latency())
+        await asyncio.sleep(self.network.draw_latency(self.host, host))
         await self.network.reachable(self.host, host, port)
         listener = self.network.listeners.get((host, port))
         if listener is None:
@@ -281,7 +282,8 @@ class SimTransport(asyncio.Transport):
         if self._held or self._is_cut:
             self._held.append(action)
             return
-        at = max(self._last_arrival, loop.time() + self.network.draw_latency())
+        latency_s = self.network.draw_latency(self.peer.host, self.host)
+        at = max(self._last_arrival, loop.time() + latency_s)
         self._last_arrival = at
 
         def arrive() -> None:

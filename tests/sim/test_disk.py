@@ -111,3 +111,12 @@ def test_a_lock_is_held_until_released_or_until_death():
     files.lock("data/.lock")
     disk.kill()
     disk.files().lock("data/.lock")
+
+
+def test_a_flipped_bit_stays_flipped_after_a_power_failure():
+    disk = SimDisk(1)
+    files = disk.files()
+    files.write_atomic("t", b"\x00\x00")
+    disk.flip("t", 1, 3)
+    disk.power_failure()
+    assert disk.files().read_bytes("t") == b"\x00\x08"

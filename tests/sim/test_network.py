@@ -154,3 +154,23 @@ def test_a_reader_that_pauses_makes_the_writer_pause():
         return len(made[0].data)
 
     assert run(main) == HIGH_WATER_BYTES + 1
+
+
+def test_messages_over_a_slow_link_are_overtaken():
+    async def main(network):
+        order = []
+
+        class Listener(asyncio.Protocol):
+            def data_received(self, data):
+                order.append(bytes(data))
+
+        await network.door("hub").listen("hub", 9, Listener)
+        slow, _ = await network.door("far").connect("hub", 9, Collector)
+        fast, _ = await network.door("near").connect("hub", 9, Collector)
+        network.slow_links["far", "hub"] = (0.5, 0.5)
+        slow.write(b"1")
+        fast.write(b"2")
+        await asyncio.sleep(1)
+        return order
+
+    assert run(main) == [b"2", b"1"]

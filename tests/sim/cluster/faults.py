@@ -70,6 +70,7 @@ KINDS: dict[str, tuple[int, float, float, float]] = {
     "reset": (3, 1, 8, 0),  # connections
     "clock jump": (1, -SKEW_MS_MAX / 4, SKEW_MS_MAX / 4, 0),  # milliseconds
     "slow network": (2, 0.01, 0.2, 3),  # seconds a write travels at most
+    "slow link": (2, 0.05, 0.6, 4),  # seconds that a write travels from here to another broker
     "elect preferred": (2, 0, 0, 0),
     "bit rot": (3, 0, 1, 3),  # until somebody repairs it
 }
@@ -152,6 +153,7 @@ class ClusterFaults:
 
     def _calm(self) -> None:
         self.machines.network.latency_s = CALM_NETWORK_S
+        self.machines.network.slow_links.clear()
         for machine in self.machines:
             machine.disk_delay_s = CALM_DISK_S
             machine.disk.capacity_bytes = None
@@ -216,7 +218,7 @@ class ClusterFaults:
                 await self.world.rot.strike(fault.node, fault.amount, fault.for_s)
             case "pause":
                 await self._pause(fault.node, fault.for_s)
-            case "slow disk" | "full disk" | "slow network":
+            case "slow disk" | "full disk" | "slow network" | "slow link":
                 await self._slow(machine, fault)
             case kind if kind in SEQUENCES:
                 await self._play(fault)
@@ -296,6 +298,9 @@ class ClusterFaults:
                 machine.disk.capacity_bytes = machine.disk.used_bytes() + int(fault.amount)
             case "slow network":
                 network.latency_s = (fault.amount / 10, fault.amount)
+            case "slow link":
+                slow = (fault.amount / 10, fault.amount)
+                network.slow_links |= dict.fromkeys(self._slow_links(fault), slow)
         await asyncio.sleep(fault.for_s)
         match fault.kind:
             case "slow disk":
@@ -304,6 +309,15 @@ class ClusterFaults:
                 machine.disk.capacity_bytes = None
             case "slow network":
                 network.latency_s = CALM_NETWORK_S
+            case "slow link":
+                for link in self._slow_links(fault):
+                    network.slow_links.pop(link, None)
+
+    def _slow_links(self, fault: ClusterFault) -> list[tuple[str, str]]:
+        """Both ways to every second of the other brokers: messages overtake each other."""
+        here = host_of(fault.node)
+        others = [host_of(node) for node in self.machines.by_id if (node + fault.node) % 2]
+        return [link for other in others for link in ((here, other), (other, here))]
 
     async def _cut(self, fault: ClusterFault) -> None:
         links = self._links(fault)

@@ -58,6 +58,10 @@ class InSyncChecker:
     def _is_excused(self, node_id: int) -> bool:
         return self._excused.get(node_id) == self._brokers.get(node_id, -1)
 
+    def unnoticed(self) -> list[int]:
+        """Brokers whose lost records the controller does not know of: they still count for it."""
+        return [node_id for node_id in self._excused if self._is_excused(node_id)]
+
     # -- replicas ----------------------------------------------------------------------------------
 
     def look(self, node_id: int, life: int, partition: Any) -> None:
