@@ -49,6 +49,8 @@ def record_spans(payload: bytes, count: int) -> list[RecordSpan]:
                 position += 1
             else:
                 length, position = _varint(payload, position)
+                if length < 0:
+                    raise _misfit(start)
                 key = payload[position : position + length]
                 position += length
             has_value = payload[position] != _NULL

@@ -101,6 +101,12 @@ def put(log, *pairs, timestamp=NOW, from_client=True, **options):
     return result
 
 
+def fill(log, count=60, timestamp=NOW):
+    """One record after the other, of three keys."""
+    for index in range(count):
+        put(log, (b"k%d" % (index % 3), b"%d" % index), timestamp=timestamp + index)
+
+
 def end_transaction(log, producer_id, *, commit, producer_epoch=0, timestamp=NOW):
     """Append a marker."""
     marker = build_end_transaction_marker(
