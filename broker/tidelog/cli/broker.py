@@ -12,7 +12,13 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from tidelog.cli.serve import add_common_options, given_settings, refuse, run_broker
+from tidelog.cli.serve import (
+    add_common_options,
+    end_while_starting,
+    given_settings,
+    refuse,
+    run_broker,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,6 +29,14 @@ __all__ = ["main"]
 def main(arguments: Sequence[str]) -> int:
     """Run the command; returns the exit code."""
     options = _parser().parse_args(arguments)
+    end_while_starting()
+    try:
+        return _main(options)
+    except KeyboardInterrupt:
+        return 0
+
+
+def _main(options: argparse.Namespace) -> int:
     from tidelog.config.broker import BrokerConfig
     from tidelog.config.vocabulary import ConfigError
     from tidelog.runtime import raise_open_files_limit, system_runtime

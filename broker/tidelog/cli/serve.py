@@ -18,21 +18,20 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from tidelog.config.broker import BrokerConfig
     from tidelog.seams import Runtime
     from tidelog.server import BrokerServer
 
+ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 STOP_SECONDS_MAX = 4.5  # after this the process ends with what has been flushed
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; returns the exit code."""
     options = _parser().parse_args(arguments)
-    # Until the loop listens to it: else an early SIGTERM leaves the temporary folder behind.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    end_while_starting()
     try:
         several = options.brokers > 1 or options.isolated
         return _several(options) if several else _main(options)
@@ -203,8 +202,6 @@ def run_broker(
         return asyncio.run(_serve(server, until_stdin_ends=until_stdin_ends))
     except StartError as error:
         return refuse(str(error))
-    except KeyboardInterrupt:  # Ctrl-C before the broker listens to it
-        return 0
 
 
 async def _serve(server: BrokerServer, *, until_stdin_ends: bool) -> int:
@@ -216,20 +213,28 @@ async def _serve(server: BrokerServer, *, until_stdin_ends: bool) -> int:
 
     loop = asyncio.get_running_loop()
     asked_to_stop = asyncio.Event()
-    input_ended = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, asked_to_stop.set)
-    if until_stdin_ends:
-        loop.add_reader(0, _read_stdin, input_ended, asked_to_stop)
+    input_ended = False
+
+    def end_of_input() -> None:
+        nonlocal input_ended
+        input_ended = True
+        asked_to_stop.set()
+
     server.on_failure = asked_to_stop.set
+    if until_stdin_ends:
+        loop.add_reader(0, read_stdin, interrupt)
     await server.start()
+    if until_stdin_ends:
+        loop.add_reader(0, read_stdin, end_of_input)
+    for number in ENDING_SIGNALS:
+        loop.add_signal_handler(number, asked_to_stop.set)
     gc.freeze()  # what was built lives as long as the process: no collection need look at it
     say(f"{READY_WORDS}{server.bootstrap_servers}")
     await asked_to_stop.wait()
     try:
         with stop_within_limit():
             # Who ended the input ends all of the cluster: nobody is left to take over.
-            await server.stop(controlled=not input_ended.is_set())
+            await server.stop(controlled=not input_ended)
     except (OSError, StorageError) as error:
         return refuse(f"not stopped in order: {error}")
     return 0 if server.failure is None else refuse(f"stopped: {server.failure}")
@@ -240,12 +245,31 @@ def stop_within_limit() -> Iterator[None]:
     """End the process if this takes too long, by a timer of the system's: a disk that hangs would
     hang the loop's own."""
 
-    signal.signal(signal.SIGALRM, _give_up)
-    signal.setitimer(signal.ITIMER_REAL, STOP_SECONDS_MAX)
+    _limit()
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def end_while_starting() -> None:
+    """From now on, until the loop listens to them, signals end the process wherever it is: in a
+    long recovery, in waiting for other brokers. Nothing has to be stopped in order yet."""
+    for number in ENDING_SIGNALS:
+        signal.signal(number, interrupt)
+
+
+def interrupt(*_: object) -> None:
+    """Unwind, within the limit; asked again is not asked more."""
+    for number in ENDING_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    _limit()
+    raise KeyboardInterrupt
+
+
+def _limit() -> None:
+    signal.signal(signal.SIGALRM, _give_up)
+    signal.setitimer(signal.ITIMER_REAL, STOP_SECONDS_MAX)
 
 
 def _give_up(*_: object) -> None:
@@ -254,14 +278,13 @@ def _give_up(*_: object) -> None:
     os._exit(1)
 
 
-def _read_stdin(input_ended: asyncio.Event, asked_to_stop: asyncio.Event) -> None:
-    """Throw away what is typed; stop at the end."""
+def read_stdin(at_end: Callable[[], None]) -> None:
+    """Throw away what is typed; at the end do what is to be done then."""
     import asyncio
 
     if not os.read(0, 4096):
         asyncio.get_running_loop().remove_reader(0)
-        input_ended.set()
-        asked_to_stop.set()
+        at_end()
 
 
 def say(line: str) -> None:

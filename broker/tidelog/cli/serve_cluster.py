@@ -12,10 +12,16 @@ import asyncio
 import gc
 import logging
 import os
-import signal
 from typing import TYPE_CHECKING
 
-from tidelog.cli.serve import refuse, say, stop_within_limit
+from tidelog.cli.serve import (
+    ENDING_SIGNALS,
+    interrupt,
+    read_stdin,
+    refuse,
+    say,
+    stop_within_limit,
+)
 from tidelog.config.vocabulary import ConfigError
 from tidelog.doors.cluster import Cluster, ClusterError
 from tidelog.doors.cluster_settings import DONE_WORDS, FAILED_WORDS, READY_WORDS
@@ -59,17 +65,17 @@ def serve_cluster(
         return refuse(f"{error.key}: {error.message}")
     except (ClusterError, StartError) as error:
         return refuse(str(error))
-    except KeyboardInterrupt:  # Ctrl-C before the cluster listens to it
-        return 0
 
 
 async def _serve(cluster: Cluster, *, until_stdin_ends: bool) -> int:
     loop = asyncio.get_running_loop()
     asked_to_stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, asked_to_stop.set)
     cluster.on_failure = asked_to_stop.set
+    if until_stdin_ends:
+        loop.add_reader(0, read_stdin, interrupt)
     await cluster.start()
+    for number in ENDING_SIGNALS:
+        loop.add_signal_handler(number, asked_to_stop.set)
     gc.freeze()  # what was built lives as long as the process: no collection need look at it
     orders = Orders(cluster, asked_to_stop) if until_stdin_ends else None
     say(f"{READY_WORDS}{cluster.bootstrap_servers}")

@@ -1,0 +1,108 @@
+"""A broker's process that is to end before it serves: at once, whatever it is about."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+END_S_MAX = 5.0
+
+# The broker's own code but for a recovery that takes for ever; `hears` decides what it does when
+# somebody interrupts it.
+LONG_RECOVERY = """
+import sys
+from tidelog.__main__ import main
+from tidelog_storage.manager import LogManager
+
+def recover(*_, **__):
+    words = "recovering"
+    while True:
+        try:
+            if words:
+                print(words, flush=True)
+            words = ""
+            while True:
+                pass
+        except KeyboardInterrupt:
+            if {hears}:
+                raise
+
+LogManager.open = recover
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def recovering(tmp_path: Path, *words: str, hears: bool = True) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", LONG_RECOVERY.format(hears=hears), *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "recovering\n"
+    return process
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("more", [(), ("--brokers", "3"), ("--until-stdin-ends",)], ids=str)
+def test_a_long_recovery_is_interrupted(number: int, more: tuple[str, ...], tmp_path: Path) -> None:
+    process = recovering(tmp_path, "serve", "--port", "0", *more)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=END_S_MAX)
+    assert (process.returncode, err) == (0, "")
+    assert "ready" not in out
+    assert list(tmp_path.iterdir()) == [], "the temporary data"
+
+
+def test_one_that_cannot_be_interrupted_is_ended(tmp_path: Path) -> None:
+    process = recovering(tmp_path, "serve", "--port", "0", hears=False)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=END_S_MAX + 2)  # 4.5 s of its own
+    assert process.returncode == 1
+    assert err == "tidelog: not stopped within 4.5 s, ending\n"
+
+
+@pytest.mark.parametrize("how", ["signal", "end of input"])
+def test_waiting_for_other_brokers_is_interrupted(how: str, tmp_path: Path) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as one,
+        socket.create_server(("127.0.0.1", 0)) as two,
+    ):
+        ports = [one.getsockname()[1], two.getsockname()[1]]
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "tidelog", "broker", "--node-id", "1", "--port", "0"),
+            f"--controller-quorum=1@127.0.0.1:{ports[0]},2@127.0.0.1:{ports[1]}",
+            f"--data-dir={tmp_path}",
+            "--until-stdin-ends",
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while not listens(ports[0]):
+        assert process.poll() is None
+        time.sleep(0.01)
+    if how == "signal":
+        process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=END_S_MAX)
+    assert (process.returncode, out, err) == (0, "", "")
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
