@@ -353,7 +353,7 @@ class BrokerServer:
             node_id = self.config.node_id
             handlers |= lone_handlers(self.runtime, self._metadata, controller, node_id)
         else:
-            handlers = membership.forwarding.wrap({**handlers, **membership.client_handlers})
+            handlers = membership.wrap(handlers)
         versions = VersionsApi(served=handlers, cluster_id=cluster_id, node_id=self.config.node_id)
         return {**handlers, **versions.handlers()}
 

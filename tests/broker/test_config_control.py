@@ -18,6 +18,7 @@ from tidelog.controller.configs import (
     incremental_resources,
     legacy_resources,
     parse_node_id,
+    refused_by_the_asked,
 )
 from tidelog.metadata.image import BrokerImage
 from tidelog_protocol.errors import ErrorCode
@@ -246,9 +247,30 @@ def test_another_broker_of_the_cluster() -> None:
     assert decision.results[0].code == ErrorCode.NONE
     (record,) = decision.records
     assert (record.resource_name, record.value) == ("2", "9")
-    logger = resource(LOGGER, "2", ("root", SET, "INFO"))
-    (answer,) = alter_configs(image, broker_config(), [logger]).results
-    assert answer.message == "Logger root does not exist!"
+
+
+def test_what_only_the_asked_broker_can_do() -> None:
+    """The rest is forwarded; the controller has the last word on that."""
+    change = ("log.retention.ms", SET, "9")
+    resources = [
+        resource(BROKER, "2", change),
+        resource(BROKER, "1", change),
+        resource(BROKER, "", change),
+        resource(BROKER, "x", change),
+        resource(LOGGER, "1", ("root", SET, "INFO")),
+        resource(LOGGER, "2", ("root", SET, "INFO")),
+        resource(TOPIC, "t", change),
+        resource(BROKER, "3", change),
+        resource(BROKER, "3", change),
+        resource(BROKER, "4", change, change),
+    ]
+    refused = refused_by_the_asked(broker_config(), resources)
+    assert {index: refusal.message for index, refusal in refused.items()} == {
+        0: "Unexpected broker id, expected 1, but received 2",
+        4: "Logger root does not exist!",
+        5: "Unexpected node id. Expected 1, but received 2",
+        9: "Error due to duplicate config keys",
+    }
 
 
 def test_lists_of_a_broker() -> None:

@@ -34,7 +34,8 @@ from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
+    from typing import Any
 
     from tidelog.config.broker import BrokerConfig
     from tidelog.controller.configs import Resource
@@ -200,6 +201,34 @@ class ConfigsApi:
             ]
         )
 
+    def forwarding_alterations(self, handlers: Mapping[ApiKey, Handler]) -> dict[ApiKey, Handler]:
+        """Handlers that alter configs, around those that forward: what another broker has to be
+        asked for is refused here, whoever the active controller is."""
+        keys = (ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS)
+        return {key: self._forwarding(handlers[key]) for key in keys}
+
+    def _forwarding(self, forward: Handler) -> Handler:
+        async def handle(context: RequestContext, request: Any) -> Any:
+            from tidelog.controller.configs import refused_by_the_asked
+
+            refused = refused_by_the_asked(self._config, _resources(request))
+            if not refused:
+                return await forward(context, request)
+            asked = list(request.resources)
+            request.resources = [one for index, one in enumerate(asked) if index not in refused]
+            response = await forward(context, request) if request.resources else _response(request)
+            for index, refusal in sorted(refused.items()):
+                row = response.AlterConfigsResourceResponse(
+                    error_code=refusal.code,
+                    error_message=refusal.message,
+                    resource_type=asked[index].resource_type,
+                    resource_name=asked[index].resource_name,
+                )
+                response.responses.insert(index, row)
+            return response
+
+        return handle
+
     async def _alter(
         self, resources: Sequence[Resource], *, validate_only: bool
     ) -> list[tuple[ErrorCode, str | None]]:
@@ -209,6 +238,28 @@ class ConfigsApi:
         except StorageError as error:
             return [(error.code, error.message)] * len(resources)
         return [(result.code, result.message) for result in results]
+
+
+def _resources(request: AlterConfigsRequest | IncrementalAlterConfigsRequest) -> list[Resource]:
+    from tidelog.controller.configs import incremental_resources, legacy_resources
+    from tidelog_protocol.messages.configs import AlterConfigsRequest
+
+    if isinstance(request, AlterConfigsRequest):
+        return legacy_resources(request)
+    return incremental_resources(request)
+
+
+def _response(request: AlterConfigsRequest | IncrementalAlterConfigsRequest) -> Any:
+    """An empty answer to this request."""
+    from tidelog_protocol.messages.configs import (
+        AlterConfigsRequest,
+        AlterConfigsResponse,
+        IncrementalAlterConfigsResponse,
+    )
+
+    if isinstance(request, AlterConfigsRequest):
+        return AlterConfigsResponse()
+    return IncrementalAlterConfigsResponse()
 
 
 def _description(

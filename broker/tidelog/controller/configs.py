@@ -115,7 +115,37 @@ def alter_configs(
     return Decision(records, results)
 
 
-def _alter(image: ClusterImage, config: BrokerConfig, resource: Resource) -> list[ConfigRecord]:
+def refused_by_the_asked(
+    config: BrokerConfig, resources: Sequence[Resource]
+) -> dict[int, RefusedError]:
+    """What a broker refuses before it forwards the rest, by index: the settings of another broker,
+    and loggers, which are each broker's own."""
+    named = [(resource.type, resource.name) for resource in resources]
+    refused = {}
+    for index, resource in enumerate(resources):
+        try:
+            if named.count(named[index]) == 1:  # the controller says what is wrong with others
+                _check_keys(resource)
+                _check_owner(config, resource)
+        except RefusedError as refusal:
+            refused[index] = refusal
+    return refused
+
+
+def _check_owner(config: BrokerConfig, resource: Resource) -> None:
+    if resource.type == RESOURCE_BROKER_LOGGER and not resource.replaces:
+        _alter_logger(config, resource)
+    elif resource.type == RESOURCE_BROKER and resource.name != DEFAULT_BROKER_RESOURCE:
+        node_id = parse_node_id(resource.name)
+        if node_id is not None and node_id != config.node_id:
+            raise _foreign(config, resource.name)
+
+
+def _foreign(config: BrokerConfig, name: str) -> RefusedError:
+    return _invalid(f"Unexpected broker id, expected {config.node_id}, but received {name}")
+
+
+def _check_keys(resource: Resource) -> None:
     names = [change.name for change in resource.changes]
     if len(set(names)) != len(names):
         raise _invalid("Error due to duplicate config keys")
@@ -126,12 +156,16 @@ def _alter(image: ClusterImage, config: BrokerConfig, resource: Resource) -> lis
     ]
     if nulls:
         raise _invalid(f"Null value not supported for : {', '.join(nulls)}")
+
+
+def _alter(image: ClusterImage, config: BrokerConfig, resource: Resource) -> list[ConfigRecord]:
+    _check_keys(resource)
     if resource.type == RESOURCE_TOPIC:
         return _alter_topic(image, config, resource)
     if resource.type == RESOURCE_BROKER:
         return _alter_broker(image, config, resource)
     if resource.type == RESOURCE_BROKER_LOGGER and not resource.replaces:
-        return _alter_logger(image, config, resource)
+        return _alter_logger(config, resource)
     if resource.type in _NOT_SERVED:
         raise _invalid(f"Unsupported resource type: {_NOT_SERVED[resource.type]}")
     raise _invalid(f"Unknown resource type {resource.type}")
@@ -241,7 +275,7 @@ def _check_node_id(image: ClusterImage, config: BrokerConfig, name: str) -> None
     if node_id is None:
         raise _invalid(f"Node id must be an integer, but it is: {name}")
     if node_id != config.node_id and node_id not in image.brokers:
-        raise _invalid(f"Unexpected broker id, expected {config.node_id}, but received {name}")
+        raise _foreign(config, name)
 
 
 def parse_node_id(name: str) -> int | None:
@@ -252,14 +286,12 @@ def parse_node_id(name: str) -> int | None:
     return int(name)
 
 
-def _alter_logger(
-    image: ClusterImage, config: BrokerConfig, resource: Resource
-) -> list[ConfigRecord]:
+def _alter_logger(config: BrokerConfig, resource: Resource) -> list[ConfigRecord]:
     """There are no loggers to set here: Kafka's answer for a logger it doesn't have."""
     node_id = parse_node_id(resource.name)
     if node_id is None:
         raise _invalid(f"Node id must be an integer, but it is: {resource.name}")
-    if node_id != config.node_id and node_id not in image.brokers:
+    if node_id != config.node_id:
         raise _invalid(
             f"Unexpected node id. Expected {config.node_id}, but received {resource.name}"
         )

@@ -4,7 +4,8 @@ Brokers are laid out so that neighbours are in different racks as far as possibl
 replica, the preferred leader, goes round the brokers that are not fenced, one further with each
 partition, from a random start; the others follow it around, each in a rack that has the fewest of
 the partition's replicas so far. So leaders and replicas spread evenly, and a partition's replicas
-over the racks. Brokers that are about to stop get nothing.
+over the racks. Brokers that are about to stop get nothing; those that have stopped are fenced, and
+get what the others are too few for.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def place(
     brokers: Iterable[BrokerImage], partitions: int, replication_factor: int, rng: Rng
 ) -> list[tuple[int, ...]]:
     """Replicas of that many new partitions. PlacementError if the cluster is too small."""
-    ring = _ring(broker for broker in brokers if not broker.in_controlled_shutdown)
+    ring = _ring(broker for broker in brokers if broker.fenced or not broker.in_controlled_shutdown)
     unfenced = [broker for broker in ring if not broker.fenced]
     fenced = [broker for broker in ring if broker.fenced]
     if replication_factor <= 0:

@@ -69,7 +69,7 @@ def alter_reassignments(
         )
     return changes.records, AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
-        error_message=None,
+        error_message=None if request.topics else "",
         responses=responses,
     )
 
@@ -133,9 +133,7 @@ def _begin(
 def _cancel(changes: Changes, topic: TopicImage, partition: PartitionImage) -> None:
     """Back to the replicas before: those added go, those marked stay."""
     if not is_moving(partition):
-        raise RefusedError(
-            ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "No partition reassignment is in progress."
-        )
+        raise RefusedError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, None)
     added = partition.adding_replicas
     replicas = [replica for replica in partition.replicas if replica not in added]
     isr = [replica for replica in partition.isr if replica not in added]

@@ -37,7 +37,7 @@ from tidelog.replication.fetcher_manager import FetcherManager
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tidelog.config.broker import BrokerConfig, Endpoint
     from tidelog.controller.controller import Controller
@@ -73,14 +73,21 @@ class Membership:
         self._controller: Controller | None = None
         self._ticking: asyncio.Task[None] | None = None
         self._fetchers: FetcherManager | None = None
-        self.client_handlers: dict[ApiKey, Handler] = {}
-        """What it adds to the clients' listener."""
+        self._of_admins: dict[ApiKey, Handler] = {}
+        self._configs: ConfigsApi | None = None
 
     @property
     def forwarding(self) -> Forwarding:
         """Carries clients' requests to the active controller."""
         assert self._forwarding is not None, "build() comes first"
         return self._forwarding
+
+    def wrap(self, handlers: Mapping[ApiKey, Handler]) -> dict[ApiKey, Handler]:
+        """The clients' handlers with what it adds; what the active controller decides is forwarded
+        to it."""
+        assert self._configs is not None, "build() comes first"
+        wrapped = self.forwarding.wrap({**handlers, **self._of_admins})
+        return {**wrapped, **self._configs.forwarding_alterations(wrapped)}
 
     async def allocate_producer_ids(self) -> range:
         """A block of producer ids for this broker; StorageError if nobody gives one."""
@@ -164,16 +171,10 @@ class Membership:
         assert quorum is not None
         self._controller = controller
         describing = DescribeQuorumApi(lambda: view_of(quorum), _endpoints(config))
-        of_admins = (describing, ElectionsApi(controller))
-        self.client_handlers = joined(of_admins)
-        handlers = joined(
-            (
-                *of_admins,
-                BrokersApi(controller),
-                TopicsApi(controller),
-                ConfigsApi(metadata, controller, config),
-            )
-        )
+        of_admins = self._of_admins = joined((describing, ElectionsApi(controller)))
+        configs = self._configs = ConfigsApi(metadata, controller, config)
+        of_brokers = joined((BrokersApi(controller), TopicsApi(controller), configs))
+        handlers = {**of_admins, **of_brokers}
         for key, handler in QuorumApi(quorum).handlers().items():
             handlers[key] = _while_in(quorum, handler)
         versions = VersionsApi(served=handlers, cluster_id=cluster_id, node_id=config.node_id)
