@@ -237,7 +237,8 @@ class ClusterFaults:
     def power_failure(self, node_id: int) -> None:
         """Lose the unsynced, if others are sure to have it."""
         if not self.may_lose_bytes(node_id):
-            self.machines.by_id[node_id].die("kill")
+            if self.may_strike(node_id):
+                self.machines.by_id[node_id].die("kill")
             return
         self._without_power.add(node_id)
         for machine in self.machines:

@@ -8,6 +8,7 @@ debugger's breakpoint would) and strikes then; who, how often and how long is th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,7 @@ from tidelog.quorum.events import NOBODY
 from tidelog_protocol.messages.cluster_admin import ElectLeadersRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from sim.cluster.faults import ClusterFaults
     from sim.history import PartitionHistory
@@ -124,18 +125,31 @@ class Play:
     def kill(self, node_id: int) -> None:
         """Between two steps, or soon inside one."""
         machine = self.machines.by_id.get(node_id)
-        if machine is None or machine.server is None:
+        if machine is None or machine.server is None or not self.faults.may_strike(node_id):
             return
         if self.rng.random() < 0.3:
             machine.disk.die_at = machine.disk.operations + self.rng.randint(1, 4)
         else:
             machine.die("kill")
 
-    async def cut(self, links: Sequence[Link], seconds: float) -> None:
+    def stop(self, node_id: int) -> None:
+        """Begin an orderly stop."""
+        machine = self.machines.by_id.get(node_id)
+        if machine is not None and machine.is_ready and self.faults.may_strike(node_id):
+
+            async def stop() -> None:
+                with self.faults.cut_off(node_id):
+                    await machine.stop()
+
+            self._writing.append(self.world._start("test", stop()))
+
+    async def cut(self, node_id: int, links: Sequence[Link], seconds: float) -> None:
         """For a while."""
-        self.machines.network.cut(links)
-        await asyncio.sleep(seconds)
-        self.machines.network.heal(links)
+        await self.faults.until_may_strike(node_id)
+        with self.faults.cut_off(node_id):
+            self.machines.network.cut(links)
+            await asyncio.sleep(seconds)
+            self.machines.network.heal(links)
 
     def links(self, node_id: int, others: Sequence[int], *, data: bool) -> list[Link]:
         """Between a broker and others, both ways or one; of the data's port alone, or all."""
@@ -162,14 +176,12 @@ class Play:
         if way == "kill":
             self.kill(leader)
         elif way == "stop":
-            machine = self.machines.by_id[leader]
-            if machine.is_ready:
-                self._writing.append(self.world._start("test", machine.stop()))
+            self.stop(leader)
         elif way == "elect":
             await self.elect(leader)
         else:
-            others = list(self.machines.by_id)
-            cutting = self.cut(self.links(leader, others, data=False), self.rng.uniform(1.6, 2.6))
+            links = self.links(leader, list(self.machines.by_id), data=False)
+            cutting = self.cut(leader, links, self.rng.uniform(1.6, 2.6))
             self._writing.append(self.world._start("test", cutting))
 
     # -- the sequences -----------------------------------------------------------------------------
@@ -209,28 +221,33 @@ class Play:
         zombie = self.leader()
         if zombie < 0:
             return
-        machine, lane = self.machines.by_id[zombie], self.machines.by_id[zombie].lane
-        links = self.links(zombie, list(self.machines.by_id), data=False)
-        is_paused = self.rng.random() < 0.25
-        if is_paused:
-            self.world.loop.pause_lane(lane)
-        else:
-            self.machines.network.cut(links)
-        self.write(zombie, acks=self.rng.choice((0, 1)), batches=self.rng.randint(1, 6))
-        await self.until(lambda: self.leader() not in (-1, zombie), LEADERLESS_S_MAX)
-        successor = self.leader()
-        if successor not in (-1, zombie):
-            await self.pause(0, 0.05)
-            acks = self.rng.choice((1, -1))
-            writing = self.write(successor, acks, batches=self.rng.randint(1, 8))
-            await self.until(writing.done, 1.0)
-        if is_paused:
-            self.world.loop.resume_lane(lane)
-        else:
-            self.machines.network.heal(links)
+        await self.faults.until_may_strike(zombie)
+        with self.faults.cut_off(zombie), self.apart(zombie):
+            self.write(zombie, acks=self.rng.choice((0, 1)), batches=self.rng.randint(1, 6))
+            await self.until(lambda: self.leader() not in (-1, zombie), LEADERLESS_S_MAX)
+            successor = self.leader()
+            if successor not in (-1, zombie):
+                await self.pause(0, 0.05)
+                acks = self.rng.choice((1, -1))
+                writing = self.write(successor, acks, batches=self.rng.randint(1, 8))
+                await self.until(writing.done, 1.0)
         await self.pause(0, 0.02, 0.1, 0.6)
-        if machine.server is not None and successor >= 0 and self.rng.random() < 0.6:
+        if successor >= 0 and self.rng.random() < 0.6:
             self.kill(successor)
+
+    @contextlib.contextmanager
+    def apart(self, node_id: int) -> Iterator[None]:
+        """A broker stands still, or does not hear the others, or they don't hear it."""
+        lane, loop = self.machines.by_id[node_id].lane, self.world.loop
+        if self.rng.random() < 0.25:
+            loop.pause_lane(lane)
+            yield
+            loop.resume_lane(lane)
+            return
+        links = self.links(node_id, list(self.machines.by_id), data=False)
+        self.machines.network.cut(links)
+        yield
+        self.machines.network.heal(links)
 
     async def _follower_lags(self) -> None:
         """Out of the in-sync replicas, back into them, and just then something happens."""
@@ -238,7 +255,8 @@ class Play:
         if leader < 0 or not followers:
             return
         follower = self.rng.choice(followers)
-        cutting = self.cut(self.links(leader, [follower], data=True), self.rng.uniform(*LAG_S))
+        links = self.links(leader, [follower], data=True)
+        cutting = self.cut(follower, links, self.rng.uniform(*LAG_S))
         self.write(leader, acks=self.rng.choice((1, -1)), batches=self.rng.randint(5, 20))
         await cutting
 
@@ -256,7 +274,7 @@ class Play:
                 self.kill(follower)
             case "cut":
                 links = self.links(leader, [follower], data=True)
-                await self.cut(links, self.rng.uniform(0.1, 1.5))
+                await self.cut(follower, links, self.rng.uniform(0.1, 1.5))
                 self.kill(leader)
             case "elect":
                 await self.elect(leader)
@@ -267,7 +285,8 @@ class Play:
         if leader < 0:
             return
         links = [link for n in followers for link in self.links(leader, [n], data=True)]
-        cutting = self.world._start("test", self.cut(links, self.rng.uniform(*LAG_S) + 0.5))
+        seconds = self.rng.uniform(*LAG_S) + 0.5
+        cutting = self.world._start("test", self.cut(leader, links, seconds))
         self._writing.append(cutting)
         while not cutting.done():
             self.write(leader, acks=self.rng.choice((1, -1)), batches=2)
@@ -282,7 +301,8 @@ class Play:
         if leader < 0 or not followers:
             return
         lagging = self.rng.choice(followers)
-        cutting = self.cut(self.links(leader, [lagging], data=True), self.rng.uniform(*LAG_S))
+        links = self.links(leader, [lagging], data=True)
+        cutting = self.cut(lagging, links, self.rng.uniform(*LAG_S))
         self._writing.append(self.world._start("test", cutting))
         self.write(leader, acks=1, batches=self.rng.randint(5, 15))
         wants_join = self.rng.random() < 0.6
@@ -297,9 +317,17 @@ class Play:
         controller = self.machines.controller()
         if controller is None or controller == leader:
             return
-        held = [(host_of(leader), host_of(controller))]
-        self.machines.network.cut(held)
-        self.write(leader, acks=self.rng.choice((1, -1)), batches=3)
+        held: list[Link] = [(host_of(leader), host_of(controller))]
+        with self.faults.cut_off(leader):
+            self.machines.network.cut(held)
+            self.write(leader, acks=self.rng.choice((1, -1)), batches=3)
+            await self._decide_otherwise(leader, controller)
+            self.write(leader, acks=1, batches=2)
+            await self.pause(0, 0.05)
+            self.machines.network.heal(held)
+
+    async def _decide_otherwise(self, leader: int, controller: int) -> None:
+        followers = self.followers()
         match self.rng.choice(("elect", "elect", "fence", "kill", "stop")):
             case "elect":
                 await self.elect(controller)
@@ -308,17 +336,12 @@ class Play:
                 await self.until(lambda: self.leader() != leader, LEADERLESS_S_MAX)
                 self.write(self.leader(), acks=-1, batches=3)
                 await self.pause(0, 0.1)
-            case "kill":
+            case "kill" if followers:
                 self.kill(self.rng.choice(followers))
                 await self.pause(0.3, 1.0)
-            case "stop":
-                machine = self.machines.by_id[self.rng.choice(followers)]
-                if machine.is_ready:
-                    self._writing.append(self.world._start("test", machine.stop()))
+            case "stop" if followers:
+                self.stop(self.rng.choice(followers))
                 await self.pause(0.3, 1.0)
-        self.write(leader, acks=1, batches=2)
-        await self.pause(0, 0.05)
-        self.machines.network.heal(held)
 
     async def _vote_and_die(self) -> None:
         """A voter dies just after it has voted, and is back while the election goes on."""
