@@ -287,8 +287,7 @@ class BrokerServer:
 
     def _check_disk(self) -> None:
         if self.failure is not None:
-            reason = self.failure
-            raise StartError(_one_line(reason)) from reason
+            raise StartError(_one_line(self.failure)) from self.failure
 
     def _new_metadata_log(self, cluster_id: str) -> MetadataLog:
         config, runtime = self.config, self.runtime
@@ -308,6 +307,7 @@ class BrokerServer:
             node_id=config.node_id,
             cluster_id=cluster_id,
             segment_bytes=config.metadata_log_segment_bytes,
+            snapshot_bytes=config.metadata_log_max_record_bytes_between_snapshots,
             on_failure=self._fail,
             report=log.warning,
         )

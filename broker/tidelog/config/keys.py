@@ -155,6 +155,9 @@ class QuorumKeys:
     metadata_log_segment_ms: int = long(
         604800000, "Age at which a metadata segment is rolled.", importance=HIGH
     )
+    metadata_log_max_record_bytes_between_snapshots: int = long(
+        20971520, "Growth of the metadata log between snapshots.", low=1, importance=HIGH
+    )
     broker_heartbeat_interval_ms: int = integer(2000, "Time between a broker's heartbeats.")
     auto_leader_rebalance_enable: bool = boolean(
         True, "Bring leadership back to preferred replicas now and then.", importance=HIGH

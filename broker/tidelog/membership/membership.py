@@ -127,6 +127,7 @@ class Membership:
             node_id=config.node_id,
             cluster_id=cluster_id,
             segment_bytes=config.metadata_log_segment_bytes,
+            snapshot_bytes=config.metadata_log_max_record_bytes_between_snapshots,
             on_failure=on_failure,
             report=report,
         )
