@@ -144,10 +144,11 @@ class ClusterConsumer:
             current_leader_epoch=epoch,
             fetch_offset=place.position,
             last_fetched_epoch=place.epoch,
-            partition_max_bytes=self.partition_bytes,
+            # In the end it hurries: there is a lot to read, and a time by which it is read.
+            partition_max_bytes=self.partition_bytes * (20 if self.world.all_written else 1),
         )
         request = FetchRequest(
-            max_wait_ms=50,
+            max_wait_ms=0 if self.world.all_written else 50,
             min_bytes=1,
             max_bytes=200_000,
             session_epoch=SESSIONLESS,
