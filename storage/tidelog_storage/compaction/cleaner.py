@@ -66,8 +66,12 @@ class Cleaning:
         )
 
     def prepare_flush(self) -> FlushTask | None:
-        """What has to be done first, and told to the log: only durable segments are compacted."""
-        return self.log.prepare_flush(self.dirt.end_offset)
+        """What has to be done first, and told to the log: only durable segments are compacted.
+
+        With them all that follows, the markers of their transactions: a power failure could take
+        back a commit by which older records went.
+        """
+        return self.log.prepare_flush()
 
     def swap_in(self, group: CleanedGroup, now_ms: int) -> None:
         """Let a group's new segment take its place. OSError: the folder needs a new start."""
