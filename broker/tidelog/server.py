@@ -379,9 +379,9 @@ class BrokerServer:
         if self._groups is not None:
             self._groups.close()
         await self._stop_sharing()
+        self.runtime.executor.close()  # a checkpoint under way is not to come after the last one
         if self._logs is not None:
             self._logs.shutdown(self.runtime.clock.wall_ms(), broker_epoch=self._broker_epoch)
-        self.runtime.executor.close()
 
     async def _stop_sharing(self) -> None:
         """Partitions, then what talks to other nodes, then the metadata log."""
@@ -439,9 +439,9 @@ class BrokerServer:
         if self._replicas is not None:
             await self._replicas.stop()
             self._replicas.close()
+        self.runtime.executor.close()  # nothing is written once the locks are given up
         if self._logs is not None:
             self._logs.abandon()
-        self.runtime.executor.close()
 
     def _directory_failed(self, path: str, error: BaseException) -> None:
         """A log could not be written: the broker goes, unless it can do without that directory.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,12 +26,13 @@ from support.failing_files import FailingFiles
 from support.wire_client import WireClient
 from tidelog.config.broker import BrokerConfig
 from tidelog.doors.cluster_settings import broker_properties, node_properties
-from tidelog.runtime import system_runtime
+from tidelog.runtime import ThreadExecutor, system_runtime
 from tidelog.server import BrokerServer, StartError
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.admin import CreateTopicsRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -142,6 +144,69 @@ def test_an_only_directory_ends_a_lone_broker_and_a_spare_one_does_not(tmp_path:
     asyncio.run(test([d, e], 0, goes=True))  # the metadata log lies there
 
 
-def lone_broker(files: FailingFiles, folders: list[Path]) -> BrokerServer:
-    properties = broker_properties({"log.dirs": ",".join(map(str, folders))}, port=0)
-    return BrokerServer(BrokerConfig.from_properties(properties), system_runtime(files))
+class LateExecutor(ThreadExecutor):
+    """Its threads get to run when somebody waits for them, and no earlier."""
+
+    def __init__(self, is_late: Callable[[Any], bool], on_run: Callable[[], None]) -> None:
+        super().__init__()
+        self.held: list[Any] = []
+        self._is_late, self._on_run = is_late, on_run
+
+    async def run(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        if not self._is_late(function):
+            return await super().run(function, *args, **kwargs)
+        self.held.append(function)
+        return await asyncio.get_running_loop().create_future()
+
+    def close(self) -> None:
+        for function in self.held:
+            self._on_run()
+            function()
+        super().close()
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_no_checkpoint_is_written_after_the_end(how: str, tmp_path: Path) -> None:
+    """A thread may still be at one when the broker stops."""
+
+    async def test() -> None:
+        was_locked: list[bool] = []
+        files = FailingFiles()
+
+        def look() -> None:
+            assert not (tmp_path / ".kafka_cleanshutdown").exists()
+            try:
+                files.lock(f"{tmp_path}/.lock").release()
+            except BlockingIOError:
+                was_locked.append(True)
+            else:
+                was_locked.append(False)
+
+        executor = LateExecutor(lambda job: "checkpoint" in getattr(job, "__qualname__", ""), look)
+        server = lone_broker(
+            files,
+            [tmp_path],
+            executor,
+            **{
+                "log.initial.task.delay.ms": "0",
+                "log.flush.offset.checkpoint.interval.ms": "1",
+            },
+        )
+        await server.start()
+        await until(lambda: executor.held, "a checkpoint")
+        await getattr(server, how)()
+        assert was_locked == [True]
+        assert (tmp_path / ".kafka_cleanshutdown").exists() == (how == "stop")
+
+    asyncio.run(test())
+
+
+def lone_broker(
+    files: FailingFiles, folders: list[Path], executor: Any = None, **settings: str
+) -> BrokerServer:
+    settings |= {"log.dirs": ",".join(map(str, folders))}
+    properties = broker_properties(settings, port=0)
+    runtime = system_runtime(files)
+    if executor is not None:
+        runtime = replace(runtime, executor=executor)
+    return BrokerServer(BrokerConfig.from_properties(properties), runtime)
