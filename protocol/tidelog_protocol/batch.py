@@ -15,7 +15,7 @@ from tidelog_protocol.checksum import crc32c
 from tidelog_protocol.errors import ProtocolError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     Buffer = bytes | bytearray | memoryview
     HeaderFields = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
@@ -52,7 +52,6 @@ _UINT32 = Struct(">I")
 _PLACE = Struct(">qii")
 
 _unpack_header = _HEADER.unpack_from
-_pack_place = _PLACE.pack_into
 _pack_int64 = _INT64.pack_into
 _pack_int32 = _INT32.pack_into
 _new = tuple.__new__  # what a NamedTuple's own constructor calls, three times as fast
@@ -183,18 +182,12 @@ def set_offset_and_epoch(
     _pack_int32(buffer, position + _EPOCH_POSITION, leader_epoch)
 
 
-def header_fields(buffer: Buffer) -> HeaderFields:
-    """The fields of `BatchHeader` as a bare tuple, for who needs them one by one; 61 bytes must be
-    there."""
-    return _unpack_header(buffer)
+header_fields: Callable[[Buffer], HeaderFields] = _HEADER.unpack_from
+"""The fields of `BatchHeader` as a bare tuple, for who needs them one by one; 61 bytes must be
+there."""
 
-
-def place(
-    buffer: bytearray | memoryview, fields: HeaderFields, base_offset: int, leader_epoch: int
-) -> BatchHeader:
-    """`set_offset_and_epoch` and `placed` in one, for the batch at the start of `buffer`."""
-    _pack_place(buffer, 0, base_offset, fields[1], leader_epoch)
-    return _new(BatchHeader, (base_offset, fields[1], leader_epoch, *fields[_AFTER_EPOCH:]))
+write_place: Callable[[bytearray | memoryview, int, int, int, int], None] = _PLACE.pack_into
+"""`set_offset_and_epoch` in one: buffer, position, base offset, the batch's own length, epoch."""
 
 
 def placed(header: BatchHeader, base_offset: int, leader_epoch: int) -> BatchHeader:

@@ -37,11 +37,10 @@ class RollPolicy:
             or last_offset - active.base_offset > _RELATIVE_OFFSET_MAX
             or (
                 active.size > 0
-                and active.waited_ms(now_ms, timestamp) > self._segment_ms - self._jitter(active)
+                and active.waited_ms(now_ms, timestamp)
+                > (self._segment_ms - self._jitter(active) if self._jitter_ms else self._segment_ms)
             )
         )
 
     def _jitter(self, active: Segment) -> int:
-        if not self._jitter_ms:
-            return 0
         return crc32c(f"{self._name}:{active.base_offset}".encode(), 0) % self._jitter_ms

@@ -339,7 +339,9 @@ class Segment:
 
     def waited_ms(self, now_ms: int, timestamp: int) -> int:
         """How old the segment is for `segment.ms`: by its first batch, else by the clock."""
-        first = self.first_timestamp()
+        first = self._first_timestamp
+        if first is None:
+            first = self.first_timestamp()
         return timestamp - first if first >= 0 else now_ms - self.created_ms
 
     def first_timestamp(self) -> int:

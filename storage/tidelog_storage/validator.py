@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from tidelog_protocol.batch import CRC_START, LENGTH_OVERHEAD, header_fields, place
+from tidelog_protocol.batch import CRC_START, LENGTH_OVERHEAD, header_fields, write_place
 from tidelog_protocol.checksum import crc32c
 from tidelog_protocol.errors import ErrorCode, ProtocolError
 from tidelog_protocol.records import (
@@ -45,7 +45,7 @@ BATCH_DECOMPRESSED_BYTES_MAX = 256 * 1024 * 1024
 _MAGIC_MAX = MAGIC
 _OVERHEAD_OF_OLDEST_FORMAT = 14
 _INT64_MAX = 2**63 - 1
-_ZSTD_VERSION_MIN = 7
+ZSTD_VERSION_MIN = 7
 _CODEC_MAX = int(Codec.ZSTD)
 _new = tuple.__new__
 _SHOWN_ERRORS = 3
@@ -75,11 +75,11 @@ def validate_and_assign(
     are at fault; `records` may have its header changed then. `from_client` False leaves out what
     only untrusted producers get wrong. `topic_partition` is for the texts.
     """
-    if from_client and config.keeps_batches and produce_version >= _ZSTD_VERSION_MIN:
-        header = _place_plain(records, next_offset, leader_epoch, now_ms, config)
+    if from_client and config.keeps_batches and produce_version >= ZSTD_VERSION_MIN:
+        header = place_plain(records, next_offset, leader_epoch, now_ms, config)
         if header is not None:
-            return _new(ValidatedAppend, (records, header))
-    return _validate_slowly(
+            return ValidatedAppend(records, header)
+    return validate_slowly(
         records,
         next_offset=next_offset,
         leader_epoch=leader_epoch,
@@ -91,19 +91,32 @@ def validate_and_assign(
     )
 
 
-def _place_plain(
+def place_plain(
     records: memoryview, next_offset: int, leader_epoch: int, now_ms: int, config: LogConfig
 ) -> BatchHeader | None:
     """The hot path: all checks at once of a client's batch that is stored as it came.
 
-    None for whatever is not plainly good, which may still be: `_validate_slowly` tells what it is.
+    For logs that keep batches, and clients that may send zstd. None for whatever is not plainly
+    good, which may still be: `validate_slowly` tells what it is.
     """
     size = len(records)
     if not HEADER_BYTES <= size <= config.batch_bytes_max:
         return None
-    fields = header_fields(records)
-    base_offset, length, _, magic, crc, attributes, delta = fields[:7]
-    max_timestamp, producer_id, _, base_sequence, count = fields[8:]
+    (
+        base_offset,
+        length,
+        _,
+        magic,
+        crc,
+        attributes,
+        delta,
+        base_timestamp,
+        max_timestamp,
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        count,
+    ) = header_fields(records)
     if (
         magic == MAGIC
         and length == size - LENGTH_OVERHEAD
@@ -115,11 +128,29 @@ def _place_plain(
         and max_timestamp - now_ms <= config.message_timestamp_after_max_ms
         and crc32c(records[CRC_START:], 0) == crc
     ):
-        return place(records, fields, next_offset, leader_epoch)
+        write_place(records, 0, next_offset, length, leader_epoch)
+        return _new(
+            BatchHeader,
+            (
+                next_offset,
+                length,
+                leader_epoch,
+                magic,
+                crc,
+                attributes,
+                delta,
+                base_timestamp,
+                max_timestamp,
+                producer_id,
+                producer_epoch,
+                base_sequence,
+                count,
+            ),
+        )
     return None
 
 
-def _validate_slowly(
+def validate_slowly(
     records: memoryview,
     *,
     next_offset: int,
@@ -130,7 +161,7 @@ def _validate_slowly(
     from_client: bool,
     topic_partition: TopicPartition | None,
 ) -> ValidatedAppend:
-    """Every batch, with words for each thing that can be wrong with it."""
+    """Every batch, with words for each thing that can be wrong; see `validate_and_assign`."""
     header = _the_batch(records, produce_version)
     size = header.batch_length + 12
     where = topic_partition if topic_partition is not None else "?"
@@ -186,7 +217,7 @@ def _the_batch(records: memoryview, version: int) -> BatchHeader:
     codec = header.attributes & 7
     if codec > Codec.ZSTD:
         _refuse(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Unknown compression type id: {codec}")
-    if codec == Codec.ZSTD and version < _ZSTD_VERSION_MIN:
+    if codec == Codec.ZSTD and version < ZSTD_VERSION_MIN:
         _refuse(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             f"Produce requests with version {version} are not allowed to use ZStandard compression",

@@ -45,7 +45,7 @@ def topics_of(partitions: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 
 @pytest.mark.parametrize("version", PRODUCE_VERSIONS)
-@settings(max_examples=60)
+@settings(derandomize=True, max_examples=60, deadline=None)
 @given(topics=topics_of(st.tuples(int32s, int64s, int64s, int64s)))
 def test_a_produce_answer_is_the_tables(version: int, topics: Any) -> None:
     topic = ProduceResponse.TopicProduceResponse
@@ -79,7 +79,7 @@ def test_a_produce_answer_is_the_tables(version: int, topics: Any) -> None:
 
 
 @pytest.mark.parametrize("version", FETCH_VERSIONS)
-@settings(max_examples=60)
+@settings(derandomize=True, max_examples=60, deadline=None)
 @given(
     session_id=int32s,
     topics=topics_of(st.tuples(int32s, int64s, int64s, int64s, st.booleans(), records)),

@@ -107,9 +107,9 @@ class TestPlainPath:
         }
         batch = changed(PLAIN, **{"max_timestamp": NOW + ahead, **fields})
         quick, slow = bytearray(batch), bytearray(batch)
-        header = validator._place_plain(memoryview(quick), 1000, 7, NOW, LogConfig())
+        header = validator.place_plain(memoryview(quick), 1000, 7, NOW, LogConfig())
         try:
-            expected = validator._validate_slowly(
+            expected = validator.validate_slowly(
                 memoryview(slow),
                 next_offset=1000,
                 leader_epoch=7,
