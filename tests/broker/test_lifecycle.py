@@ -35,9 +35,10 @@ class Metadata:
     def subscribe(self, listener: Any) -> None:
         self.listener = listener
 
-    def show(self, *, fenced: bool) -> None:
+    def show(self, *, fenced: bool, **other: bool) -> None:
         old = self.image
-        self.image = cluster(brokers=[BrokerImage(1, "h", 1, epoch=EPOCH, fenced=fenced)])
+        me = BrokerImage(1, "h", 1, epoch=EPOCH, fenced=fenced)
+        self.image = cluster(brokers=[me, BrokerImage(2, "h", 1, **other)])
         if self.is_published:
             self.listener(old, self.image)
 
@@ -163,6 +164,46 @@ def test_it_does_not_wait_for_ever_to_be_let_go() -> None:
         await broker.start()
         controller.script += [BrokerHeartbeatResponse(is_fenced=False)] * 1000
         assert not await broker.shut_down(0.1)
+        broker.close()
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize(
+    ("change", "is_awaited"),
+    [
+        ({"fenced": True}, True),
+        ({"fenced": False, "in_controlled_shutdown": True}, True),
+        ({"fenced": False}, False),
+    ],
+)
+def test_a_heartbeat_that_somebody_waits_for_comes_at_once(
+    change: dict[str, bool], is_awaited: bool
+) -> None:
+    async def test() -> None:
+        broker, controller = lifecycle(broker_heartbeat_interval_ms="3600000")
+        await broker.start()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert len(controller.asked) == 3  # the registration, one to be unfenced, the first beat
+        controller.script += [BrokerHeartbeatResponse(is_fenced=False)] * 2
+        controller.metadata.show(**change)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert len(controller.asked) == 3 + is_awaited
+        broker.close()
+
+    asyncio.run(test())
+
+
+def test_it_waits_for_nobody_if_nobody_could_take_over() -> None:
+    async def test() -> None:
+        broker, controller = lifecycle()
+        await broker.start()
+        controller.metadata.show(fenced=False, in_controlled_shutdown=True)
+        controller.script += [BrokerHeartbeatResponse(is_fenced=False)] * 1000
+        async with asyncio.timeout(20):
+            assert not await broker.shut_down(3600)
         broker.close()
 
     asyncio.run(test())

@@ -8,8 +8,11 @@ unfence it again; the broker itself only goes on):
   `initial.broker.registration.timeout.ms`.
 - FENCED: registered; leads nothing, clients don't hear of it. Sends heartbeats as soon as it has
   read its own registration from the metadata log: then it may be unfenced.
-- RUNNING: unfenced, and it knows that itself; a heartbeat every `broker.heartbeat.interval.ms`.
-- SHUTTING_DOWN: asks to go with every heartbeat, while the controller moves its leaderships.
+- RUNNING: unfenced, and it knows that itself; a heartbeat every `broker.heartbeat.interval.ms`, and
+  at once when its image shows that somebody waits for one: it is fenced though it lives, or another
+  broker wants to go, which may as soon as all others are known to know.
+- SHUTTING_DOWN: asks to go with every heartbeat, while the controller moves its leaderships, as
+  long as there is anybody who could take them.
 - GONE: may stop; no more heartbeats.
 """
 
@@ -17,6 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
@@ -134,6 +138,7 @@ class BrokerLifecycle:
             previous_broker_epoch=previous_broker_epoch,
         )
         self._changed = asyncio.Event()  # look again: the image, or what this broker wants
+        self._awaited = asyncio.Event()  # somebody waits for a heartbeat
         self._may_go = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         metadata.subscribe(self._on_image)
@@ -144,8 +149,19 @@ class BrokerLifecycle:
         self.state = state
 
     def _on_image(self, old: ClusterImage | None, new: ClusterImage) -> None:
-        del old, new
         self._changed.set()
+        if old is not None and old.brokers is not new.brokers and self._is_awaited(old, new):
+            self._awaited.set()
+
+    def _is_awaited(self, old: ClusterImage, new: ClusterImage) -> bool:
+        """Whether this change makes somebody wait for a heartbeat of this broker's."""
+        own_id = self._config.node_id
+        if old.is_alive(own_id) and not new.is_alive(own_id):
+            return True
+        return any(
+            node_id != own_id and old.is_active(node_id) and broker.in_controlled_shutdown
+            for node_id, broker in new.brokers.items()
+        )
 
     # -- start -------------------------------------------------------------------------------------
 
@@ -209,8 +225,13 @@ class BrokerLifecycle:
     async def _beat(self) -> None:
         """Send heartbeats for ever; one that fails is soon sent again."""
         while True:
-            answered = await self._heartbeat() is not None
-            await asyncio.sleep(self._heartbeat_s if answered else self._retry_s())
+            self._awaited.clear()
+            if await self._heartbeat() is None:
+                await asyncio.sleep(self._retry_s())
+                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._heartbeat_s):
+                    await self._awaited.wait()
 
     async def _heartbeat(self) -> bool | None:
         """One heartbeat: whether this broker is fenced, None if nobody could say."""
@@ -237,14 +258,15 @@ class BrokerLifecycle:
     async def shut_down(self, seconds_max: float) -> bool:
         """Have all leaderships moved; whether the controller said that this broker may go.
 
-        Without an active controller there is nobody to move them: then it goes as it is.
+        Without an active controller there is nobody to move them, and without other active brokers
+        nowhere to move them to: then it goes as it is.
         """
         if self.state is not State.RUNNING:
             return False
         self._become(State.SHUTTING_DOWN)
         self._stop_beating()
         begun = answered_at = self._clock.monotonic()
-        while not self._may_go.is_set():
+        while self._somebody_stays() and not self._may_go.is_set():
             if await self._heartbeat_within(seconds_max) is not None:
                 answered_at = self._clock.monotonic()
             now = self._clock.monotonic()
@@ -253,6 +275,11 @@ class BrokerLifecycle:
             if not self._may_go.is_set():
                 await asyncio.sleep(SHUT_DOWN_RETRY_S)
         return self._may_go.is_set()
+
+    def _somebody_stays(self) -> bool:
+        """Whether there is a broker that could take over, as far as this one knows."""
+        image, own_id = self._metadata.image, self._config.node_id
+        return any(node_id != own_id and image.is_active(node_id) for node_id in image.brokers)
 
     async def _heartbeat_within(self, seconds: float) -> bool | None:
         try:
