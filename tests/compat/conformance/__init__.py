@@ -8,4 +8,5 @@ compare     two transcripts -> differences
 allowed     differences that are meant, each with its reason
 recording   the reference's transcripts kept as JSON, so that comparing needs no Java
 __main__    `python -m compat.conformance`: table of APIs, cases, equal, different
+cluster/    all of it again with three brokers
 """

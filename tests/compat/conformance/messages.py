@@ -8,7 +8,18 @@ from typing import Any, NamedTuple
 from tidelog_protocol.compiler import codec
 from tidelog_protocol.schema import MISSING, Field, Message, Struct, version_range
 
-MODULES = ("cluster", "data", "admin", "configs", "groups", "group_admin", "group_offsets", "txns")
+MODULES = (
+    "cluster",
+    "data",
+    "admin",
+    "configs",
+    "groups",
+    "group_admin",
+    "group_offsets",
+    "txns",
+    "cluster_admin",
+    "quorum",
+)
 API_VERSIONS_KEY = 18
 
 

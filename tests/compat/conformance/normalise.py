@@ -23,6 +23,7 @@ NAMED = {
 MACHINE = {"total_bytes", "usable_bytes", "cluster_id"}
 # Lists whose order no client may rely on, by what identifies an element.
 SORT_KEYS = ("name", "group_id", "config_name", "resource_name", "api_key", "topic")
+NODES = {"brokers": ("node_id", "broker_id"), "nodes": ("node_id",)}
 BY_INDEX = {("Produce", "partition_responses"), ("ListOffsets", "partitions")}
 BY_INDEX |= {("DescribeLogDirs", "partitions")}
 ORDERED = {"Fetch", "Produce", "JoinGroup"}
@@ -32,10 +33,17 @@ SHORT_BYTES = 64
 
 
 class Normaliser:
-    """Remembers the names it gave within one case."""
+    """Remembers the names it gave within one case.
+
+    `bootstrap` is one address, or those of all brokers in the order of their ids.
+    """
 
     def __init__(self, bootstrap: str) -> None:
-        self._host, self._port = address(bootstrap)
+        ports = [address(one)[1] for one in bootstrap.split(",")]
+        self._ports = {
+            port: "<port>" if len(ports) == 1 else f"<port{node_id}>"
+            for node_id, port in enumerate(ports, 1)
+        }
         self._names: dict[tuple[str, Any], str] = {}
         self._counts: dict[str, int] = {}
         self._api = ""
@@ -54,8 +62,8 @@ class Normaliser:
             return self._named(NAMED[name], value)
         if name in MACHINE:
             return None if value is None else f"<{name}>"
-        if name == "port" and value == self._port:
-            return "<port>"
+        if name == "port":
+            return self._ports.get(value, value)
         return self._scalar(name, value)
 
     def _scalar(self, name: str, value: Any) -> Any:
@@ -73,7 +81,9 @@ class Normaliser:
             if isinstance(original, str) and len(original) > 8:
                 value = value.replace(original, given)
         value = re.sub(r"\b\d{13}\b", self._time, value)
-        return value.replace(str(self._port), "<port>")
+        for port, given in self._ports.items():
+            value = value.replace(str(port), given)
+        return value
 
     def _time(self, match: re.Match[str]) -> str:
         """Times in messages are of the run, or a day away from it."""
@@ -85,7 +95,8 @@ class Normaliser:
 
     def _list(self, name: str, values: list[Any], *, sort: bool) -> list[Any]:
         if sort and values and isinstance(values[0], dict):
-            key = next((key for key in SORT_KEYS if key in values[0]), None)
+            keys = NODES.get(name, SORT_KEYS)
+            key = next((key for key in keys if key in values[0]), None)
             if key is not None:
                 values = sorted(values, key=lambda one: (str(one[key]), repr(one)))
         normal = [self._value(name, one, sort=sort) for one in values]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from compat.conformance.messages import APIS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from compat.conformance.session import Session
 
@@ -36,20 +36,24 @@ class Run(NamedTuple):
 CASES: list[Case] = []
 
 
-def case(api: str, first: int = 0, last: int = 99) -> Callable[..., Callable[..., None]]:
+def case(
+    api: str, first: int = 0, last: int = 99, *, into: list[Case] = CASES
+) -> Callable[..., Callable[..., None]]:
     """Register a case for the versions of the API from `first` to `last`."""
     lowest, highest = APIS[api].versions()
 
     def register(run: Callable[[Session, int], None]) -> Callable[[Session, int], None]:
-        CASES.append(Case(run.__name__, api, max(first, lowest), min(last, highest), run))
+        into.append(Case(run.__name__, api, max(first, lowest), min(last, highest), run))
         return run
 
     return register
 
 
-def runs(reference_ranges: dict[int, tuple[int, int]] | None = None) -> Iterator[Run]:
+def runs(
+    reference_ranges: dict[int, tuple[int, int]] | None = None, cases: Iterable[Case] = CASES
+) -> Iterator[Run]:
     """Every case in every version, those the reference has if its ranges are given."""
-    for one in CASES:
+    for one in cases:
         first, last = one.first, one.last
         if reference_ranges is not None:
             known = reference_ranges.get(APIS[one.api].key, (0, -1))
