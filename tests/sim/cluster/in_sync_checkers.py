@@ -39,6 +39,7 @@ class InSyncChecker:
         self.memories: dict[Key, PartitionMemory] = {}
         self._seen: dict[tuple[int, int, Key], tuple[int, int, int]] = {}
         """Leaders by node, life and partition: leader epoch, high watermark, partition epoch."""
+        self._looks: dict[Any, tuple[Any, ...]] = {}  # by replica: what was seen last
         self._image_offset = -1
         self._brokers: dict[int, int] = {}  # broker epochs, as the controller knows them
         self._excused: dict[int, int] = {}  # nodes to the broker epoch that is over
@@ -67,9 +68,21 @@ class InSyncChecker:
     def look(self, node_id: int, life: int, partition: Any) -> None:
         """One replica, between two steps of its broker."""
         log = partition.log
+        high_watermark, end = log.high_watermark, log.log_end_offset
+        seen = (
+            high_watermark,
+            end,
+            log.log_start_offset,
+            partition.is_leader,
+            partition.leader_epoch,
+            partition.partition_epoch,
+            partition.pending_change,
+        )
+        if self._looks.get(partition) == seen:
+            return  # most steps change nothing here
+        self._looks[partition] = seen
         topic, index = partition.topic_partition
         memory = self.memory(partition.topic_id, index, topic)
-        high_watermark, end = log.high_watermark, log.log_end_offset
         if not log.log_start_offset <= log.last_stable_offset <= high_watermark <= end:
             require(False, f"{log!r} of {node_id}: high watermark {high_watermark}, end {end}")
         before = memory.ends.get(node_id, 0)

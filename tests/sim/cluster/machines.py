@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sim.machine import PORT, Machine
@@ -81,6 +82,19 @@ class Machines:
         self.all.append(machine)
         return machine
 
+    def _habits(self) -> dict[str, str]:
+        """Settings that a seed chooses for all brokers of its cluster: little things often."""
+        rng = random.Random(f"{self.seed}:habits")
+        return {
+            "metadata.log.max.record.bytes.between.snapshots": str(
+                rng.choice((1_000, 3_000, 20_000_000))
+            ),
+            "leader.imbalance.check.interval.seconds": str(rng.choice((1, 3, 300))),
+            "num.replica.fetchers": str(rng.choice((1, 1, 2))),
+            "replica.fetch.max.bytes": str(rng.choice((500, 5_000, 1_000_000))),
+            "replica.fetch.response.max.bytes": str(rng.choice((2_000, 1_000_000))),
+        }
+
     def _settings(self, node_id: int) -> dict[str, str]:
         host = host_of(node_id)
         factor, min_isr = replication_of(self.voters)
@@ -88,6 +102,7 @@ class Machines:
         listeners = f"PLAINTEXT://{host}:{PORT}"
         settings = {
             **PROPERTIES,
+            **self._habits(),
             "node.id": str(node_id),
             "listeners": f"{listeners},CONTROLLER://{host}:{CONTROLLER_PORT}",
             "controller.quorum.voters": ",".join(
