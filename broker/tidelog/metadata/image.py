@@ -40,8 +40,18 @@ DEFAULT_BROKER_RESOURCE = ""  # the broker resource whose settings hold for ever
 _NOTHING: Mapping[Any, Any] = MappingProxyType({})
 
 
+EndpointImage = tuple[str, str, int, int]
+"""One listener of a broker: name, host, port, Kafka's number of the security protocol."""
+
+FeatureRange = tuple[str, int, int]
+"""A feature (KIP-584): name, lowest and highest level that a broker can work with."""
+
+
 class BrokerImage(NamedTuple):
-    """A registered broker. `epoch` is the offset of its registration; fenced ones lead nothing."""
+    """A registered broker. `epoch` is the offset of its registration; fenced ones lead nothing.
+
+    `host` and `port` are those of the first of `endpoints`, by which clients and followers come.
+    """
 
     node_id: int
     host: str
@@ -52,6 +62,8 @@ class BrokerImage(NamedTuple):
     incarnation_id: bytes = bytes(16)
     log_dirs: tuple[bytes, ...] = ()
     in_controlled_shutdown: bool = False
+    endpoints: tuple[EndpointImage, ...] = ()
+    features: tuple[FeatureRange, ...] = ()
 
 
 class PartitionImage(NamedTuple):

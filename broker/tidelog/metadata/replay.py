@@ -200,17 +200,25 @@ class ImageBuilder:
     # ---- brokers ------------------------------------------------------------------------------
 
     def _register_broker(self, record: records.RegisterBrokerRecord) -> None:
-        endpoint = record.end_points[0] if record.end_points else None
+        endpoints = tuple(
+            (each.name, each.host, each.port, each.security_protocol) for each in record.end_points
+        )
+        _, host, port, _ = endpoints[0] if endpoints else ("", "", -1, 0)
         self._own("brokers")[record.broker_id] = BrokerImage(
             node_id=record.broker_id,
-            host=endpoint.host if endpoint else "",
-            port=endpoint.port if endpoint else -1,
+            host=host,
+            port=port,
             rack=record.rack,
             epoch=record.broker_epoch,
             fenced=record.fenced,
             incarnation_id=record.incarnation_id,
             log_dirs=tuple(record.log_dirs),
             in_controlled_shutdown=record.in_controlled_shutdown,
+            endpoints=endpoints,
+            features=tuple(
+                (each.name, each.min_supported_version, each.max_supported_version)
+                for each in record.features
+            ),
         )
 
     def _unregister_broker(self, record: records.UnregisterBrokerRecord) -> None:

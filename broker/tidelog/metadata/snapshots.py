@@ -90,14 +90,16 @@ def image_records(image: ClusterImage) -> Iterator[Message]:
             broker_epoch=broker.epoch,
             end_points=[
                 tables.RegisterBrokerRecord.BrokerEndpoint(
-                    name="PLAINTEXT",
-                    host=broker.host,
-                    port=broker.port,
-                    security_protocol=_PLAINTEXT,
+                    name=name, host=host, port=port, security_protocol=protocol
                 )
-            ]
-            if broker.port >= 0
-            else [],
+                for name, host, port, protocol in broker.endpoints
+            ],
+            features=[
+                tables.RegisterBrokerRecord.BrokerFeature(
+                    name=name, min_supported_version=lowest, max_supported_version=highest
+                )
+                for name, lowest, highest in broker.features
+            ],
             rack=broker.rack,
             fenced=broker.fenced,
             in_controlled_shutdown=broker.in_controlled_shutdown,
