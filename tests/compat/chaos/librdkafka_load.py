@@ -46,6 +46,12 @@ class Producing(threading.Thread):
         )
 
     def run(self) -> None:
+        try:
+            self._produce()
+        except Exception as error:  # noqa: BLE001 - a fatal error of the client's, for the test
+            self.failed.append(str(error))
+
+    def _produce(self) -> None:
         topic, partitions = self.request["topic"], self.request["partitions"]
         sent = 0
         allowed, then = 0.0, time.monotonic()
@@ -130,7 +136,7 @@ class LibrdkafkaLoad(Driver):
         return {}
 
     def do_count(self, request: dict[str, Any]) -> dict[str, Any]:
-        return {"each": self.producing.counts}
+        return {"each": self.producing.counts, "failed": self.producing.failed}
 
     def do_finish(self, request: dict[str, Any]) -> dict[str, Any]:
         self.producing.stopping.set()

@@ -3,7 +3,7 @@
 | op | fields | answer |
 |---|---|---|
 | start | bootstrap, topic, partitions, producer (a word), rate (records a second) | |
-| count | | each [acknowledged, by partition] |
+| count | | each [acknowledged, by partition], failed [text] |
 | finish | timeout_ms, file | acknowledged, left, failed [text] |
 | read | bootstrap, topic, partitions, timeout_ms, file | records |
 | follow (librdkafka's alone) | bootstrap, topic, partitions | |
@@ -73,9 +73,17 @@ class Load:
         self._topic = {"bootstrap": bootstrap, "topic": topic, "partitions": partitions}
         self._process.call("start", producer=self.name, rate=rate, **self._topic)
 
+    @property
+    def log(self) -> Path:
+        """What the program writes to standard error."""
+        return self._process.log
+
     def counts(self) -> list[int]:
-        """How many records of each partition were acknowledged by now."""
-        return list(self._process.call("count")["each"])
+        """How many records of each partition were acknowledged by now. AssertionError if one
+        failed."""
+        answer = self._process.call("count")
+        assert not answer["failed"], f"{self.name}: refused: {answer['failed'][:5]}"
+        return list(answer["each"])
 
     def create_topic(self, bootstrap: str, topic: str, partitions: int, **configs: str) -> None:
         """Three replicas of each partition; configs with underscores for dots."""

@@ -161,11 +161,17 @@ class _Rig:
         for load in self.loads:
             before = load.counts()
 
-            def slowest(load: Load = load, before: Sequence[int] = before) -> int:
+            def more(load: Load = load, before: Sequence[int] = before) -> list[int]:
                 self.cluster.check()
-                return min(now - then for now, then in zip(load.counts(), before, strict=True))
+                return [now - then for now, then in zip(load.counts(), before, strict=True)]
 
-            eventually(slowest, PROGRESS.__le__, WAIT_S_MAX)
+            try:
+                eventually(more, lambda counts: min(counts) >= PROGRESS, WAIT_S_MAX)
+            except AssertionError as error:
+                leaders, in_sync = self.watcher.replicas()
+                error.add_note(f"acknowledgements of {load.name} by partition; the partitions have")
+                error.add_note(f"leaders {leaders} and in sync {in_sync}")
+                raise
 
     def all_in_sync(self) -> None:
         full = [list(NODES)] * PARTITIONS

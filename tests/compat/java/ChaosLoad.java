@@ -68,6 +68,8 @@ public final class ChaosLoad {
                 for (int index = 0; index < counts.length(); index++) {
                     each.add(counts.get(index));
                 }
+                ArrayNode failures = answer.putArray("failed");
+                failed.forEach(failures::add);
             }
             case "finish" -> finish(request, answer);
             case "read" -> answer.put("records", read(request));
