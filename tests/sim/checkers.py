@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Any
 from sim.history import PartitionHistory, require
 from sim.raw_logs import DATA, RawLog, check_indexes, folders, read_log
 from tidelog_protocol.apis import ApiKey
-from tidelog_storage.checkpoints import CLEAN_SHUTDOWN_MARKER, read_partition_metadata
+from tidelog_storage.checkpoints import (
+    CLEAN_SHUTDOWN_MARKER,
+    CLEANER_OFFSET_CHECKPOINT,
+    OffsetCheckpoint,
+    read_partition_metadata,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,6 +88,13 @@ class Checkers:
             if before is not None and (high_watermark < before[0] or end < before[1]):
                 require(False, f"{log!r} went back from {before}")
             seen[key] = high_watermark, end
+
+    def count_compacted(self) -> None:
+        """How many partitions the checkpoint names, for the summary."""
+        compacted = OffsetCheckpoint(
+            self.machine.disk.files(), f"{DATA}/{CLEANER_OFFSET_CHECKPOINT}"
+        )
+        self.history.count("partitions compacted", len(compacted.read()))
 
     # -- deaths and starts -------------------------------------------------------------------------
 

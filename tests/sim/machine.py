@@ -45,6 +45,14 @@ PROPERTIES: Mapping[str, str] = {
     "log.flush.start.offset.checkpoint.interval.ms": "700",
     "log.segment.delete.delay.ms": "800",
 }
+# With these, __consumer_offsets is compacted again and again.
+COMPACTION: Mapping[str, str] = {
+    "log.cleaner.max.compaction.lag.ms": "300",  # its segments are as short
+    "log.cleaner.backoff.ms": "250",
+    "log.cleaner.dedupe.buffer.size": "8000",
+    "log.cleaner.min.cleanable.ratio": "0.1",
+    "log.cleaner.delete.retention.ms": "1000",
+}
 
 
 def in_lane(lane: str, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:

@@ -24,6 +24,7 @@ def test_all_promises_hold(first):
         assert verdict.failure is None, f"cd tests && python -m sim --seed {seed}"
         assert verdict.counts["records acknowledged"] > 0
         assert verdict.counts["batches consumed"] > 0
+        assert seed % 2 or verdict.counts["partitions compacted"] > 0
 
 
 def test_plans_hold_every_fault():

@@ -14,7 +14,7 @@ from sim.disk import MachineDiedError
 from sim.faults import Faults
 from sim.groups import Member, SimpleGroup
 from sim.history import History, Violation, require
-from sim.machine import Machine, in_lane
+from sim.machine import COMPACTION, Machine, in_lane
 from sim.network import SimNetwork
 from sim.producers import IdempotentProducer, PlainProducer, Producer
 
@@ -35,7 +35,8 @@ class World:
     def __init__(self, loop: SimLoop, seed: int, plan: Sequence[Fault]) -> None:
         self.loop, self.seed = loop, seed
         self.rng = random.Random(f"{seed}:world")
-        self.machine = Machine(loop, SimNetwork(loop, seed), seed)
+        settings = {} if seed % 2 else COMPACTION
+        self.machine = Machine(loop, SimNetwork(loop, seed), seed, settings)
         self.history = History()
         self.checkers = Checkers(self.machine, self.history)
         self.check_topics = self.checkers.check_topics
@@ -157,6 +158,7 @@ class World:
         checkers.check_quiet()
         checkers.check_live()
         checkers.check_contents()
+        checkers.count_compacted()
         assert self._keeper is not None
         self._keeper.cancel()
         await asyncio.sleep(0)
