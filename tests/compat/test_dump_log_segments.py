@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from compat.jvm import Jvm, require_jars
+from support.compaction import clean, end_transaction, open_compacted, put
 from support.logs import NOW, append, config, open_log
 from tidelog_protocol.records import ControlType, build_end_transaction_marker
 from tidelog_storage.os_files import OsFileSystem
@@ -170,3 +171,38 @@ def test_transactions_and_snapshots(jvm: Jvm, folder: Path) -> None:
     last = out.rsplit("Dumping", 1)[1]
     assert f"lastOffset: {log.producers.producers[5].batches[-1].last_offset} " in last
     log.release()
+
+
+def test_compacted_segments(jvm: Jvm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gaps, delete horizons, empty batches, markers without records, batches of fewer records."""
+    monkeypatch.chdir(tmp_path)
+    files = OsFileSystem()
+    files.make_dirs("data")
+    manager, log = open_compacted(files, internal_segment_bytes=5000)
+    for index in range(300):
+        options = {}
+        if index < 50:
+            options = {"producer_id": 5, "producer_epoch": 0, "base_sequence": index * 3}
+        pairs = [(b"k%d" % ((index * 7 + each) % 23), b"v" * 9) for each in range(2)]
+        put(log, *pairs, (b"t%d" % (index % 90), None), codec=index % 5, **options)
+        if index % 20 == 10:
+            sequence = index // 20
+            options = {"producer_id": 9, "producer_epoch": 0, "base_sequence": sequence}
+            put(log, (b"t", b"x"), transactional=True, **options)
+            end_transaction(log, 9, commit=index % 40 == 10)
+    for _ in range(2):
+        log.roll(NOW)
+        assert clean(manager) == 1
+        put(log, (b"last", b""))
+    log.close()
+    folder = tmp_path / "data" / "t-0"
+    out = dump(jvm, folder, [".log"], "--deep-iteration", "--print-data-log")
+    shown = [line for line in out.splitlines() if line.startswith("baseOffset")]
+    assert any(" deleteHorizonMs: OptionalLong[" in line for line in shown)
+    assert any(" count: 0 " in line for line in shown)
+    headers = [header for segment in log.segments for _, header, _ in segment.batches()]
+    assert len(shown) == len(headers) < 150
+    assert out.count("\n| offset: ") == sum(header.records_count for header in headers)
+    for suffix in (".index", ".timeindex"):
+        dump(jvm, folder, [suffix])
+    assert "passed sanity check" in dump(jvm, folder, [".index"], "--index-sanity-check")
