@@ -87,6 +87,14 @@ def create_topic(bootstrap: str, name: str, partitions: int, replicas: int, **co
     admin.create_topics([topic])[name].result(20)
 
 
+def leader_of(bootstrap: str, topic: str, index: int = 0) -> int:
+    """The node id of a partition's leader, as some broker knows it; -1 for none."""
+    from confluent_kafka.admin import AdminClient
+
+    found = AdminClient(librdkafka(bootstrap)).list_topics(topic, timeout=20)
+    return int(found.topics[topic].partitions[index].leader)
+
+
 def consume(bootstrap: str, topic: str, index: int = 0) -> list[bytes]:
     """All records of a partition up to its present end."""
     from confluent_kafka import Consumer, TopicPartition

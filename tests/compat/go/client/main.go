@@ -10,6 +10,7 @@ import (
 	"os"
 	"sort"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -109,7 +110,7 @@ var acks = map[string]kgo.Acks{"0": kgo.NoAck(), "1": kgo.LeaderAck(), "all": kg
 
 func produce(ctx context.Context, q request) (answer, error) {
 	options := []kgo.Opt{
-		kgo.SeedBrokers(q.Bootstrap), kgo.RequiredAcks(acks[q.Acks]),
+		kgo.SeedBrokers(strings.Split(q.Bootstrap, ",")...), kgo.RequiredAcks(acks[q.Acks]),
 		kgo.ProducerBatchCompression(codecs[q.Codec]), kgo.ProducerBatchMaxBytes(1_900_000),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()), kgo.ProduceRequestTimeout(10 * time.Second),
 		kgo.AllowAutoTopicCreation(),
@@ -150,7 +151,7 @@ func consume(ctx context.Context, q request) (answer, error) {
 	if from, err := strconv.ParseInt(string(q.From), 10, 64); err == nil {
 		offset = kgo.NewOffset().At(from)
 	}
-	client, err := kgo.NewClient(kgo.SeedBrokers(q.Bootstrap), kgo.ConsumePartitions(
+	client, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(q.Bootstrap, ",")...), kgo.ConsumePartitions(
 		map[string]map[int32]kgo.Offset{q.Topic: {q.Partition: offset}}))
 	if err != nil {
 		return nil, err
@@ -191,7 +192,7 @@ func join(q request) (*member, error) {
 		}
 	}
 	options := []kgo.Opt{
-		kgo.SeedBrokers(q.Bootstrap), kgo.ConsumerGroup(q.Group), kgo.ConsumeTopics(q.Topic),
+		kgo.SeedBrokers(strings.Split(q.Bootstrap, ",")...), kgo.ConsumerGroup(q.Group), kgo.ConsumeTopics(q.Topic),
 		kgo.DisableAutoCommit(), kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()),
 		kgo.SessionTimeout(time.Duration(q.SessionTimeoutMs) * time.Millisecond),
 		kgo.HeartbeatInterval(200 * time.Millisecond),
@@ -264,7 +265,7 @@ func serve(ctx context.Context, q request) (answer, error) {
 		delete(members, q.Member)
 		return answer{}, nil
 	}
-	client, err := kgo.NewClient(kgo.SeedBrokers(q.Bootstrap))
+	client, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(q.Bootstrap, ",")...))
 	if err != nil {
 		return nil, err
 	}

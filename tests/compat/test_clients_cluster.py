@@ -1,0 +1,160 @@
+"""Every client library against three brokers, each in a process of its own: a leader dies while
+records are produced and consumed, and nothing that was acknowledged is lost (clients/protocol.py).
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import tidelog
+from compat.clients.protocol import decoded, encoded
+from compat.conftest import CLIENTS, Client
+from compat.eventually import eventually
+from support.clusters import FAST, create_topic, leader_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from compat.conftest import ClientPool
+
+pytestmark = [
+    pytest.mark.compat,
+    pytest.mark.timeout(180),
+    pytest.mark.xdist_group("clients of a cluster"),
+]
+
+PARTITIONS = 6
+MEMBERS = ("a", "b", "c")
+SETTINGS = {
+    **FAST,
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "500",
+    "offsets.topic.num.partitions": "3",
+}
+A_CALL = 30  # records of one call, over all partitions
+BEFORE, AFTER = 5, 10  # calls acknowledged before the leader dies, and after that
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[tidelog.RunningCluster]:
+    with tidelog.run(SETTINGS, brokers=3, isolated=True) as running:
+        yield running
+
+
+@pytest.fixture(params=CLIENTS)
+def client(
+    request: pytest.FixtureRequest, client_pool: ClientPool, cluster: tidelog.RunningCluster
+) -> Client:
+    return Client(request.param, client_pool.get(request.param), cluster.bootstrap_servers)
+
+
+@pytest.fixture
+def producer(client: Client, client_pool: ClientPool) -> Client:
+    """A second program of the same client: one that produces while the other consumes."""
+    return Client(client.name, client_pool.start(client.name), client.bootstrap)
+
+
+class Load(threading.Thread):
+    """Produces call after call, each a producer's whole life: a broker that dies finds one at work.
+
+    `acknowledged`: number -> (partition, offset). Ends at the first call that fails.
+    """
+
+    def __init__(self, client: Client, topic: str) -> None:
+        super().__init__(daemon=True)
+        self.acknowledged: dict[int, tuple[int, int]] = {}
+        self.calls = 0
+        self.failure: Exception | None = None
+        self._client, self._topic = client, topic
+        self._end = threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        try:
+            while not self._end.is_set():
+                self._produce(range(self.calls * A_CALL, (self.calls + 1) * A_CALL))
+                self.calls += 1
+        except Exception as failure:  # noqa: BLE001 - the test looks at it
+            self.failure = failure
+
+    def _produce(self, numbers: range) -> None:
+        records = [
+            {
+                "key": None,
+                "value": encoded(b"%d" % number),
+                "headers": [],
+                "partition": number % PARTITIONS,
+            }
+            for number in numbers
+        ]
+        options = {"codec": "none", "acks": "all", "idempotent": True}
+        answer = self._client.call("produce", topic=self._topic, records=records, **options)
+        assert len(answer["offsets"]) == len(records)
+        for number, (partition, offset) in zip(numbers, answer["offsets"], strict=True):
+            self.acknowledged[number] = (partition, offset)
+
+    def more(self, calls: int) -> None:
+        """Wait until so many more calls were acknowledged."""
+        wanted = self.calls + calls
+        eventually(lambda: self.calls >= wanted or self.failure, bool, 60)
+        assert self.failure is None
+
+    def finish(self) -> None:
+        self._end.set()
+        self.join(60)
+        assert self.failure is None
+
+
+def consumed(client: Client) -> list[dict[str, Any]]:
+    return [
+        record for member in MEMBERS for record in client.call("consumed", member=member)["records"]
+    ]
+
+
+def test_a_leader_dies_while_a_group_of_three_reads(
+    client: Client,
+    producer: Client,
+    cluster: tidelog.RunningCluster,
+    fresh: Callable[[str], str],
+) -> None:
+    topic = fresh("replicated")
+    create_topic(client.bootstrap, topic, PARTITIONS, 3, min_insync_replicas="2")
+    join = {"group": fresh("group"), "topic": topic, "session_timeout_ms": 6000}
+    for member in MEMBERS:
+        client.call("join", member=member, **join)
+
+    def shares() -> list[int]:
+        return [len(client.call("assignment", member=one)["partitions"]) for one in MEMBERS]
+
+    eventually(shares, [2, 2, 2].__eq__, 60)
+    load = Load(producer, topic)
+    load.more(BEFORE)
+    victim = cluster.brokers[leader_of(client.bootstrap, topic) - 1]
+    victim.kill()
+    load.more(AFTER)
+    assert leader_of(client.bootstrap, topic) != victim.node_id
+    victim.start()
+    load.more(BEFORE)
+    load.finish()
+
+    def numbers(records: list[dict[str, Any]]) -> dict[tuple[int, int], int]:
+        return {
+            (one["partition"], one["offset"]): int(decoded(one["value"]) or b"") for one in records
+        }
+
+    read = eventually(
+        lambda: numbers(consumed(client)), lambda seen: len(seen) >= len(load.acknowledged), 60
+    )
+    assert {place: number for number, place in load.acknowledged.items()} == read, (
+        "lost, doubled or out of place"
+    )
+    for member in MEMBERS:
+        client.call("commit", member=member)
+        client.call("leave", member=member)
+    for partition in range(PARTITIONS):
+        fields = {"group": join["group"], "topic": topic, "partition": partition}
+        end = client.call("offsets", topic=topic, partition=partition, at="latest")["offset"]
+        assert client.call("committed", **fields)["offset"] == end
