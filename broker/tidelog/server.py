@@ -308,6 +308,7 @@ class BrokerServer:
             cluster_id=cluster_id,
             segment_bytes=config.metadata_log_segment_bytes,
             snapshot_bytes=config.metadata_log_max_record_bytes_between_snapshots,
+            snapshot_interval_s=config.metadata_log_max_snapshot_interval_ms / 1000,
             on_failure=self._fail,
             report=log.warning,
         )

@@ -112,11 +112,14 @@ def test_damage_is_found() -> None:
             decode_snapshot(snapshot, bytes(torn), CLUSTER_ID)
 
 
-def open_single(disk: SimDisk, snapshot_bytes: int = 2000) -> MetadataLog:
+def open_single(
+    disk: SimDisk, snapshot_bytes: int = 2000, clock: FixedClock | None = None, **more: float
+) -> MetadataLog:
     log = MetadataLog(
         files=disk.files(),
         executor=StepExecutor(),
-        clock=FixedClock(),
+        clock=clock or FixedClock(),
+        **more,
         directory="data",
         node_id=1,
         cluster_id=CLUSTER_ID,
@@ -145,6 +148,24 @@ def test_one_voter_takes_snapshots_and_starts_from_them(*, power: bool) -> None:
             assert log.image.features == {"metadata.version": 30}
             await log.commit()
             disk.kill()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("interval_s", [3600, 0])
+def test_a_snapshot_is_taken_of_what_is_old_too(interval_s: int) -> None:
+    async def run() -> None:
+        disk, clock = SimDisk(1), FixedClock()
+        log = open_single(disk, 1 << 30, clock=clock, snapshot_interval_s=interval_s)
+        seconds = [0, 3599, 1, 1, 3598, 1]
+        for number, passed in enumerate(seconds):
+            clock.wall += passed * 1000
+            await log.commit([setting("n", str(number))])
+            await asyncio.sleep(0)
+        await log.close()
+        taken = [snapshot.end_offset for snapshot in list_snapshots(disk.files(), FOLDER)]
+        end = log.next_offset
+        assert taken == ([end - 3, end] if interval_s else [])
 
     asyncio.run(run())
 

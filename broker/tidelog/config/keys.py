@@ -158,6 +158,16 @@ class QuorumKeys:
     metadata_log_max_record_bytes_between_snapshots: int = long(
         20971520, "Growth of the metadata log between snapshots.", low=1, importance=HIGH
     )
+    metadata_log_max_snapshot_interval_ms: int = long(
+        3600000,
+        "Age of the last metadata snapshot that calls for another; 0: never.",
+        low=0,
+        importance=HIGH,
+    )
+    metadata_log_max_snapshot_interval_ms: int = long(
+        3600000, "Age of the last metadata snapshot that calls for another; 0: never.", low=0,
+        importance=HIGH,
+    )
     broker_heartbeat_interval_ms: int = integer(2000, "Time between a broker's heartbeats.")
     auto_leader_rebalance_enable: bool = boolean(
         True, "Bring leadership back to preferred replicas now and then.", importance=HIGH

@@ -128,6 +128,7 @@ class Membership:
             cluster_id=cluster_id,
             segment_bytes=config.metadata_log_segment_bytes,
             snapshot_bytes=config.metadata_log_max_record_bytes_between_snapshots,
+            snapshot_interval_s=config.metadata_log_max_snapshot_interval_ms / 1000,
             on_failure=on_failure,
             report=report,
         )

@@ -57,6 +57,7 @@ METADATA_VERSION = 30  # Apache Kafka's 4.3-IV0: what our records' versions foll
 BATCH_BYTES_MAX = 8 << 20
 SEGMENT_BYTES = 1 << 30
 SNAPSHOT_BYTES = 20 << 20  # metadata.log.max.record.bytes.between.snapshots
+SNAPSHOT_INTERVAL_S = 3600.0  # metadata.log.max.snapshot.interval.ms
 
 # Versions in which records are written at METADATA_VERSION; 0 for those not named.
 RECORD_VERSIONS: dict[type, int] = {
@@ -99,11 +100,13 @@ class MetadataLog:
         cluster_id: str,
         segment_bytes: int = SEGMENT_BYTES,
         snapshot_bytes: int = SNAPSHOT_BYTES,
+        snapshot_interval_s: float = SNAPSHOT_INTERVAL_S,
         on_failure: Callable[[BaseException], None] | None = None,
         report: Callable[[str], None] | None = None,
     ) -> None:
         """`directory` is the log directory that holds the `__cluster_metadata-0` folder;
-        `snapshot_bytes` how much the log grows before the next snapshot (KIP-630)."""
+        `snapshot_bytes` how much the log grows before the next snapshot (KIP-630), which is also
+        taken with the first commit `snapshot_interval_s` after the last one (0: it is not)."""
         self._files = files
         self._executor = executor
         self._clock = clock
@@ -125,6 +128,8 @@ class MetadataLog:
         self._failed: BaseException | None = None
         self._published = False
         self._snapshot_bytes = snapshot_bytes
+        self._snapshot_interval_s = snapshot_interval_s
+        self._snapshot_at = clock.monotonic()  # the last one, or this log's start
         self._snapshot_size = 0  # of the log when the last snapshot was taken
         self._snapshot_epoch = 0
         self._snapshotting: asyncio.Task[None] | None = None
@@ -377,11 +382,17 @@ class MetadataLog:
         if (
             self._snapshotting is None
             and self._transaction is None  # the half of one is in no image
-            and log.size_in_bytes - self._snapshot_size >= self._snapshot_bytes
+            and self._is_snapshot_due()
             and self.image.offset < self._flushed
         ):
             loop = asyncio.get_running_loop()
             self._snapshotting = loop.create_task(self._snapshot(), name="metadata-snapshot")
+
+    def _is_snapshot_due(self) -> bool:
+        if self.log.size_in_bytes - self._snapshot_size >= self._snapshot_bytes:
+            return True
+        interval_s = self._snapshot_interval_s
+        return interval_s > 0 and self._clock.monotonic() - self._snapshot_at >= interval_s
 
     async def _snapshot(self) -> None:
         """Write one snapshot, then let go of what the one before it covers (KIP-630)."""
@@ -398,6 +409,7 @@ class MetadataLog:
                 self._report(f"no snapshot of the metadata: {error}")  # the log has it all
         finally:
             self._snapshot_size = size
+            self._snapshot_at = self._clock.monotonic()
             self._snapshotting = None
 
     async def wait_for(self, offset: int) -> None:
