@@ -61,10 +61,9 @@ def produce_body(
     version: int, topics: Sequence[tuple[str, bytes, Sequence[bytes]]]
 ) -> list[Buffer]:
     """A ProduceResponse: (name, id, `produced` partitions) by topic."""
-    pieces = [_length(topics)]
+    pieces = [write_uvarint(len(topics) + 1)]
     for name, topic_id, partitions in topics:
-        pieces.append(_topic(version, name, topic_id))
-        pieces.append(_length(partitions))
+        pieces.append(_topic(version, name, topic_id, partitions))
         pieces += partitions
         pieces.append(b"\0")
     pieces.append(_PRODUCE_END)
@@ -98,10 +97,9 @@ def fetch_body(
     """A FetchResponse: (name, id, partitions) by topic; a partition is what `fetched` gave, its
     records, which go out as they are, and their size."""
     parts: list[Buffer] = []
-    pieces: list[Buffer] = [_pack_fetch_start(0, 0, session_id), _length(topics)]
+    pieces: list[Buffer] = [_pack_fetch_start(0, 0, session_id), write_uvarint(len(topics) + 1)]
     for name, topic_id, partitions in topics:
-        pieces.append(_topic(version, name, topic_id))
-        pieces.append(_length(partitions))
+        pieces.append(_topic(version, name, topic_id, partitions))
         for start, records, size in partitions:
             pieces.append(start)
             if size > _COPIED_BYTES_MAX:
@@ -117,14 +115,12 @@ def fetch_body(
     return parts
 
 
-def _length(items: Sequence[object]) -> bytes:
-    length = len(items) + 1
-    return UVARINTS[length] if length < 128 else write_uvarint(length)
-
-
-def _topic(version: int, name: str, topic_id: bytes) -> bytes:
+def _topic(version: int, name: str, topic_id: bytes, partitions: Sequence[object]) -> bytes:
+    """What stands before the partitions of a topic."""
+    count = len(partitions) + 1
+    array = UVARINTS[count] if count < 128 else write_uvarint(count)
     if version >= _TOPIC_IDS_FROM:
-        return topic_id
+        return topic_id + array
     encoded = name.encode()
     length = len(encoded) + 1
-    return (UVARINTS[length] if length < 128 else write_uvarint(length)) + encoded
+    return (UVARINTS[length] if length < 128 else write_uvarint(length)) + encoded + array

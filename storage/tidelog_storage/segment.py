@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from tidelog_storage.config import LogConfig
     from tidelog_storage.seams import Buffer, File, FileSystem
 
+_new = tuple.__new__  # what a NamedTuple's own constructor calls, three times as fast
+
 LOG_SUFFIX = ".log"
 INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
@@ -401,7 +403,8 @@ class Segment:
         """
         available = limit - position
         if available <= max_bytes:  # no need of the index, which may not be loaded
-            return Slice(read_bytes(self.records, position, available), available, -1)
+            part = read_bytes(self.records, position, available)
+            return _new(Slice, (part, available, -1, False))
         return read_batches(
             self.records,
             self.offset_index,

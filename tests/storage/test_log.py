@@ -16,6 +16,7 @@ from tidelog_protocol.records import (
     read_header,
 )
 from tidelog_storage.os_files import OsFileSystem
+from tidelog_storage.slices import FIRST_BYTES
 from tidelog_storage.types import OutOfRange, Records, StorageError
 
 FOLDER = "data/t-0"
@@ -323,6 +324,19 @@ def test_a_first_batch_that_is_too_large(ten):
         outcome = ten.read(4, max_bytes, upper_bound=20, min_one_batch=False)
         assert outcome == Records((), 0, 4, first_batch_incomplete=True)
     assert one(ten.read(4, SIZE, upper_bound=20, min_one_batch=False)) == [4]
+
+
+@pytest.mark.parametrize("size", [FIRST_BYTES - 300, FIRST_BYTES, 3 * FIRST_BYTES])
+def test_a_first_batch_is_given_whole_whatever_its_size(files, size):
+    log = open_log(files, settings=config())
+    for _ in range(3):
+        append(log, 1, size=size)
+    batch_bytes = log.size_in_bytes // 3
+    for max_bytes in (0, SIZE, FIRST_BYTES, batch_bytes - 1, batch_bytes, batch_bytes + 1):
+        outcome = log.read(1, max_bytes, upper_bound=3)
+        assert (one(outcome), outcome.size, outcome.next_offset) == ([1], batch_bytes, 2)
+        (part,) = outcome.parts
+        assert len(part) == batch_bytes
 
 
 def test_out_of_range(ten):
