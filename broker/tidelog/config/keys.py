@@ -164,10 +164,6 @@ class QuorumKeys:
         low=0,
         importance=HIGH,
     )
-    metadata_log_max_snapshot_interval_ms: int = long(
-        3600000, "Age of the last metadata snapshot that calls for another; 0: never.", low=0,
-        importance=HIGH,
-    )
     broker_heartbeat_interval_ms: int = integer(2000, "Time between a broker's heartbeats.")
     auto_leader_rebalance_enable: bool = boolean(
         True, "Bring leadership back to preferred replicas now and then.", importance=HIGH

@@ -377,8 +377,8 @@ class MetadataLog:
             self._flusher = None
 
     def _maybe_snapshot(self) -> None:
-        """Begin a snapshot of `image` if the log has grown enough since the last one."""
-        log = self.log
+        """Begin a snapshot of `image` if the log has grown enough, or for long enough, since the
+        last one."""
         if (
             self._snapshotting is None
             and self._transaction is None  # the half of one is in no image
