@@ -53,7 +53,9 @@ class LeaderChannel:
             self._parked.append(response)
             response = await peer.answer
         codec = api.response_codec(version)
-        return codec.decode(memoryview(bytearray(codec.encode(response))))
+        # A handler may give the body of its response as it goes out.
+        body = b"".join(response) if isinstance(response, list) else codec.encode(response)
+        return codec.decode(memoryview(bytearray(body)))
 
     def close(self) -> None:
         """As a channel's."""
