@@ -51,10 +51,14 @@ def test_a_node_that_ended_by_itself_is_told_of(cluster: TidelogCluster) -> None
     child = node.launch()
     cluster.nodes[2].port = node.port  # cannot listen: the first node does, or will have
     other = cluster.nodes[2].launch()
-    with pytest.raises(RuntimeError, match="ended: 1"):
+
+    def watch() -> None:
         while True:
             child.check()
             other.check()
+
+    with pytest.raises(RuntimeError, match="ended: 1"):
+        watch()
 
 
 def test_kafka_nodes_have_places_of_their_own_in_one_quorum(tmp_path: Path) -> None:
