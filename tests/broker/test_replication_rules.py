@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support.data_path import NOW_MS, DataPath, batch
+from support.data_path import NOW_MS, DataPath, batch, data_of
 from tidelog.metadata.image import BrokerImage
+from tidelog.replication.truncation import StartOffset, start_offset
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -70,3 +71,40 @@ class TestBecomingLeader:
             )
         partition.advance_high_watermark()
         assert partition.log.high_watermark == 3, "3 has less, and is not about to join"
+
+
+def test_below_the_log_start_is_out_of_range_even_if_it_diverges(path: DataPath) -> None:
+    """7.1: to be told of an end below the log start would not help the follower on."""
+    path.create("foo")
+    partition = path.partition("foo")
+    partition.append(batch(5), acks=1, now_ms=NOW_MS)
+    path.change("foo", leader_epoch=2)
+    partition.append(batch(5), acks=1, now_ms=NOW_MS)
+    partition.delete_records(4)
+    for offset, error in ((4, ErrorCode.NONE), (3, ErrorCode.OFFSET_OUT_OF_RANGE)):
+        response = path.fetch(("foo", 0, offset, {"last_fetched_epoch": 1}), version=12)
+        answer = data_of(response)
+        assert ErrorCode(answer.error_code) is error
+        assert (answer.diverging_epoch is None) is bool(error), "never both"
+
+
+def test_a_parked_fetch_ends_when_its_log_becomes_another_one(path: DataPath) -> None:
+    """10.2: also if that has brought nothing to read."""
+    path.create("foo")
+    log = path.partition("foo").log
+    path.partition("foo").append(batch(3), acks=1, now_ms=NOW_MS)
+    asked = ("foo", 0, 3, {"last_fetched_epoch": 0})
+    assert path.fetch(asked, version=12, max_wait_ms=1000) is None
+    parked = path.context
+    log.truncate_to(0)
+    log.append_as_follower(batch(3, leader_epoch=1), leader_epoch=1, now_ms=NOW_MS)
+    assert log.log_end_offset == 3
+    path.replicas.fetch_purgatory.check(("foo", 0))
+    diverging = data_of(path.answer_of(parked)).diverging_epoch
+    assert (diverging.epoch, diverging.end_offset) == (0, 0)
+
+
+def test_a_log_that_ends_where_the_leader_s_begins_is_kept() -> None:
+    """7.3: fetched from max(start, own LEO), nothing dropped."""
+    assert start_offset(10, leader_log_end=20, leader_log_start=10) == StartOffset(10)
+    assert start_offset(9, leader_log_end=20, leader_log_start=10) == StartOffset(10, restart=True)

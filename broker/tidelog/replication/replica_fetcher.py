@@ -253,11 +253,11 @@ class ReplicaFetcher:
             for data in topic.partitions:
                 key = (topic.topic_id, data.partition_index)
                 state = self._asked_for(key)
+                self._touched[key] = None
                 if state is None:
                     # The leader thinks that we know its offsets now, and would not repeat them.
                     self._restart_session = True
                     continue
-                self._touched[key] = None
                 if self._guarded(state, self._take_partition, state, data):
                     advanced.append(state.partition.topic_partition)
         if advanced:
