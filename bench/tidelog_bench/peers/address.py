@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import struct
 import time
@@ -22,6 +23,8 @@ __all__ = [
 
 START_TIMEOUT_S = 60.0
 _RETRY_S = 0.001
+_PORT_MIN = 15_000
+_chance = random.SystemRandom()  # of many harnesses at once each has its own
 # Metadata v1 of no topics, correlation id 7, no client id: its answer begins with the live brokers.
 _METADATA_REQUEST = struct.pack(">hhihi", 3, 1, 7, -1, 0)
 # DescribeQuorum v0 of __cluster_metadata-0, no client id, and what its answer has up to the leader.
@@ -41,22 +44,40 @@ def parse_address(bootstrap: str) -> tuple[str, int]:
 
 def free_port() -> int:
     """A port of 127.0.0.1 nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    return free_range(1)
 
 
 def free_ports(count: int) -> list[int]:
     """So many different ones."""
-    probes = [socket.socket() for _ in range(count)]
+    ports: set[int] = set()
+    while len(ports) < count:
+        ports.add(free_port())
+    return list(ports)
+
+
+def free_range(count: int) -> int:
+    """The first of so many neighbouring ports, all free.
+
+    None of those that the system gives to outgoing connections: a broker that is away for a while
+    finds its port as it left it.
+    """
+    while True:
+        first = _chance.randrange(_PORT_MIN, _first_ephemeral_port() - count)
+        try:
+            for port in range(first, first + count):
+                with socket.socket() as probe:
+                    probe.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        return first
+
+
+def _first_ephemeral_port() -> int:
     try:
-        for probe in probes:
-            probe.bind(("127.0.0.1", 0))
-        return [probe.getsockname()[1] for probe in probes]
-    finally:
-        for probe in probes:
-            probe.close()
+        with open("/proc/sys/net/ipv4/ip_local_port_range") as limits:
+            return max(_PORT_MIN + 1000, int(limits.read().split()[0]))
+    except OSError:
+        return 32768
 
 
 def _ask(bootstrap: str, request: bytes, timeout_s: float = START_TIMEOUT_S) -> bytes:
