@@ -1,7 +1,7 @@
 """Runs the rooms' own tests on further Pythons: `python tests/pythons.py 3.12 3.13`.
 
-A version that this machine lacks is named and left out; clients, Spark and the reference run on the
-main Python only.
+A version that this machine lacks is left out, which the last line says; clients, Spark and the
+reference run on the main Python only.
 """
 
 from __future__ import annotations
@@ -42,17 +42,26 @@ def run(version: str, python: str) -> int:
 
 def main(versions: list[str]) -> int:
     """Run each version; returns 1 when one fails."""
-    failed = []
+    passed, failed, missing = [], [], []
     for version in versions:
         python = find(version)
         if python is None:
-            print(f"Python {version}: not on this machine, left out", flush=True)
+            missing.append(version)
             continue
         print(f"Python {version}: {python}", flush=True)
-        if run(version, python):
-            failed.append(version)
-    print(f"failed on {', '.join(failed)}" if failed else "all Pythons passed", flush=True)
+        (failed if run(version, python) else passed).append(version)
+    print(verdict(passed, failed, missing), flush=True)
     return 1 if failed else 0
+
+
+def verdict(passed: list[str], failed: list[str], missing: list[str]) -> str:
+    """The last line: what is known now, and what is not."""
+    parts = [
+        ("passed on Python", passed, ""),
+        ("FAILED on Python", failed, ""),
+        ("NOT CHECKED: Python", missing, " (not on this machine)"),
+    ]
+    return "; ".join(f"{word} {', '.join(which)}{why}" for word, which, why in parts if which)
 
 
 if __name__ == "__main__":
