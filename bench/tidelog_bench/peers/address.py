@@ -99,19 +99,6 @@ def active_controller(bootstrap: str) -> int:
     return -1 if fields[1] or fields[-2] else int(fields[-1])
 
 
-def free_range(count: int) -> int:
-    """The first of so many neighbouring ports, all free."""
-    while True:
-        first = free_port()
-        try:
-            for port in range(first + 1, first + count):
-                with socket.socket() as probe:
-                    probe.bind(("127.0.0.1", port))
-        except OSError:
-            continue
-        return first
-
-
 def live_brokers(bootstrap: str, timeout_s: float = START_TIMEOUT_S) -> frozenset[int]:
     """Ids of the brokers a Metadata answer names; OSError when nobody listens or answers."""
     answer = _ask(bootstrap, _METADATA_REQUEST, timeout_s)
