@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import tidelog
 from support.wire_client import WireClient
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.admin import CreateTopicsRequest
+from tidelog_protocol.messages.cluster import MetadataRequest
 from tidelog_protocol.messages.cluster_admin import (
     AlterPartitionReassignmentsRequest,
     ElectLeadersRequest,
@@ -15,6 +17,9 @@ from tidelog_protocol.messages.cluster_admin import (
     UnregisterBrokerRequest,
 )
 from tidelog_protocol.messages.quorum import DescribeQuorumRequest
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def quorum_of(topic: str, partition: int) -> DescribeQuorumRequest:
@@ -74,5 +79,32 @@ def test_admins_may_ask_it_what_they_ask_several() -> None:
             assert listed.topics == []
             gone = await client.ask(UnregisterBrokerRequest(broker_id=7), 0)
             assert gone.error_code == ErrorCode.BROKER_ID_NOT_REGISTERED
+
+    asyncio.run(test())
+
+
+def test_a_broker_that_unregistered_itself_is_back_with_its_next_start(tmp_path: Path) -> None:
+    """Nobody is left then, as with Kafka's; nothing is lost."""
+
+    async def leaders(client: WireClient) -> tuple[int, list[int]]:
+        response = await client.ask(MetadataRequest(topics=None), 12)
+        return len(response.brokers), [one.partitions[0].leader_id for one in response.topics]
+
+    async def test() -> None:
+        cluster = tidelog.Cluster(data_dir=tmp_path)
+        await cluster.start()
+        async with await WireClient.connect(cluster.bootstrap_servers) as client:
+            topic = CreateTopicsRequest.CreatableTopic(
+                name="t", num_partitions=1, replication_factor=1
+            )
+            await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7)
+            gone = await client.ask(UnregisterBrokerRequest(broker_id=1), 0)
+            assert gone.error_code == ErrorCode.NONE
+            assert await leaders(client) == (0, [-1])
+        await cluster.stop()
+        await cluster.start()
+        async with await WireClient.connect(cluster.bootstrap_servers) as client:
+            assert await leaders(client) == (1, [1])
+        await cluster.stop()
 
     asyncio.run(test())

@@ -14,6 +14,7 @@ from compat.conformance import (  # noqa: F401 - importing registers the cases
     cases_frames,
     cases_group_offsets,
     cases_groups,
+    cases_lone,
     cases_offsets,
     cases_produce,
 )

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from compat.conformance.cases_configs import BROKER, DELETE, SET
 from compat.conformance.cluster.registry import case
+from compat.conformance.quorum import described, quorum_fields
 
 if TYPE_CHECKING:
     from compat.conformance.cluster.session import ClusterSession
@@ -98,52 +99,18 @@ def replaced(s: ClusterSession, version: int) -> None:
             describe(s, 4, "3", 3, "log.retention.ms")
 
 
-def quorum_fields(topic: str = "__cluster_metadata", partition: int = 0) -> dict[str, Any]:
-    return {"topics": [{"topic_name": topic, "partitions": [{"partition_index": partition}]}]}
-
-
-def shown_replica(replica: dict[str, Any], high_watermark: int) -> dict[str, Any]:
-    """What does not change from moment to moment."""
-    shown = {
-        "replica_id": replica["replica_id"],
-        "close": 0 <= high_watermark - replica["log_end_offset"] + 50 <= 100,
-    }
-    for key in ("last_fetch_timestamp", "last_caught_up_timestamp"):
-        if key in replica:
-            shown[key] = "<time>" if replica[key] > 0 else replica[key]
-    return shown
-
-
 @case("DescribeQuorum")
 def quorum(s: ClusterSession, version: int) -> None:
-    """Who leads and how far everybody is changes all the time; how it is told does not."""
+    """At each broker, once the leader has heard of all."""
+
+    def all_heard(answer: dict[str, Any]) -> bool:
+        voters = answer["topics"][0]["partitions"][0]["current_voters"]
+        return len(voters) == 3 and all(one["log_end_offset"] > 0 for one in voters)
+
     for node_id in s.alive:
-        fields = quorum_fields()
-
-        def all_heard(answer: dict[str, Any]) -> bool:
-            voters = answer["topics"][0]["partitions"][0]["current_voters"]
-            return len(voters) == 3 and all(one["log_end_offset"] > 0 for one in voters)
-
-        answer = s.wait("quorum", "DescribeQuorum", version, all_heard, connection=str(node_id),
-                        **fields)  # fmt: skip
-        (topic,) = answer["topics"]
-        (partition,) = topic["partitions"]
-        end = partition["high_watermark"]
-        voters = sorted(partition["current_voters"], key=lambda one: one["replica_id"])
-        listeners = [
-            [(one["name"], one["host"], one["port"] > 0) for one in node["listeners"]]
-            for node in sorted(answer.get("nodes", []), key=lambda one: one["node_id"])
-        ]
-        shown = {
-            **answer,
-            "topics": [topic["topic_name"], partition["partition_index"]],
-            "nodes": listeners,
-            "errors": [partition["error_code"], partition.get("error_message")],
-            "leads": partition["leader_id"] in s.alive and partition["leader_epoch"] > 0,
-            "voters": [shown_replica(one, end) for one in voters],
-            "observers": partition["observers"],
-        }
-        s.record("DescribeQuorum", shown)
+        asked = {"connection": str(node_id), **quorum_fields()}
+        answer = s.wait("the quorum", "DescribeQuorum", version, all_heard, **asked)
+        s.record("DescribeQuorum", described(answer))
 
 
 @case("DescribeQuorum")

@@ -1,0 +1,64 @@
+"""Cases: what a broker that is its own controller answers to whoever administers several:
+DescribeQuorum, ElectLeaders, reassignments, UnregisterBroker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from compat.conformance.quorum import described, quorum_fields
+from compat.conformance.registry import case
+
+if TYPE_CHECKING:
+    from compat.conformance.session import Session
+
+PREFERRED, UNCLEAN = 0, 1
+
+
+@case("DescribeQuorum")
+def quorum(s: Session, version: int) -> None:
+    answer = s.quietly("DescribeQuorum", version, **quorum_fields())
+    s.record("DescribeQuorum", described(answer))
+    for topic, partition in (("__cluster_metadata", 1), ("t", 0)):
+        s.ask("DescribeQuorum", version, **quorum_fields(topic, partition))
+
+
+@case("ElectLeaders")
+def elections(s: Session, version: int) -> None:
+    topic = s.topic(partitions=2)
+
+    def ask(kind: int, name: str, *partitions: int) -> None:
+        fields: dict[str, Any] = {} if version == 0 else {"election_type": kind}
+        rows = [{"topic": name, "partitions": list(partitions)}]
+        s.ask("ElectLeaders", version, topic_partitions=rows, timeout_ms=5000, **fields)
+
+    for kind in (PREFERRED, UNCLEAN):
+        ask(kind, topic, 0, 1, 7)
+    ask(PREFERRED, f"{s.name}.none", 0)
+    if version:
+        ask(9, topic, 0)
+
+
+@case("AlterPartitionReassignments")
+def nowhere_to_go(s: Session, version: int) -> None:
+    topic = s.topic()
+    for replicas in ([1], [2], [1, 2], [], [1, 1], None):
+        rows = [{"partition_index": 0, "replicas": replicas}]
+        topics = [{"name": topic, "partitions": rows}]
+        s.ask("AlterPartitionReassignments", version, topics=topics, timeout_ms=5000)
+    rows = [{"partition_index": 5, "replicas": [1]}]
+    for name in (topic, f"{s.name}.none"):
+        topics = [{"name": name, "partitions": rows}]
+        s.ask("AlterPartitionReassignments", version, topics=topics, timeout_ms=5000)
+
+
+@case("ListPartitionReassignments")
+def nothing_moves(s: Session, version: int) -> None:
+    rows = [{"name": s.topic(), "partition_indexes": [0, 3]}]
+    for topics in (rows, None, []):
+        s.ask("ListPartitionReassignments", version, topics=topics, timeout_ms=5000)
+
+
+@case("UnregisterBroker")
+def unknown_brokers(s: Session, version: int) -> None:
+    for broker in (7, -1):
+        s.ask("UnregisterBroker", version, broker_id=broker)
