@@ -90,7 +90,7 @@ class ConfigsApi:
         return {
             ApiKey.DESCRIBE_CONFIGS: self.describe_configs,
             ApiKey.ALTER_CONFIGS: self.alter_configs,
-            ApiKey.INCREMENTAL_ALTER_CONFIGS: self.incremental_alter_configs,
+            ApiKey.INCREMENTAL_ALTER_CONFIGS: self.alter_configs,
         }
 
     # ---- describe -----------------------------------------------------------------------------
@@ -158,48 +158,18 @@ class ConfigsApi:
     # ---- alter --------------------------------------------------------------------------------
 
     async def alter_configs(
-        self, context: RequestContext, request: AlterConfigsRequest
-    ) -> AlterConfigsResponse:
-        """Answer an AlterConfigs request."""
-        from tidelog.controller.configs import legacy_resources
-        from tidelog_protocol.messages.configs import AlterConfigsResponse
-
+        self,
+        context: RequestContext,
+        request: AlterConfigsRequest | IncrementalAlterConfigsRequest,
+    ) -> AlterConfigsResponse | IncrementalAlterConfigsResponse:
+        """Answer an AlterConfigs or IncrementalAlterConfigs request."""
         del context
-        resources = legacy_resources(request)
+        resources = _resources(request)
         answers = await self._alter(resources, validate_only=request.validate_only)
-        return AlterConfigsResponse(
-            responses=[
-                AlterConfigsResponse.AlterConfigsResourceResponse(
-                    error_code=code,
-                    error_message=message,
-                    resource_type=resource.type,
-                    resource_name=resource.name,
-                )
-                for resource, (code, message) in zip(resources, answers, strict=True)
-            ]
-        )
-
-    async def incremental_alter_configs(
-        self, context: RequestContext, request: IncrementalAlterConfigsRequest
-    ) -> IncrementalAlterConfigsResponse:
-        """Answer an IncrementalAlterConfigs request."""
-        from tidelog.controller.configs import incremental_resources
-        from tidelog_protocol.messages.configs import IncrementalAlterConfigsResponse
-
-        del context
-        resources = incremental_resources(request)
-        answers = await self._alter(resources, validate_only=request.validate_only)
-        return IncrementalAlterConfigsResponse(
-            responses=[
-                IncrementalAlterConfigsResponse.AlterConfigsResourceResponse(
-                    error_code=code,
-                    error_message=message,
-                    resource_type=resource.type,
-                    resource_name=resource.name,
-                )
-                for resource, (code, message) in zip(resources, answers, strict=True)
-            ]
-        )
+        response = _response(request)
+        for resource, answer in zip(resources, answers, strict=True):
+            response.responses.append(_row(response, resource.type, resource.name, *answer))
+        return response
 
     def forwarding_alterations(self, handlers: Mapping[ApiKey, Handler]) -> dict[ApiKey, Handler]:
         """Handlers that alter configs, around those that forward: what another broker has to be
@@ -218,11 +188,13 @@ class ConfigsApi:
             request.resources = [one for index, one in enumerate(asked) if index not in refused]
             response = await forward(context, request) if request.resources else _response(request)
             for index, refusal in sorted(refused.items()):
-                row = response.AlterConfigsResourceResponse(
-                    error_code=refusal.code,
-                    error_message=refusal.message,
-                    resource_type=asked[index].resource_type,
-                    resource_name=asked[index].resource_name,
+                resource = asked[index]
+                row = _row(
+                    response,
+                    resource.resource_type,
+                    resource.resource_name,
+                    refusal.code,
+                    refusal.message,
                 )
                 response.responses.insert(index, row)
             return response
@@ -249,7 +221,9 @@ def _resources(request: AlterConfigsRequest | IncrementalAlterConfigsRequest) ->
     return incremental_resources(request)
 
 
-def _response(request: AlterConfigsRequest | IncrementalAlterConfigsRequest) -> Any:
+def _response(
+    request: AlterConfigsRequest | IncrementalAlterConfigsRequest,
+) -> AlterConfigsResponse | IncrementalAlterConfigsResponse:
     """An empty answer to this request."""
     from tidelog_protocol.messages.configs import (
         AlterConfigsRequest,
@@ -258,8 +232,24 @@ def _response(request: AlterConfigsRequest | IncrementalAlterConfigsRequest) -> 
     )
 
     if isinstance(request, AlterConfigsRequest):
-        return AlterConfigsResponse()
-    return IncrementalAlterConfigsResponse()
+        return AlterConfigsResponse(responses=[])
+    return IncrementalAlterConfigsResponse(responses=[])
+
+
+def _row(
+    response: AlterConfigsResponse | IncrementalAlterConfigsResponse,
+    resource_type: int,
+    resource_name: str,
+    code: int,
+    message: str | None,
+) -> Any:
+    """What either response says of one resource."""
+    return response.AlterConfigsResourceResponse(
+        error_code=code,
+        error_message=message,
+        resource_type=resource_type,
+        resource_name=resource_name,
+    )
 
 
 def _description(
