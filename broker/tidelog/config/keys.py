@@ -278,7 +278,7 @@ class LogKeys:
         134217728, "Memory for the key map of compaction.", mode=CLUSTER_WIDE
     )
     log_cleaner_io_buffer_size: int = integer(
-        524288, "Memory for the buffers of compaction.", low=0, mode=CLUSTER_WIDE
+        524288, "Memory for the buffers of compaction.", low=0, mode=CLUSTER_WIDE, inert=True
     )
     log_cleaner_io_buffer_load_factor: float = double(
         0.9, "How full the key map may get.", mode=CLUSTER_WIDE
