@@ -27,6 +27,7 @@ from tidelog.dispatch import Dispatcher, RequestContext
 from tidelog.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from tidelog.replication.replica_manager import ReplicaManager, topic_configs
 from tidelog.runtime import SystemClock
+from tidelog.transactions.transactions import Transactions
 from tidelog_protocol.apis import API
 from tidelog_protocol.checksum import crc32c
 from tidelog_protocol.frames import RequestHeader, request_frame
@@ -59,6 +60,14 @@ class _NoTimers:
 
     def cancel(self) -> None:
         pass
+
+
+async def _no_producer_ids() -> range:
+    raise AssertionError("nobody is transactional")
+
+
+def _no_offsets(index: int, marker: memoryview, on_done: Callable[[Any], None]) -> None:
+    raise AssertionError("nobody is transactional")
 
 
 class _Rng:
@@ -123,9 +132,17 @@ class Bench:
                 topic_configs={TOPIC: {"message.timestamp.after.max.ms": str(2**62)}},
             ),
         )
+        transactions = Transactions(
+            config=config,
+            clock=clock,
+            loop=_NoTimers(),  # type: ignore[arg-type]
+            replica_manager=self.replicas,
+            allocate_producer_ids=_no_producer_ids,
+            end_of_offsets=_no_offsets,
+        )
         self.dispatcher = Dispatcher(
             {
-                **ProduceApi(self.replicas).handlers(),
+                **ProduceApi(self.replicas, transactions).handlers(),
                 **FetchApi(self.replicas, config, _Rng()).handlers(),
             }
         )

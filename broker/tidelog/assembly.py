@@ -20,12 +20,13 @@ from tidelog.api.log_dirs import LogDirsApi
 from tidelog.api.metadata import MetadataApi
 from tidelog.api.offsets import OffsetsApi
 from tidelog.api.produce import ProduceApi
-from tidelog.api.producer_ids import ProducerIdsApi
 from tidelog.api.topics import TopicsApi
+from tidelog.api.transactions import TransactionsApi
+from tidelog.api.txn_offsets import TxnOffsetsApi
 from tidelog_protocol.apis import ApiKey
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Callable, Iterable
     from typing import Any, Protocol
 
     from tidelog.auto_topics import AutoTopics
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from tidelog.metadata.log import MetadataLog
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog.seams import Runtime
+    from tidelog.transactions.transactions import Transactions
 
     class Family(Protocol):
         """The handlers of one API family."""
@@ -60,7 +62,7 @@ def client_handlers(
     groups: GroupCoordinator,
     group_admin: GroupAdmin,
     topics: AutoTopics,
-    allocate_producer_ids: Callable[[], Awaitable[range]],
+    transactions: Transactions,
     volume_bytes: Callable[[str], tuple[int, int]],
 ) -> dict[ApiKey, Handler]:
     """What clients and following brokers ask of any broker, alone or one of several."""
@@ -68,12 +70,12 @@ def client_handlers(
     def image() -> ClusterImage:
         return metadata.image
 
-    return joined(
+    handlers = joined(
         (
-            ProduceApi(replicas),
+            ProduceApi(replicas, transactions),
             FetchApi(replicas, config, runtime.rng),
             OffsetsApi(replicas),
-            ProducerIdsApi(allocate_producer_ids, config),
+            TransactionsApi(transactions, groups.partition_for),
             LogDirsApi(replicas.logs, volume_bytes),
             MetadataApi(metadata, topics, config),
             TopicsApi(controller),
@@ -85,18 +87,24 @@ def client_handlers(
                 runtime.clock,
                 metadata_bytes_max=config.offset_metadata_max_bytes,
             ),
+            TxnOffsetsApi(
+                group_admin,
+                transactions,
+                image,
+                runtime.clock,
+                groups.partition_for,
+                metadata_bytes_max=config.offset_metadata_max_bytes,
+            ),
             GroupAdminApi(group_admin),
         )
     )
+    return handlers | txn_admin_handlers(transactions, replicas, runtime)
 
 
 def lone_handlers(
     runtime: Runtime, metadata: MetadataLog, controller: Controller, node_id: int
 ) -> dict[ApiKey, Handler]:
-    """What a broker that is a cluster by itself serves as its own active controller.
-
-    Imported and built by the first request: few ask, and all wait for the start.
-    """
+    """What a broker that is a cluster by itself serves as its own active controller."""
 
     def build() -> dict[ApiKey, Handler]:
         from tidelog.api import describe_quorum, elections
@@ -104,6 +112,37 @@ def lone_handlers(
         quorum = describe_quorum.alone(metadata, runtime.clock, node_id)
         return joined((quorum, elections.ElectionsApi(controller)))
 
+    return late_handlers(
+        (
+            ApiKey.ELECT_LEADERS,
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+            ApiKey.LIST_PARTITION_REASSIGNMENTS,
+            ApiKey.DESCRIBE_QUORUM,
+            ApiKey.UNREGISTER_BROKER,
+        ),
+        build,
+    )
+
+
+def txn_admin_handlers(
+    transactions: Transactions, replicas: ReplicaManager, runtime: Runtime
+) -> dict[ApiKey, Handler]:
+    """Looking at transactions from outside."""
+
+    def build() -> dict[ApiKey, Handler]:
+        from tidelog.api.txn_admin import TxnAdminApi
+
+        return TxnAdminApi(transactions, replicas, runtime.clock).handlers()
+
+    return late_handlers(
+        (ApiKey.DESCRIBE_PRODUCERS, ApiKey.DESCRIBE_TRANSACTIONS, ApiKey.LIST_TRANSACTIONS), build
+    )
+
+
+def late_handlers(
+    keys: Iterable[ApiKey], build: Callable[[], dict[ApiKey, Handler]]
+) -> dict[ApiKey, Handler]:
+    """Handlers imported and built by the first request: few ask, and all wait for the start."""
     built: dict[ApiKey, Handler] = {}
 
     def late(key: ApiKey) -> Handler:
@@ -115,16 +154,7 @@ def lone_handlers(
 
         return handle
 
-    return {
-        key: late(key)
-        for key in (
-            ApiKey.ELECT_LEADERS,
-            ApiKey.ALTER_PARTITION_REASSIGNMENTS,
-            ApiKey.LIST_PARTITION_REASSIGNMENTS,
-            ApiKey.DESCRIBE_QUORUM,
-            ApiKey.UNREGISTER_BROKER,
-        )
-    }
+    return {key: late(key) for key in keys}
 
 
 def joined(families: Iterable[Family]) -> dict[ApiKey, Handler]:

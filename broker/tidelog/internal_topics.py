@@ -99,24 +99,43 @@ class InternalTopic:
         return self._replica_manager.image is image
 
     def append(
-        self, index: int, records: Sequence[KeyValue], *, leader_epoch: int, now_ms: int
+        self,
+        index: int,
+        records: Sequence[KeyValue],
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        transaction: tuple[int, int] | None = None,
     ) -> AppendResult:
         """Append the records as one batch, as leader of `leader_epoch` and of no other.
 
         Raises StorageError. Nothing is woken and nothing committed before `commit`, so that the
-        caller can bring its state in line with the log first.
+        caller can bring its state in line with the log first. `transaction` is the producer id and
+        epoch of an open one that the batch belongs to.
         """
-        partition = self._partition(index)
-        if not partition.is_leader or partition.leader_epoch != leader_epoch:
-            # A coordinator that has not yet heard of its successor must not write for it.
-            raise StorageError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        producer_id, producer_epoch = transaction or (-1, -1)
         batch = build_batch(
             [Record(delta, now_ms, key, value) for delta, (key, value) in enumerate(records)],
             codec=self._codec,
             base_sequence=-1,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            transactional=transaction is not None,
         )
+        return self.append_batch(
+            index, memoryview(bytearray(batch)), leader_epoch=leader_epoch, now_ms=now_ms
+        )
+
+    def append_batch(
+        self, index: int, batch: memoryview, *, leader_epoch: int, now_ms: int
+    ) -> AppendResult:
+        """`append` of a batch that somebody else built."""
+        partition = self._partition(index)
+        if not partition.is_leader or partition.leader_epoch != leader_epoch:
+            # A coordinator that has not yet heard of its successor must not write for it.
+            raise StorageError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return self._replica_manager.append(
-            partition, memoryview(bytearray(batch)), acks=-1, now_ms=now_ms, from_client=False
+            partition, batch, acks=-1, now_ms=now_ms, from_client=False
         )
 
     def commit(self, index: int, end_offset: int, on_done: Callable[[ErrorCode], None]) -> None:

@@ -33,6 +33,7 @@ from tidelog.maintenance import Maintenance
 from tidelog.metadata.log import MetadataLog
 from tidelog.metadata.replay import ReplayError
 from tidelog.replication.replica_manager import ReplicaManager, topic_configs
+from tidelog.transactions.transactions import Transactions
 from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.primitives import uuid_to_str
 from tidelog_storage.checkpoints import CheckpointError, read_meta_properties
@@ -97,6 +98,7 @@ class BrokerServer:
         self._auto_topics: AutoTopics | None = None
         self._replicas: ReplicaManager | None = None
         self._groups: GroupCoordinator | None = None
+        self._transactions: Transactions | None = None
         self._group_admin: GroupAdmin | None = None
         self._maintenance: Maintenance | None = None
         self._dispatcher: Dispatcher | None = None
@@ -246,6 +248,15 @@ class BrokerServer:
                 log_dirs=[directory.directory_id for directory in logs.directories],
                 previous_broker_epoch=logs.clean_broker_epoch,
             )
+        transactions = self._transactions = Transactions(
+            config=config,
+            clock=runtime.clock,
+            loop=loop,
+            replica_manager=replicas,
+            allocate_producer_ids=(membership or controller).allocate_producer_ids,
+            end_of_offsets=groups.end_transaction,
+            new_channel=None if membership is None else membership.colleague_channel,
+        )
         self._auto_topics = AutoTopics(
             controller.create_topics if membership is None else membership.forwarding.create_topics,
             config,
@@ -254,6 +265,7 @@ class BrokerServer:
         if membership is not None:
             membership.follow()
         metadata.subscribe(groups.on_image)
+        metadata.subscribe(transactions.on_image)
         metadata.open()
         if membership is None:
             await self._register()
@@ -334,6 +346,7 @@ class BrokerServer:
         assert self._groups is not None
         assert self._group_admin is not None
         assert self._auto_topics is not None
+        assert self._transactions is not None
         handlers = client_handlers(
             config=self.config,
             runtime=self.runtime,
@@ -343,11 +356,7 @@ class BrokerServer:
             groups=self._groups,
             group_admin=self._group_admin,
             topics=self._auto_topics,
-            allocate_producer_ids=(
-                controller.allocate_producer_ids
-                if membership is None
-                else membership.allocate_producer_ids
-            ),
+            transactions=self._transactions,
             volume_bytes=self._volume_bytes,
         )
         if membership is None:
@@ -371,18 +380,24 @@ class BrokerServer:
         for listener in self._listeners:
             listener.close()
         await self._close_connections()
+        await self._stop_serving()
+        await self._stop_sharing()
+        self.runtime.executor.close()  # a checkpoint under way is not to come after the last one
+        if self._logs is not None:
+            self._logs.shutdown(self.runtime.clock.wall_ms(), broker_epoch=self._broker_epoch)
+
+    async def _stop_serving(self) -> None:
+        """Handlers, timers, coordinators."""
         if self._dispatcher is not None:
             await self._dispatcher.stop()
         if self._maintenance is not None:
             await self._maintenance.stop()
         if self._group_admin is not None:
             self._group_admin.stop()
+        if self._transactions is not None:
+            self._transactions.close()
         if self._groups is not None:
             self._groups.close()
-        await self._stop_sharing()
-        self.runtime.executor.close()  # a checkpoint under way is not to come after the last one
-        if self._logs is not None:
-            self._logs.shutdown(self.runtime.clock.wall_ms(), broker_epoch=self._broker_epoch)
 
     async def _stop_sharing(self) -> None:
         """Partitions, then what talks to other nodes, then the metadata log."""
@@ -429,14 +444,7 @@ class BrokerServer:
             await self._membership.stop_fetching()
             await self._membership.close()
             await self._membership.abandon()
-        if self._dispatcher is not None:
-            await self._dispatcher.stop()
-        if self._maintenance is not None:
-            await self._maintenance.stop()
-        if self._group_admin is not None:
-            self._group_admin.stop()
-        if self._groups is not None:
-            self._groups.close()
+        await self._stop_serving()
         if self._replicas is not None:
             await self._replicas.stop()
             self._replicas.close()

@@ -63,7 +63,7 @@ def test_find_coordinator_without_a_living_leader() -> None:
     assert answer.error_message == "The coordinator is not available."
 
 
-@pytest.mark.parametrize(("version", "key_type"), [(1, 1), (3, 1), (4, 1), (6, 1), (6, 2), (2, 9)])
+@pytest.mark.parametrize(("version", "key_type"), [(6, 2), (2, 9)])
 def test_coordinators_that_do_not_run_are_refused(version: int, key_type: int) -> None:
     broker = GroupBroker()
     request = FindCoordinatorRequest(key="t", coordinator_keys=["t"], key_type=key_type)

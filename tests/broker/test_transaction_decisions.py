@@ -175,7 +175,7 @@ def test_a_whole_transaction(version: int) -> None:
     )
     value = done(one, complete_transaction(one, me, is_commit=True, now_ms=40))
     assert (value.state, value.partitions) == (S.COMPLETE_COMMIT, frozenset())
-    assert one.is_complete
+    assert one.is_idle_since(40)
 
 
 def test_one_change_at_a_time() -> None:

@@ -19,15 +19,18 @@ from tidelog.dispatch import Deferred, Handler, RequestContext
 from tidelog.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from tidelog.replication.partition import Partition
 from tidelog.replication.replica_manager import ReplicaManager, topic_configs
+from tidelog.transactions.transactions import Transactions
 from tidelog_protocol.apis import API, ApiKey
+from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.data import FetchRequest, FetchResponse, ProduceRequest
 from tidelog_protocol.records import Record, build_batch
 from tidelog_storage.config import LogConfig
 from tidelog_storage.manager import LogManager
 from tidelog_storage.os_files import OsFileSystem
+from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 NODE_ID = 1
@@ -124,6 +127,16 @@ def _decoded(context: RequestContext, response: Any) -> Any:
     return response
 
 
+async def no_producer_ids() -> range:
+    """There is no controller."""
+    raise StorageError(ErrorCode.NOT_CONTROLLER)
+
+
+def no_offsets(index: int, marker: memoryview, on_done: Callable[[ErrorCode], None]) -> None:
+    """There is no group coordinator."""
+    on_done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+
 class DataPath:
     """One broker's partitions and the handlers over them."""
 
@@ -158,7 +171,15 @@ class DataPath:
         )
         if apply_first:
             self.replicas.apply(None, self.image)
-        self.produce_api = ProduceApi(self.replicas)
+        self.transactions = Transactions(
+            config=self.config,
+            clock=self.clock,
+            loop=self.timers,  # type: ignore[arg-type]
+            replica_manager=self.replicas,
+            allocate_producer_ids=no_producer_ids,
+            end_of_offsets=no_offsets,
+        )
+        self.produce_api = ProduceApi(self.replicas, self.transactions)
         self.fetch_api = FetchApi(self.replicas, self.config, CountingRng())
         self.offsets_api = OffsetsApi(self.replicas)
         self.log_dirs_api = LogDirsApi(self.logs)

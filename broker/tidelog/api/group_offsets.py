@@ -3,8 +3,8 @@
 Behaviour. OffsetCommit checks each topic and partition against the cluster first, then the group;
 what is left is written as one batch and answered when that is committed. OffsetFetch asks no
 metadata (an offset of a deleted topic that is still there is told), except to translate topic
-ids. There are no transactions yet, so no offset is unstable; with require_stable the answer waits
-for all writes before it.
+ids. With require_stable the answer waits for all writes before it, and partitions whose offset an
+open transaction may yet change are answered UNSTABLE_OFFSET_COMMIT.
 
 Version notes. OffsetCommit 2-4: retention time; 6 (KIP-320): leader epoch; 7 (KIP-345): instance
 id; 9 (KIP-848): GROUP_ID_NOT_FOUND where older versions hear ILLEGAL_GENERATION; 10 (KIP-848):
@@ -30,6 +30,7 @@ from tidelog_protocol.messages.group_offsets import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from collections.abc import Set as AbstractSet
 
     from tidelog.dispatch import Deferred, Handler, RequestContext
     from tidelog.groups.admin import GroupAdmin
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from tidelog_protocol.messages.group_offsets import OffsetCommitRequest, OffsetDeleteRequest
 
     Offsets = Mapping[str, Mapping[int, OffsetAndMetadata]]
+    Unstable = AbstractSet[tuple[str, int]]
 
 __all__ = ["GroupOffsetsApi"]
 
@@ -190,9 +192,11 @@ class GroupOffsetsApi:
         answers: list[_FetchGroup | None] = [None] * len(groups)
         left = len(groups)
 
-        def answered(position: int, error: ErrorCode, offsets: Offsets) -> None:
+        def answered(position: int, error: ErrorCode, offsets: Offsets, unstable: Unstable) -> None:
             nonlocal left
-            answers[position] = self._fetched(version, groups[position], error, offsets)
+            answer = answers[position] = self._fetched(version, groups[position], error, offsets)
+            if unstable:
+                self._mark_unstable(answer, groups[position], unstable)
             left -= 1
             if not left:
                 deferred.complete(_fetch_response(version, answers))
@@ -226,6 +230,31 @@ class GroupOffsetsApi:
         else:
             answer.topics = [self._asked_topic(version, topic, offsets) for topic in group.topics]
         return answer
+
+    def _mark_unstable(
+        self,
+        answer: _FetchGroup,
+        group: OffsetFetchRequest.OffsetFetchRequestGroup,
+        unstable: Unstable,
+    ) -> None:
+        """Offsets that may change are not told; the client asks again."""
+        told: set[tuple[str, int]] = set()
+        for topic in answer.topics:
+            told.update((topic.name, each.partition_index) for each in topic.partitions)
+            topic.partitions = [
+                _no_offset(each.partition_index, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+                if (topic.name, each.partition_index) in unstable and not each.error_code
+                else each
+                for each in topic.partitions
+            ]
+        if group.topics is not None:
+            return
+        for name, index in sorted(unstable - told):  # all are asked for: these have no offset yet
+            image = self._image().topics.get(name)
+            topic_id = ZERO_UUID if image is None else image.topic_id
+            answer.topics.append(
+                _no_offsets(name, topic_id, [index], ErrorCode.UNSTABLE_OFFSET_COMMIT)
+            )
 
     def _all_topics(self, version: int, offsets: Offsets) -> list[_FetchTopics]:
         cluster = self._image()

@@ -1,13 +1,12 @@
 """Groups: FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup, and their administration.
 
-Behaviour. FindCoordinator for a group creates `__consumer_offsets` when it is missing and answers
-once it is there (Kafka answers COORDINATOR_NOT_AVAILABLE and creates it meanwhile: the client's
-retry costs more than the creation). Keys of transactions and share groups are refused with
-INVALID_REQUEST, as Kafka refuses the key of a coordinator that it does not run: clients give up
-at once and say so. Joins and syncs are parked by the coordinator until their group decides; a
-parked request of a connection that has gone stays a member until its session ends, as in Kafka.
-There is no authorizer: everyone may do everything, which is what the authorized operations of
-DescribeGroups say.
+Behaviour. FindCoordinator creates `__consumer_offsets` or `__transaction_state` when it is missing
+and answers once it is there (Kafka answers COORDINATOR_NOT_AVAILABLE and creates it meanwhile: the
+client's retry costs more than the creation). Keys of share groups are refused with INVALID_REQUEST,
+as Kafka refuses the key of a coordinator that it does not run: clients give up at once and say so.
+Joins and syncs are parked by the coordinator until their group decides; a parked request of a
+connection that has gone stays a member until its session ends, as in Kafka. There is no authorizer:
+everyone may do everything, which is what the authorized operations of DescribeGroups say.
 
 Version notes. FindCoordinator 4 (KIP-699): several keys; 6 (KIP-932): share keys. JoinGroup 1:
 rebalance time-out apart from the session's; 4 (KIP-394): MEMBER_ID_REQUIRED; 5 (KIP-345): static
@@ -23,8 +22,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.groups.member import JoinRequest, LeavingMember, SyncRequest
-from tidelog.internal_topics import ensure
-from tidelog.metadata.image import GROUP_METADATA_TOPIC
+from tidelog.internal_topics import ensure, partition_for
+from tidelog.metadata.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.groups import (
@@ -54,8 +53,8 @@ if TYPE_CHECKING:
 
 __all__ = ["GroupsApi"]
 
-_GROUP_KEY_TYPE = 0
-_TRANSACTION_KEY_TYPE = 1
+_TOPICS = {0: GROUP_METADATA_TOPIC, 1: TRANSACTION_STATE_TOPIC}
+"""Where coordinators of a key type keep their state."""
 _SHARE_KEY_TYPE = 2
 
 _Coordinator = FindCoordinatorResponse.Coordinator
@@ -64,10 +63,6 @@ _INVALID_REQUEST = (  # Kafka's words for a type of coordinator that it does not
     "This most likely occurs because of a request being malformed by the client library or the "
     "message was sent to an incompatible broker. See the broker logs for more details."
 )
-_REFUSALS = {
-    _TRANSACTION_KEY_TYPE: "Transactions are not served: this broker coordinates groups only.",
-    _SHARE_KEY_TYPE: "",
-}
 # Kafka leaves the message empty from v4 on, except for types that it does not know at all.
 _MESSAGES_BEFORE_V4 = {
     ErrorCode.NONE: ErrorCode.NONE.name,
@@ -106,14 +101,15 @@ class GroupsApi:
         self, context: RequestContext, request: FindCoordinatorRequest
     ) -> FindCoordinatorResponse | Coroutine[Any, Any, FindCoordinatorResponse]:
         """FindCoordinator: at once if the topic is there."""
-        if request.key_type == _GROUP_KEY_TYPE and GROUP_METADATA_TOPIC not in self._image().topics:
-            return self._create_and_find(context.api_version, request)
+        topic = _TOPICS.get(request.key_type)
+        if topic is not None and topic not in self._image().topics:
+            return self._create_and_find(topic, context.api_version, request)
         return self._found(context.api_version, request)
 
     async def _create_and_find(
-        self, version: int, request: FindCoordinatorRequest
+        self, topic: str, version: int, request: FindCoordinatorRequest
     ) -> FindCoordinatorResponse:
-        await ensure(self._topics, self._image, GROUP_METADATA_TOPIC)
+        await ensure(self._topics, self._image, topic)
         return self._found(version, request)
 
     def _found(self, version: int, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
@@ -133,12 +129,15 @@ class GroupsApi:
         )
 
     def _coordinator_of(self, key: str, key_type: int) -> _Coordinator:
-        if key_type != _GROUP_KEY_TYPE:
-            message = _REFUSALS.get(key_type, _INVALID_REQUEST)
+        name = _TOPICS.get(key_type)
+        if name is None:
+            message = "" if key_type == _SHARE_KEY_TYPE else _INVALID_REQUEST
             return _no_coordinator(key, ErrorCode.INVALID_REQUEST, message)
         image = self._image()
-        index = self._coordinator.partition_for(key)
-        partition = image.partition(GROUP_METADATA_TOPIC, index)
+        topic = image.topics.get(name)
+        partition = None
+        if topic is not None:
+            partition = topic.partitions[partition_for(key, len(topic.partitions))]
         if partition is None or not image.is_alive(partition.leader):
             return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
         broker = image.brokers[partition.leader]

@@ -7,10 +7,9 @@ a record. After all appends the parked fetches are woken, then the answer is sen
 until the high watermark has passed (acks=-1), or left out (acks=0, where any error closes the
 connection so that the producer notices).
 
-Transactions are not served yet. A transactional batch without a transactional id gets
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED for the whole request, as from Kafka without an authorizer;
-one with an id gets INVALID_TXN_STATE, as from Kafka when the partition was never added to the
-transaction, which it cannot have been.
+A transactional batch without a transactional id gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED for the
+whole request, as from Kafka without an authorizer. The first batch of a transaction in a partition
+waits until its coordinator has been asked (`produce_gate.py`), and the connection with it.
 
 Version notes. 3: batches v2. 5: log start offset. 7: zstd. 8 (KIP-467): per-record errors. 9:
 flexible. 10 (KIP-951): current leader and its endpoint beside NOT_LEADER_OR_FOLLOWER. 11 and 12: as
@@ -20,9 +19,11 @@ refused by dispatch.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
+from tidelog.api.produce_gate import ProduceGate, is_transactional
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.data import ProduceResponse
@@ -35,9 +36,13 @@ from tidelog_protocol.plain_answers import (
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterator
+
     from tidelog.dispatch import Deferred, Handler, RequestContext
     from tidelog.replication.partition import Partition
     from tidelog.replication.replica_manager import DelayedAnswers, ReplicaManager
+    from tidelog.transactions.transactions import Transactions
+    from tidelog.transactions.verification import Guard
     from tidelog_protocol.messages.data import ProduceRequest
     from tidelog_protocol.schema import Buffer
     from tidelog_storage.types import TopicPartition
@@ -67,7 +72,6 @@ _WITHOUT_LOG_START = frozenset(
     }
 )
 
-_NOT_IN_TRANSACTION = "Partition was not added to the transaction"
 _RECORD_OVERHEAD_MIN = 14  # smallest record of the oldest format
 _MAGIC = 16
 _TOPIC_IDS_FROM = 13
@@ -85,8 +89,10 @@ class _Request:
     __slots__ = (
         "acks",
         "failed",
+        "guards",
         "internal_allowed",
         "now_ms",
+        "refused",
         "topics",
         "touched",
         "transactional",
@@ -101,6 +107,8 @@ class _Request:
         self.internal_allowed = context.client_id == ADMIN_CLIENT_ID
         self.failed = False
         self.transactional = False  # some batch of the request is
+        self.guards: dict[TopicPartition, Guard] = {}
+        self.refused: dict[TopicPartition, StorageError] = {}
         self.topics: list[tuple[str, bytes, list[Any]]] = []
         self.touched: list[TopicPartition] = []
         # What acks=-1 still waits for: the partition, its offset, and where its outcome lies.
@@ -137,8 +145,9 @@ def _message(outcome: bytes) -> _Answer:
 class ProduceApi:
     """Handler of Produce."""
 
-    def __init__(self, replica_manager: ReplicaManager) -> None:
+    def __init__(self, replica_manager: ReplicaManager, transactions: Transactions) -> None:
         self._replicas = replica_manager
+        self._gate = ProduceGate(transactions)
 
     def handlers(self) -> dict[ApiKey, Handler]:
         """What this object serves."""
@@ -146,34 +155,99 @@ class ProduceApi:
 
     def produce(
         self, context: RequestContext, request: ProduceRequest
-    ) -> ProduceResponse | list[Buffer] | Deferred | None:
+    ) -> (
+        ProduceResponse
+        | list[Buffer]
+        | Deferred
+        | Coroutine[Any, Any, ProduceResponse | list[Buffer] | None]
+        | None
+    ):
         """Append, wake, answer."""
-        replicas = self._replicas
-        acks = request.acks
-        work = _Request(context, acks, replicas.clock.wall_ms())
+        work = _Request(context, request.acks, self._replicas.clock.wall_ms())
         work.transactional = _has_transactional(request)
-        if work.transactional and request.transactional_id is None:
-            return self._refuse_all(
-                context, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-            )
-        self._append_all(work, request)
+        if work.transactional:
+            if request.transactional_id is None:
+                return self._refuse_all(
+                    context, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+                )
+            try:
+                batches = self._transactional_batches(request, work.version)
+                work.guards = self._gate.guards(batches, work.version)
+            except StorageError as error:
+                return self._refuse_all(context, request, error.code)
+            if work.guards:
+                return self._ask_and_append(context, request, work)
+        failure = self._append_all(context, work, request)
+        if work.acks == 0:
+            return None
+        if work.waits:
+            return self._park(context, work, failure, request.timeout_ms)
+        return work.answer() if failure is None else failure
+
+    async def _ask_and_append(
+        self, context: RequestContext, request: ProduceRequest, work: _Request
+    ) -> ProduceResponse | list[Buffer] | None:
+        """A transaction's first batches: nothing is appended before its coordinator has agreed."""
+        for topic in request.topic_data:
+            for data in topic.partition_data:
+                if isinstance(data.records, memoryview):  # of the receive buffer
+                    data.records = memoryview(bytearray(data.records))
+        assert request.transactional_id is not None
+        work.refused = await self._gate.ask(request.transactional_id, work.guards, work.version)
+        work.now_ms = self._replicas.clock.wall_ms()
+        failure = self._append_all(context, work, request)
+        if work.acks == 0:
+            return None
+        if not work.waits:
+            return work.answer() if failure is None else failure
+        answered: asyncio.Future[ProduceResponse | list[Buffer]] = (
+            asyncio.get_running_loop().create_future()
+        )
+
+        def on_done(answer: ProduceResponse | list[Buffer]) -> None:
+            if not answered.done():
+                answered.set_result(answer)
+
+        operation = self._await_acks(work, failure, request.timeout_ms, on_done)
+        if operation.decided:
+            return self._settled(work, failure, operation.errors)
+        return await answered
+
+    def _transactional_batches(
+        self, request: ProduceRequest, version: int
+    ) -> Iterator[tuple[Partition, memoryview]]:
+        for topic in request.topic_data:
+            for data in topic.partition_data:
+                records = data.records
+                if not isinstance(records, memoryview) or not is_transactional(records):
+                    continue
+                partition = self._partition(topic, data.index, version)
+                if not isinstance(partition, ErrorCode) and not partition.is_internal:
+                    yield partition, records
+
+    def _partition(self, topic: Any, index: int, version: int) -> Partition | ErrorCode:
+        if version >= _TOPIC_IDS_FROM:
+            return self._replicas.partition_by_id(topic.topic_id, index)
+        return self._replicas.partition(topic.name, index)
+
+    def _append_all(
+        self, context: RequestContext, work: _Request, request: ProduceRequest
+    ) -> ProduceResponse | None:
+        """Append and wake. The answer as a message if some partition failed."""
+        self._append_each(work, request)
         if work.touched:
-            replicas.appended(work.touched)
+            self._replicas.appended(work.touched)
         response = None
         if work.failed:
             response = work.message()
             self._log_failures(context, response)
-            if acks == 0:
+            if work.acks == 0:
                 context.close()
             elif work.version >= 10:
                 self._add_leaders(response, by_id=work.version >= _TOPIC_IDS_FROM)
-        if acks == 0:
-            return None
-        if work.waits:
-            return self._park(context, work, response, request.timeout_ms)
-        return work.answer() if response is None else response
+        return response
 
-    def _append_all(self, work: _Request, request: ProduceRequest) -> None:
+    def _append_each(self, work: _Request, request: ProduceRequest) -> None:
         """Append every partition's batch, each for itself."""
         replicas = self._replicas
         by_id = work.version >= _TOPIC_IDS_FROM
@@ -207,8 +281,8 @@ class ProduceApi:
                 raise StorageError(ErrorCode.INVALID_REQUIRED_ACKS)
             if partition.is_internal and not work.internal_allowed:
                 raise StorageError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-            if work.transactional and _is_transactional(records):
-                raise StorageError(ErrorCode.INVALID_TXN_STATE, _NOT_IN_TRANSACTION)
+            if work.transactional and work.guards:
+                self._redeem(work, partition)
             result = partition.append(
                 records, acks=acks, now_ms=work.now_ms, produce_version=work.version
             )
@@ -224,6 +298,15 @@ class ProduceApi:
         if acks == -1 and partition.log.high_watermark <= last_offset:
             work.waits.append((partition, last_offset + 1, outcomes, len(outcomes)))
         return produced(index, first_offset, log_append_time, log_start_offset)
+
+    def _redeem(self, work: _Request, partition: Partition) -> None:
+        """What the coordinator said of this partition, if it was asked."""
+        refused = work.refused.get(partition.topic_partition)
+        if refused is not None:
+            raise refused
+        guard = work.guards.get(partition.topic_partition)
+        if guard is not None:
+            self._gate.redeem(guard, partition)
 
     def _failure(self, work: _Request, index: int, error: ErrorCode) -> _Answer:
         work.failed = True
@@ -286,26 +369,40 @@ class ProduceApi:
         `response` is there already if some other partition has failed.
         """
 
-        def settled(errors: list[ErrorCode]) -> ProduceResponse | list[Buffer]:
-            if response is None and not any(errors):
-                return work.answer()
-            message = work.message() if response is None else response
-            for (_, _, outcomes, slot), error in zip(work.waits, errors, strict=True):
-                outcomes[slot].error_code = error
-            return message
+        def on_done(answer: ProduceResponse | list[Buffer]) -> None:
+            deferred.complete(answer)
 
-        def on_done(errors: list[ErrorCode]) -> None:
-            deferred.complete(settled(errors))
-
-        operation: DelayedAnswers = self._replicas.await_acks(
-            [(partition, offset) for partition, offset, _, _ in work.waits], timeout_ms, on_done
-        )
+        operation = self._await_acks(work, response, timeout_ms, on_done)
         if operation.decided:
-            return settled(operation.errors)
+            return self._settled(work, response, operation.errors)
         deferred = context.defer(
             on_cancel=lambda: self._replicas.produce_purgatory.cancel(operation)
         )
         return deferred
+
+    def _await_acks(
+        self,
+        work: _Request,
+        response: ProduceResponse | None,
+        timeout_ms: int,
+        on_done: Callable[[ProduceResponse | list[Buffer]], None],
+    ) -> DelayedAnswers:
+        return self._replicas.await_acks(
+            [(partition, offset) for partition, offset, _, _ in work.waits],
+            timeout_ms,
+            lambda errors: on_done(self._settled(work, response, errors)),
+        )
+
+    def _settled(
+        self, work: _Request, response: ProduceResponse | None, errors: list[ErrorCode]
+    ) -> ProduceResponse | list[Buffer]:
+        """The answer, now that replicas have or have not followed."""
+        if response is None and not any(errors):
+            return work.answer()
+        message = work.message() if response is None else response
+        for (_, _, outcomes, slot), error in zip(work.waits, errors, strict=True):
+            outcomes[slot].error_code = error
+        return message
 
     def _add_leaders(self, response: ProduceResponse, *, by_id: bool) -> None:
         """KIP-951: beside NOT_LEADER_OR_FOLLOWER, who leads and how to reach it."""
@@ -378,13 +475,4 @@ def _is_readable(records: object) -> bool:
         and len(records) > _MAGIC
         and records[_MAGIC] <= 2
         and int.from_bytes(records[8:12], "big", signed=True) >= _RECORD_OVERHEAD_MIN
-    )
-
-
-def _is_transactional(records: object) -> bool:
-    """Whether the (first) batch has the transactional bit; False if there is no whole header."""
-    return (
-        isinstance(records, memoryview)
-        and len(records) > _ATTRIBUTES_LOW
-        and bool(records[_ATTRIBUTES_LOW] & _TRANSACTIONAL_BIT)
     )

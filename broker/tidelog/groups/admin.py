@@ -15,6 +15,7 @@ from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from tidelog.groups.coordinator import GroupCoordinator
     from tidelog.groups.group import Group
@@ -26,6 +27,7 @@ __all__ = ["Committer", "GroupAdmin"]
 
 logger = logging.getLogger(__name__)
 
+_STABLE: frozenset[tuple[str, int]] = frozenset()
 _NO_OFFSETS: Mapping[str, Mapping[int, OffsetAndMetadata]] = {}
 
 
@@ -75,25 +77,57 @@ class GroupAdmin:
             return
         coordinator.write_offsets(shard, changes, on_done)
 
+    def commit_in_transaction(
+        self,
+        group_id: str,
+        committer: Committer,
+        producer: tuple[int, int],
+        changes: Sequence[OffsetChange],
+        on_done: Callable[[ErrorCode], None],
+    ) -> None:
+        """TxnOffsetCommit by a producer id and epoch; otherwise as `commit`."""
+        coordinator = self._coordinator
+        shard = coordinator.shard_of(group_id)
+        if isinstance(shard, ErrorCode):
+            on_done(shard)
+            return
+        group = shard.groups.get(group_id)
+        if group is not None:
+            error = group.validate_transactional_commit(*committer)
+        else:
+            error = ErrorCode.ILLEGAL_GENERATION if committer.generation >= 0 else ErrorCode.NONE
+        if error is not ErrorCode.NONE:
+            on_done(error)
+            return
+        coordinator.write_transactional_offsets(shard, changes, producer, on_done)
+
     def fetch(
         self,
         group_id: str,
         *,
         require_stable: bool,
-        on_done: Callable[[ErrorCode, Mapping[str, Mapping[int, OffsetAndMetadata]]], None],
+        on_done: Callable[
+            [
+                ErrorCode,
+                Mapping[str, Mapping[int, OffsetAndMetadata]],
+                AbstractSet[tuple[str, int]],
+            ],
+            None,
+        ],
     ) -> None:
         """OffsetFetch: the committed offsets of a group, none for an unknown one.
 
-        With `require_stable` (KIP-447) everything written before counts, so it is waited for.
+        With `require_stable` (KIP-447) everything written before counts, so it is waited for, and
+        topics and partitions with an open transaction are told.
         """
         coordinator = self._coordinator
         shard = coordinator.shard_of(group_id)
         if isinstance(shard, ErrorCode):
-            on_done(shard, _NO_OFFSETS)
+            on_done(shard, _NO_OFFSETS, _STABLE)
             return
         if not require_stable:
             coordinator.advance(shard)
-            on_done(ErrorCode.NONE, shard.committed.of_group(group_id))
+            on_done(ErrorCode.NONE, shard.committed.of_group(group_id), _STABLE)
             return
         stable_shard = shard
 
@@ -101,9 +135,10 @@ class GroupAdmin:
             if error is ErrorCode.COORDINATOR_NOT_AVAILABLE:
                 error = ErrorCode.NOT_COORDINATOR  # consumers before 3.9 do not retry the other
             if error is not ErrorCode.NONE:
-                on_done(error, _NO_OFFSETS)
+                on_done(error, _NO_OFFSETS, _STABLE)
             else:
-                on_done(error, stable_shard.committed.of_group(group_id))
+                unstable = stable_shard.pending.of_group(group_id)
+                on_done(error, stable_shard.committed.of_group(group_id), unstable)
 
         coordinator.settled(shard, settled)
 
@@ -200,7 +235,8 @@ class GroupAdmin:
             tombstones, is_all = expired_offsets(group, shard.latest, now_ms, retention_ms)
             coordinator.write_tombstones(shard, tombstones)
             # If those could not be written the group stays for the next look.
-            if is_all and group.is_empty and not shard.latest.of_group(group.group_id):
+            is_gone = is_all and not shard.latest.of_group(group.group_id)
+            if is_gone and group.is_empty and not shard.pending.holds(group.group_id):
                 coordinator.remove(shard, group, [], _log_failure)
 
 

@@ -31,6 +31,7 @@ from tidelog.internal_topics import InternalTopic, partition_for
 from tidelog.led_partitions import WRITE_ERRORS, LedPartitions
 from tidelog.metadata.image import GROUP_METADATA_TOPIC
 from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.records import ControlType, control_type, iter_records, read_header
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
@@ -103,10 +104,15 @@ class GroupCoordinator:
         now = self.now()
         for header, record in chunk:
             if header.is_control:
+                kind = control_type(record)
+                if kind in (ControlType.COMMIT, ControlType.ABORT):
+                    is_commit = kind == ControlType.COMMIT
+                    shard.ended(header.producer_id, record.offset + 1, now, is_commit=is_commit)
                 continue
             change = decode(record.key, record.value)
             if change is not None:
-                shard.replay(change, record.offset + 1, now)
+                producer_id = header.producer_id if header.is_transactional else None
+                shard.replay(change, record.offset + 1, now, producer_id)
 
     def loaded(self, shard: GroupShard) -> None:
         """Serve its groups."""
@@ -337,6 +343,52 @@ class GroupCoordinator:
         error = self._append(shard, records, changes, on_done)
         if error is not ErrorCode.NONE:
             on_done(error)
+
+    def write_transactional_offsets(
+        self,
+        shard: GroupShard,
+        changes: Sequence[OffsetChange],
+        producer: tuple[int, int],
+        on_done: Callable[[ErrorCode], None],
+    ) -> None:
+        """Write offsets that hold once the transaction of this producer id and epoch commits."""
+        now = self.now()
+        try:
+            result = self.topic.append(
+                shard.index,
+                [offset_record(change) for change in changes],
+                leader_epoch=shard.leader_epoch,
+                now_ms=now.wall_ms,
+                transaction=producer,
+            )
+        except StorageError as error:
+            on_done(WRITE_ERRORS.get(error.code, error.code))
+            return
+        shard.appended_in_transaction(changes, result.last_offset + 1, producer[0], now)
+        self.settled(shard, on_done)
+
+    def end_transaction(
+        self, index: int, marker: memoryview, on_done: Callable[[ErrorCode], None]
+    ) -> None:
+        """Append a marker to a partition of `__consumer_offsets`: offsets that waited for it are
+        committed, or dropped. `on_done` hears an error of Produce, once."""
+        shard = self._led.at(index)
+        if isinstance(shard, ErrorCode):
+            on_done(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # not here, or not yet: ask again
+            return
+        header = read_header(marker)
+        kind = control_type(next(iter_records(marker)))
+        now = self.now()
+        try:
+            result = self.topic.append_batch(
+                index, marker, leader_epoch=shard.leader_epoch, now_ms=now.wall_ms
+            )
+        except StorageError as error:
+            on_done(error.code)
+            return
+        is_commit = kind == ControlType.COMMIT
+        shard.ended(header.producer_id, result.last_offset + 1, now, is_commit=is_commit)
+        self.topic.commit(index, shard.end_offset, on_done)
 
     def write_tombstones(self, shard: GroupShard, changes: Sequence[OffsetChange]) -> None:
         """Write any number of tombstones nobody waits for."""

@@ -83,6 +83,19 @@ class Group(GroupRebalance):
             self._touch(self.members[member_id], now)
         return error
 
+    def validate_transactional_commit(
+        self, member_id: str, instance_id: str | None, generation: int
+    ) -> ErrorCode:
+        """Whether a TxnOffsetCommit is taken (KIP-447): who names no member need not be one."""
+        if self.state is GroupState.DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if generation < 0 and (self.is_empty or (not member_id and instance_id is None)):
+            return ErrorCode.NONE
+        error = self.check_member(member_id, instance_id)
+        if error is ErrorCode.NONE and generation != self.generation:
+            error = ErrorCode.ILLEGAL_GENERATION
+        return error
+
     # ---- steps -------------------------------------------------------------------------------
 
     def join(self, request: JoinRequest, waiter: JoinWaiter, now: Now) -> list[Effect]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tidelog.groups.group import Group, GroupLimits, GroupState
 from tidelog.groups.member import Member
 from tidelog.groups.offsets import OffsetChange, OffsetStore
+from tidelog.groups.pending import PendingOffsets
 from tidelog.groups.records import GroupChange
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class Watch(NamedTuple):
 class GroupShard:
     """Groups and offsets of one partition.
 
-    Invariant: `committed` is `latest` without the changes in the appends that `_pending` holds;
+    Invariant: `committed` is `latest` without the changes in the appends that `_uncommitted` holds;
     readers see `committed`: what they were told is never taken back by a change of leader.
     """
 
@@ -46,10 +47,11 @@ class GroupShard:
         self.groups: dict[str, Group] = {}
         self.latest = OffsetStore()
         self.committed = OffsetStore()
+        self.pending = PendingOffsets()
         self.watches: dict[str, Watch] = {}
         self.end_offset = 0  # after the last append
         self.deleted_topics: list[tuple[str, bytes]] = []  # name and id, while loading
-        self._pending: deque[tuple[int, Sequence[OffsetChange]]] = deque()
+        self._uncommitted: deque[tuple[int, Sequence[OffsetChange]]] = deque()
 
     def group(self, group_id: str, now: Now) -> Group:
         """The group, made if it is not there."""
@@ -58,10 +60,15 @@ class GroupShard:
             group = self.groups[group_id] = Group(group_id, now, self.limits)
         return group
 
-    def replay(self, change: Change, end_offset: int, now: Now) -> None:
-        """Take in one record of the log at load."""
+    def replay(
+        self, change: Change, end_offset: int, now: Now, producer_id: int | None = None
+    ) -> None:
+        """Take in one record of the log at load; with the producer id of its transaction."""
         if isinstance(change, OffsetChange):
-            self.appended([change], end_offset, now)
+            if producer_id is None:
+                self.appended([change], end_offset, now)
+            else:
+                self.appended_in_transaction([change], end_offset, producer_id, now)
             return
         self.end_offset = end_offset
         self.groups.pop(change.group_id, None)
@@ -77,14 +84,30 @@ class GroupShard:
             self.latest.apply(change)
             if change.offset is not None:
                 self.group(change.group_id, now)  # offsets alone make a simple group
+        if self.pending:
+            self.pending.supersede(changes)
         if changes:
-            self._pending.append((end_offset, changes))
+            self._uncommitted.append((end_offset, changes))
+
+    def appended_in_transaction(
+        self, changes: Sequence[OffsetChange], end_offset: int, producer_id: int, now: Now
+    ) -> None:
+        """Take in offsets that wait for the end of their transaction."""
+        self.end_offset = end_offset
+        self.pending.add(producer_id, changes)
+        for change in changes:
+            self.group(change.group_id, now)
+
+    def ended(self, producer_id: int, end_offset: int, now: Now, *, is_commit: bool) -> None:
+        """Take in the marker that ends a transaction."""
+        changes = self.pending.end(producer_id, is_commit=is_commit)
+        self.appended(changes, end_offset, now)
 
     def advance(self, high_watermark: int) -> None:
         """Everything below the high watermark is committed."""
-        pending = self._pending
-        while pending and pending[0][0] <= high_watermark:
-            for change in pending.popleft()[1]:
+        uncommitted = self._uncommitted
+        while uncommitted and uncommitted[0][0] <= high_watermark:
+            for change in uncommitted.popleft()[1]:
                 self.committed.apply(change)
 
     def stop_timers(self) -> None:

@@ -241,6 +241,10 @@ class Membership:
             rng=runtime.rng,
         )
 
+    def colleague_channel(self, host: str, port: int) -> PeerChannel:
+        """To a broker's client listener, for what brokers ask each other about transactions."""
+        return self._channel("transactions", host, port, self._config.request_timeout_ms / 1000)
+
     def open(self) -> None:
         """Take part in the quorum; the metadata log is open. OSError if its disk fails."""
         assert self._dispatcher is not None

@@ -234,7 +234,8 @@ class Transaction:
 
     # -- questions -------------------------------------------------------------------------------
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether it could start its next transaction."""
-        return self.value.state in COMPLETE or self.value.state is TransactionState.EMPTY
+    def is_idle_since(self, oldest_ms: int) -> bool:
+        """Whether nothing is open, and nobody has used it since then."""
+        value = self.value
+        is_over = value.state in COMPLETE or value.state is TransactionState.EMPTY
+        return self.pending is None and is_over and value.last_update_ms <= oldest_ms

@@ -1,18 +1,23 @@
-"""InitProducerId for idempotent producers."""
+"""InitProducerId: blocks of ids, and what is refused before a coordinator is asked."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from support.data_path import DataPath
 from support.handler_calls import make_context
-from tidelog.api.producer_ids import ProducerIdsApi
-from tidelog.config.broker import DEVELOPER_PROFILE, BrokerConfig
+from tidelog.api.transactions import TransactionsApi
+from tidelog.transactions.producer_ids import ProducerIds
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.txns import InitProducerIdRequest, InitProducerIdResponse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
 
 class Blocks:
@@ -32,11 +37,21 @@ class Blocks:
         return range(first, first + 2)
 
 
-def api_of(blocks: Blocks) -> ProducerIdsApi:
-    return ProducerIdsApi(blocks.allocate, BrokerConfig.from_properties(dict(DEVELOPER_PROFILE)))
+@pytest.fixture
+def path(tmp_path: Path) -> Iterator[DataPath]:
+    path = DataPath(tmp_path)
+    path.transactions.on_image(None, path.image)
+    yield path
+    path.transactions.close()
+    path.logs.abandon()
 
 
-async def answer(api: ProducerIdsApi, version: int = 5, **fields: Any) -> InitProducerIdResponse:
+def api_of(path: DataPath, blocks: Blocks) -> TransactionsApi:
+    path.transactions.producer_ids = ProducerIds(blocks.allocate)
+    return TransactionsApi(path.transactions, lambda group_id: 0)
+
+
+async def answer(api: TransactionsApi, version: int = 5, **fields: Any) -> InitProducerIdResponse:
     request = InitProducerIdRequest(**({"transactional_id": None} | fields))
     codec = API[ApiKey.INIT_PRODUCER_ID].request_codec(version)
     request = codec.decode(codec.encode(request))
@@ -49,11 +64,11 @@ async def answer(api: ProducerIdsApi, version: int = 5, **fields: Any) -> InitPr
 
 
 @pytest.mark.parametrize("version", range(6))
-def test_ids_differ_and_epochs_are_0(version: int) -> None:
+def test_ids_differ_and_epochs_are_0(path: DataPath, version: int) -> None:
     async def main() -> None:
         blocks = Blocks()
         blocks.allowed.set()
-        api = api_of(blocks)
+        api = api_of(path, blocks)
         answers = [await answer(api, version) for _ in range(5)]
         assert [(a.error_code, a.producer_id, a.producer_epoch) for a in answers] == [
             (0, producer_id, 0) for producer_id in (100, 101, 200, 201, 300)
@@ -62,10 +77,10 @@ def test_ids_differ_and_epochs_are_0(version: int) -> None:
     asyncio.run(main())
 
 
-def test_who_comes_while_a_block_is_asked_for_waits_for_that_one() -> None:
+def test_who_comes_while_a_block_is_asked_for_waits_for_that_one(path: DataPath) -> None:
     async def main() -> None:
         blocks = Blocks()
-        api = api_of(blocks)
+        api = api_of(path, blocks)
         waiting = [asyncio.ensure_future(answer(api)) for _ in range(3)]
         await asyncio.sleep(0)
         assert blocks.asked == 1
@@ -77,12 +92,12 @@ def test_who_comes_while_a_block_is_asked_for_waits_for_that_one() -> None:
     asyncio.run(main())
 
 
-def test_a_block_that_cannot_be_had_is_retriable_and_asked_for_again() -> None:
+def test_a_block_that_cannot_be_had_is_retriable_and_asked_for_again(path: DataPath) -> None:
     async def main() -> None:
         blocks = Blocks()
         blocks.allowed.set()
         blocks.failure = OSError(28, "No space left on device")
-        api = api_of(blocks)
+        api = api_of(path, blocks)
         refused = await answer(api)
         assert ErrorCode(refused.error_code) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         assert ErrorCode(refused.error_code).retriable
@@ -93,11 +108,11 @@ def test_a_block_that_cannot_be_had_is_retriable_and_asked_for_again() -> None:
     asyncio.run(main())
 
 
-def test_a_producer_with_an_id_gets_a_new_one() -> None:
+def test_a_producer_with_an_id_gets_a_new_one(path: DataPath) -> None:
     async def main() -> None:
         blocks = Blocks()
         blocks.allowed.set()
-        answered = await answer(api_of(blocks), producer_id=7, producer_epoch=3)
+        answered = await answer(api_of(path, blocks), producer_id=7, producer_epoch=3)
         assert (answered.error_code, answered.producer_id, answered.producer_epoch) == (0, 100, 0)
 
     asyncio.run(main())
@@ -119,16 +134,16 @@ def test_a_producer_with_an_id_gets_a_new_one() -> None:
         ),
         (
             {"transactional_id": "t", "transaction_timeout_ms": 60_000},
-            ErrorCode.UNSUPPORTED_VERSION,
+            ErrorCode.NOT_COORDINATOR,
         ),
     ],
 )
-def test_refusals(fields: dict[str, Any], error: ErrorCode) -> None:
+def test_refusals(path: DataPath, fields: dict[str, Any], error: ErrorCode) -> None:
     async def main() -> None:
         blocks = Blocks()
-        refused = await answer(api_of(blocks), **fields)
+        blocks.allowed.set()
+        refused = await answer(api_of(path, blocks), **fields)
         assert ErrorCode(refused.error_code) is error
         assert (refused.producer_id, refused.producer_epoch) == (-1, -1)
-        assert blocks.asked == 0
 
     asyncio.run(main())

@@ -1,0 +1,129 @@
+"""Before a transactional batch is appended: is its partition part of the transaction? (KIP-890)
+
+The leader asks the transaction's coordinator before the first batch of a transaction; from Produce
+12 on it has the coordinator add the partition, before it only asks whether the producer did. While
+the transaction is open here, batches pass without a question.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog_protocol.errors import ErrorCode
+from tidelog_storage.types import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from tidelog.replication.partition import Partition
+    from tidelog.transactions.transactions import Transactions
+    from tidelog.transactions.verification import Guard
+    from tidelog_storage.types import TopicPartition
+
+__all__ = ["ProduceGate", "is_transactional"]
+
+_ATTRIBUTES_LOW = 22  # low byte of a batch's attributes
+_TRANSACTIONAL_BIT = 0x10
+_PRODUCER_ID = slice(43, 51)
+_PRODUCER_EPOCH = slice(51, 53)
+_HEADER_BYTES = 61
+
+_ABORTABLE_VERSION = 11
+_IMPLICIT_VERSION = 12
+
+_UNVERIFIED = "Unable to verify the partition has been added to the transaction. Underlying error: "
+# Clients retry NOT_ENOUGH_REPLICAS without asking for metadata; older ones don't retry these.
+_RETRIED = frozenset(
+    {
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+    }
+)
+
+
+def is_transactional(records: object) -> bool:
+    """Whether the (first) batch has the transactional bit; False if there is no whole header."""
+    return (
+        isinstance(records, memoryview)
+        and len(records) > _ATTRIBUTES_LOW
+        and bool(records[_ATTRIBUTES_LOW] & _TRANSACTIONAL_BIT)
+    )
+
+
+class ProduceGate:
+    """Who may append transactional batches."""
+
+    def __init__(self, transactions: Transactions) -> None:
+        self._transactions = transactions
+        self._is_verifying = transactions.config.transaction_partition_verification_enable
+
+    def guards(
+        self, batches: Iterable[tuple[Partition, memoryview]], version: int
+    ) -> dict[TopicPartition, Guard]:
+        """A guard for each partition whose transaction has not begun here: ask for those.
+
+        StorageError INVALID_PRODUCER_ID_MAPPING for a request of several producers.
+        """
+        guards: dict[TopicPartition, Guard] = {}
+        if version < _IMPLICIT_VERSION and not self._is_verifying:
+            return guards
+        producer: bytes | None = None
+        for partition, records in batches:
+            if len(records) < _HEADER_BYTES or not partition.is_leader:
+                continue  # the append says what is wrong
+            producer_id, epoch = bytes(records[_PRODUCER_ID]), bytes(records[_PRODUCER_EPOCH])
+            if producer not in (None, producer_id + epoch):
+                raise StorageError(
+                    ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+                    "Transactional records contained more than one producer ID",
+                )
+            producer = producer_id + epoch
+            guard = self._transactions.verifications.begin(
+                partition,
+                int.from_bytes(producer_id, "big", signed=True),
+                int.from_bytes(epoch, "big", signed=True),
+            )
+            if guard is not None:
+                guards[partition.topic_partition] = guard
+        return guards
+
+    async def ask(
+        self, transactional_id: str, guards: dict[TopicPartition, Guard], version: int
+    ) -> dict[TopicPartition, StorageError]:
+        """Why partitions may not be written, in the words of Produce; none for those that may."""
+        from tidelog.transactions.decisions import (  # noqa: PLC0415 - first transaction
+            ProducerIdAndEpoch,
+        )
+
+        guard = next(iter(guards.values()))
+        outcome = await self._transactions.add_partitions(
+            transactional_id,
+            ProducerIdAndEpoch(guard.producer_id, guard.producer_epoch),
+            guards.keys(),
+            verify_only=version < _IMPLICIT_VERSION,
+        )
+        refused = {}
+        for one in guards:
+            error = outcome.get(one, ErrorCode.UNKNOWN_SERVER_ERROR)
+            if error is not ErrorCode.NONE:
+                refused[one] = _refusal(error, version)
+        return refused
+
+    def redeem(self, guard: Guard, partition: Partition) -> None:
+        """The batch is appended now: StorageError if its transaction has ended meanwhile."""
+        self._transactions.verifications.redeem(guard, partition)
+
+
+def _refusal(error: ErrorCode, version: int) -> StorageError:
+    if error is ErrorCode.PRODUCER_FENCED:
+        return StorageError(ErrorCode.INVALID_PRODUCER_EPOCH)
+    if error is ErrorCode.TRANSACTION_ABORTABLE and version < _ABORTABLE_VERSION:
+        error = ErrorCode.INVALID_TXN_STATE
+    if error is ErrorCode.INVALID_TXN_STATE:
+        return StorageError(error, "Partition was not added to the transaction")
+    is_busy = error is ErrorCode.CONCURRENT_TRANSACTIONS and version < _IMPLICIT_VERSION
+    if is_busy or error in _RETRIED:
+        return StorageError(ErrorCode.NOT_ENOUGH_REPLICAS, _UNVERIFIED + error.name)
+    return StorageError(error)

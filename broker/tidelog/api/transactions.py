@@ -1,0 +1,364 @@
+"""Producers' side of transactions: InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, and
+WriteTxnMarkers between brokers.
+
+Behaviour. A producer without a transactional id gets a new id with epoch 0, whatever id it held
+before, as in Kafka. AddPartitionsToTxn adds all partitions or none: one that does not exist spoils
+the request, the others are answered OPERATION_NOT_ATTEMPTED. From version 4 on it comes from other
+brokers, for several transactions, and may only ask (KIP-890). EndTxn is answered once the decision
+is committed; the markers follow, and until they are written the next transaction hears
+CONCURRENT_TRANSACTIONS.
+
+Version notes. InitProducerId 3 (KIP-360): the producer's present id and epoch; 4 (KIP-588):
+PRODUCER_FENCED, which older versions hear as INVALID_PRODUCER_EPOCH, as those below 2 of the
+others. EndTxn 5 (KIP-890): every end bumps the epoch, and tells the producer its next one.
+WriteTxnMarkers 2 (KIP-1228): the transaction's version.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.metadata.image import GROUP_METADATA_TOPIC, is_internal_topic
+from tidelog_protocol.apis import ApiKey
+from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.messages.txns import (
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    EndTxnResponse,
+    InitProducerIdResponse,
+    WriteTxnMarkersResponse,
+)
+from tidelog_storage.types import StorageError, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable, Mapping
+
+    from tidelog.dispatch import Deferred, Handler, RequestContext
+    from tidelog.transactions.coordinator import ProducerResult
+    from tidelog.transactions.decisions import ProducerIdAndEpoch
+    from tidelog.transactions.transactions import Transactions
+    from tidelog_protocol.messages.txns import (
+        AddOffsetsToTxnRequest,
+        EndTxnRequest,
+        InitProducerIdRequest,
+        WriteTxnMarkersRequest,
+    )
+
+    Transaction = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
+    Outcome = Mapping[TopicPartition, ErrorCode]
+
+__all__ = ["TransactionsApi"]
+
+_NONE = -1  # no producer id, no epoch
+_BATCHED_VERSION = 4  # of AddPartitionsToTxn
+_BUMP_VERSION = 5  # of EndTxn
+_V0, _V2 = 0, 2  # transaction.version
+
+_TransactionResult = AddPartitionsToTxnResponse.AddPartitionsToTxnResult
+_TopicResult = _TransactionResult.AddPartitionsToTxnTopicResult
+_PartitionResult = _TopicResult.AddPartitionsToTxnPartitionResult
+_MarkerResult = WriteTxnMarkersResponse.WritableTxnMarkerResult
+_MarkerTopic = _MarkerResult.WritableTxnMarkerTopicResult
+_MarkerPartition = _MarkerTopic.WritableTxnMarkerPartitionResult
+
+
+class TransactionsApi:
+    """Handlers of producers that are idempotent or transactional."""
+
+    def __init__(self, transactions: Transactions, group_partition: Callable[[str], int]) -> None:
+        """`group_partition` tells where in `__consumer_offsets` a group is."""
+        self._transactions = transactions
+        self._group_partition = group_partition
+
+    def handlers(self) -> dict[ApiKey, Handler]:
+        """By api key."""
+        return {
+            ApiKey.INIT_PRODUCER_ID: self.init_producer_id,
+            ApiKey.ADD_PARTITIONS_TO_TXN: self.add_partitions,
+            ApiKey.ADD_OFFSETS_TO_TXN: self.add_offsets,
+            ApiKey.END_TXN: self.end,
+            ApiKey.WRITE_TXN_MARKERS: self.write_markers,
+        }
+
+    # ---- InitProducerId ----------------------------------------------------------------------
+
+    def init_producer_id(
+        self, context: RequestContext, request: InitProducerIdRequest
+    ) -> InitProducerIdResponse | Deferred | Coroutine[None, None, InitProducerIdResponse]:
+        """A new producer id, or a transactional one's next epoch."""
+        if (request.producer_id == _NONE) != (request.producer_epoch == _NONE):
+            return _refused(ErrorCode.INVALID_REQUEST)
+        producer_ids = self._transactions.producer_ids
+        if producer_ids.is_empty:
+            return self._refill_and_init(context, request)
+        if request.transactional_id is not None:
+            return self._init_transactional(context, request)
+        return InitProducerIdResponse(producer_id=producer_ids.take(), producer_epoch=0)
+
+    async def _refill_and_init(
+        self, context: RequestContext, request: InitProducerIdRequest
+    ) -> InitProducerIdResponse:
+        producer_ids = self._transactions.producer_ids
+        await producer_ids.refill()
+        if request.transactional_id is not None:
+            return await self._initialised(context.api_version, request)
+        try:
+            return InitProducerIdResponse(producer_id=producer_ids.take(), producer_epoch=0)
+        except StorageError as error:
+            return _refused(error.code)
+
+    def _init_transactional(
+        self, context: RequestContext, request: InitProducerIdRequest
+    ) -> Deferred:
+        deferred = context.defer()
+        self._init(context.api_version, request, deferred.complete)
+        return deferred
+
+    async def _initialised(
+        self, version: int, request: InitProducerIdRequest
+    ) -> InitProducerIdResponse:
+        from asyncio import get_running_loop  # noqa: PLC0415 - this module is read without a loop
+
+        answered = get_running_loop().create_future()
+
+        def answer(response: InitProducerIdResponse) -> None:
+            if not answered.done():
+                answered.set_result(response)
+
+        self._init(version, request, answer)
+        response: InitProducerIdResponse = await answered
+        return response
+
+    def _init(
+        self,
+        version: int,
+        request: InitProducerIdRequest,
+        answer: Callable[[InitProducerIdResponse], None],
+    ) -> None:
+        def done(result: ProducerResult) -> None:
+            error = _told(result.error, is_old=version < 4)
+            if error is not ErrorCode.NONE:
+                answer(_refused(error))
+                return
+            answer(
+                InitProducerIdResponse(
+                    producer_id=result.producer_id, producer_epoch=result.producer_epoch
+                )
+            )
+
+        expected = None
+        if request.producer_id != _NONE:
+            expected = _producer(request.producer_id, request.producer_epoch)
+        self._transactions.coordinator.init_producer_id(
+            request.transactional_id or "", request.transaction_timeout_ms, expected, done
+        )
+
+    # ---- AddPartitionsToTxn, AddOffsetsToTxn ---------------------------------------------------
+
+    def add_partitions(
+        self, context: RequestContext, request: AddPartitionsToTxnRequest
+    ) -> Deferred | AddPartitionsToTxnResponse:
+        """AddPartitionsToTxn."""
+        version = context.api_version
+        asked = request.transactions if version >= _BATCHED_VERSION else [_single(request)]
+        if not asked:
+            return AddPartitionsToTxnResponse()
+        deferred = context.defer()
+        outcomes: list[Outcome | None] = [None] * len(asked)
+        left = len(asked)
+
+        def done(number: int, outcome: Outcome) -> None:
+            nonlocal left
+            outcomes[number] = outcome
+            left -= 1
+            if not left:
+                deferred.complete(_added(version, asked, outcomes))
+
+        for number, transaction in enumerate(asked):
+            self._add(version, transaction, lambda outcome, number=number: done(number, outcome))  # type: ignore[misc]
+        return deferred
+
+    def _add(self, version: int, transaction: Transaction, done: Callable[[Outcome], None]) -> None:
+        partitions = [
+            TopicPartition(topic.name, index)
+            for topic in transaction.topics
+            for index in topic.partitions
+        ]
+        refused = self._refused_partitions(partitions, is_client=version < _BATCHED_VERSION)
+        if refused:
+            not_tried = dict.fromkeys(partitions, ErrorCode.OPERATION_NOT_ATTEMPTED)
+            done({**not_tried, **refused})
+            return
+        coordinator = self._transactions.coordinator
+        producer = _producer(transaction.producer_id, transaction.producer_epoch)
+        transactional_id = transaction.transactional_id
+        if transaction.verify_only:
+            done(coordinator.verify_partitions(transactional_id, producer, frozenset(partitions)))
+            return
+        coordinator.add_partitions(
+            transactional_id,
+            producer,
+            frozenset(partitions),
+            _V0 if version < _BATCHED_VERSION else _V2,
+            lambda error: done(dict.fromkeys(partitions, _told(error, is_old=version < 2))),
+        )
+
+    def _refused_partitions(
+        self, partitions: Iterable[TopicPartition], *, is_client: bool
+    ) -> dict[TopicPartition, ErrorCode]:
+        image = self._transactions.image
+        refused = {}
+        for one in partitions:
+            if is_client and is_internal_topic(one.topic):
+                refused[one] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif image.partition(*one) is None:
+                refused[one] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return refused
+
+    def add_offsets(self, context: RequestContext, request: AddOffsetsToTxnRequest) -> Deferred:
+        """AddOffsetsToTxn: the group's partition of `__consumer_offsets` joins the transaction."""
+        deferred = context.defer()
+        is_old = context.api_version < 2
+        self._transactions.coordinator.add_partitions(
+            request.transactional_id,
+            _producer(request.producer_id, request.producer_epoch),
+            {TopicPartition(GROUP_METADATA_TOPIC, self._group_partition(request.group_id))},
+            _V0,
+            lambda error: deferred.complete(
+                AddOffsetsToTxnResponse(error_code=_told(error, is_old=is_old))
+            ),
+        )
+        return deferred
+
+    # ---- EndTxn --------------------------------------------------------------------------------
+
+    def end(self, context: RequestContext, request: EndTxnRequest) -> Deferred:
+        """EndTxn."""
+        from tidelog.transactions.decisions import Ending  # noqa: PLC0415 - first transaction
+
+        deferred = context.defer()
+        version = context.api_version
+
+        def done(result: ProducerResult) -> None:
+            deferred.complete(
+                EndTxnResponse(
+                    error_code=_told(result.error, is_old=version < 2),
+                    producer_id=result.producer_id,
+                    producer_epoch=result.producer_epoch,
+                )
+            )
+
+        producer = _producer(request.producer_id, request.producer_epoch)
+        level = _V2 if version >= _BUMP_VERSION else _V0
+        self._transactions.coordinator.end(
+            request.transactional_id, Ending(producer, request.committed, True, level), done
+        )
+        return deferred
+
+    # ---- WriteTxnMarkers -----------------------------------------------------------------------
+
+    def write_markers(self, context: RequestContext, request: WriteTxnMarkersRequest) -> Deferred:
+        """WriteTxnMarkers: answered when the in-sync replicas have them."""
+        from tidelog.transactions.markers import Marker  # noqa: PLC0415 - first transaction
+
+        deferred = context.defer()
+
+        def done(outcomes: list[dict[TopicPartition, ErrorCode]]) -> None:
+            deferred.complete(
+                WriteTxnMarkersResponse(
+                    markers=[
+                        _MarkerResult(
+                            producer_id=marker.producer_id,
+                            topics=[
+                                _MarkerTopic(
+                                    name=topic.name,
+                                    partitions=[
+                                        _MarkerPartition(
+                                            partition_index=index,
+                                            error_code=outcome[TopicPartition(topic.name, index)],
+                                        )
+                                        for index in topic.partition_indexes
+                                    ],
+                                )
+                                for topic in marker.topics
+                            ],
+                        )
+                        for marker, outcome in zip(request.markers, outcomes, strict=True)
+                    ]
+                )
+            )
+
+        markers = [
+            Marker(
+                marker.producer_id,
+                marker.producer_epoch,
+                marker.transaction_result,
+                marker.coordinator_epoch,
+                marker.transaction_version,
+                tuple(
+                    TopicPartition(topic.name, index)
+                    for topic in marker.topics
+                    for index in topic.partition_indexes
+                ),
+            )
+            for marker in request.markers
+        ]
+        self._transactions.writer.write(markers, done)
+        return deferred
+
+
+def _producer(producer_id: int, producer_epoch: int) -> ProducerIdAndEpoch:
+    from tidelog.transactions.decisions import (  # noqa: PLC0415 - first transaction
+        ProducerIdAndEpoch,
+    )
+
+    return ProducerIdAndEpoch(producer_id, producer_epoch)
+
+
+def _told(error: ErrorCode, *, is_old: bool) -> ErrorCode:
+    """KIP-588: what clients hear that do not know PRODUCER_FENCED."""
+    if is_old and error is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return error
+
+
+def _refused(error: ErrorCode) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=error, producer_id=_NONE, producer_epoch=_NONE)
+
+
+def _single(request: AddPartitionsToTxnRequest) -> Transaction:
+    """A client's request in the form of later versions."""
+    return AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction(
+        transactional_id=request.v3_and_below_transactional_id,
+        producer_id=request.v3_and_below_producer_id,
+        producer_epoch=request.v3_and_below_producer_epoch,
+        topics=request.v3_and_below_topics,
+    )
+
+
+def _added(
+    version: int, asked: list[Transaction], outcomes: list[Outcome | None]
+) -> AddPartitionsToTxnResponse:
+    results = []
+    for transaction, outcome in zip(asked, outcomes, strict=True):
+        assert outcome is not None
+        topics = [
+            _TopicResult(
+                name=topic.name,
+                results_by_partition=[
+                    _PartitionResult(
+                        partition_index=index,
+                        partition_error_code=outcome[TopicPartition(topic.name, index)],
+                    )
+                    for index in topic.partitions
+                ],
+            )
+            for topic in transaction.topics
+        ]
+        results.append(
+            _TransactionResult(transactional_id=transaction.transactional_id, topic_results=topics)
+        )
+    if version >= _BATCHED_VERSION:
+        return AddPartitionsToTxnResponse(results_by_transaction=results)
+    return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=results[0].topic_results)

@@ -1,0 +1,185 @@
+"""Looking at transactions from outside (KIP-664): DescribeTransactions, ListTransactions and
+DescribeProducers.
+
+Version notes. ListTransactions 1 (KIP-994): by duration; 2 (KIP-1152): by a pattern of the id.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog_protocol.apis import ApiKey
+from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.messages.txn_admin import (
+    DescribeProducersResponse,
+    DescribeTransactionsResponse,
+    ListTransactionsResponse,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tidelog.dispatch import Handler, RequestContext
+    from tidelog.replication.replica_manager import ReplicaManager
+    from tidelog.seams import Clock
+    from tidelog.transactions.coordinator import TransactionCoordinator
+    from tidelog.transactions.transaction import Transaction
+    from tidelog.transactions.transactions import Transactions
+    from tidelog_protocol.messages.txn_admin import (
+        DescribeProducersRequest,
+        DescribeTransactionsRequest,
+        ListTransactionsRequest,
+    )
+
+__all__ = ["TxnAdminApi"]
+
+_State = DescribeTransactionsResponse.TransactionState
+_Listed = ListTransactionsResponse.TransactionState
+_Topic = DescribeProducersResponse.TopicResponse
+_Partition = DescribeProducersResponse.PartitionResponse
+_Producer = DescribeProducersResponse.ProducerState
+
+
+class TxnAdminApi:
+    """Handlers of admin tools."""
+
+    def __init__(self, transactions: Transactions, replicas: ReplicaManager, clock: Clock) -> None:
+        self._transactions = transactions
+        self._replicas = replicas
+        self._clock = clock
+
+    def handlers(self) -> dict[ApiKey, Handler]:
+        """By api key."""
+        return {
+            ApiKey.DESCRIBE_TRANSACTIONS: self.describe,
+            ApiKey.LIST_TRANSACTIONS: self.list,
+            ApiKey.DESCRIBE_PRODUCERS: self.describe_producers,
+        }
+
+    def describe(
+        self, context: RequestContext, request: DescribeTransactionsRequest
+    ) -> DescribeTransactionsResponse:
+        """DescribeTransactions."""
+        del context
+        coordinator = self._transactions.coordinator
+        return DescribeTransactionsResponse(
+            transaction_states=[_described(coordinator, each) for each in request.transactional_ids]
+        )
+
+    def list(
+        self, context: RequestContext, request: ListTransactionsRequest
+    ) -> ListTransactionsResponse:
+        """ListTransactions: what this broker coordinates, through the filters."""
+        del context
+        from tidelog.transactions.states import TransactionState  # noqa: PLC0415 - seldom asked
+
+        coordinator = self._transactions.coordinator
+        if coordinator.is_loading:
+            return ListTransactionsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        names = {state.wire_name for state in TransactionState}
+        try:
+            matches = _pattern(request.transactional_id_pattern)
+        except ValueError:
+            return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
+        states = {name for name in request.state_filters if name in names}
+        now_ms = self._clock.wall_ms()
+        listed = []
+        for shard in coordinator.active_shards():
+            for transaction in shard.transactions.values():
+                value = transaction.value
+                runs_ms = now_ms - value.start_ms if value.start_ms >= 0 else -1
+                if (
+                    value.state is not TransactionState.DEAD
+                    and (not request.state_filters or value.state.wire_name in states)
+                    and (
+                        not request.producer_id_filters
+                        or value.producer_id in request.producer_id_filters
+                    )
+                    and (request.duration_filter < 0 or runs_ms > request.duration_filter)
+                    and matches(transaction.transactional_id)
+                ):
+                    listed.append(
+                        _Listed(
+                            transactional_id=transaction.transactional_id,
+                            producer_id=value.producer_id,
+                            transaction_state=value.state.wire_name,
+                        )
+                    )
+        unknown = [name for name in request.state_filters if name not in names]
+        return ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=listed)
+
+    def describe_producers(
+        self, context: RequestContext, request: DescribeProducersRequest
+    ) -> DescribeProducersResponse:
+        """DescribeProducers, of partitions led here."""
+        del context
+        return DescribeProducersResponse(
+            topics=[
+                _Topic(
+                    name=topic.name,
+                    partitions=[self._producers(topic.name, i) for i in topic.partition_indexes],
+                )
+                for topic in request.topics
+            ]
+        )
+
+    def _producers(
+        self, topic: str, index: int
+    ) -> DescribeProducersResponse.TopicResponse.PartitionResponse:
+        partition = self._replicas.partition(topic, index)
+        if not isinstance(partition, ErrorCode) and not partition.is_leader:
+            partition = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if isinstance(partition, ErrorCode):
+            return _Partition(partition_index=index, error_code=partition)
+        return _Partition(
+            partition_index=index,
+            active_producers=[
+                _Producer(
+                    producer_id=entry.producer_id,
+                    producer_epoch=entry.producer_epoch,
+                    last_sequence=entry.last_sequence,
+                    last_timestamp=entry.last_timestamp,
+                    coordinator_epoch=entry.coordinator_epoch,
+                    current_txn_start_offset=entry.current_txn_first_offset,
+                )
+                for entry in partition.log.producers.producers.values()
+            ],
+        )
+
+
+def _described(coordinator: TransactionCoordinator, transactional_id: str) -> _State:
+    state = _State(transactional_id=transactional_id)
+    found = coordinator.find(transactional_id)
+    if isinstance(found, ErrorCode):
+        if found is ErrorCode.INVALID_PRODUCER_ID_MAPPING:
+            found = ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
+        state.error_code = found
+        return state
+    return _filled(state, found[1])
+
+
+def _filled(state: _State, transaction: Transaction) -> _State:
+    from tidelog.transactions.colleagues import by_topic  # noqa: PLC0415 - seldom asked
+
+    value = transaction.value
+    state.producer_id, state.producer_epoch = value.producer_id, value.producer_epoch
+    state.transaction_state = value.state.wire_name
+    state.transaction_timeout_ms = value.timeout_ms
+    state.transaction_start_time_ms = value.start_ms
+    state.topics = [
+        DescribeTransactionsResponse.TopicData(topic=topic, partitions=indexes)
+        for topic, indexes in by_topic(sorted(value.partitions)).items()
+    ]
+    return state
+
+
+def _pattern(text: str | None) -> Callable[[str], object]:
+    """A test of transactional ids, of the whole id; ValueError for what is no pattern."""
+    if not text:
+        return lambda name: True
+    import re  # noqa: PLC0415 - seldom asked
+
+    try:
+        return re.compile(text).fullmatch
+    except re.error as error:
+        raise ValueError(str(error)) from error

@@ -1,0 +1,164 @@
+"""TxnOffsetCommit: offsets of a group that hold once a transaction commits (KIP-98, KIP-447).
+
+Behaviour. As OffsetCommit each topic and partition is checked against the cluster first, then the
+group; the coordinator of the transaction is asked whether the group's partition of
+`__consumer_offsets` belongs to it, or is told that from now on it does (version 5, KIP-890). What
+is left is written as one batch of the transaction.
+
+Version notes. Below 2 COORDINATOR_LOAD_IN_PROGRESS is told as COORDINATOR_NOT_AVAILABLE, and
+PRODUCER_FENCED as INVALID_PRODUCER_EPOCH. 3 (KIP-447): the member of the group. 4 and 5 (KIP-890):
+TRANSACTION_ABORTABLE; no AddOffsetsToTxn before it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.groups.admin import Committer
+from tidelog.groups.offsets import OffsetAndMetadata, OffsetChange
+from tidelog.metadata.image import GROUP_METADATA_TOPIC
+from tidelog_protocol.apis import ApiKey
+from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.messages.txns import TxnOffsetCommitResponse
+from tidelog_storage.types import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tidelog.dispatch import Handler, RequestContext
+    from tidelog.groups.admin import GroupAdmin
+    from tidelog.metadata.image import ClusterImage
+    from tidelog.seams import Clock
+    from tidelog.transactions.transactions import Transactions
+    from tidelog_protocol.messages.txns import TxnOffsetCommitRequest
+
+__all__ = ["TxnOffsetsApi"]
+
+_IMPLICIT_VERSION = 5
+_ABORTABLE_VERSION = 4
+
+_Topic = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
+_Partition = _Topic.TxnOffsetCommitResponsePartition
+
+
+class TxnOffsetsApi:
+    """Handler of TxnOffsetCommit."""
+
+    def __init__(
+        self,
+        admin: GroupAdmin,
+        transactions: Transactions,
+        image: Callable[[], ClusterImage],
+        clock: Clock,
+        group_partition: Callable[[str], int],
+        *,
+        metadata_bytes_max: int,
+    ) -> None:
+        """`group_partition` tells where in `__consumer_offsets` a group is."""
+        self._admin = admin
+        self._transactions = transactions
+        self._image = image
+        self._clock = clock
+        self._group_partition = group_partition
+        self._metadata_bytes_max = metadata_bytes_max
+
+    def handlers(self) -> dict[ApiKey, Handler]:
+        """By api key."""
+        return {ApiKey.TXN_OFFSET_COMMIT: self.commit}
+
+    async def commit(
+        self, context: RequestContext, request: TxnOffsetCommitRequest
+    ) -> TxnOffsetCommitResponse:
+        """TxnOffsetCommit."""
+        errors: dict[TopicPartition, ErrorCode] = {}
+        changes = self._changes(request, errors)
+        if changes:
+            error = await self._write(context.api_version, request, changes)
+            error = _told(error, context.api_version)
+            for change in changes:
+                errors[TopicPartition(change.topic, change.partition)] = error
+        return TxnOffsetCommitResponse(
+            topics=[
+                _Topic(
+                    name=topic.name,
+                    partitions=[
+                        _Partition(
+                            partition_index=each.partition_index,
+                            error_code=errors[TopicPartition(topic.name, each.partition_index)],
+                        )
+                        for each in topic.partitions
+                    ],
+                )
+                for topic in request.topics
+            ]
+        )
+
+    def _changes(
+        self, request: TxnOffsetCommitRequest, errors: dict[TopicPartition, ErrorCode]
+    ) -> list[OffsetChange]:
+        """What may be written; the rest has its error."""
+        image = self._image()
+        now_ms = self._clock.wall_ms()
+        changes = []
+        for topic in request.topics:
+            known = image.topics.get(topic.name)
+            for each in topic.partitions:
+                one = TopicPartition(topic.name, each.partition_index)
+                metadata = each.committed_metadata or ""
+                if known is None or not 0 <= one.partition < len(known.partitions):
+                    errors[one] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                elif len(metadata) > self._metadata_bytes_max:
+                    errors[one] = ErrorCode.OFFSET_METADATA_TOO_LARGE
+                else:
+                    offset = OffsetAndMetadata(
+                        each.committed_offset,
+                        each.committed_leader_epoch,
+                        metadata,
+                        now_ms,
+                        topic_id=known.topic_id,
+                    )
+                    changes.append(OffsetChange(request.group_id, *one, offset))
+        return changes
+
+    async def _write(
+        self, version: int, request: TxnOffsetCommitRequest, changes: list[OffsetChange]
+    ) -> ErrorCode:
+        if not request.group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        from asyncio import get_running_loop  # noqa: PLC0415 - this module is read without a loop
+
+        from tidelog.transactions.decisions import ProducerIdAndEpoch  # noqa: PLC0415 - likewise
+
+        producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
+        home = TopicPartition(GROUP_METADATA_TOPIC, self._group_partition(request.group_id))
+        verify_only = version < _IMPLICIT_VERSION
+        if not verify_only or self._transactions.config.transaction_partition_verification_enable:
+            outcome = await self._transactions.add_partitions(
+                request.transactional_id, producer, {home}, verify_only=verify_only
+            )
+            error = outcome.get(home, ErrorCode.UNKNOWN_SERVER_ERROR)
+            if error is not ErrorCode.NONE:
+                return error
+        written = get_running_loop().create_future()
+
+        def done(error: ErrorCode) -> None:
+            if not written.done():
+                written.set_result(error)
+
+        committer = Committer(request.member_id, request.group_instance_id, request.generation_id)
+        self._admin.commit_in_transaction(request.group_id, committer, producer, changes, done)
+        result: ErrorCode = await written
+        return result
+
+
+def _told(error: ErrorCode, version: int) -> ErrorCode:
+    """What a client of this version understands."""
+    if error is ErrorCode.NETWORK_EXCEPTION:
+        error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # a retry without looking for a coordinator
+    if error is ErrorCode.TRANSACTION_ABORTABLE and version < _ABORTABLE_VERSION:
+        return ErrorCode.INVALID_TXN_STATE
+    if version < 2 and error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    if version < 2 and error is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return error

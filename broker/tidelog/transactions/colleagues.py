@@ -1,0 +1,139 @@
+"""What a broker asks of other brokers about transactions: markers, and whose transaction is open.
+
+Owns one channel to each broker that was asked, made anew when the broker has moved. Every failure
+is a `PeerError`: whether the request was carried out is then unknown.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.peers import PeerError
+from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.messages.txns import AddPartitionsToTxnRequest, WriteTxnMarkersRequest
+from tidelog_storage.types import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Set as AbstractSet
+
+    from tidelog.metadata.image import ClusterImage
+    from tidelog.peers import PeerChannel
+    from tidelog.transactions.decisions import ProducerIdAndEpoch
+    from tidelog.transactions.markers import Marker
+    from tidelog_protocol.messages.txns import (
+        AddPartitionsToTxnResponse,
+        WriteTxnMarkersResponse,
+    )
+
+    Outcome = dict[TopicPartition, ErrorCode]
+
+__all__ = ["Colleagues", "by_topic"]
+
+_Address = tuple[str, int]
+_Marker = WriteTxnMarkersRequest.WritableTxnMarker
+_MarkerTopic = _Marker.WritableTxnMarkerTopic
+_Transaction = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
+_TransactionTopic = _Transaction.AddPartitionsToTxnTopic
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> Mapping[str, list[int]]:
+    """Partition indexes by topic, as most requests list them."""
+    topics: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        topics.setdefault(topic, []).append(partition)
+    return topics
+
+
+class Colleagues:
+    """Channels to other brokers' client listeners."""
+
+    def __init__(
+        self, new_channel: Callable[[str, int], PeerChannel], image: Callable[[], ClusterImage]
+    ) -> None:
+        """`image` gives the present one."""
+        self._new_channel = new_channel
+        self._image = image
+        self._channels: dict[int, tuple[_Address, PeerChannel]] = {}
+
+    def close(self) -> None:
+        """Ask nobody any more; who waits gets a PeerError."""
+        for _, channel in self._channels.values():
+            channel.close()
+        self._channels.clear()
+
+    def _channel(self, node_id: int) -> PeerChannel:
+        broker = self._image().brokers.get(node_id)
+        if broker is None:
+            raise PeerError(f"broker {node_id} is not registered")
+        address = broker.host, broker.port
+        known = self._channels.get(node_id)
+        if known is not None and known[0] == address:
+            return known[1]
+        if known is not None:
+            known[1].close()
+        channel = self._new_channel(*address)
+        self._channels[node_id] = address, channel
+        return channel
+
+    async def write_markers(self, leader: int, markers: list[Marker]) -> list[Outcome]:
+        """Have a leader write markers; its outcomes in the order of the markers."""
+        request = WriteTxnMarkersRequest(
+            markers=[
+                _Marker(
+                    producer_id=marker.producer_id,
+                    producer_epoch=marker.producer_epoch,
+                    transaction_result=marker.is_commit,
+                    coordinator_epoch=marker.coordinator_epoch,
+                    transaction_version=marker.transaction_version,
+                    topics=[
+                        _MarkerTopic(name=name, partition_indexes=indexes)
+                        for name, indexes in by_topic(marker.partitions).items()
+                    ],
+                )
+                for marker in markers
+            ]
+        )
+        response: WriteTxnMarkersResponse = await self._channel(leader).ask(request)
+        return [
+            {
+                TopicPartition(topic.name, each.partition_index): ErrorCode(each.error_code)
+                for topic in marker.topics
+                for each in topic.partitions
+            }
+            for marker in response.markers
+        ]
+
+    async def add_partitions(
+        self,
+        coordinator: int,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partitions: AbstractSet[TopicPartition],
+        *,
+        verify_only: bool,
+    ) -> Outcome:
+        """Ask a transaction's coordinator to add partitions, or whether it has them (KIP-890)."""
+        request = AddPartitionsToTxnRequest(
+            transactions=[
+                _Transaction(
+                    transactional_id=transactional_id,
+                    producer_id=producer.producer_id,
+                    producer_epoch=producer.producer_epoch,
+                    verify_only=verify_only,
+                    topics=[
+                        _TransactionTopic(name=name, partitions=indexes)
+                        for name, indexes in by_topic(sorted(partitions)).items()
+                    ],
+                )
+            ]
+        )
+        response: AddPartitionsToTxnResponse = await self._channel(coordinator).ask(request)
+        if response.error_code:
+            return dict.fromkeys(partitions, ErrorCode(response.error_code))
+        return {
+            TopicPartition(topic.name, each.partition_index): ErrorCode(each.partition_error_code)
+            for transaction in response.results_by_transaction
+            for topic in transaction.topic_results
+            for each in topic.results_by_partition
+        }

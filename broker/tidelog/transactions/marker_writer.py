@@ -1,0 +1,149 @@
+"""Commit and abort markers at the leaders of their partitions: WriteTxnMarkers without the wire.
+
+A marker is appended like a coordinator's record: all in-sync replicas have it before it counts.
+Partitions of `__consumer_offsets` belong to the group coordinator, which appends the marker itself
+and then keeps or drops the offsets that waited for it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from tidelog.metadata.image import GROUP_METADATA_TOPIC
+from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.records import ControlType, build_end_transaction_marker
+from tidelog_storage.types import StorageError, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tidelog.replication.partition import Partition
+    from tidelog.replication.replica_manager import ReplicaManager
+    from tidelog.transactions.markers import Marker
+    from tidelog.transactions.verification import Verifications
+
+    Outcome = dict[TopicPartition, ErrorCode]
+
+__all__ = ["EndOfOffsets", "MarkerWriter"]
+
+
+class EndOfOffsets(Protocol):
+    """The group coordinator's part: one marker for one partition of `__consumer_offsets`."""
+
+    def __call__(
+        self, index: int, marker: memoryview, on_done: Callable[[ErrorCode], None]
+    ) -> None:
+        """Append the batch of the marker; `on_done` may be called before this returns."""
+        ...
+
+
+class MarkerWriter:
+    """Appends markers to partitions led here."""
+
+    def __init__(
+        self,
+        replica_manager: ReplicaManager,
+        verifications: Verifications,
+        end_of_offsets: EndOfOffsets,
+        *,
+        timeout_ms: int,
+    ) -> None:
+        """`timeout_ms`: how long in-sync replicas may take."""
+        self._replicas = replica_manager
+        self._verifications = verifications
+        self._end_of_offsets = end_of_offsets
+        self._timeout_ms = timeout_ms
+
+    def write(self, markers: Sequence[Marker], on_done: Callable[[list[Outcome]], None]) -> None:
+        """An outcome for each marker, when all are known; perhaps before this returns."""
+        work = _Work(len(markers), on_done)
+        waits: list[tuple[Partition, int]] = []
+        places: list[tuple[int, TopicPartition]] = []
+        for number, marker in enumerate(markers):
+            for one in marker.partitions:
+                if one.topic == GROUP_METADATA_TOPIC:
+                    self._end_of_offsets(
+                        one.partition, self._batch(marker), work.expect(number, one)
+                    )
+                    continue
+                appended = self._append(one, marker)
+                if isinstance(appended, ErrorCode):
+                    work.outcomes[number][one] = appended
+                else:
+                    waits.append(appended)
+                    places.append((number, one))
+        if waits:
+            self._await(work, waits, places)
+        work.all_expected()
+
+    def _batch(self, marker: Marker) -> memoryview:
+        batch = build_end_transaction_marker(
+            ControlType.COMMIT if marker.is_commit else ControlType.ABORT,
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            coordinator_epoch=marker.coordinator_epoch,
+            timestamp=self._replicas.clock.wall_ms(),
+        )
+        return memoryview(bytearray(batch))
+
+    def _append(self, one: TopicPartition, marker: Marker) -> tuple[Partition, int] | ErrorCode:
+        partition = self._replicas.partition(one.topic, one.partition)
+        if isinstance(partition, ErrorCode):
+            return partition
+        try:
+            result = self._replicas.append(
+                partition,
+                self._batch(marker),
+                acks=-1,
+                now_ms=self._replicas.clock.wall_ms(),
+                from_client=False,
+            )
+        except StorageError as error:
+            return error.code
+        self._verifications.forget(one, marker.producer_id)
+        return partition, result.last_offset + 1
+
+    def _await(
+        self,
+        work: _Work,
+        waits: list[tuple[Partition, int]],
+        places: list[tuple[int, TopicPartition]],
+    ) -> None:
+        heard = work.expect_all(places)
+        self._replicas.appended([partition.topic_partition for partition, _ in waits])
+        operation = self._replicas.await_acks(waits, self._timeout_ms, heard)
+        if operation.decided:
+            heard(operation.errors)
+
+
+class _Work:
+    """Outcomes of one request, some of which come later."""
+
+    def __init__(self, count: int, on_done: Callable[[list[Outcome]], None]) -> None:
+        self.outcomes: list[Outcome] = [{} for _ in range(count)]
+        self._on_done = on_done
+        self._left = 1  # `all_expected`
+
+    def expect(self, number: int, one: TopicPartition) -> Callable[[ErrorCode], None]:
+        """What to call with the error of one partition."""
+        heard = self.expect_all([(number, one)])
+        return lambda error: heard([error])
+
+    def expect_all(
+        self, places: Sequence[tuple[int, TopicPartition]]
+    ) -> Callable[[list[ErrorCode]], None]:
+        """What to call with the errors of several, in this order."""
+        self._left += 1
+
+        def heard(errors: list[ErrorCode]) -> None:
+            for (number, one), error in zip(places, errors, strict=True):
+                self.outcomes[number][one] = error
+            self.all_expected()
+
+        return heard
+
+    def all_expected(self) -> None:
+        """One of those waited for has come."""
+        self._left -= 1
+        if not self._left:
+            self._on_done(self.outcomes)

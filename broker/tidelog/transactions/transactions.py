@@ -1,0 +1,205 @@
+"""The door of this room: what the rest of a broker has to do with transactions.
+
+The coordinator is built when the first request needs it, or when this broker's cluster has
+transactions: most test runs have none, and every one waits for the start.
+"""
+
+# ruff: noqa: PLC0415 - built when first needed, and imported then
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.internal_topics import partition_for
+from tidelog.metadata.image import TRANSACTION_STATE_TOPIC
+from tidelog.transactions.producer_ids import ProducerIds
+from tidelog_protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Awaitable, Callable
+    from collections.abc import Set as AbstractSet
+
+    from tidelog.config.broker import BrokerConfig
+    from tidelog.metadata.image import ClusterImage
+    from tidelog.peers import PeerChannel
+    from tidelog.replication.replica_manager import ReplicaManager
+    from tidelog.seams import Clock
+    from tidelog.transactions.colleagues import Colleagues
+    from tidelog.transactions.coordinator import TransactionCoordinator
+    from tidelog.transactions.decisions import ProducerIdAndEpoch
+    from tidelog.transactions.marker_writer import EndOfOffsets, MarkerWriter
+    from tidelog.transactions.verification import Verifications
+    from tidelog_storage.types import TopicPartition
+
+__all__ = ["Transactions"]
+
+
+class Transactions:
+    """The transaction coordinator of a broker, and its part in other coordinators' transactions."""
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        clock: Clock,
+        loop: asyncio.AbstractEventLoop,
+        replica_manager: ReplicaManager,
+        allocate_producer_ids: Callable[[], Awaitable[range]],
+        end_of_offsets: EndOfOffsets,
+        new_channel: Callable[[str, int], PeerChannel] | None = None,
+    ) -> None:
+        """`end_of_offsets` is the group coordinator's; `new_channel` reaches other brokers' client
+        listeners, None for a broker alone."""
+        self.config = config
+        self.producer_ids = ProducerIds(allocate_producer_ids)
+        self._clock = clock
+        self._loop = loop
+        self._replicas = replica_manager
+        self._end_of_offsets = end_of_offsets
+        self._new_channel = new_channel
+        self._image: ClusterImage | None = None
+        self._coordinator: TransactionCoordinator | None = None
+        self._writer: MarkerWriter | None = None
+        self._verifications: Verifications | None = None
+        self._colleagues: Colleagues | None = None
+
+    # -- parts, built when first asked for -------------------------------------------------------
+
+    @property
+    def coordinator(self) -> TransactionCoordinator:
+        """Of the transactional ids whose partition this broker leads."""
+        if self._coordinator is None:
+            from tidelog.transactions.coordinator import TransactionCoordinator
+            from tidelog.transactions.markers import MarkerSender
+
+            colleagues = self.colleagues
+            self._coordinator = TransactionCoordinator(
+                config=self.config,
+                clock=self._clock,
+                timers=self._loop,
+                replica_manager=self._replicas,
+                producer_ids=self.producer_ids,
+                markers=MarkerSender(
+                    node_id=self._replicas.node_id,
+                    timers=self._loop,
+                    write_here=self.writer.write,
+                    ask_leader=None if colleagues is None else colleagues.write_markers,
+                ),
+            )
+            if self._image is not None:
+                self._coordinator.on_image(None, self._image)
+        return self._coordinator
+
+    @property
+    def writer(self) -> MarkerWriter:
+        """Writes markers to partitions led here."""
+        if self._writer is None:
+            from tidelog.transactions.marker_writer import MarkerWriter
+
+            self._writer = MarkerWriter(
+                self._replicas,
+                self.verifications,
+                self._end_of_offsets,
+                timeout_ms=self.config.request_timeout_ms,
+            )
+        return self._writer
+
+    @property
+    def verifications(self) -> Verifications:
+        """Who may begin a transaction in a partition led here."""
+        if self._verifications is None:
+            from tidelog.transactions.verification import Verifications
+
+            self._verifications = Verifications()
+        return self._verifications
+
+    @property
+    def colleagues(self) -> Colleagues | None:
+        """The other brokers; None if this one is alone."""
+        if self._colleagues is None and self._new_channel is not None:
+            from tidelog.transactions.colleagues import Colleagues
+
+            self._colleagues = Colleagues(self._new_channel, lambda: self.image)
+        return self._colleagues
+
+    @property
+    def image(self) -> ClusterImage:
+        """The cluster as this room last heard of it."""
+        assert self._image is not None, "the first image comes before the first request"
+        return self._image
+
+    # -- the cluster -----------------------------------------------------------------------------
+
+    def on_image(self, old: ClusterImage | None, new: ClusterImage) -> None:
+        """Follow the cluster; call it after the replica manager has applied the image."""
+        self._image = new
+        if self._coordinator is not None:
+            self._coordinator.on_image(old, new)
+        elif TRANSACTION_STATE_TOPIC in new.topics:
+            _ = self.coordinator  # loads what this broker leads
+
+    def close(self) -> None:
+        """Stop; the metadata log still runs."""
+        if self._coordinator is not None:
+            self._coordinator.close()
+        if self._colleagues is not None:
+            self._colleagues.close()
+
+    # -- what leaders ask of coordinators --------------------------------------------------------
+
+    async def add_partitions(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partitions: AbstractSet[TopicPartition],
+        *,
+        verify_only: bool,
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Add partitions to a transaction, or ask whether it has them, wherever its coordinator
+        is."""
+        node_id = self._coordinator_of(transactional_id)
+        if node_id == self._replicas.node_id:
+            return await self._add_here(
+                transactional_id, producer, partitions, verify_only=verify_only
+            )
+        if node_id is None or self.colleagues is None:
+            return dict.fromkeys(partitions, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        from tidelog.peers import PeerError
+
+        try:
+            return await self.colleagues.add_partitions(
+                node_id, transactional_id, producer, partitions, verify_only=verify_only
+            )
+        except PeerError:
+            return dict.fromkeys(partitions, ErrorCode.NETWORK_EXCEPTION)
+
+    def _coordinator_of(self, transactional_id: str) -> int | None:
+        topic = self.image.topics.get(TRANSACTION_STATE_TOPIC)
+        if topic is None:
+            return None
+        leader = topic.partitions[partition_for(transactional_id, len(topic.partitions))].leader
+        return leader if leader >= 0 else None
+
+    async def _add_here(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partitions: AbstractSet[TopicPartition],
+        *,
+        verify_only: bool,
+    ) -> dict[TopicPartition, ErrorCode]:
+        if verify_only:
+            return self.coordinator.verify_partitions(transactional_id, producer, partitions)
+        from tidelog.transactions.transaction import TransactionVersion
+
+        added: asyncio.Future[ErrorCode] = self._loop.create_future()
+
+        def on_done(error: ErrorCode) -> None:
+            if not added.done():  # the client may have gone, and its handler with it
+                added.set_result(error)
+
+        self.coordinator.add_partitions(
+            transactional_id, producer, partitions, TransactionVersion.V2, on_done
+        )
+        return dict.fromkeys(partitions, await added)
