@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 
 from tidelog_protocol.records import coordinator_epoch, iter_records
 from tidelog_storage import lookup
-from tidelog_storage.cleaner import Retention, deletable_count
 from tidelog_storage.compaction.swap import swap_files
 from tidelog_storage.indexes import RELATIVE_OFFSET_MAX
 from tidelog_storage.log_state import LogState
 from tidelog_storage.replay import replay_producers
 from tidelog_storage.replicated import check_replicated
+from tidelog_storage.retention import Retention, deletable_count
 from tidelog_storage.types import AbortedTransaction, AppendResult, OutOfRange, Records
 from tidelog_storage.validator import ZSTD_VERSION_MIN, place_plain, validate_slowly
 

@@ -1,7 +1,7 @@
 """Which old segments a log may give up: by log start, size and age.
 
 Pure decisions over the segments of one log; `Log.delete_old_segments` carries them out. Compaction
-will get its place here, beside retention: it picks segments, the log swaps them.
+is `compaction/`'s.
 """
 
 from __future__ import annotations
