@@ -4,8 +4,8 @@ tidelog_bench.bench_broker`.
 Each case hands ready request frames to the dispatcher, as a connection does, and takes the answer's
 buffers: decode, handler, log and encode are in the figure, system calls for sockets are not. Logs
 lie in a temporary folder on a real file system. Prints one JSON object; figures are medians of
-several rounds, microseconds of process CPU time a request, and of its parts where `--profile` asks
-for them.
+several rounds, microseconds of process CPU time a request. What of it has a ceiling is printed
+beside that; `bench_sockets` does so with the sockets, as the ceilings were measured.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from tidelog.metadata.image import BrokerImage, ClusterImage, PartitionImage, To
 from tidelog.replication.replica_manager import ReplicaManager, topic_configs
 from tidelog.runtime import SystemClock
 from tidelog.transactions.transactions import Transactions
+from tidelog_bench.ceilings import line
 from tidelog_protocol.apis import API
 from tidelog_protocol.checksum import crc32c
 from tidelog_protocol.frames import RequestHeader, request_frame
@@ -39,7 +40,7 @@ from tidelog_storage.os_files import OsFileSystem
 
 if TYPE_CHECKING:
     import builtins
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 NODE_ID = 1
 APPENDED_BYTES_MAX = 256 << 20  # of one case: the page cache, not the disk, is to take them
@@ -189,7 +190,7 @@ class ProduceFrame:
         self._sequence = 0
         self._idempotent = idempotent
         self._batch_bytes = len(batch)
-        self.frame = _produce(version, partitions, batch, acks)
+        self.frame = produce_frame(version, partitions, batch, acks)
         data = bytes(self.frame)
         self._places: list[int] = []
         place = data.find(batch)
@@ -216,7 +217,10 @@ _SEQUENCE = Struct(">i")
 _CRC = Struct(">I")
 
 
-def _produce(version: int, partitions: int, batch: bytes, acks: int) -> memoryview:
+def produce_frame(
+    version: int, partitions: int, batch: bytes, acks: int, name: str = TOPIC
+) -> memoryview:
+    """A Produce request of the same batch to each partition, without its size."""
     topic = ProduceRequest.TopicProduceData
     return _frame(
         ProduceRequest(
@@ -224,7 +228,7 @@ def _produce(version: int, partitions: int, batch: bytes, acks: int) -> memoryvi
             timeout_ms=1000,
             topic_data=[
                 topic(
-                    name=TOPIC,
+                    name=name,
                     topic_id=TOPIC_ID,
                     partition_data=[
                         topic.PartitionProduceData(index=index, records=batch)
@@ -237,7 +241,10 @@ def _produce(version: int, partitions: int, batch: bytes, acks: int) -> memoryvi
     )
 
 
-def _fetch(version: int, offsets: Sequence[int], max_bytes: int, **session: Any) -> memoryview:
+def fetch_frame(
+    version: int, offsets: Sequence[int], max_bytes: int, name: str = TOPIC, **session: Any
+) -> memoryview:
+    """A Fetch request of partitions 0, 1, ... from these offsets on, without its size."""
     topic = FetchRequest.FetchTopic
     return _frame(
         FetchRequest(
@@ -246,7 +253,7 @@ def _fetch(version: int, offsets: Sequence[int], max_bytes: int, **session: Any)
             max_bytes=max_bytes * max(1, len(offsets)),
             topics=[
                 topic(
-                    topic=TOPIC,
+                    topic=name,
                     topic_id=TOPIC_ID,
                     partitions=[
                         topic.FetchPartition(
@@ -333,8 +340,8 @@ def fetch_case(
             produce = ProduceFrame(12, partitions, batch_bytes)
             for _ in range(max(2, 4 * answer_bytes // batch_bytes)):
                 bench.handle(produce.again())
-            frame = _fetch(version, [1] * partitions, answer_bytes)
-            bench.handle(_fetch(version, [0] * partitions, 1))
+            frame = fetch_frame(version, [1] * partitions, answer_bytes)
+            bench.handle(fetch_frame(version, [0] * partitions, 1))
             figures = _measure(lambda: bench.handle(frame), 5, seconds)
             bench.logs.abandon()
             return figures
@@ -348,7 +355,7 @@ def empty_fetch_case(partitions: int, *, version: int = 12) -> Callable[[float],
     def run(seconds: float) -> dict[str, float]:
         with tempfile.TemporaryDirectory(dir=_FOLDERS) as folder:
             bench = Bench(folder, partitions)
-            bench.handle(_fetch(version, [0] * partitions, 1 << 20, session_epoch=0))
+            bench.handle(fetch_frame(version, [0] * partitions, 1 << 20, session_epoch=0))
             (session_id,) = bench.dispatcher._handlers[API[1].key].__self__.sessions._sessions  # type: ignore[attr-defined]
             epoch = 0
 
@@ -356,11 +363,13 @@ def empty_fetch_case(partitions: int, *, version: int = 12) -> Callable[[float],
                 nonlocal epoch
                 epoch += 1
                 return bench.handle(
-                    _fetch(version, [], 1 << 20, session_id=session_id, session_epoch=epoch)
+                    fetch_frame(version, [], 1 << 20, session_id=session_id, session_epoch=epoch)
                 )
 
             def encode_only() -> int:
-                return len(_fetch(version, [], 1 << 20, session_id=session_id, session_epoch=1))
+                return len(
+                    fetch_frame(version, [], 1 << 20, session_id=session_id, session_epoch=1)
+                )
 
             figures = _measure(work, 5, seconds)
             figures["us"] = round(figures["us"] - _measure(encode_only, 5, seconds / 4)["us"], 2)
@@ -377,7 +386,7 @@ def round_trip_case(value_bytes: int) -> Callable[[float], dict[str, float]]:
         with tempfile.TemporaryDirectory(dir=_FOLDERS) as folder:
             bench = Bench(folder, 1)
             produce = ProduceFrame(12, 1, value_bytes)
-            fetch = _fetch(12, [0], 1 << 20)
+            fetch = fetch_frame(12, [0], 1 << 20)
             place = bytes(fetch).rindex(TOPIC.encode()) + len(TOPIC) + 1 + 4 + 4
 
             def work() -> int:
@@ -430,6 +439,25 @@ def main() -> None:
             results[name] = case(options.seconds)
             print(f"{name:32} {results[name]['us']:10.2f} us", flush=True)
     print(json.dumps(results, indent=1))
+    if not options.only:
+        print("Beside the ceilings, sockets left out:")
+        for text in beside_ceilings({name: figures["us"] for name, figures in results.items()}):
+            print(text)
+
+
+def beside_ceilings(us: Mapping[str, float]) -> list[str]:
+    """The lines of all cases' microseconds that have a ceiling."""
+    return [
+        line("produce request", us["produce 1 x 100 B"]),
+        line(
+            "produce, further partition",
+            (us["produce 100 x 1 KiB"] - us["produce 10 x 1 KiB"]) / 90,
+        ),
+        line("produce, batches of 16 KiB", us["produce 1 x 16 KiB"] * 1e3 / (16 << 10)),
+        line("produce, batches of 1 MiB", us["produce 1 x 1 MiB"] * 1e3 / (1 << 20)),
+        line("fetch request", us["fetch 1 x 1 KiB"]),
+        line("fetch, further partition", (us["fetch 100 x 1 KiB"] - us["fetch 10 x 1 KiB"]) / 90),
+    ]
 
 
 if __name__ == "__main__":
