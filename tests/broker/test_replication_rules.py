@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from support.data_path import NOW_MS, DataPath, batch, data_of
+from support.data_path import NOW_MS, DataPath, batch, bytes_of, data_of
 from tidelog.metadata.image import BrokerImage
 from tidelog.replication.truncation import StartOffset, start_offset
 from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.records import iter_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -108,3 +109,33 @@ def test_a_log_that_ends_where_the_leader_s_begins_is_kept() -> None:
     """7.3: fetched from max(start, own LEO), nothing dropped."""
     assert start_offset(10, leader_log_end=20, leader_log_start=10) == StartOffset(10)
     assert start_offset(9, leader_log_end=20, leader_log_start=10) == StartOffset(10, restart=True)
+
+
+def test_committed_readers_stop_at_the_last_stable_offset(path: DataPath) -> None:
+    """10.3: an open transaction hides what comes after its begin, though it is replicated."""
+    path.create("foo")
+    partition = path.partition("foo")
+    partition.append(batch(2), acks=1, now_ms=NOW_MS)
+    open_one = batch(1, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    partition.append(open_one, acks=1, now_ms=NOW_MS)
+    partition.append(batch(1), acks=1, now_ms=NOW_MS)
+    assert (partition.log.last_stable_offset, partition.log.high_watermark) == (2, 4)
+    for offset, isolation, ends in ((0, 0, [1, 2, 3]), (0, 1, [1]), (2, 1, [])):
+        answer = data_of(path.fetch(("foo", 0, offset, {}), version=12, isolation_level=isolation))
+        assert (answer.error_code, answer.last_stable_offset) == (0, 2)
+        assert [header.last_offset for _, header in iter_batches(bytes_of(answer))] == ends
+
+
+def test_records_are_deleted_up_to_the_high_watermark(path: DataPath) -> None:
+    """10.6: what is not committed may not go, and -1 is all that is."""
+    path.create("foo", replicas=(1, 2), isr=(1, 2))
+    partition = path.partition("foo")
+    partition.append(batch(5), acks=1, now_ms=NOW_MS)
+    partition.remotes[2].record_fetch(3, 0, leader_end=5, now_ms=NOW_MS, broker_epoch=EPOCH)
+    partition.advance_high_watermark()
+    assert partition.delete_records(4) is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert partition.log.log_start_offset == 0
+    assert partition.delete_records(2) == partition.log.log_start_offset == 2
+    assert partition.delete_records(1) == 1
+    assert partition.log.log_start_offset == 2, "never back"
+    assert partition.delete_records(-1) == partition.log.log_start_offset == 3
