@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.api.brokers import BrokersApi
 from tidelog.api.configs import ConfigsApi
@@ -53,8 +53,21 @@ log = logging.getLogger("tidelog.membership")
 LEAVE_S_MAX = 3.0  # how long leaderships may take to move when this broker stops
 
 
+class _Parts(NamedTuple):
+    """What `build` makes of a membership."""
+
+    controller: Controller
+    dispatcher: Dispatcher
+    door: ControllerDoor
+    forwarding: Forwarding
+    lifecycle: BrokerLifecycle
+    fetchers: FetcherManager
+    of_admins: dict[ApiKey, Handler]
+    configs: ConfigsApi
+
+
 class Membership:
-    """One node's part in its cluster. Attributes are there once `build` was called."""
+    """One node's part in its cluster."""
 
     def __init__(self, config: BrokerConfig, runtime: Runtime) -> None:
         self._config = config
@@ -64,30 +77,27 @@ class Membership:
             frame_bytes_max=config.socket_request_max_bytes,
             idle_ms_max=config.connections_max_idle_ms,
         )
-        self._dispatcher: Dispatcher | None = None
-        self._door: ControllerDoor | None = None
-        self._lifecycle: BrokerLifecycle | None = None
-        self._forwarding: Forwarding | None = None
         self._metadata: ReplicatedMetadataLog | None = None
         self._quorum: Quorum | None = None
-        self._controller: Controller | None = None
+        self._built: _Parts | None = None
         self._ticking: asyncio.Task[None] | None = None
-        self._fetchers: FetcherManager | None = None
-        self._of_admins: dict[ApiKey, Handler] = {}
-        self._configs: ConfigsApi | None = None
+
+    @property
+    def _parts(self) -> _Parts:
+        assert self._built is not None, "build() comes first"
+        return self._built
 
     @property
     def forwarding(self) -> Forwarding:
         """Carries clients' requests to the active controller."""
-        assert self._forwarding is not None, "build() comes first"
-        return self._forwarding
+        return self._parts.forwarding
 
     def wrap(self, handlers: Mapping[ApiKey, Handler]) -> dict[ApiKey, Handler]:
         """The clients' handlers with what it adds; what the active controller decides is forwarded
         to it."""
-        assert self._configs is not None, "build() comes first"
-        wrapped = self.forwarding.wrap({**handlers, **self._of_admins})
-        return {**wrapped, **self._configs.forwarding_alterations(wrapped)}
+        parts = self._parts
+        wrapped = parts.forwarding.wrap({**handlers, **parts.of_admins})
+        return {**wrapped, **parts.configs.forwarding_alterations(wrapped)}
 
     async def allocate_producer_ids(self) -> range:
         """A block of producer ids for this broker; StorageError if nobody gives one."""
@@ -96,7 +106,7 @@ class Membership:
     @property
     def broker_epoch(self) -> int:
         """Of this broker's registration; -1 before it has one."""
-        return -1 if self._lifecycle is None else self._lifecycle.broker_epoch
+        return -1 if self._built is None else self._built.lifecycle.broker_epoch
 
     # -- start -------------------------------------------------------------------------------------
 
@@ -171,30 +181,28 @@ class Membership:
         )
         assert metadata is not None
         assert quorum is not None
-        self._controller = controller
         describing = DescribeQuorumApi(lambda: view_of(quorum), _endpoints(config))
-        of_admins = self._of_admins = joined((describing, ElectionsApi(controller)))
-        configs = self._configs = ConfigsApi(metadata, controller, config)
+        of_admins = joined((describing, ElectionsApi(controller)))
+        configs = ConfigsApi(metadata, controller, config)
         of_brokers = joined((BrokersApi(controller), TopicsApi(controller), configs))
         handlers = {**of_admins, **of_brokers}
         for key, handler in QuorumApi(quorum).handlers().items():
             handlers[key] = _while_in(quorum, handler)
         versions = VersionsApi(served=handlers, cluster_id=cluster_id, node_id=config.node_id)
-        self._dispatcher = Dispatcher({**handlers, **versions.handlers()})
-        door = self._door = ControllerDoor(
+        door = ControllerDoor(
             metadata,
             handlers,
             lambda host, port: self._channel("controller", host, port),
             config.quorum_voters(),
         )
-        self._forwarding = Forwarding(
+        forwarding = Forwarding(
             door,
             metadata,
             runtime.clock,
             catch_up=quorum.catch_up,
             request_timeout_ms=config.request_timeout_ms,
         )
-        lifecycle = self._lifecycle = BrokerLifecycle(
+        lifecycle = BrokerLifecycle(
             config=config,
             ask=door.ask,
             metadata=metadata,
@@ -206,7 +214,7 @@ class Membership:
             previous_broker_epoch=previous_broker_epoch,
         )
         replicas.use_controller(door.ask, lambda: lifecycle.broker_epoch)
-        self._fetchers = FetcherManager(
+        fetchers = FetcherManager(
             replicas,
             lambda host, port: self._channel(
                 "replica", host, port, config.replica_socket_timeout_ms / 1000
@@ -216,13 +224,16 @@ class Membership:
             rng=runtime.rng,
             broker_epoch=lambda: lifecycle.broker_epoch,
         )
+        dispatcher = Dispatcher({**handlers, **versions.handlers()})
+        self._built = _Parts(
+            controller, dispatcher, door, forwarding, lifecycle, fetchers, of_admins, configs
+        )
 
     def follow(self) -> None:
         """Fetch from other leaders as images tell, from the next one on; the replica manager must
         have subscribed before."""
-        assert self._fetchers is not None
         assert self._metadata is not None
-        self._metadata.subscribe(self._fetchers.on_image)
+        self._metadata.subscribe(self._parts.fetchers.on_image)
 
     def _channel(
         self, purpose: str, host: str, port: int, timeout_s: float | None = None
@@ -247,54 +258,49 @@ class Membership:
 
     def open(self) -> None:
         """Take part in the quorum; the metadata log is open. OSError if its disk fails."""
-        assert self._dispatcher is not None
         assert self._quorum is not None
         self._quorum.start()
-        self._connections.open(self._dispatcher)
+        self._connections.open(self._parts.dispatcher)
         self._ticking = asyncio.get_running_loop().create_task(
             self._tick(), name=f"controller-{self._config.node_id}-tick"
         )
 
     async def _tick(self) -> None:
         """Have the controller look at the time."""
-        assert self._controller is not None
+        controller = self._parts.controller
         while True:
             await asyncio.sleep(TICK_SECONDS)
             try:
-                await self._controller.tick()
+                await controller.tick()
             except StorageError as error:
                 log.warning("the controller's periodic work failed: %s", error)
 
     async def join(self) -> None:
         """Register, and return when this broker is unfenced; LifecycleError if it can't be."""
-        assert self._lifecycle is not None
-        await self._lifecycle.start()
+        await self._parts.lifecycle.start()
 
     # -- stop --------------------------------------------------------------------------------------
 
     async def stop_fetching(self) -> None:
         """Follow no other leader any more; the logs are this broker's alone then."""
-        if self._fetchers is not None:
-            await self._fetchers.close()
+        if self._built is not None:
+            await self._built.fetchers.close()
 
     async def leave(self) -> None:
         """Have this broker's leaderships moved while it still serves (controlled shutdown)."""
-        if self._lifecycle is not None and self._config.controlled_shutdown_enable:
-            await self._lifecycle.shut_down(LEAVE_S_MAX)
+        if self._built is not None and self._config.controlled_shutdown_enable:
+            await self._built.lifecycle.shut_down(LEAVE_S_MAX)
 
     async def close(self) -> None:
         """Ask and answer nobody any more."""
         if self._ticking is not None:
             self._ticking.cancel()
             await asyncio.gather(self._ticking, return_exceptions=True)
-        if self._lifecycle is not None:
-            self._lifecycle.close()
-        if self._forwarding is not None:
-            self._forwarding.close()
-        if self._door is not None:
-            self._door.close()
-        if self._dispatcher is not None:
-            await self._dispatcher.stop()
+        if self._built is not None:
+            self._built.lifecycle.close()
+            self._built.forwarding.close()
+            self._built.door.close()
+            await self._built.dispatcher.stop()
 
     async def leave_quorum(self) -> None:
         """Take part in the quorum no more; who led it has the others elect at once."""
