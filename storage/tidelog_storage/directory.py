@@ -51,6 +51,7 @@ class LogDirectory:
         self._high_watermarks: dict[TopicPartition, int] = {}
         self._compacted: dict[TopicPartition, int] = {}  # up to which offset
         self._compacted_content = b""
+        self._compacted_has_changed = False
         self._recovery_content = b""
         self._high_watermark_content = b""  # newest: written, or about to be
         self.path = path
@@ -76,7 +77,8 @@ class LogDirectory:
         self._recovery_points = self._read(RECOVERY_POINT_CHECKPOINT)
         self._log_starts = self._read(LOG_START_OFFSET_CHECKPOINT)
         self._high_watermarks = self._read(REPLICATION_OFFSET_CHECKPOINT)
-        self._compacted = self._read(CLEANER_OFFSET_CHECKPOINT)
+        compacted = self._read(CLEANER_OFFSET_CHECKPOINT)
+        self._compacted = {key: compacted[key] for key in compacted if key in self.partitions}
 
     def _own(self, cluster_id: str, node_id: int, new_directory_id: Callable[[], bytes]) -> bool:
         """Check or write `meta.properties`; whether the directory is new."""
@@ -134,13 +136,12 @@ class LogDirectory:
     def forget(self, partition: TopicPartition) -> None:
         """The partition's folder is gone."""
         self.partitions.discard(partition)
-        for offsets in (
-            self._recovery_points,
-            self._log_starts,
-            self._high_watermarks,
-            self._compacted,
-        ):
+        for offsets in (self._recovery_points, self._log_starts, self._high_watermarks):
             offsets.pop(partition, None)
+        if self._compacted.pop(partition, None) is not None:
+            # Else another topic of that name would begin as one that is compacted.
+            self._compacted_content = OffsetCheckpoint.content(self._compacted)
+            self._compacted_has_changed = True
 
     # -- checkpoints -------------------------------------------------------------------------------
 
@@ -166,7 +167,7 @@ class LogDirectory:
                 self._log_starts.pop(partition, None)
 
     def prepare_checkpoints(self, logs: Mapping[TopicPartition, Log]) -> Callable[[], None]:
-        """All three files as they should be now; call the result to write them, on any thread."""
+        """All files as they should be now; call the result to write them, on any thread."""
         self._note(logs)
         self._recovery_content = OffsetCheckpoint.content(self._recovery_points)
         log_starts = OffsetCheckpoint.content(self._log_starts)
@@ -176,6 +177,8 @@ class LogDirectory:
             self._write_recovery_points()
             self._files.write_atomic(f"{self.path}/{LOG_START_OFFSET_CHECKPOINT}", log_starts)
             self._write_high_watermarks()
+            if self._compacted_has_changed:
+                self._write_compacted()
 
         return write
 
@@ -217,6 +220,7 @@ class LogDirectory:
 
     def _write_compacted(self) -> None:
         """As `_write_recovery_points`."""
+        self._compacted_has_changed = False
         content = None
         while content is not self._compacted_content:
             content = self._compacted_content

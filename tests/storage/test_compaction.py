@@ -25,6 +25,7 @@ from tidelog_protocol.records import Codec
 from tidelog_storage.compaction.offset_map import ENTRY_BYTES, OffsetMap
 from tidelog_storage.types import StorageError
 
+CHECKPOINT = "data/cleaner-offset-checkpoint"
 LATER = NOW + 20_000  # beyond delete.retention.ms
 
 
@@ -430,3 +431,35 @@ def test_readers_step_over_gaps_from_anywhere(disk, files):
         assert log.max_timestamp_offset().offset == end - 1
         manager, log = restart(disk, manager)
     assert clean(manager) == 0, "the checkpoint is read again"
+
+
+# -- the checkpoint --------------------------------------------------------------------------------
+
+
+def test_a_deleted_topic_leaves_the_checkpoint(disk, files):
+    manager, log = open_compacted(files)
+    fill(log)
+    clean(manager)
+    assert manager.compacted_to(PARTITION) > 0
+    manager.delete(PARTITION)
+    manager.prepare_checkpoints()()
+    assert files.read_bytes(CHECKPOINT) == b"0\n0\n"
+    log = manager.create(PARTITION, b"j" * 16, compacted())
+    log.assign_epoch(0)
+    fill(log, 200)
+    assert manager.compacted_to(PARTITION) is None
+    assert clean(manager) == 1
+    assert files.read_bytes(CHECKPOINT) == b"0\n1\nt 0 %d\n" % log.segments.active.base_offset
+
+
+@pytest.mark.parametrize("content", [b"", b"0\n1\nt 0\n", b"7\n0\n", b"0\n1\nnone 3 20\n"])
+def test_a_checkpoint_that_says_nothing_costs_a_pass(disk, files, content):
+    manager, log = open_compacted(files)
+    fill(log)
+    clean(manager)
+    before = records_of(log)
+    files.write_atomic(CHECKPOINT, content)
+    manager, log = restart(disk, manager)
+    assert manager.compacted_to(PARTITION) is None
+    assert clean(manager) == 1
+    assert records_of(log) == before
