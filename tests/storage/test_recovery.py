@@ -116,6 +116,32 @@ def test_a_swap_beside_unfinished_cleaning_is_dropped(files):
     assert offsets(open_log(files, settings=SETTINGS)) == ALL
 
 
+def test_index_files_of_a_swap_that_was_nearly_done_follow(files):
+    """Kafka takes the suffix from the records first."""
+    bases = build(files)
+    name = file_name(bases[1], ".txnindex")
+    put(files, name + ".swap", bytes(34))
+    index = file_name(bases[1], ".index")
+    content = files.read_bytes(f"{FOLDER}/{index}")
+    files.rename(f"{FOLDER}/{index}", f"{FOLDER}/{index}.swap")
+    log = open_log(files, settings=SETTINGS)
+    assert offsets(log) == ALL
+    assert files.read_bytes(f"{FOLDER}/{name}") == bytes(34)
+    assert files.read_bytes(f"{FOLDER}/{index}") == content
+
+
+def test_an_empty_compacted_segment_takes_the_place_of_its_first_one(files):
+    """Those behind it may be left: what they hold is superseded."""
+    bases = build(files)
+    put(files, file_name(bases[1], ".log.swap"), b"")
+    put(files, file_name(bases[1], ".txnindex"), bytes(34))
+    log = open_log(files, settings=SETTINGS)
+    assert offsets(log) == [pair for pair in ALL if not bases[1] <= pair[0] < bases[2]]
+    assert log.segments.base_offsets == bases
+    assert not files.exists(f"{FOLDER}/{file_name(bases[1], '.txnindex')}")
+    check_indexes(log)
+
+
 def test_index_files_of_a_sealed_segment_are_made_again_when_needed(files):
     bases = build(files)
     for suffix in (".index", ".timeindex"):
