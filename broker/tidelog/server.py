@@ -33,6 +33,7 @@ from tidelog.maintenance import Maintenance
 from tidelog.metadata.log import MetadataLog
 from tidelog.metadata.replay import ReplayError
 from tidelog.replication.replica_manager import ReplicaManager, topic_configs
+from tidelog.start_error import StartError, one_line, system_words
 from tidelog.transactions.transactions import Transactions
 from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.primitives import uuid_to_str
@@ -56,10 +57,6 @@ __all__ = ["BrokerServer", "StartError", "new_cluster_id"]
 log = logging.getLogger("tidelog.server")
 
 CLOSE_SECONDS_MAX = 1.0  # how long clients may take to read their last answers
-
-
-class StartError(Exception):
-    """The broker can't start; the text is one line for the operator."""
 
 
 class BrokerServer:
@@ -138,7 +135,7 @@ class BrokerServer:
             OSError,
         ) as error:
             await self._abandon()
-            raise StartError(_one_line(error)) from error
+            raise StartError(one_line(error)) from error
         except BaseException:
             await self._abandon()
             raise
@@ -159,7 +156,7 @@ class BrokerServer:
                 )
             except OSError as error:
                 address = f"{endpoint.host or '*'}:{endpoint.port}"
-                raise StartError(f"cannot listen on {address}: {_reason(error)}") from error
+                raise StartError(f"cannot listen on {address}: {system_words(error)}") from error
             self._listeners.append(listener)
         self._advertised = self._address_for_clients()
         if len(self.config.quorum_voters()) > 1:
@@ -299,7 +296,7 @@ class BrokerServer:
 
     def _check_disk(self) -> None:
         if self.failure is not None:
-            raise StartError(_one_line(self.failure)) from self.failure
+            raise StartError(one_line(self.failure)) from self.failure
 
     def _new_metadata_log(self, cluster_id: str) -> MetadataLog:
         config, runtime = self.config, self.runtime
@@ -480,22 +477,3 @@ def new_cluster_id(new_uuid: Callable[[], bytes]) -> str:
     while (cluster_id := uuid_to_str(new_uuid())).startswith("-"):
         pass
     return cluster_id
-
-
-def _reason(error: OSError) -> str:
-    """The system's words. asyncio puts its own around them for failed binds.
-
-    The resolver's numbers are negative, and its words are in the error.
-    """
-    if error.errno is not None and error.errno > 0:
-        import os  # noqa: PLC0415 - only on the way out
-
-        return os.strerror(error.errno)
-    return error.strerror or str(error)
-
-
-def _one_line(error: BaseException) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        where = f"{error.filename}: " if error.filename else ""
-        return f"{where}{error.strerror}"
-    return " ".join(str(error).split()) or type(error).__name__

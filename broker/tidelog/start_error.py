@@ -1,0 +1,29 @@
+"""Why a broker can't start, in one line for the operator."""
+
+from __future__ import annotations
+
+__all__ = ["StartError", "one_line", "system_words"]
+
+
+class StartError(Exception):
+    """The broker can't start; the text is one line for the operator."""
+
+
+def one_line(error: BaseException) -> str:
+    """What an error says, with the file that it is about."""
+    if isinstance(error, OSError) and error.strerror:
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror}"
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def system_words(error: OSError) -> str:
+    """The system's words. asyncio puts its own around them for failed binds.
+
+    The resolver's numbers are negative, and its words are in the error.
+    """
+    if error.errno is not None and error.errno > 0:
+        import os  # noqa: PLC0415 - only on the way out
+
+        return os.strerror(error.errno)
+    return error.strerror or str(error)
