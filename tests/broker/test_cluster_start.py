@@ -39,6 +39,28 @@ async def create(server: str, name: str, replicas: int = 1) -> int:
     return int(response.topics[0].error_code)
 
 
+def test_the_ports_of_several_are_none_that_outgoing_connections_get() -> None:
+    """A node that was killed came back to a port that a client had got meanwhile."""
+
+    async def test() -> None:
+        async with tidelog.Cluster(brokers=3) as cluster:
+            servers = cluster.bootstrap_servers.split(",")
+            voters = cluster.brokers[0].config.controller_quorum_voters
+            ports = {int(at.rpartition(":")[2]) for at in (*servers, *voters)}
+        assert len(ports) == 6
+        assert all(15_000 <= port < 32_768 for port in ports)
+
+    run(test)
+
+
+def test_ports_are_not_looked_for_on_a_host_that_is_not_here() -> None:
+    async def test() -> None:
+        with pytest.raises(OSError, match="assign requested address"):
+            await tidelog.Cluster(brokers=3, host="192.0.2.1").start()
+
+    run(test)
+
+
 def test_three_brokers_are_one_cluster() -> None:
     async def test() -> None:
         async with tidelog.Cluster(brokers=3, racks=["a", "b", "c"]) as cluster:

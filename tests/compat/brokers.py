@@ -9,6 +9,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING, Protocol
 
+from tidelog_bench.peers.address import free_port
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
@@ -62,7 +64,7 @@ class Tidelog:
 
     def start(self) -> None:
         """Start it and wait for its line; the port of an earlier start is taken again."""
-        port = address(self.bootstrap)[1] if self.bootstrap else 0
+        port = address(self.bootstrap)[1] if self.bootstrap else free_port()
         command = [sys.executable, "-m", "tidelog", "serve", "--port", str(port)]
         command += ["--data-dir", str(self.folder / "data")]
         for key, value in self._settings.items():

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from tidelog.doors.nodes import LocalNode, ProcessNode
-    from tidelog.seams import Network, Runtime
+    from tidelog.seams import Listener, Runtime
 
     Node = LocalNode | ProcessNode
 
@@ -50,6 +50,8 @@ __all__ = [
     "temporary_data_dir",
 ]
 
+PORTS = (15_000, 32_768)
+PORTS_TAKEN_MAX = 1000
 PORT_TRIES = 3  # free ports are found, let go and bound again: somebody may be faster
 
 
@@ -206,7 +208,7 @@ class Cluster:
                 properties["broker.rack"] = self._racks[0]
             return [self._new_node(properties)]
         assert folder is not None
-        ports = await free_ports(runtime.network, self._host, 2 * self._count)
+        ports = await free_ports(runtime, self._host, 2 * self._count)
         self._voters = {
             node_id: f"{self._host}:{ports.pop()}" for node_id in range(1, self._count + 1)
         }
@@ -282,7 +284,7 @@ class Cluster:
 
         folder = self._data_dir or self._temporary
         assert folder is not None
-        (port,) = await free_ports(system_runtime().network, self._host, 1)
+        (port,) = await free_ports(system_runtime(), self._host, 1)
         node = self._node_of_several(
             {**self._settings, **properties_of(settings, more)},
             max(node.node_id for node in self.brokers) + 1,
@@ -328,12 +330,28 @@ class Cluster:
         await self.stop()
 
 
-async def free_ports(network: Network, host: str, count: int) -> list[int]:
-    """Ports that nobody listens on at this moment."""
-    import asyncio
+async def free_ports(runtime: Runtime, host: str, count: int) -> list[int]:
+    """Ports that nobody listens on at this moment. OSError if none can be had on that host.
 
-    listeners = [await network.listen(host, 0, asyncio.Protocol) for _ in range(count)]
-    ports = [listener.port for listener in listeners]
-    for listener in listeners:
-        listener.close()
-    return ports
+    None of those that systems give to outgoing connections (32768 and up): a node that is away for
+    a while finds its own as it left it.
+    """
+    import asyncio
+    import errno
+
+    listeners: dict[int, Listener] = {}
+    taken = 0
+    try:
+        while len(listeners) < count:
+            port = int(runtime.rng.uniform(*PORTS))
+            if port not in listeners:
+                try:
+                    listeners[port] = await runtime.network.listen(host, port, asyncio.Protocol)
+                except OSError as error:
+                    taken += 1
+                    if error.errno != errno.EADDRINUSE or taken == PORTS_TAKEN_MAX:
+                        raise
+        return list(listeners)
+    finally:
+        for listener in listeners.values():
+            listener.close()
