@@ -40,7 +40,7 @@ def wants_two(s: ClusterSession) -> None:
     s.kept["topic"] = s.replicated([1, 3], [1, 2], min_insync_replicas="2")
 
 
-@down("Metadata", prepare=led_by_the_third)
+@down("Metadata", 0, 1, 5, 7, 9, 12, 13, prepare=led_by_the_third)
 def a_broker_is_gone(s: ClusterSession, version: int) -> None:
     s.at_each("Metadata", version, topics=both_topics(s))
 
@@ -113,7 +113,7 @@ def offsets_that_are_left(s: ClusterSession, version: int) -> None:
     s.at_each("ListOffsets", version, replica_id=-1, topics=topics)
 
 
-@down("OffsetForLeaderEpoch", prepare=led_by_the_third)
+@down("OffsetForLeaderEpoch", 2, 4, prepare=led_by_the_third)
 def ends_that_are_left(s: ClusterSession, version: int) -> None:
     rows = [{"partition": index, "leader_epoch": 0} for index in (0, 1)]
     topics = [
@@ -201,7 +201,7 @@ def deleted_without_it(s: ClusterSession, version: int) -> None:
     s.ask("DeleteTopics", version, topic_names=[s.kept["topic"], s.kept["lone"]], timeout_ms=5000)
 
 
-@down("UnregisterBroker", prepare=led_by_the_third, once=True)
+@down("UnregisterBroker", prepare=led_by_the_third)
 def forgotten(s: ClusterSession, version: int) -> None:
     """The last of all: afterwards it is not even fenced."""
     s.ask("UnregisterBroker", version, broker_id=3, connection="2")

@@ -51,7 +51,7 @@ def settled(s: ClusterSession) -> tuple[str, str]:
     return str(node_id), str(other)
 
 
-@case("FindCoordinator")
+@case("FindCoordinator", 0, 1, 3, 4, 6)
 def all_agree(s: ClusterSession, version: int) -> None:
     settled(s)
     found = []
@@ -71,25 +71,25 @@ def asked_elsewhere(s: ClusterSession, api: str, version: int, **fields: Any) ->
     s.ask(api, version, connection=other, **fields)
 
 
-@case("JoinGroup")
+@case("JoinGroup", 0, 4, 5, 6, 9)
 def not_the_coordinator_joins(s: ClusterSession, version: int) -> None:
     asked_elsewhere(s, "JoinGroup", version, **join_fields(s, version))
 
 
-@case("SyncGroup")
+@case("SyncGroup", 0, 3, 5)
 def not_the_coordinator_syncs(s: ClusterSession, version: int) -> None:
     assignments = [{"member_id": "m", "assignment": ASSIGNMENT}]
     fields = {"group_id": s.name, "generation_id": 1, "member_id": "m", "assignments": assignments}
     asked_elsewhere(s, "SyncGroup", version, **fields)
 
 
-@case("Heartbeat")
+@case("Heartbeat", 0, 4)
 def not_the_coordinator_beats(s: ClusterSession, version: int) -> None:
     fields = {"group_id": s.name, "generation_id": 1, "member_id": "m"}
     asked_elsewhere(s, "Heartbeat", version, **fields)
 
 
-@case("LeaveGroup")
+@case("LeaveGroup", 0, 3, 5)
 def not_the_coordinator_leaves(s: ClusterSession, version: int) -> None:
     fields: dict[str, Any] = {"group_id": s.name}
     fields |= {"members": [{"member_id": "m"}]} if version >= 3 else {"member_id": "m"}
@@ -104,7 +104,7 @@ def not_the_coordinator_commits(s: ClusterSession, version: int) -> None:
     asked_elsewhere(s, "OffsetCommit", version, group_id=s.name, topics=topics)
 
 
-@case("OffsetFetch", last=9)
+@case("OffsetFetch", 1, 2, 5, 7, 8, 9)
 def not_the_coordinator_fetches(s: ClusterSession, version: int) -> None:
     topics = [{"name": "t", "partition_indexes": [0]}]
     fields: dict[str, Any] = {"group_id": s.name, "topics": topics}
@@ -119,12 +119,12 @@ def not_the_coordinator_forgets(s: ClusterSession, version: int) -> None:
     asked_elsewhere(s, "OffsetDelete", version, group_id=s.name, topics=topics)
 
 
-@case("DescribeGroups")
+@case("DescribeGroups", 0, 4, 6)
 def not_the_coordinator_describes(s: ClusterSession, version: int) -> None:
     asked_elsewhere(s, "DescribeGroups", version, groups=[s.name])
 
 
-@case("DeleteGroups")
+@case("DeleteGroups", 0, 2)
 def not_the_coordinator_deletes(s: ClusterSession, version: int) -> None:
     asked_elsewhere(s, "DeleteGroups", version, groups_names=[s.name])
 

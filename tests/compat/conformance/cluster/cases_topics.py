@@ -26,7 +26,7 @@ def manual(name: str, *replicas: Sequence[int], **more: Any) -> dict[str, Any]:
     return wanted(name, -1, -1, assignments=assigned(*replicas), **more)
 
 
-@case("Metadata")
+@case("Metadata", 0, 1, 5, 7, 9, 12, 13)
 def replicated(s: ClusterSession, version: int) -> None:
     topics = [{"name": s.replicated(*SPREAD)}, {"name": s.replicated([2], [3])}]
     s.at_each("Metadata", version, topics=topics)
@@ -38,7 +38,7 @@ def by_id(s: ClusterSession, version: int) -> None:
     s.at_each("Metadata", version, topics=[{"topic_id": topic_id, "name": None}])
 
 
-@case("Metadata", first=4)
+@case("Metadata", 4, 9, 13)
 def no_topics(s: ClusterSession, version: int) -> None:
     s.at_each("Metadata", version, topics=[])
 

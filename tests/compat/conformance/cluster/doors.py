@@ -35,6 +35,7 @@ class ClusterDoor(Protocol):
 
     def start(self) -> None: ...
     def stop_one(self, node_id: int) -> None: ...
+    def start_one(self, node_id: int) -> None: ...
     def stop(self) -> None: ...
 
 
@@ -56,6 +57,10 @@ class TidelogCluster:
     def stop_one(self, node_id: int) -> None:
         """A controlled shutdown."""
         self._running.brokers[node_id - 1].stop()
+
+    def start_one(self, node_id: int) -> None:
+        """Start one again."""
+        self._running.brokers[node_id - 1].start()
 
     def stop(self) -> None:
         """Kill all: how they stop is not what is compared."""
@@ -93,6 +98,10 @@ class KafkaCluster:
     def stop_one(self, node_id: int) -> None:
         """A controlled shutdown."""
         self._peer.stop(node_id)
+
+    def start_one(self, node_id: int) -> None:
+        """Start one again."""
+        self._peer.start(node_id)
 
     def stop(self) -> None:
         """Kill all: nobody needs their data."""

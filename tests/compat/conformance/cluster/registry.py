@@ -15,7 +15,6 @@ Registering = Callable[[Callable[..., None]], Callable[..., None]]
 WHOLE: list[registry.Case] = []
 DOWN: list[registry.Case] = []
 PREPARED: dict[str, Callable[[ClusterSession], None]] = {}
-ONCE: set[str] = set()
 
 
 def case(api: str, *versions: int, first: int = 0, last: int = 99) -> Registering:
@@ -29,19 +28,16 @@ def down(
     first: int = 0,
     last: int = 99,
     prepare: Callable[[ClusterSession], None] | None = None,
-    once: bool = False,
 ) -> Registering:
     """A case for the cluster without its third broker, run in the order they are written.
 
-    `prepare` is called while it is still there; `once`: what it did cannot be done again.
+    `prepare` is called while it is still there.
     """
     add = _into(DOWN, api, versions, first, last)
 
     def register(run: Callable[..., None]) -> Callable[..., None]:
         if prepare is not None:
             PREPARED[run.__name__] = prepare
-        if once:
-            ONCE.add(run.__name__)
         return add(run)
 
     return register

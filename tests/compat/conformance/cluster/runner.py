@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import time
 import traceback
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from compat.conformance.cluster import (  # noqa: F401 - importing registers the cases
     cases_brokers,
@@ -15,81 +15,87 @@ from compat.conformance.cluster import (  # noqa: F401 - importing registers the
     cases_moves,
     cases_topics,
 )
-from compat.conformance.cluster.registry import DOWN, ONCE, PREPARED, WHOLE
+from compat.conformance.cluster.registry import DOWN, PREPARED, WHOLE
 from compat.conformance.cluster.session import ClusterSession
 from compat.conformance.recording import FOLDER, comparable
 from compat.conformance.registry import runs
 from compat.conformance.runner import served_ranges
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from compat.conformance.cluster.doors import ClusterDoor
-    from compat.conformance.registry import Run
+    from compat.conformance.registry import Case, Run
     from compat.conformance.runner import Transcript
 
 RECORDED = FOLDER / "cluster"
 GONE = 3
 AGAIN = ".again"
-FENCED_WITHIN_S = 30.0
 SLOW_S = 3.0
-
-Good = "Callable[[str, Transcript], bool]"
 
 
 def collect(
-    cluster: ClusterDoor, pattern: str = "*", *, is_good: Good | None = None
+    cluster: ClusterDoor,
+    pattern: str = "*",
+    *,
+    is_good: Callable[[str, Transcript], bool] | None = None,
 ) -> dict[str, Transcript]:
     """All transcripts by run key; those not `is_good` are run once more with names of their own."""
     ranges = served_ranges(cluster.addresses[1])
     transcripts: dict[str, Transcript] = {}
 
-    def wanted(cases: list) -> list[Run]:
+    def wanted(cases: list[Case]) -> list[Run]:
         return [run for run in runs(ranges, cases) if fnmatch.fnmatch(run.key, pattern)]
 
-    for run in wanted(WHOLE):
-        _keep(transcripts, run, ClusterSession(run, cluster.addresses))
-        if is_good is not None and not is_good(run.key, transcripts[run.key]):
-            _keep(transcripts, run, ClusterSession(run, cluster.addresses, AGAIN), AGAIN)
-    down = wanted(DOWN)
+    def bad(chosen: list[Run]) -> list[Run]:
+        if is_good is None:
+            return []
+        return [run for run in chosen if not is_good(run.key, transcripts[run.key])]
+
+    def ask(chosen: list[Run], nonce: str) -> None:
+        for run in chosen:
+            _keep(transcripts, run, ClusterSession(run, cluster.addresses, nonce), nonce)
+
+    whole, down = wanted(WHOLE), wanted(DOWN)
+    ask(whole, "")
+    ask(bad(whole), AGAIN)
     if down:
-        _collect_down(cluster, down, transcripts, is_good)
+        _without_third(cluster, down, transcripts)
+        again = bad(down)
+        if again:
+            cluster.start_one(GONE)
+            _without_third(cluster, again, transcripts, AGAIN)
     return transcripts
 
 
-def _collect_down(
-    cluster: ClusterDoor,
-    down: list[Run],
-    transcripts: dict[str, Transcript],
-    is_good: Good | None,
+def _without_third(
+    cluster: ClusterDoor, down: list[Run], transcripts: dict[str, Transcript], nonce: str = ""
 ) -> None:
-    sessions = {}
+    sessions = {run.key: ClusterSession(run, cluster.addresses, nonce) for run in down}
+    first = next(iter(sessions.values()))
+    _await_third(first, there=True)
     for run in down:
-        for nonce in ("",) if is_good is None else ("", AGAIN):
-            session = sessions[run.key, nonce] = ClusterSession(run, cluster.addresses, nonce)
-            if run.case.name in PREPARED:
-                PREPARED[run.case.name](session)
+        if run.case.name in PREPARED:
+            PREPARED[run.case.name](sessions[run.key])
+            sessions[run.key].close()
     cluster.stop_one(GONE)
     for session in sessions.values():
         session.alive.remove(GONE)
-    _await_fenced(next(iter(sessions.values())))
+    _await_third(first, there=False)
     for run in down:
-        _keep(transcripts, run, sessions[run.key, ""])
-        if is_good is None or run.case.name in ONCE:
-            continue
-        if not is_good(run.key, transcripts[run.key]):
-            _keep(transcripts, run, sessions[run.key, AGAIN], AGAIN)
+        _keep(transcripts, run, sessions[run.key], nonce)
 
 
-def _await_fenced(session: ClusterSession) -> None:
-    """Until the others know that the third broker is away."""
-    end = time.monotonic() + FENCED_WITHIN_S
+def _await_third(session: ClusterSession, *, there: bool) -> None:
+    """Until all others know whether the third broker is there."""
+
+    def known(answer: dict[str, Any]) -> bool:
+        return (GONE in [broker["node_id"] for broker in answer["brokers"]]) is there
+
     for node_id in session.alive:
-        while True:
-            answer = session.quietly("Metadata", 12, topics=[], connection=str(node_id))
-            if GONE not in [broker["node_id"] for broker in answer["brokers"]]:
-                break
-            if time.monotonic() > end:
-                raise TimeoutError(f"broker {GONE} is still there for {node_id}")
-            time.sleep(0.05)
+        asked = {"topics": [], "connection": str(node_id)}
+        session.wait(f"broker {GONE} there: {there}", "Metadata", 12, known, **asked)
+    session.close()
 
 
 def _keep(
