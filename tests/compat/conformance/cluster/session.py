@@ -165,7 +165,7 @@ def _has(seen: dict[str, Any], wanted: dict[str, Any]) -> bool:
     for key, value in wanted.items():
         shown = seen.get(key)
         if key == "isr_nodes" and shown is not None:
-            shown, value = sorted(shown), sorted(value)  # noqa: PLW2901 - both, for comparing
+            shown, value = sorted(shown), sorted(value)
         if shown != (list(value) if isinstance(value, tuple) else value):
             return False
     return True
