@@ -143,3 +143,31 @@ def test_a_full_disk_costs_a_pass(disk, opened):
     assert view_of(log) == before
     manager.remove_deleted(LATER)
     assert not [name for name in disk.names if ".cleaned" in name or ".deleted" in name]
+
+
+class DiedError(Exception):
+    """The process was killed here."""
+
+
+@pytest.mark.parametrize("when", range(1, 5))
+def test_recovery_never_meets_the_gaps(disk, files, when):
+    """The recovery point is on disk before the first swap, however old the last checkpoint is."""
+    manager, log = open_compacted(files)
+    fill(log, 100)
+    before, end = view_of(log), log.log_end_offset
+    cleaner = cleaner_of(manager)
+    cleaning = cleaner.begin(NOW)
+    steps = iter(range(when + 1))
+
+    def after_step():
+        if next(steps) == when:
+            raise DiedError
+
+    with pytest.raises(DiedError):
+        run_pass(cleaner, cleaning, NOW, after_step=after_step)
+    disk.kill()
+    manager = open_manager(disk.files(), compacted())
+    log = manager.get(PARTITION)
+    assert log.log_end_offset == end
+    assert view_of(log) == before
+    assert manager.compacted_to(PARTITION) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidelog_storage import recovery
+from tidelog_storage.compaction.offset_map import OffsetMap
 from tidelog_storage.flush import FlushTask
 from tidelog_storage.log import Log
 from tidelog_storage.segment import Segment
@@ -77,6 +78,11 @@ def read_past_the_batch(patch: Patch) -> None:
     patch(Segment, "find", find)
 
 
+def compact_the_newest_away(patch: Patch) -> None:
+    """Compaction takes every record for superseded."""
+    patch(OffsetMap, "newest", lambda *_: 1 << 62)
+
+
 MUTANTS = {
     "trust-the-torn-tail": trust_the_torn_tail,
     "recover-nothing": recover_nothing,
@@ -85,4 +91,5 @@ MUTANTS = {
     "acknowledge-before-fsync": acknowledge_before_fsync,
     "serve-before-the-log-start": serve_before_the_log_start,
     "read-past-the-batch": read_past_the_batch,
+    "compact-the-newest-away": compact_the_newest_away,
 }
