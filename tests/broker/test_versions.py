@@ -71,9 +71,10 @@ def test_the_form_is_kafkas(version: int) -> None:
             entry.max_version = API[entry.api_key].max_version
     assert not ranges.keys() & BETWEEN_BROKERS
     message.api_keys = [ranges[key] for key in sorted(API.keys() - BETWEEN_BROKERS)]
-    message.supported_features = []
-    message.finalized_features = []
-    message.finalized_features_epoch = -1
+    for features in (message.supported_features, message.finalized_features):
+        features[:] = [feature for feature in features if feature.name == "transaction.version"]
+    if version >= 3:
+        message.finalized_features_epoch = 0
     expected = API[18].response_codec(version).encode(message)
     assert answer(request) == framed(response[:4] + expected)
 

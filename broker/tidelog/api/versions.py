@@ -7,13 +7,14 @@ Behaviour
 - A version above ours is answered in version 0 with UNSUPPORTED_VERSION and the entry of API 18
   alone, so that the client can ask again in a version both know (KIP-511). Dispatch passes None as
   the request.
-- Features are listed once they work; none does so far. Without `transaction.version` clients keep
-  to the first transaction protocol, without `group.version` to classic groups.
+- Features are listed once they work: `transaction.version` 2 (KIP-890) does. Without
+  `group.version` clients keep to classic groups.
 
 Version notes
 - v1 adds the throttle time, v3 (KIP-511) the client's software, checked by a pattern, and (KIP-584)
-  features; v4 (KAFKA-17011) features whose minimum is 0; v5 (KIP-1242) the cluster id and node id
-  the client believes to talk to: REBOOTSTRAP_REQUIRED if it was led to another broker.
+  features; before v4 (KAFKA-17011) those that may be at level 0 are only told as finalized; v5
+  (KIP-1242) the cluster id and node id the client believes to talk to: REBOOTSTRAP_REQUIRED if it
+  was led to another broker.
 - Every response has header v0, whatever its body: the client cannot know our versions yet.
 """
 
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
 
     from tidelog.dispatch import Handler, RequestContext
     from tidelog_protocol.messages.cluster import ApiVersionsResponse
+
+_TRANSACTION_VERSION = 2  # of every cluster, from its first day on
+_TRANSACTION_FEATURE = "transaction.version"
+_FEATURES_EPOCH = 0  # no level is ever changed
 
 _SOFTWARE_BYTES_MAX = 1024  # bounds the pattern match; Kafka has no limit of its own
 
@@ -64,7 +69,10 @@ class VersionsApi:
                 request.client_software_name,
                 request.client_software_version,
             )
-        return ApiVersionsResponse(api_keys=_entries(self._keys))
+        response = ApiVersionsResponse(api_keys=_entries(self._keys))
+        if context.api_version >= 3:
+            _add_features(response, context.api_version)
+        return response
 
     def _check(self, context: RequestContext, request: Any) -> ErrorCode:
         if context.api_version >= 3 and not (
@@ -95,6 +103,24 @@ def _entries(keys: list[int]) -> list[ApiVersionsResponse.ApiVersion]:
             )
         )
     return entries
+
+
+def _add_features(response: ApiVersionsResponse, version: int) -> None:
+    from tidelog_protocol.messages.cluster import ApiVersionsResponse
+
+    highest = _TRANSACTION_VERSION
+    if version >= 4:
+        response.supported_features = [
+            ApiVersionsResponse.SupportedFeatureKey(
+                name=_TRANSACTION_FEATURE, min_version=0, max_version=highest
+            )
+        ]
+    response.finalized_features_epoch = _FEATURES_EPOCH
+    response.finalized_features = [
+        ApiVersionsResponse.FinalizedFeatureKey(
+            name=_TRANSACTION_FEATURE, min_version_level=highest, max_version_level=highest
+        )
+    ]
 
 
 def _is_software(text: str) -> bool:

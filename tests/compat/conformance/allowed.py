@@ -69,7 +69,7 @@ ALLOWED = (
     Allowed(
         "ApiVersions-served-*",
         "*ed_features*",
-        "a feature is listed once it is built: transactions of version 2, KIP-848, share groups",
+        "a feature is listed once it is built: KIP-848, share groups and more are not",
     ),
     *[Allowed("*", f"*.{config}", NEWER, new_here) for config in NEW_CONFIGS],
     Allowed("CreateTopics-*", "*.min.insync.replicas.config_source", ELR),
