@@ -119,6 +119,10 @@ class Maintenance:
 
     async def _compact(self) -> None:
         """One pass after the other, as long as a log is dirty enough."""
+        if not any(
+            one.config.is_compacted and len(one.segments) > 1 for one in self._logs.loaded()
+        ):
+            return
         cleaner = self._log_cleaner()
         while (cleaning := cleaner.begin(self._clock.wall_ms())) is not None:
             try:

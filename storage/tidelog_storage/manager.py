@@ -17,7 +17,7 @@ from tidelog_storage.removals import Removals
 from tidelog_storage.types import StorageError, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from tidelog_storage.config import LogConfig
     from tidelog_storage.flush import FlushTask
@@ -294,9 +294,9 @@ class LogManager:
 
     # -- compaction --------------------------------------------------------------------------------
 
-    def loaded(self) -> Iterator[tuple[TopicPartition, Log]]:
+    def loaded(self) -> Iterable[Log]:
         """The logs that somebody has asked for since the start."""
-        yield from self._logs.items()
+        return self._logs.values()
 
     def is_current(self, log: Log) -> bool:
         """Whether the log was neither deleted nor created anew."""

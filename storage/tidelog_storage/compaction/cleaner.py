@@ -111,7 +111,8 @@ class LogCleaner:
         return cleaning
 
     def _dirty(self, now_ms: int) -> Iterator[tuple[Log, Dirt]]:
-        for partition, log in self._logs.loaded():
+        for log in self._logs.loaded():
+            partition = log.topic_partition
             if (
                 log.config.is_compacted
                 and len(log.segments) > 1
