@@ -6,8 +6,11 @@ import itertools
 
 import pytest
 
+from broker.group_broker import NODE_ID, GroupBroker, topic
 from sim.disk import SimDisk
 from support.logs import NOW, append, batch, open_log
+from tidelog.metadata.image import GROUP_METADATA_TOPIC, PartitionImage, TopicImage
+from tidelog_protocol.messages.group_offsets import OffsetCommitRequest, OffsetFetchRequest
 from tidelog_storage.config import LogConfig
 
 INDEX_SUFFIXES = (".index", ".timeindex")
@@ -148,3 +151,29 @@ def test_what_recovery_cuts_off_stays_off():
     disk.sync(inode)
     open_log(files, settings=settings(), clean=False, recovery_point=3)
     assert bytes(inode.durable) == bytes(inode.data)
+
+
+def test_committed_offsets_do_not_go_back_when_the_coordinator_changes():
+    """A new leader's high watermark began below what was acknowledged, and so did its answers."""
+    broker = GroupBroker(partitions=1)
+    partition = OffsetCommitRequest.OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=5, committed_metadata=""
+    )
+    topics = [OffsetCommitRequest.OffsetCommitRequestTopic(name="a", partitions=[partition])]
+    broker.ask(OffsetCommitRequest(group_id="g", topics=topics), 7)
+    name = GROUP_METADATA_TOPIC
+    replica = broker.replica_manager.partition(name, 0)
+    broker.topics[name] = topic(name, replica.topic_id, 1, leader=2, epoch=1)
+    broker.apply()
+    replica.log.set_high_watermark(0)  # as the leader told it with its last answer
+    led = PartitionImage(0, NODE_ID, 2, 2, (NODE_ID, 2), (NODE_ID, 2))
+    broker.topics[name] = TopicImage(name, replica.topic_id, (led,), is_internal=True)
+    broker.apply()
+    broker.time.pass_()
+    group = OffsetFetchRequest.OffsetFetchRequestGroup(group_id="g", topics=None)
+    waiting = broker.send(OffsetFetchRequest(groups=[group]), 8)
+    assert waiting.parked
+    replica.remotes[2].log_end_offset = replica.log.log_end_offset
+    assert replica.advance_high_watermark()
+    broker.replica_manager.appended([replica.topic_partition])
+    assert waiting.answer.groups[0].topics[0].partitions[0].committed_offset == 5

@@ -118,7 +118,9 @@ class GroupAdmin:
         """OffsetFetch: the committed offsets of a group, none for an unknown one.
 
         With `require_stable` (KIP-447) everything written before counts, so it is waited for, and
-        topics and partitions with an open transaction are told.
+        topics and partitions with an open transaction are told. Without, what was there before this
+        coordinator is waited for: its high watermark begins lower than its predecessor's was, and
+        what that one has told must not be taken back. (Apache Kafka 4 answers with less.)
         """
         coordinator = self._coordinator
         shard = coordinator.shard_of(group_id)
@@ -127,8 +129,9 @@ class GroupAdmin:
             return
         if not require_stable:
             coordinator.advance(shard)
-            on_done(ErrorCode.NONE, shard.committed.of_group(group_id), _STABLE)
-            return
+            if shard.knows_committed:
+                on_done(ErrorCode.NONE, shard.committed.of_group(group_id), _STABLE)
+                return
         stable_shard = shard
 
         def settled(error: ErrorCode) -> None:
@@ -137,7 +140,7 @@ class GroupAdmin:
             if error is not ErrorCode.NONE:
                 on_done(error, _NO_OFFSETS, _STABLE)
             else:
-                unstable = stable_shard.pending.of_group(group_id)
+                unstable = stable_shard.pending.of_group(group_id) if require_stable else _STABLE
                 on_done(error, stable_shard.committed.of_group(group_id), unstable)
 
         coordinator.settled(shard, settled)

@@ -117,6 +117,7 @@ class GroupCoordinator:
     def loaded(self, shard: GroupShard) -> None:
         """Serve its groups."""
         shard.is_loading = False
+        shard.loaded_end = shard.end_offset
         shard.advance(self.topic.high_watermark(shard.index))
         now = self.now()
         for group in list(shard.groups.values()):

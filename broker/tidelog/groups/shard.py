@@ -50,6 +50,7 @@ class GroupShard:
         self.pending = PendingOffsets()
         self.watches: dict[str, Watch] = {}
         self.end_offset = 0  # after the last append
+        self.loaded_end = 0  # after the last record that was there when this broker began to lead
         self.deleted_topics: list[tuple[str, bytes]] = []  # name and id, while loading
         self._uncommitted: deque[tuple[int, Sequence[OffsetChange]]] = deque()
 
@@ -109,6 +110,12 @@ class GroupShard:
         while uncommitted and uncommitted[0][0] <= high_watermark:
             for change in uncommitted.popleft()[1]:
                 self.committed.apply(change)
+
+    @property
+    def knows_committed(self) -> bool:
+        """Whether all that was loaded is seen to be committed: as long as not, `committed` may be
+        older than what the coordinator before has told."""
+        return not self._uncommitted or self._uncommitted[0][0] > self.loaded_end
 
     def stop_timers(self) -> None:
         """Cancel every group's timer."""
