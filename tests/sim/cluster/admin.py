@@ -6,6 +6,7 @@ import asyncio
 import random
 from typing import TYPE_CHECKING, Any
 
+from sim.admin import random_topic_config
 from sim.cluster.client import PAUSE_S, ClusterClient
 from sim.cluster.machines import replication_of
 from sim.history import TopicHistory, Violation, require
@@ -107,10 +108,7 @@ class ClusterAdmin(AdminClient):
         # By name: an earlier request of ours may be done late, and the topic is as that one says.
         rng = random.Random(f"{self.world.seed}:{name}")
         factor = rng.randint(min(2, factor), factor)
-        config = {
-            "internal.segment.bytes": str(rng.choice((2500, 6000, 1 << 20))),
-            "min.insync.replicas": str(min_isr),
-        }
+        config = {**random_topic_config(rng), "min.insync.replicas": str(min_isr)}
         topic = CreateTopicsRequest.CreatableTopic(
             name=name,
             num_partitions=partitions,
@@ -212,7 +210,8 @@ class ClusterAdmin(AdminClient):
             error = ErrorCode(answer.error_code)
             if error is ErrorCode.NONE:
                 require(
-                    offset <= answer.low_watermark <= partition.delete_bound,
+                    offset <= answer.low_watermark
+                    and (topic.has_retention or answer.low_watermark <= partition.delete_bound),
                     f"{partition}: records below {offset} deleted, low {answer.low_watermark}",
                 )
                 self.world.promises.records_deleted(partition, offset)

@@ -167,7 +167,9 @@ class ClusterConsumer:
         if error is ErrorCode.OFFSET_OUT_OF_RANGE and not from_leader:
             place.follower = None  # it is behind: the leader knows
             return
-        if error is ErrorCode.OFFSET_OUT_OF_RANGE and place.position < place.history.delete_bound:
+        if error is ErrorCode.OFFSET_OUT_OF_RANGE and (
+            place.history.topic.has_retention or place.position < place.history.delete_bound
+        ):
             await self._skip_deleted(place)
             return
         if error is not ErrorCode.NONE:
@@ -197,7 +199,7 @@ class ClusterConsumer:
     async def _skip_deleted(self, place: Place) -> None:
         first = await self._offset(place, EARLIEST)
         require(
-            first <= place.history.delete_bound,
+            place.history.topic.has_retention or first <= place.history.delete_bound,
             f"{place.history} starts at {first}, and nobody deleted more than"
             f" {place.history.delete_bound}",
         )

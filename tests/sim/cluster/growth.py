@@ -52,6 +52,7 @@ class Operator(AdminClient):
             error is ErrorCode.NONE or error is ErrorCode.BROKER_ID_NOT_REGISTERED,
             f"UnregisterBroker {node_id}: {error.name}",
         )
+        await self._drain(node_id)  # new replicas are put on fenced brokers if others are too few
         world.promises.unregistered.add(node_id)
         world.history.count("brokers removed")
         await self._forgotten(node_id)

@@ -16,6 +16,7 @@ import asyncio
 import random
 from typing import TYPE_CHECKING, Any
 
+from sim.cluster.groups import OFFSETS_TOPIC
 from sim.history import require
 from sim.machine import in_lane
 from sim.raw_logs import DATA, read_log
@@ -138,7 +139,8 @@ class Rot:
         offset = damage.good.header.base_offset
         if log.segments and min(log.segments) > offset:
             return True  # deleted
-        if any(batch.data == damage.good.data for batch in log.batches()):
+        is_compacted = OFFSETS_TOPIC in damage.folder and not any(log.torn.values())
+        if is_compacted or any(batch.data == damage.good.data for batch in log.batches()):
             self.world.history.count("rot repaired")
             return True
         return False
