@@ -20,6 +20,7 @@ class QuorumChecker:
         self.committed_end = 0  # the highest high watermark of the metadata log, anywhere
         self._leaders: dict[int, int] = {}  # by epoch
         self._epochs: dict[int, int] = {}  # by node, the newest that it was in
+        self._ends: dict[int, int] = {}  # by node, where its log ended when it was last looked at
         self._votes: dict[tuple[int, int], int] = {}  # by node and epoch
 
     def look(self, node_id: int, core: Any, metadata: Any) -> None:
@@ -32,12 +33,11 @@ class QuorumChecker:
             require(False, f"quorum: {node_id} is in epoch {epoch}, and was in {newest}")
         self._epochs[node_id] = epoch
         self._check_vote(node_id, core)
-        high_watermark = metadata.high_watermark
-        if high_watermark > self.committed_end:
-            self.committed_end = high_watermark
+        end = self._ends[node_id] = metadata.log_end()[1]
+        if metadata.high_watermark > self.committed_end:
+            self._check_majority(node_id, metadata)
         if core.role is Role.LEADER and epoch not in self._leaders:
             self._leaders[epoch] = node_id
-            end = metadata.log_end()[1]
             require(
                 epoch < max(self._leaders) or end >= self.committed_end,
                 f"quorum: {node_id} leads in epoch {epoch} with a log up to {end}, and"
@@ -46,6 +46,15 @@ class QuorumChecker:
         elif core.role is Role.LEADER and self._leaders[epoch] != node_id:
             known = self._leaders[epoch]
             require(False, f"quorum: {known} and {node_id} lead in epoch {epoch}")
+
+    def _check_majority(self, node_id: int, metadata: Any) -> None:
+        """More was committed: most voters have it."""
+        committed = self.committed_end = metadata.high_watermark
+        having = [voter for voter in metadata.voters if self._ends.get(voter, 0) >= committed]
+        require(
+            2 * len(having) > len(metadata.voters),
+            f"quorum: {node_id} takes {committed} for committed, and {having} alone have it",
+        )
 
     def _check_vote(self, node_id: int, core: Any) -> None:
         """Who leads has voted for itself, though it says so no more."""
