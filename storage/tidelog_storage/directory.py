@@ -52,7 +52,11 @@ class LogDirectory:
         self._compacted: dict[TopicPartition, int] = {}  # up to which offset
         self._compacted_content = b""
         self._compacted_has_changed = False
+        self._gone: dict[TopicPartition, int] = {}
+        """Partitions that the files may still tell of, and how often these had been prepared."""
+        self._prepared = 0
         self._recovery_content = b""
+        self._log_start_content = b""
         self._high_watermark_content = b""  # newest: written, or about to be
         self.path = path
         self.directory_id = bytes(16)
@@ -79,6 +83,10 @@ class LogDirectory:
         self._high_watermarks = self._read(REPLICATION_OFFSET_CHECKPOINT)
         compacted = self._read(CLEANER_OFFSET_CHECKPOINT)
         self._compacted = {key: compacted[key] for key in compacted if key in self.partitions}
+        for offsets in (self._recovery_points, self._log_starts, self._high_watermarks):
+            for partition in offsets.keys() - self.partitions:
+                del offsets[partition]
+                self._gone[partition] = 0
 
     def _own(self, cluster_id: str, node_id: int, new_directory_id: Callable[[], bytes]) -> bool:
         """Check or write `meta.properties`; whether the directory is new."""
@@ -136,6 +144,7 @@ class LogDirectory:
     def forget(self, partition: TopicPartition) -> None:
         """The partition's folder is gone."""
         self.partitions.discard(partition)
+        self._gone[partition] = self._prepared
         for offsets in (self._recovery_points, self._log_starts, self._high_watermarks):
             offsets.pop(partition, None)
         if self._compacted.pop(partition, None) is not None:
@@ -144,6 +153,16 @@ class LogDirectory:
             self._compacted_has_changed = True
 
     # -- checkpoints -------------------------------------------------------------------------------
+
+    def clear_for(self, partition: TopicPartition, logs: Mapping[TopicPartition, Log]) -> None:
+        """See that the files tell nothing of a partition that is about to begin anew.
+
+        After a crash, another topic of a name that was deleted would else begin where that one had
+        come to, with its recovery point, and lose what it has.
+        """
+        if partition in self._gone:
+            self.prepare_checkpoints(logs)()
+            self._gone.clear()
 
     def checkpointed(self, partition: TopicPartition) -> Checkpointed:
         """What the files say of a partition."""
@@ -170,12 +189,15 @@ class LogDirectory:
         """All files as they should be now; call the result to write them, on any thread."""
         self._note(logs)
         self._recovery_content = OffsetCheckpoint.content(self._recovery_points)
-        log_starts = OffsetCheckpoint.content(self._log_starts)
+        self._log_start_content = OffsetCheckpoint.content(self._log_starts)
         self._high_watermark_content = OffsetCheckpoint.content(self._high_watermarks)
+        # One at a time: what was prepared last time is on disk by now, this time's is not.
+        last, self._prepared = self._prepared, self._prepared + 1
+        self._gone = {gone: since for gone, since in self._gone.items() if since >= last}
 
         def write() -> None:
             self._write_recovery_points()
-            self._files.write_atomic(f"{self.path}/{LOG_START_OFFSET_CHECKPOINT}", log_starts)
+            self._write_log_starts()
             self._write_high_watermarks()
             if self._compacted_has_changed:
                 self._write_compacted()
@@ -225,6 +247,13 @@ class LogDirectory:
         while content is not self._compacted_content:
             content = self._compacted_content
             self._files.write_atomic(f"{self.path}/{CLEANER_OFFSET_CHECKPOINT}", content)
+
+    def _write_log_starts(self) -> None:
+        """As `_write_recovery_points`."""
+        content = None
+        while content is not self._log_start_content:
+            content = self._log_start_content
+            self._files.write_atomic(f"{self.path}/{LOG_START_OFFSET_CHECKPOINT}", content)
 
     def _write_high_watermarks(self) -> None:
         """As `_write_recovery_points`."""

@@ -153,6 +153,7 @@ class LogManager:
         log = self.get(partition)
         if log is None:
             directory = self._emptiest()
+            directory.clear_for(partition, self._logs)
             log = self._load(directory, partition, config, topic_id)
             try:
                 write_partition_metadata(self._files, log.folder, topic_id)

@@ -236,6 +236,43 @@ def test_long_names_fit_their_deleted_folder(tmp_path):
     logs.shutdown()
 
 
+@pytest.mark.parametrize("crashed_before", [False, True])
+@pytest.mark.parametrize("power", [False, True])
+def test_a_topic_of_a_deleted_ones_name_begins_at_nothing(disk, crashed_before, power):
+    """What the checkpoints said of the old one is not taken for the new one's after a crash."""
+    broker = Broker(disk)
+    log = broker.create(A0, 9)
+    log.set_high_watermark(log.log_end_offset)
+    log.maybe_increment_log_start(15, "DeleteRecords")
+    log.flush()
+    broker.logs.prepare_checkpoints()()
+    broker.logs.delete(A0, NOW)
+    if crashed_before:
+        broker.crash()
+    assert broker.logs.get(A0) is None
+    log = broker.create(A0, 1)
+    log.flush()
+    append(log, 1)
+    broker.crash(power=power)
+    again = broker.logs.get(A0)
+    assert (again.log_start_offset, again.high_watermark) == (0, 0)
+    assert offsets(again)[0] == (0, 1)
+    assert again.log_end_offset == 3 or power
+
+
+def test_nothing_is_written_for_new_topics_of_new_names(disk):
+    broker = Broker(disk)
+    broker.create(A0, 1)
+    broker.logs.prepare_checkpoints()()
+    broker.logs.delete(A0, NOW)
+    broker.logs.prepare_checkpoints()()
+    broker.logs.prepare_checkpoints()()  # the one before is on disk by now
+    before = disk.names["data/log-start-offset-checkpoint"]
+    broker.create(A0)
+    broker.create(B0)
+    assert disk.names["data/log-start-offset-checkpoint"] is before
+
+
 def test_retention_of_all_logs(disk):
     broker = Broker(disk)
     for key in (A0, B0):
