@@ -121,6 +121,29 @@ def test_registration_is_asked_again_until_it_is_granted() -> None:
     asyncio.run(test())
 
 
+def test_it_beats_on_until_it_knows_that_it_is_unfenced() -> None:
+    """Its session ended while it caught up: unfenced and fenced again, all before it heard of
+    either. It waited for the first for ever (`python -m compat.chaos --seed 14` on a busy machine).
+    """
+
+    async def test() -> None:
+        broker, controller = lifecycle(
+            BrokerRegistrationResponse(broker_epoch=EPOCH),
+            BrokerHeartbeatResponse(is_fenced=False),
+            BrokerHeartbeatResponse(is_fenced=True),
+            BrokerHeartbeatResponse(is_fenced=False),
+            broker_heartbeat_interval_ms="20",
+            initial_broker_registration_timeout_ms="20000",
+        )
+        await broker.start()
+        assert broker.state is State.RUNNING
+        assert len(controller.asked) >= 5
+        assert controller.metadata.image.is_alive(1)
+        broker.close()
+
+    asyncio.run(test())
+
+
 def test_a_cluster_that_will_never_take_it() -> None:
     async def test() -> None:
         broker, _ = lifecycle(refused(ErrorCode.INCONSISTENT_CLUSTER_ID))

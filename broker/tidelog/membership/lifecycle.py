@@ -206,12 +206,17 @@ class BrokerLifecycle:
         self._become(State.FENCED)
 
     async def _beat_until_unfenced(self) -> None:
+        """A broker that is slow to hear of it goes on beating: else its session would end, and
+        nobody would unfence it once more."""
         while True:
-            if await self._heartbeat() is False:
-                break
-            await asyncio.sleep(self._retry_s())
-        while not self._metadata.image.is_alive(self._config.node_id):
-            await self._next_change()
+            if await self._heartbeat() is not False:
+                await asyncio.sleep(self._retry_s())
+                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._heartbeat_s):
+                    while not self._metadata.image.is_alive(self._config.node_id):
+                        await self._next_change()
+                    return
 
     async def _next_change(self) -> None:
         self._changed.clear()
