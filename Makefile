@@ -47,3 +47,4 @@ bench: setup
 
 conformance: setup
 	cd tests && ../$(BIN)/python -m compat.conformance
+	cd tests && ../$(BIN)/python -m compat.conformance.cluster

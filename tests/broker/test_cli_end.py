@@ -103,6 +103,22 @@ def test_waiting_for_other_brokers_is_interrupted(how: str, tmp_path: Path) -> N
     assert (process.returncode, out, err) == (0, "", "")
 
 
+@pytest.mark.parametrize("more", [(), ("--brokers", "3")], ids=str)
+def test_the_end_of_an_input_that_cannot_be_watched_is_refused(more: tuple[str, ...]) -> None:
+    process = subprocess.run(
+        [sys.executable, "-m", "tidelog", "serve", "--port", "0", "--until-stdin-ends", *more],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=END_S_MAX + 10,
+        check=False,
+    )
+    assert process.returncode == 2
+    assert process.stderr.endswith(
+        "--until-stdin-ends: standard input is no pipe and no terminal\n"
+    )
+
+
 def listens(port: int) -> bool:
     with socket.socket() as client:
         return client.connect_ex(("127.0.0.1", port)) == 0

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import os
 import signal
+import stat
 import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -117,9 +118,27 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--until-stdin-ends",
-        action="store_true",
+        action=_UntilStdinEnds,
+        nargs=0,
+        default=False,
         help="also stop when standard input ends, so as not to outlive the process that started it",
     )
+
+
+class _UntilStdinEnds(argparse.Action):
+    """A loop can watch a pipe, a socket or a terminal; /dev/null ends before it begins."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, *_: object
+    ) -> None:
+        try:
+            mode = os.fstat(0).st_mode
+            is_watchable = stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(0)
+        except OSError:
+            is_watchable = False
+        if not is_watchable:
+            parser.error(f"{self.option_strings[0]}: standard input is no pipe and no terminal")
+        setattr(namespace, self.dest, True)
 
 
 def _several(options: argparse.Namespace) -> int:
