@@ -43,8 +43,9 @@ class Operator(AdminClient):
         world = self.world
         world.leaving.add(node_id)
         await self._drain(node_id)
-        await world.take_away(node_id)
-        await self._drain(node_id)  # what came while it was still there
+        while not await world.take_away(node_id):
+            await self._drain(node_id)  # what came while it was still there
+        await self._drain(node_id)
         request = UnregisterBrokerRequest(broker_id=node_id)
         result, _ = await self.until_known(request, 0, lambda response: response)
         error = ErrorCode(result.error_code)

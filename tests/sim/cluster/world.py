@@ -113,15 +113,31 @@ class ClusterWorld:
         self._keepers[node_id] = self._start("test", self._keep(machine))
         return node_id
 
-    async def take_away(self, node_id: int) -> None:
-        """Stop a broker for good, and take its machine away."""
+    async def take_away(self, node_id: int) -> bool:
+        """Stop a broker for good, and take its machine away.
+
+        If it turns out that it alone has something, created at the last moment, it is started
+        again; then False.
+        """
         machine = self.machines.by_id[node_id]
         self._keepers.pop(node_id).cancel()
         await asyncio.sleep(0)
         if machine.server is not None and machine.is_ready:
             await in_lane("test", machine.stop())
         machine.die("taken away")  # if it was starting or stood still
+        what = f"the controller misses broker {node_id}"  # until then it may put replicas there
+        await self._within(SERVED_S_MAX, what, lambda: self._alive(node_id))
+        image = self.machines.image()
+        topics = () if image is None else image.topics.values()
+        if any(state.isr == (node_id,) for topic in topics for state in topic.partitions):
+            self._keepers[node_id] = self._start("test", self._keep(machine))
+            return False
         del self.machines.by_id[node_id]
+        return True
+
+    def _alive(self, node_id: int) -> str | None:
+        image = self.machines.image()
+        return None if image is not None and not image.is_alive(node_id) else "it does not"
 
     async def ask_in_vain(self, node_id: int, message: Message, version: int) -> None:
         """Ask a broker for something, whatever comes of it."""
