@@ -93,6 +93,7 @@ def client_handlers(
                 image,
                 runtime.clock,
                 groups.partition_for,
+                replicas=replicas,
                 metadata_bytes_max=config.offset_metadata_max_bytes,
             ),
             GroupAdminApi(group_admin),

@@ -196,7 +196,7 @@ class GroupOffsetsApi:
             nonlocal left
             answer = answers[position] = self._fetched(version, groups[position], error, offsets)
             if unstable:
-                self._mark_unstable(answer, groups[position], unstable)
+                _mark_unstable(answer, unstable)
             left -= 1
             if not left:
                 deferred.complete(_fetch_response(version, answers))
@@ -230,31 +230,6 @@ class GroupOffsetsApi:
         else:
             answer.topics = [self._asked_topic(version, topic, offsets) for topic in group.topics]
         return answer
-
-    def _mark_unstable(
-        self,
-        answer: _FetchGroup,
-        group: OffsetFetchRequest.OffsetFetchRequestGroup,
-        unstable: Unstable,
-    ) -> None:
-        """Offsets that may change are not told; the client asks again."""
-        told: set[tuple[str, int]] = set()
-        for topic in answer.topics:
-            told.update((topic.name, each.partition_index) for each in topic.partitions)
-            topic.partitions = [
-                _no_offset(each.partition_index, ErrorCode.UNSTABLE_OFFSET_COMMIT)
-                if (topic.name, each.partition_index) in unstable and not each.error_code
-                else each
-                for each in topic.partitions
-            ]
-        if group.topics is not None:
-            return
-        for name, index in sorted(unstable - told):  # all are asked for: these have no offset yet
-            image = self._image().topics.get(name)
-            topic_id = ZERO_UUID if image is None else image.topic_id
-            answer.topics.append(
-                _no_offsets(name, topic_id, [index], ErrorCode.UNSTABLE_OFFSET_COMMIT)
-            )
 
     def _all_topics(self, version: int, offsets: Offsets) -> list[_FetchTopics]:
         cluster = self._image()
@@ -398,3 +373,15 @@ def _no_offsets(name: str, topic_id: bytes, indexes: list[int], error: ErrorCode
 def _add_deleted(answers: dict[str, _DeleteTopic], name: str, index: int, error: ErrorCode) -> None:
     topic = answers.setdefault(name, _DeleteTopic(name=name))
     topic.partitions.append(_DeletePartition(partition_index=index, error_code=error))
+
+
+def _mark_unstable(answer: _FetchGroup, unstable: Unstable) -> None:
+    """Offsets that may change are not told, and the client asks again. When it asks for all, those
+    that only an open transaction has are left out, as in Kafka."""
+    for topic in answer.topics:
+        topic.partitions = [
+            _no_offset(each.partition_index, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+            if (topic.name, each.partition_index) in unstable and not each.error_code
+            else each
+            for each in topic.partitions
+        ]

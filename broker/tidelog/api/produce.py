@@ -23,7 +23,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
-from tidelog.api.produce_gate import ProduceGate, is_transactional
+from tidelog.api.produce_gate import ProduceGate, RefusedError, is_transactional
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.data import ProduceResponse
@@ -67,7 +67,6 @@ _WITHOUT_LOG_START = frozenset(
         ErrorCode.KAFKA_STORAGE_ERROR,
         ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
         ErrorCode.INVALID_TOPIC_EXCEPTION,
-        ErrorCode.INVALID_TXN_STATE,
         ErrorCode.INVALID_REQUIRED_ACKS,
     }
 )
@@ -95,7 +94,6 @@ class _Request:
         "refused",
         "topics",
         "touched",
-        "transactional",
         "version",
         "waits",
     )
@@ -106,9 +104,8 @@ class _Request:
         self.now_ms = now_ms
         self.internal_allowed = context.client_id == ADMIN_CLIENT_ID
         self.failed = False
-        self.transactional = False  # some batch of the request is
         self.guards: dict[TopicPartition, Guard] = {}
-        self.refused: dict[TopicPartition, StorageError] = {}
+        self.refused: dict[TopicPartition, RefusedError] = {}
         self.topics: list[tuple[str, bytes, list[Any]]] = []
         self.touched: list[TopicPartition] = []
         # What acks=-1 still waits for: the partition, its offset, and where its outcome lies.
@@ -164,8 +161,7 @@ class ProduceApi:
     ):
         """Append, wake, answer."""
         work = _Request(context, request.acks, self._replicas.clock.wall_ms())
-        work.transactional = _has_transactional(request)
-        if work.transactional:
+        if _has_transactional(request):
             if request.transactional_id is None:
                 return self._refuse_all(
                     context, request, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -174,7 +170,7 @@ class ProduceApi:
                 batches = self._transactional_batches(request, work.version)
                 work.guards = self._gate.guards(batches, work.version)
             except StorageError as error:
-                return self._refuse_all(context, request, error.code)
+                return self._refuse_all(context, request, error.code, error.message)
             if work.guards:
                 return self._ask_and_append(context, request, work)
         failure = self._append_all(context, work, request)
@@ -281,8 +277,8 @@ class ProduceApi:
                 raise StorageError(ErrorCode.INVALID_REQUIRED_ACKS)
             if partition.is_internal and not work.internal_allowed:
                 raise StorageError(ErrorCode.INVALID_TOPIC_EXCEPTION)
-            if work.transactional and work.guards:
-                self._redeem(work, partition)
+            if work.guards:
+                self._redeem(work, partition, records)
             result = partition.append(
                 records, acks=acks, now_ms=work.now_ms, produce_version=work.version
             )
@@ -299,16 +295,18 @@ class ProduceApi:
             work.waits.append((partition, last_offset + 1, outcomes, len(outcomes)))
         return produced(index, first_offset, log_append_time, log_start_offset)
 
-    def _redeem(self, work: _Request, partition: Partition) -> None:
+    def _redeem(self, work: _Request, partition: Partition, records: memoryview) -> None:
         """What the coordinator said of this partition, if it was asked."""
-        refused = work.refused.get(partition.topic_partition)
-        if refused is not None:
-            raise refused
+        refusal = work.refused.get(partition.topic_partition)
+        if refusal is not None:
+            raise refusal
         guard = work.guards.get(partition.topic_partition)
         if guard is not None:
-            self._gate.redeem(guard, partition)
+            self._gate.redeem(guard, partition, records, work.version)
 
-    def _failure(self, work: _Request, index: int, error: ErrorCode) -> _Answer:
+    def _failure(
+        self, work: _Request, index: int, error: ErrorCode, message: str | None = None
+    ) -> _Answer:
         work.failed = True
         return _Answer(
             index=index,
@@ -316,15 +314,17 @@ class ProduceApi:
             base_offset=-1,
             log_append_time_ms=-1,
             log_start_offset=-1,
+            error_message=message,
         )
 
     def _storage_failure(
         self, work: _Request, index: int, partition: Partition, error: StorageError
     ) -> _Answer:
         answer = self._failure(work, index, error.code)
-        if error.code not in _WITHOUT_LOG_START:
+        is_refusal = isinstance(error, RefusedError)
+        if error.code not in _WITHOUT_LOG_START and not is_refusal:
             answer.log_start_offset = partition.log.log_start_offset
-        if error.record_errors or error.code is ErrorCode.INVALID_TXN_STATE:
+        if error.record_errors or is_refusal:
             answer.error_message = error.message
         answer.record_errors = [
             ProduceResponse.BatchIndexAndErrorMessage(
@@ -335,7 +335,11 @@ class ProduceApi:
         return answer
 
     def _refuse_all(
-        self, context: RequestContext, request: ProduceRequest, error: ErrorCode
+        self,
+        context: RequestContext,
+        request: ProduceRequest,
+        error: ErrorCode,
+        message: str | None = None,
     ) -> ProduceResponse | None:
         """One error for every partition; nothing is appended."""
         work = _Request(context, request.acks, 0)
@@ -345,7 +349,8 @@ class ProduceApi:
                     name=topic.name,
                     topic_id=topic.topic_id,
                     partition_responses=[
-                        self._failure(work, data.index, error) for data in topic.partition_data
+                        self._failure(work, data.index, error, message)
+                        for data in topic.partition_data
                     ],
                 )
                 for topic in request.topic_data

@@ -20,12 +20,13 @@ if TYPE_CHECKING:
     from tidelog.transactions.verification import Guard
     from tidelog_storage.types import TopicPartition
 
-__all__ = ["ProduceGate", "is_transactional"]
+__all__ = ["ProduceGate", "RefusedError", "is_transactional"]
 
 _ATTRIBUTES_LOW = 22  # low byte of a batch's attributes
 _TRANSACTIONAL_BIT = 0x10
 _PRODUCER_ID = slice(43, 51)
 _PRODUCER_EPOCH = slice(51, 53)
+_SEQUENCE = slice(53, 57)
 _HEADER_BYTES = 61
 
 _ABORTABLE_VERSION = 11
@@ -50,6 +51,10 @@ def is_transactional(records: object) -> bool:
         and len(records) > _ATTRIBUTES_LOW
         and bool(records[_ATTRIBUTES_LOW] & _TRANSACTIONAL_BIT)
     )
+
+
+class RefusedError(StorageError):
+    """What the coordinator says, before the log is looked at."""
 
 
 class ProduceGate:
@@ -84,6 +89,7 @@ class ProduceGate:
                 partition,
                 int.from_bytes(producer_id, "big", signed=True),
                 int.from_bytes(epoch, "big", signed=True),
+                _sequence(records),
             )
             if guard is not None:
                 guards[partition.topic_partition] = guard
@@ -91,7 +97,7 @@ class ProduceGate:
 
     async def ask(
         self, transactional_id: str, guards: dict[TopicPartition, Guard], version: int
-    ) -> dict[TopicPartition, StorageError]:
+    ) -> dict[TopicPartition, RefusedError]:
         """Why partitions may not be written, in the words of Produce; none for those that may."""
         from tidelog.transactions.decisions import (  # noqa: PLC0415 - first transaction
             ProducerIdAndEpoch,
@@ -111,19 +117,26 @@ class ProduceGate:
                 refused[one] = _refusal(error, version)
         return refused
 
-    def redeem(self, guard: Guard, partition: Partition) -> None:
-        """The batch is appended now: StorageError if its transaction has ended meanwhile."""
-        self._transactions.verifications.redeem(guard, partition)
+    def redeem(self, guard: Guard, partition: Partition, records: memoryview, version: int) -> None:
+        """The batch is appended now: StorageError if its transaction has ended meanwhile, or if
+        others of its producer come before it."""
+        self._transactions.verifications.redeem(
+            guard, partition, _sequence(records), begins_with_0=version >= _IMPLICIT_VERSION
+        )
 
 
-def _refusal(error: ErrorCode, version: int) -> StorageError:
+def _sequence(records: memoryview) -> int:
+    return int.from_bytes(records[_SEQUENCE], "big", signed=True)
+
+
+def _refusal(error: ErrorCode, version: int) -> RefusedError:
     if error is ErrorCode.PRODUCER_FENCED:
-        return StorageError(ErrorCode.INVALID_PRODUCER_EPOCH)
+        return RefusedError(ErrorCode.INVALID_PRODUCER_EPOCH)
     if error is ErrorCode.TRANSACTION_ABORTABLE and version < _ABORTABLE_VERSION:
         error = ErrorCode.INVALID_TXN_STATE
     if error is ErrorCode.INVALID_TXN_STATE:
-        return StorageError(error, "Partition was not added to the transaction")
+        return RefusedError(error, "Partition was not added to the transaction")
     is_busy = error is ErrorCode.CONCURRENT_TRANSACTIONS and version < _IMPLICIT_VERSION
     if is_busy or error in _RETRIED:
-        return StorageError(ErrorCode.NOT_ENOUGH_REPLICAS, _UNVERIFIED + error.name)
-    return StorageError(error)
+        return RefusedError(ErrorCode.NOT_ENOUGH_REPLICAS, _UNVERIFIED + error.name)
+    return RefusedError(error)

@@ -285,6 +285,7 @@ class TransactionsApi:
                             ],
                         )
                         for marker, outcome in zip(request.markers, outcomes, strict=True)
+                        if outcome  # Kafka has nothing to say of a marker for no partition
                     ]
                 )
             )

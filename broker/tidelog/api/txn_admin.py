@@ -39,6 +39,8 @@ _Topic = DescribeProducersResponse.TopicResponse
 _Partition = DescribeProducersResponse.PartitionResponse
 _Producer = DescribeProducersResponse.ProducerState
 
+_NO_TOPIC = "This server does not host this topic-partition."
+
 
 class TxnAdminApi:
     """Handlers of admin tools."""
@@ -87,7 +89,6 @@ class TxnAdminApi:
         for shard in coordinator.active_shards():
             for transaction in shard.transactions.values():
                 value = transaction.value
-                runs_ms = now_ms - value.start_ms if value.start_ms >= 0 else -1
                 if (
                     value.state is not TransactionState.DEAD
                     and (not request.state_filters or value.state.wire_name in states)
@@ -95,7 +96,11 @@ class TxnAdminApi:
                         not request.producer_id_filters
                         or value.producer_id in request.producer_id_filters
                     )
-                    and (request.duration_filter < 0 or runs_ms > request.duration_filter)
+                    # One that never ran has the start -1, and so runs for ages, as in Kafka.
+                    and (
+                        request.duration_filter < 0
+                        or now_ms - value.start_ms > request.duration_filter
+                    )
                     and matches(transaction.transactional_id)
                 ):
                     listed.append(
@@ -130,7 +135,12 @@ class TxnAdminApi:
         if not isinstance(partition, ErrorCode) and not partition.is_leader:
             partition = ErrorCode.NOT_LEADER_OR_FOLLOWER
         if isinstance(partition, ErrorCode):
-            return _Partition(partition_index=index, error_code=partition)
+            is_known = topic in self._transactions.image.topics
+            return _Partition(
+                partition_index=index,
+                error_code=partition,
+                error_message=None if is_known else _NO_TOPIC,
+            )
         return _Partition(
             partition_index=index,
             active_producers=[

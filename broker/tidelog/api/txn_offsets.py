@@ -5,9 +5,9 @@ group; the coordinator of the transaction is asked whether the group's partition
 `__consumer_offsets` belongs to it, or is told that from now on it does (version 5, KIP-890). What
 is left is written as one batch of the transaction.
 
-Version notes. Below 2 COORDINATOR_LOAD_IN_PROGRESS is told as COORDINATOR_NOT_AVAILABLE, and
-PRODUCER_FENCED as INVALID_PRODUCER_EPOCH. 3 (KIP-447): the member of the group. 4 and 5 (KIP-890):
-TRANSACTION_ABORTABLE; no AddOffsetsToTxn before it.
+Version notes. Below 2 COORDINATOR_LOAD_IN_PROGRESS is told as COORDINATOR_NOT_AVAILABLE. 3
+(KIP-447): the member of the group. 4 and 5 (KIP-890): TRANSACTION_ABORTABLE; no AddOffsetsToTxn
+before it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tidelog.metadata.image import GROUP_METADATA_TOPIC
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.txns import TxnOffsetCommitResponse
-from tidelog_storage.types import TopicPartition
+from tidelog_storage.types import StorageError, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from tidelog.dispatch import Handler, RequestContext
     from tidelog.groups.admin import GroupAdmin
     from tidelog.metadata.image import ClusterImage
+    from tidelog.replication.replica_manager import ReplicaManager
     from tidelog.seams import Clock
+    from tidelog.transactions.decisions import ProducerIdAndEpoch
     from tidelog.transactions.transactions import Transactions
     from tidelog_protocol.messages.txns import TxnOffsetCommitRequest
 
@@ -36,6 +38,7 @@ __all__ = ["TxnOffsetsApi"]
 
 _IMPLICIT_VERSION = 5
 _ABORTABLE_VERSION = 4
+_NO_SEQUENCE = -1
 
 _Topic = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
 _Partition = _Topic.TxnOffsetCommitResponsePartition
@@ -52,11 +55,13 @@ class TxnOffsetsApi:
         clock: Clock,
         group_partition: Callable[[str], int],
         *,
+        replicas: ReplicaManager,
         metadata_bytes_max: int,
     ) -> None:
         """`group_partition` tells where in `__consumer_offsets` a group is."""
         self._admin = admin
         self._transactions = transactions
+        self._replicas = replicas
         self._image = image
         self._clock = clock
         self._group_partition = group_partition
@@ -90,6 +95,7 @@ class TxnOffsetsApi:
                     ],
                 )
                 for topic in request.topics
+                if topic.partitions
             ]
         )
 
@@ -133,10 +139,9 @@ class TxnOffsetsApi:
         home = TopicPartition(GROUP_METADATA_TOPIC, self._group_partition(request.group_id))
         verify_only = version < _IMPLICIT_VERSION
         if not verify_only or self._transactions.config.transaction_partition_verification_enable:
-            outcome = await self._transactions.add_partitions(
-                request.transactional_id, producer, {home}, verify_only=verify_only
+            error = await self._verified(
+                request.transactional_id, producer, home, verify_only=verify_only
             )
-            error = outcome.get(home, ErrorCode.UNKNOWN_SERVER_ERROR)
             if error is not ErrorCode.NONE:
                 return error
         written = get_running_loop().create_future()
@@ -150,6 +155,33 @@ class TxnOffsetsApi:
         result: ErrorCode = await written
         return result
 
+    async def _verified(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        home: TopicPartition,
+        *,
+        verify_only: bool,
+    ) -> ErrorCode:
+        """Whether the offsets may be written: the coordinator is asked before the first ones."""
+        partition = self._replicas.partition(*home)
+        if isinstance(partition, ErrorCode) or not partition.is_leader:
+            return ErrorCode.NOT_COORDINATOR
+        verifications = self._transactions.verifications
+        guard = verifications.begin(partition, *producer, _NO_SEQUENCE)
+        if guard is None:
+            return ErrorCode.NONE
+        outcome = await self._transactions.add_partitions(
+            transactional_id, producer, {home}, verify_only=verify_only
+        )
+        error = outcome.get(home, ErrorCode.UNKNOWN_SERVER_ERROR)
+        if error is ErrorCode.NONE:
+            try:
+                verifications.redeem(guard, partition, _NO_SEQUENCE)
+            except StorageError as refusal:
+                return refusal.code
+        return error
+
 
 def _told(error: ErrorCode, version: int) -> ErrorCode:
     """What a client of this version understands."""
@@ -159,6 +191,6 @@ def _told(error: ErrorCode, version: int) -> ErrorCode:
         return ErrorCode.INVALID_TXN_STATE
     if version < 2 and error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    if version < 2 and error is ErrorCode.PRODUCER_FENCED:
+    if error is ErrorCode.PRODUCER_FENCED:  # as a leader says it, whoever asks
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return error

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from tidelog.metadata.image import GROUP_METADATA_TOPIC
+from tidelog.transactions.transaction import TransactionVersion
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.records import ControlType, build_end_transaction_marker
 from tidelog_storage.types import StorageError, TopicPartition
@@ -61,12 +62,16 @@ class MarkerWriter:
         places: list[tuple[int, TopicPartition]] = []
         for number, marker in enumerate(markers):
             for one in marker.partitions:
+                partition = self._receiver(one, marker)
+                if isinstance(partition, ErrorCode):
+                    work.outcomes[number][one] = partition
+                    continue
                 if one.topic == GROUP_METADATA_TOPIC:
                     self._end_of_offsets(
                         one.partition, self._batch(marker), work.expect(number, one)
                     )
                     continue
-                appended = self._append(one, marker)
+                appended = self._append(partition, marker)
                 if isinstance(appended, ErrorCode):
                     work.outcomes[number][one] = appended
                 else:
@@ -75,6 +80,16 @@ class MarkerWriter:
         if waits:
             self._await(work, waits, places)
         work.all_expected()
+
+    def _receiver(self, one: TopicPartition, marker: Marker) -> Partition | ErrorCode:
+        """Where the marker goes: batches whose coordinator was asked before are too late now."""
+        partition = self._replicas.partition(one.topic, one.partition)
+        if isinstance(partition, ErrorCode):
+            return partition
+        if _is_late(marker, partition):
+            return ErrorCode.INVALID_PRODUCER_EPOCH
+        self._verifications.forget(one, marker.producer_id, marker.producer_epoch)
+        return partition
 
     def _batch(self, marker: Marker) -> memoryview:
         batch = build_end_transaction_marker(
@@ -86,10 +101,7 @@ class MarkerWriter:
         )
         return memoryview(bytearray(batch))
 
-    def _append(self, one: TopicPartition, marker: Marker) -> tuple[Partition, int] | ErrorCode:
-        partition = self._replicas.partition(one.topic, one.partition)
-        if isinstance(partition, ErrorCode):
-            return partition
+    def _append(self, partition: Partition, marker: Marker) -> tuple[Partition, int] | ErrorCode:
         try:
             result = self._replicas.append(
                 partition,
@@ -100,7 +112,6 @@ class MarkerWriter:
             )
         except StorageError as error:
             return error.code
-        self._verifications.forget(one, marker.producer_id)
         return partition, result.last_offset + 1
 
     def _await(
@@ -114,6 +125,19 @@ class MarkerWriter:
         operation = self._replicas.await_acks(waits, self._timeout_ms, heard)
         if operation.decided:
             heard(operation.errors)
+
+
+def _is_late(marker: Marker, partition: Partition) -> bool:
+    """Whether it was meant for the transaction before (KIP-1228): with the second protocol every
+    end has an epoch of its own, above that of the records it ends."""
+    if marker.transaction_version < TransactionVersion.V2:
+        return False
+    entry = partition.log.producers.producers.get(marker.producer_id)
+    return (
+        entry is not None
+        and marker.producer_epoch == entry.producer_epoch
+        and entry.current_txn_first_offset >= 0  # else it is the same marker once more
+    )
 
 
 class _Work:

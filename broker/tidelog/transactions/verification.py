@@ -7,7 +7,7 @@ batch would begin a transaction that nobody ends. Kafka's VerificationStateEntry
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.types import StorageError
@@ -21,13 +21,31 @@ __all__ = ["Guard", "Verifications"]
 _GUARDS_MAX = 10_000  # verified and not written yet; the oldest go, and their producers ask again
 
 
-class Guard(NamedTuple):
+class Guard:
     """Void unless this very object is still known when the batch is appended."""
 
-    topic_partition: TopicPartition
-    producer_id: int
-    producer_epoch: int
-    leader_epoch: int
+    __slots__ = (
+        "leader_epoch",
+        "lowest_sequence",
+        "producer_epoch",
+        "producer_id",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        producer_id: int,
+        producer_epoch: int,
+        leader_epoch: int,
+        lowest_sequence: int,
+    ) -> None:
+        """`lowest_sequence`: of the batches that have asked, the first to be appended."""
+        self.topic_partition = topic_partition
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.leader_epoch = leader_epoch
+        self.lowest_sequence = lowest_sequence
 
 
 class Verifications:
@@ -39,8 +57,13 @@ class Verifications:
     def __len__(self) -> int:
         return len(self._guards)
 
-    def begin(self, partition: Partition, producer_id: int, producer_epoch: int) -> Guard | None:
-        """A guard for a question to the coordinator; None if the transaction has begun here."""
+    def begin(
+        self, partition: Partition, producer_id: int, producer_epoch: int, sequence: int
+    ) -> Guard | None:
+        """A guard for a question to the coordinator; None if the transaction has begun here.
+
+        `sequence` is the batch's first, -1 for the offsets of a group.
+        """
         entry = partition.log.producers.producers.get(producer_id)
         if (
             entry is not None
@@ -49,24 +72,44 @@ class Verifications:
         ):
             return None
         key = partition.topic_partition, producer_id
-        guard = Guard(*key, producer_epoch, partition.leader_epoch)
+        epochs = producer_epoch, partition.leader_epoch
         known = self._guards.pop(key, None)
         if len(self._guards) >= _GUARDS_MAX:
             del self._guards[next(iter(self._guards))]
-        if known == guard:
-            guard = known
-        self._guards[key] = guard
-        return guard
+        if known is None or (known.producer_epoch, known.leader_epoch) != epochs:
+            known = Guard(*key, *epochs, sequence)
+        known.lowest_sequence = min(known.lowest_sequence, sequence)
+        self._guards[key] = known
+        return known
 
-    def redeem(self, guard: Guard, partition: Partition) -> None:
-        """For a batch about to be appended: StorageError INVALID_TXN_STATE if the guard is void."""
+    def redeem(
+        self, guard: Guard, partition: Partition, sequence: int, *, begins_with_0: bool = False
+    ) -> None:
+        """For a batch about to be appended: StorageError INVALID_TXN_STATE if the guard is void.
+
+        OUT_OF_ORDER_SEQUENCE_NUMBER if a batch that comes before this one was refused: the log
+        alone takes any sequence from a producer it has not heard of. With `begins_with_0` such a
+        producer has to begin there (KIP-890).
+        """
         key = guard.topic_partition, guard.producer_id
         if self._guards.get(key) is not guard or guard.leader_epoch != partition.leader_epoch:
             raise StorageError(
                 ErrorCode.INVALID_TXN_STATE,
                 f"Record was not part of an ongoing transaction of producer {guard.producer_id}",
             )
+        entry = partition.log.producers.producers.get(guard.producer_id)
+        is_too_late = begins_with_0 and sequence > 0 and (entry is None or not entry.batches)
+        if is_too_late or sequence > guard.lowest_sequence:
+            raise StorageError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"The first batch of producer {guard.producer_id} begins with {sequence}",
+            )
 
-    def forget(self, topic_partition: TopicPartition, producer_id: int) -> None:
-        """The transaction has ended, or begun."""
-        self._guards.pop((topic_partition, producer_id), None)
+    def forget(
+        self, topic_partition: TopicPartition, producer_id: int, producer_epoch: int
+    ) -> None:
+        """A marker of this epoch ends the transaction: no batch of it may follow."""
+        key = topic_partition, producer_id
+        guard = self._guards.get(key)
+        if guard is not None and guard.producer_epoch <= producer_epoch:
+            del self._guards[key]

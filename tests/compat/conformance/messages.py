@@ -17,6 +17,7 @@ MODULES = (
     "group_admin",
     "group_offsets",
     "txns",
+    "txn_admin",
     "cluster_admin",
     "quorum",
 )

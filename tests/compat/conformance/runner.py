@@ -17,6 +17,9 @@ from compat.conformance import (  # noqa: F401 - importing registers the cases
     cases_lone,
     cases_offsets,
     cases_produce,
+    cases_transactions,
+    cases_txn_admin,
+    cases_txn_data,
 )
 from compat.conformance.messages import APIS, decode, encode, request_payload
 from compat.conformance.registry import Run, runs
