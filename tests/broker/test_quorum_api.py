@@ -228,6 +228,44 @@ def test_snapshots_are_read_in_pieces() -> None:
     simulate(story)
 
 
+def test_who_is_where_the_log_starts_with_another_history_gets_the_snapshot() -> None:
+    """A simulated cluster found it (3 brokers, seed 3116 of its day): a leader came back with
+    records that it had not committed, up to the very offset where the new leader's log starts by
+    now. Its epoch is older than all in that log, which seemed to go on from it."""
+
+    async def story(world: QuorumWorld) -> None:
+        for node in world.nodes.values():
+            node.options["snapshot_bytes"] = 500
+        await world.start()
+        first = await world.elected()
+        for number in range(5):
+            await first.commit(f"a{number}")
+        first.kill()
+        leader = await world.elected()
+        epoch = leader.quorum.core.epoch
+        for number in range(60):
+            await leader.commit(f"b{number}")
+        start = leader.metadata.log.log_start_offset
+        oldest = leader.metadata.oldest_snapshot()
+        assert oldest == (start, epoch)
+        outsider = Outsider(world, leader)
+
+        async def fetch(offset: int, last_epoch: int) -> Any:
+            return await outsider.fetch(
+                current_leader_epoch=epoch, fetch_offset=offset, last_fetched_epoch=last_epoch
+            )
+
+        answer = await fetch(start, epoch)
+        assert answer.snapshot_id is None or answer.snapshot_id.end_offset < 0
+        assert next(iter_batches(bytes(answer.records)))[1].base_offset == start
+        for offset in (start, start + 3):
+            answer = await fetch(offset, epoch - 1)
+            assert answer.snapshot_id.end_offset >= start
+            assert not answer.records
+
+    simulate(story)
+
+
 def test_describe_quorum() -> None:
     async def story(world: QuorumWorld) -> None:
         await world.start()

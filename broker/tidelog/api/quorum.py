@@ -6,7 +6,8 @@ metadata log and nothing else. A request that names another cluster is refused w
 another partition in that partition. Everything else goes to the state machine and is answered with
 its epoch and leader as they are then. A fetch is progress of the replica that sends it; it waits,
 up to the time it gives, while there are neither records past its offset nor a high watermark that
-it doesn't know. A follower below the log's start is sent to the newest snapshot.
+it doesn't know. A follower below the log's start is sent to the newest snapshot, and so is one at
+the start with another history.
 
 Version notes. Fetch 17: directory ids, which fixed voters don't need (KIP-853); 18: the high
 watermark a follower has (KIP-1166). Vote 2: pre-votes (KIP-996).
@@ -168,7 +169,7 @@ class QuorumApi:
         if error:
             return self._fetch_response(asked, error=error)
         offset, log = asked.fetch_offset, quorum.metadata.log
-        if offset < log.log_start_offset:
+        if self._is_forgotten(offset, asked.last_fetched_epoch):
             return self._snapshot(asked)
         known = log.end_offset_for_epoch(asked.last_fetched_epoch)
         if known.offset == UNDEFINED_OFFSET:
@@ -181,6 +182,20 @@ class QuorumApi:
         if replica_id >= 0:
             quorum.step(e.ReplicaFetched(replica_id, offset))
         return self.look(asked)
+
+    def _is_forgotten(self, offset: int, last_epoch: int) -> bool:
+        """Whether a replica's history may end before ours begins: below the log's start, or there
+        with another last epoch than the snapshot's (Kafka's validateOffsetAndEpoch)."""
+        metadata = self._quorum.metadata
+        start, first = metadata.log.log_start_offset, metadata.log.epochs.earliest_entry
+        if offset < start:
+            return True
+        if not start or (offset > start and first is not None and last_epoch >= first.epoch):
+            return False  # every fetch but a few
+        oldest = metadata.oldest_snapshot()
+        if oldest is None:
+            return False
+        return last_epoch < oldest[1] or (offset == start and last_epoch != oldest[1])
 
     def look(self, asked: FetchRequest.FetchTopic.FetchPartition) -> FetchResponse | None:
         """The answer to a fetch that was found good, or None while there is nothing new."""

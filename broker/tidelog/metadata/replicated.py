@@ -33,6 +33,7 @@ from tidelog_storage.types import UNDEFINED_OFFSET, StorageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from tidelog.metadata.snapshots import SnapshotId
     from tidelog_protocol.schema import Message
     from tidelog_storage.types import ReadOutcome
 
@@ -221,10 +222,16 @@ class ReplicatedMetadataLog(MetadataLog):
 
     def newest_snapshot(self) -> tuple[int, int] | None:
         """End offset and epoch of the newest snapshot on disk."""
+        return next(reversed(self._snapshots()), None)
+
+    def oldest_snapshot(self) -> tuple[int, int] | None:
+        """The same of the oldest one: a log that does not start at 0 starts at its end."""
+        return next(iter(self._snapshots()), None)
+
+    def _snapshots(self) -> list[SnapshotId]:
         from tidelog.metadata.snapshots import list_snapshots  # noqa: PLC0415 - as in `log`
 
-        snapshots = list_snapshots(self._files, self._folder)
-        return snapshots[-1] if snapshots else None
+        return list_snapshots(self._files, self._folder)
 
     def read_snapshot(
         self, end_offset: int, epoch: int, position: int, size_max: int
