@@ -117,7 +117,7 @@ class InternalTopic:
         batch = build_batch(
             [Record(delta, now_ms, key, value) for delta, (key, value) in enumerate(records)],
             codec=self._codec,
-            base_sequence=-1,
+            base_sequence=-1 if transaction is None else 0,  # which nobody looks at
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             transactional=transaction is not None,

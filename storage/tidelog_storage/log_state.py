@@ -125,9 +125,14 @@ class LogState:
 
     @property
     def last_stable_offset(self) -> int:
-        """First offset of the oldest undecided transaction, else the high watermark."""
+        """First offset of the oldest undecided transaction, else the high watermark.
+
+        Never below the log start, when the beginning of that transaction has been deleted.
+        """
         first = self.producers.first_unstable_offset
-        return self.high_watermark if first is None else min(first, self.high_watermark)
+        if first is None:
+            return self.high_watermark
+        return max(self.log_start_offset, min(first, self.high_watermark))
 
     @property
     def truncations(self) -> int:

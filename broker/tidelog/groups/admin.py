@@ -10,7 +10,7 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.groups.member import CONSUMER_PROTOCOL_TYPE
-from tidelog.groups.offsets import OffsetChange, expired_offsets
+from tidelog.groups.offsets import expired_offsets
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tidelog.groups.coordinator import GroupCoordinator
     from tidelog.groups.group import Group
-    from tidelog.groups.offsets import OffsetAndMetadata
+    from tidelog.groups.offsets import OffsetAndMetadata, OffsetChange
     from tidelog.groups.shard import GroupShard
     from tidelog.replication.purgatory import TimerHandle, Timers
 
@@ -166,13 +166,11 @@ class GroupAdmin:
             else ErrorCode.NONE
             for topic in topics
         }
-        known = shard.latest.of_group(group_id)
         changes = [
-            OffsetChange(group_id, topic, partition, None)
-            for topic, partitions in topics.items()
-            if results[topic] is ErrorCode.NONE
-            for partition in partitions
-            if partition in known.get(topic, {})
+            change
+            for change in shard.forget_group(group_id)
+            if results.get(change.topic) is ErrorCode.NONE
+            and change.partition in topics[change.topic]
         ]
         self._coordinator.write_offsets(shard, changes, lambda error: on_done(error, results))
 
@@ -205,7 +203,7 @@ class GroupAdmin:
         if not group.is_empty:
             on_done(ErrorCode.NON_EMPTY_GROUP)
             return
-        changes = shard.latest.forget_group(group_id)
+        changes = shard.forget_group(group_id)
         self._coordinator.remove(shard, group, changes, on_done)
 
     # ---- expiry ------------------------------------------------------------------------------
@@ -235,11 +233,14 @@ class GroupAdmin:
         retention_ms = coordinator.config.offsets_retention_minutes * 60_000
         now_ms = coordinator.now().wall_ms
         for group in list(shard.groups.values()):
-            tombstones, is_all = expired_offsets(group, shard.latest, now_ms, retention_ms)
+            unstable = shard.pending.of_group(group.group_id)
+            tombstones, is_all = expired_offsets(
+                group, shard.latest, now_ms, retention_ms, unstable=unstable
+            )
             coordinator.write_tombstones(shard, tombstones)
             # If those could not be written the group stays for the next look.
             is_gone = is_all and not shard.latest.of_group(group.group_id)
-            if is_gone and group.is_empty and not shard.pending.holds(group.group_id):
+            if is_gone and group.is_empty and not unstable:
                 coordinator.remove(shard, group, [], _log_failure)
 
 

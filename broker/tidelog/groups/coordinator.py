@@ -127,7 +127,7 @@ class GroupCoordinator:
                 effects = group.begin_rebalance("it is larger than group.max.size", now)
             self.perform(shard, group, effects)
         for name, topic_id in shard.deleted_topics:
-            self.write_tombstones(shard, shard.latest.forget_topic(name, topic_id))
+            self.write_tombstones(shard, shard.forget_topic(name, topic_id))
         shard.deleted_topics.clear()
 
     def resigned(self, shard: GroupShard) -> None:
@@ -145,7 +145,7 @@ class GroupCoordinator:
             if shard.is_loading:
                 shard.deleted_topics.append((name, topic_id))
             else:
-                self.write_tombstones(shard, shard.latest.forget_topic(name, topic_id))
+                self.write_tombstones(shard, shard.forget_topic(name, topic_id))
 
     # ---- look-up -----------------------------------------------------------------------------
 

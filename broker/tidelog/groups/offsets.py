@@ -13,6 +13,7 @@ from tidelog.groups.rebalance import GroupState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from collections.abc import Set as AbstractSet
 
     from tidelog.groups.group import Group
 
@@ -101,11 +102,19 @@ class Expiry(NamedTuple):
     is_all: bool
 
 
-def expired_offsets(group: Group, store: OffsetStore, now_ms: int, retention_ms: int) -> Expiry:
+def expired_offsets(
+    group: Group,
+    store: OffsetStore,
+    now_ms: int,
+    retention_ms: int,
+    *,
+    unstable: AbstractSet[tuple[str, int]] = frozenset(),
+) -> Expiry:
     """Offsets past their retention (offsets.retention.minutes, KIP-186 and KIP-211).
 
     It counts from when a group lost its last member; for topics that a stable consumer group no
-    longer subscribes to, and for consumers outside groups, from the commit.
+    longer subscribes to, and for consumers outside groups, from the commit. `unstable` ones, that
+    an open transaction is about to change, stay.
     """
     topics = store.of_group(group.group_id)
     if not topics:
@@ -122,7 +131,8 @@ def expired_offsets(group: Group, store: OffsetStore, now_ms: int, retention_ms:
                 if offset.expire_timestamp == NO_TIMESTAMP
                 else now_ms >= offset.expire_timestamp
             )
-            if is_expired and not group.is_subscribed(topic):
+            is_kept = group.is_subscribed(topic) or (topic, partition) in unstable
+            if is_expired and not is_kept:
                 tombstones.append(OffsetChange(group.group_id, topic, partition, None))
             else:
                 is_all = False

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from tidelog.groups.offsets import OffsetChange
 
@@ -36,12 +36,12 @@ class PendingOffsets:
             changed[change[:3]] = change
 
     def supersede(self, changes: Iterable[OffsetChange]) -> None:
-        """These were committed outside of transactions."""
+        """These were committed outside of transactions, or deleted, and what waits with them."""
         for change in changes:
-            if change.offset is None:
-                continue  # a deleted offset gives way to the transaction's
             for changed in self._producers.values():
-                if change[:3] in changed:
+                if change.offset is None:
+                    changed.pop(change[:3], None)
+                elif change[:3] in changed:
                     changed[change[:3]] = None
 
     def end(self, producer_id: int, *, is_commit: bool) -> list[OffsetChange]:
@@ -55,6 +55,11 @@ class PendingOffsets:
             key[1:] for changed in self._producers.values() for key in changed if key[0] == group_id
         }
 
-    def holds(self, group_id: str) -> bool:
-        """Whether some open transaction commits for this group."""
-        return any(key[0] == group_id for changed in self._producers.values() for key in changed)
+    def tombstones(self, is_wanted: Callable[[OffsetChange], bool]) -> list[OffsetChange]:
+        """For the wanted ones; not for those that a plain commit has overtaken."""
+        return [
+            change._replace(offset=None)
+            for changed in self._producers.values()
+            for change in changed.values()
+            if change is not None and is_wanted(change)
+        ]

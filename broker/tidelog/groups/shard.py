@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.groups.group import Group, GroupLimits, GroupState
 from tidelog.groups.member import Member
-from tidelog.groups.offsets import OffsetChange, OffsetStore
+from tidelog.groups.offsets import ZERO_UUID, OffsetChange, OffsetStore
 from tidelog.groups.pending import PendingOffsets
 from tidelog.groups.records import GroupChange
 
@@ -103,6 +103,23 @@ class GroupShard:
         """Take in the marker that ends a transaction."""
         changes = self.pending.end(producer_id, is_commit=is_commit)
         self.appended(changes, end_offset, now)
+
+    def forget_group(self, group_id: str) -> list[OffsetChange]:
+        """Tombstones for all of a group's offsets, those of open transactions too."""
+        tombstones = self.latest.forget_group(group_id)
+        return [*tombstones, *self.pending.tombstones(lambda one: one.group_id == group_id)]
+
+    def forget_topic(self, topic: str, topic_id: bytes) -> list[OffsetChange]:
+        """Tombstones for every group's offsets of a deleted topic."""
+        ids = {topic_id, ZERO_UUID}
+        return [
+            *self.latest.forget_topic(topic, topic_id),
+            *self.pending.tombstones(
+                lambda one: (
+                    one.topic == topic and one.offset is not None and one.offset.topic_id in ids
+                )
+            ),
+        ]
 
     def advance(self, high_watermark: int) -> None:
         """Everything below the high watermark is committed."""

@@ -89,6 +89,12 @@ ALLOWED = (
         " UNSUPPORTED_COMPRESSION_TYPE",
     ),
     Allowed(
+        "Produce-odd-ones-*",
+        "[[]4].*",
+        "a transactional batch of no producer: the reference appends it, a record of a transaction"
+        " that nobody can end; here its coordinator is asked and knows no such producer",
+    ),
+    Allowed(
         "Fetch-limits-*",
         "*.records",
         "whole batches only; the reference cuts the last batch at the limit and clients drop it",

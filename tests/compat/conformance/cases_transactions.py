@@ -296,3 +296,15 @@ def aborts_of_nothing(s: Session, version: int) -> None:
         one.took(answer)
         s.record("DescribeTransactions", one.state())
     s.ask("EndTxn", version, **one.who(committed=True))
+
+
+@case("EndTxn", first=4)
+def of_a_deleted_topic(s: Session, version: int) -> None:
+    topic, other = new_topic(s), new_topic(s)
+    one = Producer(s)
+    one.sent(topic, b"gone")
+    one.sent(other, b"here")
+    s.quietly("DeleteTopics", 5, topic_names=[topic], timeout_ms=10_000)
+    end(s, version, one, commit=True)
+    s.record("DescribeTransactions", one.state())
+    log_of(s, other)

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from compat.conformance.batches import batch, records
 from compat.conformance.registry import case
-from compat.conformance.transactional import Producer, log_of, new_topic
+from compat.conformance.transactional import (
+    Producer,
+    log_of,
+    new_topic,
+    offsets_pending,
+    partition_of_group,
+)
 
 if TYPE_CHECKING:
     from compat.conformance.session import Session
@@ -60,10 +66,7 @@ def markers_of_groups(s: Session, version: int) -> None:
     s.coordinator()
     topic = s.topic()
     one = Producer(s)
-    s.quietly("AddOffsetsToTxn", 3, **one.who(), group_id=s.name)
-    rows = [{"partition_index": 0, "committed_offset": 5, "committed_metadata": ""}]
-    fields = {"group_id": s.name, **one.who(), "member_id": ""}
-    s.quietly("TxnOffsetCommit", 3, **fields, topics=[{"name": topic, "partitions": rows}])
+    offsets_pending(s, one, topic, 0)
     every = range(8)
     s.ask("WriteTxnMarkers", version, markers=[marker(one, "__consumer_offsets", *every, 99)])
     asked = [{"name": topic, "partition_indexes": [0]}]
@@ -148,6 +151,30 @@ def listed(s: Session, version: int) -> None:
         for pattern in ("", ".*", ".*[.]open", "open", "[", "(?i).*OPEN", r".*\.(open|empty)"):
             ask(transactional_id_pattern=pattern)
         ask(transactional_id_pattern=".*open", state_filters=["Empty"])
+
+
+@case("DescribeProducers")
+def producers_of_offsets(s: Session, version: int) -> None:
+    s.coordinator()
+    topic = s.topic()
+    one = Producer(s)
+    offsets_pending(s, one, topic, 0)
+    offsets_pending(s, one, topic, 0)
+
+    def ask() -> None:
+        rows = [{"name": "__consumer_offsets", "partition_indexes": [partition_of_group(s.name)]}]
+        answer = s.quietly("DescribeProducers", version, topics=rows)
+        for each in answer["topics"][0]["partitions"]:
+            mine = [
+                row for row in each["active_producers"] if row["producer_id"] == one.producer_id
+            ]
+            for row in mine:
+                row["current_txn_start_offset"] = row["current_txn_start_offset"] >= 0
+            s.record("DescribeProducers", {"error_code": each["error_code"], "mine": mine})
+
+    ask()
+    one.ended(commit=True)
+    ask()
 
 
 @case("DescribeProducers")

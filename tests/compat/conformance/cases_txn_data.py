@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 from compat.conformance.batches import NOW, TIME, batch
 from compat.conformance.cases_groups import stable
 from compat.conformance.registry import case
-from compat.conformance.transactional import Producer, group_in, log_of, new_topic, shown
+from compat.conformance.transactional import (
+    Producer,
+    group_in,
+    log_of,
+    new_topic,
+    offsets_pending,
+    shown,
+)
 from tidelog_protocol.records import Record
 
 if TYPE_CHECKING:
@@ -98,6 +105,21 @@ def epochs_of_both_protocols(s: Session, version: int) -> None:
     log_of(s, topic)
 
 
+@case("Produce", first=12)
+def odd_ones(s: Session, version: int) -> None:
+    topic = new_topic(s, 2)
+    one = Producer(s)
+    name = one.transactional_id
+    good = one.batch(b"a")
+    produce(s, version, "", topic, (0, good))
+    produce(s, version, name, topic, (0, good[:40]))
+    produce(s, version, name, topic, (0, good + good))
+    produce(s, version, name, topic, (0, one.batch(b"a", sequence=3)), (1, good))
+    nobody = one.batch(b"a", producer_id=-1, producer_epoch=-1, sequence=-1)
+    produce(s, version, name, topic, (0, nobody))
+    s.record("DescribeTransactions", one.state())
+
+
 # ---- Fetch, ListOffsets -------------------------------------------------------------------------
 
 
@@ -120,6 +142,13 @@ def mixed(s: Session) -> str:
     return topic
 
 
+def shown_fetch(answer: dict[str, Any]) -> dict[str, Any]:
+    for each in answer["responses"]:
+        for one in each["partitions"]:
+            one["records"] = shown(one["records"])
+    return answer
+
+
 @case("Fetch", last=16)
 def read_committed(s: Session, version: int) -> None:
     topic = mixed(s)
@@ -129,10 +158,76 @@ def read_committed(s: Session, version: int) -> None:
         fields: dict[str, Any] = {"max_wait_ms": 20, "min_bytes": 1, "max_bytes": 1_000_000}
         fields["topics"] = [{**where, "partitions": [row]}]
         answer = s.quietly("Fetch", version, isolation_level=isolation, **fields)
-        for each in answer["responses"]:
-            for one in each["partitions"]:
-                one["records"] = shown(one["records"])
-        s.record("Fetch", answer)
+        s.record("Fetch", shown_fetch(answer))
+
+
+@case("Fetch", first=12, last=13)
+def read_committed_waits(s: Session, version: int) -> None:
+    """A fetch at the last stable offset is answered when the transaction ends."""
+    topic = new_topic(s)
+    one = Producer(s)
+    one.sent(topic, b"open")
+    where = {"topic_id": s.topic_id(topic)} if version >= 13 else {"topic": topic}
+    row = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1_000_000}
+    fields: dict[str, Any] = {"max_wait_ms": 10_000, "min_bytes": 1, "max_bytes": 1_000_000}
+    fields["topics"] = [{**where, "partitions": [row]}]
+    s.connection("waits")
+    sent = s.send("Fetch", version, connection="waits", isolation_level=1, **fields)
+    one.ended(commit=False)
+    answer = s.receive("Fetch", version, sent, record=False)
+    s.record("Fetch", shown_fetch(answer))
+
+
+@case("Fetch", first=7, last=7)
+def read_committed_in_a_session(s: Session, version: int) -> None:
+    topic = new_topic(s)
+    one = Producer(s)
+    fields: dict[str, Any] = {"max_wait_ms": 20, "min_bytes": 1, "max_bytes": 1_000_000}
+
+    def ask(epoch: int, session: int, *offsets: int) -> int:
+        rows = [
+            {"partition": 0, "fetch_offset": offset, "partition_max_bytes": 1_000_000}
+            for offset in offsets
+        ]
+        who = {"session_id": session, "session_epoch": epoch, "isolation_level": 1}
+        wanted = [{"topic": topic, "partitions": rows}] if rows else []
+        answer = s.quietly("Fetch", version, **fields, **who, topics=wanted)
+        s.record("Fetch", shown_fetch(answer))
+        return int(answer["session_id"])
+
+    one.sent(topic, b"aborted")
+    session = ask(0, 0, 0)
+    ask(1, session)
+    one.ended(commit=False)
+    ask(2, session)
+    ask(3, session, 2)
+    one.sent(topic, b"open")
+    ask(4, session)
+    ask(5, session)
+
+
+@case("DeleteRecords")
+def of_an_open_transaction(s: Session, version: int) -> None:
+    topic = new_topic(s)
+    one, two = Producer(s, ".one"), Producer(s, ".two")
+    one.sent(topic, b"0")
+    two.sent(topic, b"1")
+    one.sent(topic, b"2")
+    two.ended(commit=False)
+    for offset in (1, 2, -1):
+        rows = [{"partition_index": 0, "offset": offset}]
+        topics = [{"name": topic, "partitions": rows}]
+        s.ask("DeleteRecords", version, topics=topics, timeout_ms=5000)
+        ends(s, topic)
+    one.ended(commit=False)
+    one.sent(topic, b"5")
+    ends(s, topic)
+
+
+def ends(s: Session, topic: str) -> None:
+    for isolation in (1, 0):
+        topics = [{"name": topic, "partitions": [{"partition_index": 0, "timestamp": -1}]}]
+        s.ask("ListOffsets", 5, replica_id=-1, isolation_level=isolation, topics=topics)
 
 
 @case("ListOffsets", first=2)
@@ -286,3 +381,27 @@ def with_an_open_transaction(s: Session, version: int) -> None:
     one.ended(commit=False)
     fetched(s, topic, stable_only=True, until=True)
     ask()
+
+
+@case("DeleteGroups")
+def with_pending_offsets(s: Session, version: int) -> None:
+    """What is deleted does not come back when the transaction commits."""
+    s.coordinator()
+    topic = s.topic(partitions=3)
+    one = Producer(s)
+    offsets_pending(s, one, topic, 0, 1)
+    s.ask("DescribeGroups", 3, groups=[s.name])
+    rows = [{"partition_index": 0}, {"partition_index": 2}]
+    topics = [{"name": topic, "partitions": rows}]
+    s.ask("OffsetDelete", 0, group_id=s.name, topics=topics)
+    fetched(s, topic, stable_only=True)
+    s.ask("DeleteGroups", version, groups_names=[s.name])
+    fetched(s, topic, stable_only=True)
+    offsets_pending(s, one, topic, 2)
+    one.ended(commit=True)
+    fetched(s, topic, stable_only=True, until=True)
+    offsets_pending(s, one, topic, 1)
+    s.ask("DeleteGroups", version, groups_names=[s.name])
+    one.ended(commit=True)
+    fetched(s, topic, stable_only=True, until=True)
+    s.ask("DescribeGroups", 3, groups=[s.name])

@@ -173,17 +173,31 @@ def log_of(s: Session, topic: str, partition: int = 0) -> None:
 
 def group_in(s: Session, *, same_partition: bool) -> str:
     """A group beside the case's own in `__consumer_offsets`, or elsewhere."""
-    home = _java_hash(s.name) % GROUP_PARTITIONS
+    home = partition_of_group(s.name)
     return next(
         name
         for name in (f"{s.name}.{number}" for number in range(1000))
-        if (_java_hash(name) % GROUP_PARTITIONS == home) is same_partition
+        if (partition_of_group(name) == home) is same_partition
     )
 
 
-def _java_hash(text: str) -> int:
-    """String.hashCode of ASCII, without its sign."""
+def partition_of_group(name: str) -> int:
+    """Where in `__consumer_offsets`: String.hashCode of ASCII, without its sign."""
     result = 0
-    for each in text.encode():
+    for each in name.encode():
         result = (31 * result + each) & 0xFFFFFFFF
-    return min(result, 0x1_0000_0000 - result)
+    return min(result, 0x1_0000_0000 - result) % GROUP_PARTITIONS
+
+
+def offsets_pending(s: Session, one: Producer, topic: str, *partitions: int) -> None:
+    """Offsets of the case's group, 5 and up, in the producer's transaction."""
+    added = s.quietly("AddOffsetsToTxn", 3, **one.who(), group_id=s.name)
+    assert added["error_code"] == NONE, added
+    rows = [
+        {"partition_index": index, "committed_offset": 5 + index, "committed_metadata": ""}
+        for index in partitions
+    ]
+    fields = {"group_id": s.name, "member_id": "", "topics": [{"name": topic, "partitions": rows}]}
+    answer = s.quietly("TxnOffsetCommit", 3, **one.who(), **fields)
+    codes = {each["error_code"] for each in answer["topics"][0]["partitions"]}
+    assert codes == {NONE}, answer
