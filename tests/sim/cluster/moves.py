@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tidelog.metadata.image import PartitionImage
 
 Asked = AlterPartitionReassignmentsRequest.ReassignableTopic
+HELD_UP_S_MAX = 3.0
 ELECTED = frozenset(
     {
         ErrorCode.NONE,
@@ -84,6 +85,13 @@ class Mover(AdminClient):
         coming = [host_of(node) for node in target if node not in chosen.replicas]
         links = [(host, leader) for host in coming]
         network.cut(links)
+        deciding = asyncio.get_running_loop().create_task(self._decide(chosen, target))
+        # Who is to come may be needed for a decision, as the other half of the quorum.
+        await asyncio.wait([deciding], timeout=HELD_UP_S_MAX)
+        network.heal(links)
+        await deciding
+
+    async def _decide(self, chosen: Movable, target: list[int]) -> None:
         await self.move(chosen, target)
         await asyncio.sleep(self.rng.choice((0.02, 0.1, 0.5)))
         await self.look()
@@ -92,7 +100,6 @@ class Mover(AdminClient):
             await self.cancel(now)
         elif self.rng.random() < 0.5:
             await self.move(now, self._target(now))
-        network.heal(links)
 
     def movable(self) -> list[Movable]:
         """Partitions of topics that stay."""
