@@ -28,6 +28,7 @@ SETTINGS: Mapping[str, str] = {
     "num.partitions": "1",
     "offsets.topic.num.partitions": "8",
     "offsets.topic.replication.factor": "1",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
     "transaction.state.log.min.isr": "1",
     "transaction.state.log.replication.factor": "1",
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import functools
+import hashlib
 import os
 import shutil
 import subprocess
@@ -53,10 +54,13 @@ def _program(name: str) -> str:
 
 @functools.cache
 def classpath() -> str:
-    """The classpath of all jars. The first caller resolves them while others wait for it."""
+    """The classpath of all jars. The first caller resolves them while others wait for it.
+
+    Other jars lie in another folder: what runs on the older ones keeps them.
+    """
     java()
-    libs = cache_dir() / "libs"
     stamp = POM.read_bytes()
+    libs = cache_dir() / f"libs-{hashlib.sha256(stamp).hexdigest()[:16]}"
     cache_dir().mkdir(parents=True, exist_ok=True)
     with (cache_dir() / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

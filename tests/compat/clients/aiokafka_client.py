@@ -109,9 +109,69 @@ class Flood:
         await producer.stop()
 
 
+def end(producer: AIOKafkaProducer, *, commit: bool) -> Coroutine[Any, Any, None]:
+    return producer.commit_transaction() if commit else producer.abort_transaction()
+
+
+class Transactions:
+    """Transactional producers by name, and copies."""
+
+    def __init__(self) -> None:
+        self.producers: dict[str, AIOKafkaProducer] = {}
+
+    async def made(self, request: dict[str, Any]) -> AIOKafkaProducer:
+        producer = AIOKafkaProducer(
+            bootstrap_servers=request["bootstrap"],
+            transactional_id=request["transactional_id"],
+            transaction_timeout_ms=request.get("timeout_ms", 60_000),
+        )
+        await producer.start()
+        return producer
+
+    async def open(self, request: dict[str, Any]) -> None:
+        self.producers[request["producer"]] = await self.made(request)
+
+    async def send(self, request: dict[str, Any]) -> None:
+        producer = self.producers[request["producer"]]
+        if request["begin"]:
+            await producer.begin_transaction()
+        futures = [
+            await producer.send(request["topic"], decoded(one["value"]), partition=one["partition"])
+            for one in request["records"]
+        ]
+        await asyncio.gather(*futures)
+
+    async def copy(self, request: dict[str, Any]) -> int:
+        producer = await self.made(request)
+        consumer = AIOKafkaConsumer(
+            request["topic"],
+            bootstrap_servers=request["bootstrap"],
+            group_id=request["group"],
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+        )
+        await consumer.start()
+        await producer.begin_transaction()
+        copied, over = 0, deadline()
+        while copied < request["count"] and not over():
+            left = request["count"] - copied
+            for batch in (await consumer.getmany(timeout_ms=200, max_records=left)).values():
+                for message in batch:
+                    await producer.send(request["to"], message.value, partition=0)
+                    copied += 1
+        offsets = {one: await consumer.position(one) for one in consumer.assignment()}
+        await producer.send_offsets_to_transaction(offsets, request["group"])
+        await end(producer, commit=request["commit"])
+        await producer.stop()
+        await consumer.stop()
+        return copied
+
+
 class AiokafkaDriver(Driver):
     def __init__(self) -> None:
         super().__init__()
+        self.transactions = Transactions()
         self.loop = asyncio.new_event_loop()
         threading.Thread(target=self.loop.run_forever, daemon=True).start()
         self.group_members: dict[str, GroupMember] = {}
@@ -156,6 +216,26 @@ class AiokafkaDriver(Driver):
             answer["failed"] = self.flooding.failed
         return answer
 
+    def do_txn_open(self, request: dict[str, Any]) -> dict[str, Any]:
+        self._run(self.transactions.open(request))
+        return {}
+
+    def do_txn_send(self, request: dict[str, Any]) -> dict[str, Any]:
+        self._run(self.transactions.send(request))
+        return {}
+
+    def do_txn_end(self, request: dict[str, Any]) -> dict[str, Any]:
+        producer = self.transactions.producers[request["producer"]]
+        self._run(end(producer, commit=request["commit"]))
+        return {}
+
+    def do_txn_close(self, request: dict[str, Any]) -> dict[str, Any]:
+        self._run(self.transactions.producers.pop(request["producer"]).stop())
+        return {}
+
+    def do_copy(self, request: dict[str, Any]) -> dict[str, Any]:
+        return {"copied": self._run(self.transactions.copy(request))}
+
     def do_consume(self, request: dict[str, Any]) -> dict[str, Any]:
         return {"records": self._run(self._consume(request))}
 
@@ -164,7 +244,9 @@ class AiokafkaDriver(Driver):
         records: list[dict[str, Any]] = []
         over = deadline()
         async with AIOKafkaConsumer(
-            bootstrap_servers=request["bootstrap"], auto_offset_reset="none"
+            bootstrap_servers=request["bootstrap"],
+            auto_offset_reset="none",
+            isolation_level="read_committed" if request.get("committed") else "read_uncommitted",
         ) as consumer:
             consumer.assign([partition])
             if request["from"] == "earliest":

@@ -6,6 +6,7 @@ from typing import Any
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import OffsetSpec
+from kafka.structs import OffsetAndMetadata
 
 from compat.clients.protocol import WAIT_S, Driver, Member, deadline, decoded, encoded
 
@@ -54,8 +55,82 @@ class GroupMember(Member):
         self.consumer.close(autocommit=False)
 
 
+def transactional(request: dict[str, Any]) -> KafkaProducer:
+    producer = KafkaProducer(
+        bootstrap_servers=request["bootstrap"],
+        transactional_id=request["transactional_id"],
+        transaction_timeout_ms=request.get("timeout_ms", 60_000),
+    )
+    producer.init_transactions()
+    return producer
+
+
+def end(producer: KafkaProducer, *, commit: bool) -> None:
+    if commit:
+        producer.commit_transaction()
+    else:
+        producer.abort_transaction()
+
+
 class KafkaPythonDriver(Driver):
     member_class = GroupMember
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.producers: dict[str, KafkaProducer] = {}
+
+    def do_txn_open(self, request: dict[str, Any]) -> dict[str, Any]:
+        self.producers[request["producer"]] = transactional(request)
+        return {}
+
+    def do_txn_send(self, request: dict[str, Any]) -> dict[str, Any]:
+        producer = self.producers[request["producer"]]
+        if request["begin"]:
+            producer.begin_transaction()
+        futures = [
+            producer.send(request["topic"], decoded(one["value"]), partition=one["partition"])
+            for one in request["records"]
+        ]
+        producer.flush(WAIT_S)
+        for future in futures:
+            future.get(WAIT_S)
+        return {}
+
+    def do_txn_end(self, request: dict[str, Any]) -> dict[str, Any]:
+        end(self.producers[request["producer"]], commit=request["commit"])
+        return {}
+
+    def do_txn_close(self, request: dict[str, Any]) -> dict[str, Any]:
+        self.producers.pop(request["producer"]).close()
+        return {}
+
+    def do_copy(self, request: dict[str, Any]) -> dict[str, Any]:
+        consumer = KafkaConsumer(
+            request["topic"],
+            bootstrap_servers=request["bootstrap"],
+            group_id=request["group"],
+            enable_auto_commit=False,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+        )
+        producer = transactional(request)
+        producer.begin_transaction()
+        copied, over = 0, deadline()
+        while copied < request["count"] and not over():
+            left = request["count"] - copied
+            for batch in consumer.poll(timeout_ms=500, max_records=left).values():
+                for message in batch:
+                    producer.send(request["to"], message.value, partition=0)
+                    copied += 1
+        offsets = {
+            partition: OffsetAndMetadata(consumer.position(partition), "", -1)
+            for partition in consumer.assignment()
+        }
+        producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
+        end(producer, commit=request["commit"])
+        producer.close()
+        consumer.close(autocommit=False)
+        return {"copied": copied}
 
     def do_produce(self, request: dict[str, Any]) -> dict[str, Any]:
         producer = KafkaProducer(
@@ -87,6 +162,7 @@ class KafkaPythonDriver(Driver):
             bootstrap_servers=request["bootstrap"],
             enable_auto_commit=False,
             auto_offset_reset="none",
+            isolation_level="read_committed" if request.get("committed") else "read_uncommitted",
         )
         partition = TopicPartition(request["topic"], request["partition"])
         consumer.assign([partition])

@@ -36,6 +36,18 @@ def producer_config(request: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def transactional(request: dict[str, Any]) -> Producer:
+    producer = Producer(
+        {
+            "bootstrap.servers": request["bootstrap"],
+            "transactional.id": request["transactional_id"],
+            "transaction.timeout.ms": request.get("timeout_ms", 60_000),
+        }
+    )
+    producer.init_transactions(WAIT_S)
+    return producer
+
+
 class GroupMember(Member):
     def open(self, request: dict[str, Any]) -> None:
         config = {
@@ -104,6 +116,10 @@ class Flood(threading.Thread):
 class LibrdkafkaDriver(Driver):
     member_class = GroupMember
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.producers: dict[str, Producer] = {}
+
     def do_produce(self, request: dict[str, Any]) -> dict[str, Any]:
         producer = Producer(producer_config(request))
         delivered: dict[int, list[int]] = {}
@@ -145,15 +161,80 @@ class LibrdkafkaDriver(Driver):
             answer["failed"] = self.flooding.failed
         return answer
 
-    def do_consume(self, request: dict[str, Any]) -> dict[str, Any]:
+    def do_txn_open(self, request: dict[str, Any]) -> dict[str, Any]:
+        self.producers[request["producer"]] = transactional(request)
+        return {}
+
+    def do_txn_send(self, request: dict[str, Any]) -> dict[str, Any]:
+        producer = self.producers[request["producer"]]
+        if request["begin"]:
+            producer.begin_transaction()
+        errors: list[Any] = []
+
+        def report(error: Any, message: Message) -> None:
+            del message
+            if error is not None:
+                errors.append(error)
+
+        for one in request["records"]:
+            value, partition = decoded(one["value"]), one["partition"]
+            producer.produce(request["topic"], value, partition=partition, on_delivery=report)
+        assert producer.flush(WAIT_S) == 0, "records left in the queue"
+        if errors:
+            raise KafkaException(errors[0])
+        return {}
+
+    def do_txn_end(self, request: dict[str, Any]) -> dict[str, Any]:
+        producer = self.producers[request["producer"]]
+        if request["commit"]:
+            producer.commit_transaction(WAIT_S)
+        else:
+            producer.abort_transaction(WAIT_S)
+        return {}
+
+    def do_txn_close(self, request: dict[str, Any]) -> dict[str, Any]:
+        self.producers.pop(request["producer"])
+        return {}
+
+    def do_copy(self, request: dict[str, Any]) -> dict[str, Any]:
         consumer = Consumer(
             {
                 "bootstrap.servers": request["bootstrap"],
-                "group.id": "unused",
+                "group.id": request["group"],
                 "enable.auto.commit": False,
-                "auto.offset.reset": "error",
+                "auto.offset.reset": "earliest",
+                "isolation.level": "read_committed",
             }
         )
+        consumer.subscribe([request["topic"]])
+        producer = transactional(request)
+        producer.begin_transaction()
+        copied, over = 0, deadline()
+        while copied < request["count"] and not over():
+            for message in consumer.consume(request["count"] - copied, timeout=0.2):
+                record(message)
+                producer.produce(request["to"], message.value(), partition=0)
+                copied += 1
+        positions = consumer.position(consumer.assignment())
+        producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata())
+        if request["commit"]:
+            producer.commit_transaction(WAIT_S)
+        else:
+            producer.abort_transaction(WAIT_S)
+        consumer.close()
+        return {"copied": copied}
+
+    def do_consume(self, request: dict[str, Any]) -> dict[str, Any]:
+        config = {
+            "bootstrap.servers": request["bootstrap"],
+            "group.id": "unused",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+        }
+        if "committed" in request:  # its default is read_committed, unlike all others'
+            level = "read_committed" if request["committed"] else "read_uncommitted"
+            config["isolation.level"] = level
+        consumer = Consumer(config)
         start = -2 if request["from"] == "earliest" else request["from"]
         consumer.assign([TopicPartition(request["topic"], request["partition"], start)])
         records: list[dict[str, Any]] = []

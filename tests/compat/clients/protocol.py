@@ -5,7 +5,7 @@ All carry `op` and `bootstrap`. Keys, values and header values are base64 or nul
 | op | fields | answer |
 |---|---|---|
 | produce | topic, records [{key, value, headers, timestamp, partition}], codec, acks, idempotent | offsets [[partition, offset]] |
-| consume | topic, partition, from (offset or "earliest"), count | records [{partition, offset, timestamp, key, value, headers}] |
+| consume | topic, partition, from (offset or "earliest"), count, committed? (read_committed; else the client's default) | records [{partition, offset, timestamp, key, value, headers}] |
 | join | member, group, topic, session_timeout_ms, instance? | |
 | assignment, consumed, commit, leave | member | partitions; records; ; |
 | committed | group, topic, partition | offset (-1: none) |
@@ -14,6 +14,11 @@ All carry `op` and `bootstrap`. Keys, values and header values are base64 or nul
 | delete_topic, describe_topic | topic | partitions, leader |
 | topics | | topics |
 | delete_records | topic, partition, before | low_watermark |
+| txn_open | producer, transactional_id, timeout_ms? | (a producer of this name, its transactions initialised) |
+| txn_send | producer, topic, records, begin (a transaction first) | (all are acknowledged) |
+| txn_end | producer, commit (else abort) | |
+| txn_close | producer | |
+| copy | topic, to, group, transactional_id, count, commit | copied (so many, with their offsets in one transaction) |
 
 Python drivers subclass `Driver`; Java's is java/Client.java, Go's go/client/main.go.
 """  # noqa: E501

@@ -35,6 +35,8 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 final class Client {
     private static final long WAIT_S = 30;
     private final Map<String, Member> members = new HashMap<>();
+    private final Transactions transactions = new Transactions();
+    private final WordCount wordCount = new WordCount();
 
     void serve(JsonNode request, ObjectNode answer) throws Exception {
         switch (request.get("op").asText()) {
@@ -45,6 +47,10 @@ final class Client {
             case "consumed" -> member(request).consumed(answer);
             case "commit" -> member(request).commit();
             case "leave" -> members.remove(text(request, "member")).leave();
+            case "txn_open", "txn_send", "txn_end", "txn_close", "copy" ->
+                transactions.serve(request, answer);
+            case "wordcount_start", "wordcount_state", "wordcount_stop" ->
+                wordCount.serve(request, answer);
             default -> administer(request, answer);
         }
     }
@@ -75,7 +81,7 @@ final class Client {
         }
     }
 
-    private static String text(JsonNode request, String field) {
+    static String text(JsonNode request, String field) {
         return request.get(field).asText();
     }
 
@@ -87,7 +93,7 @@ final class Client {
         return members.get(text(request, "member"));
     }
 
-    private static Properties config(JsonNode request) {
+    static Properties config(JsonNode request) {
         Properties config = new Properties();
         config.put("bootstrap.servers", text(request, "bootstrap"));
         return config;
@@ -157,7 +163,7 @@ final class Client {
         }
     }
 
-    private static ProducerRecord<byte[], byte[]> producerRecord(String topic, JsonNode record) {
+    static ProducerRecord<byte[], byte[]> producerRecord(String topic, JsonNode record) {
         List<Header> headers = new ArrayList<>();
         for (JsonNode header : record.path("headers")) {
             headers.add(new RecordHeader(header.get(0).asText(), bytes(header.get(1))));
@@ -181,7 +187,7 @@ final class Client {
         }
     }
 
-    private static KafkaConsumer<byte[], byte[]> consumer(Properties config) {
+    static KafkaConsumer<byte[], byte[]> consumer(Properties config) {
         return new KafkaConsumer<>(config, new ByteArrayDeserializer(), new ByteArrayDeserializer());
     }
 
@@ -189,6 +195,9 @@ final class Client {
         Properties config = config(request);
         config.put("enable.auto.commit", "false");
         config.put("auto.offset.reset", "none");
+        if (request.path("committed").asBoolean()) {
+            config.put("isolation.level", "read_committed");
+        }
         int count = request.get("count").asInt();
         long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(WAIT_S);
         ArrayNode records = answer.putArray("records");

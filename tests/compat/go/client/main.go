@@ -49,6 +49,13 @@ type request struct {
 	SessionTimeoutMs int                `json:"session_timeout_ms"`
 	Before           int64              `json:"before"`
 	Configs          map[string]*string `json:"configs"`
+	Committed        bool               `json:"committed"`
+	Producer         string             `json:"producer"`
+	TransactionalID  string             `json:"transactional_id"`
+	TimeoutMs        int                `json:"timeout_ms"`
+	To               string             `json:"to"`
+	Begin            bool               `json:"begin"`
+	Commit           bool               `json:"commit"`
 }
 
 type answer map[string]any
@@ -151,8 +158,12 @@ func consume(ctx context.Context, q request) (answer, error) {
 	if from, err := strconv.ParseInt(string(q.From), 10, 64); err == nil {
 		offset = kgo.NewOffset().At(from)
 	}
+	isolation := kgo.ReadUncommitted()
+	if q.Committed {
+		isolation = kgo.ReadCommitted()
+	}
 	client, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(q.Bootstrap, ",")...), kgo.ConsumePartitions(
-		map[string]map[int32]kgo.Offset{q.Topic: {q.Partition: offset}}))
+		map[string]map[int32]kgo.Offset{q.Topic: {q.Partition: offset}}), kgo.FetchIsolationLevel(isolation))
 	if err != nil {
 		return nil, err
 	}
@@ -264,6 +275,10 @@ func serve(ctx context.Context, q request) (answer, error) {
 		<-members[q.Member].done
 		delete(members, q.Member)
 		return answer{}, nil
+	case "txn_open", "txn_send", "txn_end", "txn_close":
+		return answer{}, transact(ctx, q)
+	case "copy":
+		return copyInTransaction(ctx, q)
 	}
 	client, err := kgo.NewClient(kgo.SeedBrokers(strings.Split(q.Bootstrap, ",")...))
 	if err != nil {
