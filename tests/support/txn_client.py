@@ -228,9 +228,14 @@ class TxnProducer:
 
         return ErrorCode((await self._until(ask))[0])
 
-    async def send(self, topic: str, *values: bytes, index: int = 0) -> ErrorCode:
-        """One batch; the partition is added before if the protocol asks for it."""
-        if not self.is_v2 and (topic, index) not in self._added:
+    async def send(
+        self, topic: str, *values: bytes, index: int = 0, add: bool = True, ago_ms: int = 0
+    ) -> ErrorCode:
+        """One batch; the partition is added before if the protocol asks for it.
+
+        Without `add` the coordinator is not told, as if that request had been lost.
+        """
+        if add and not self.is_v2 and (topic, index) not in self._added:
             error = await self.add(topic, index)
             if error is not ErrorCode.NONE:
                 return error
@@ -239,7 +244,7 @@ class TxnProducer:
         batch = build_batch(
             # Of today: a marker of today behind records of long ago would roll the segment.
             [
-                Record(delta, int(time.time() * 1000), None, value)
+                Record(delta, int(time.time() * 1000) - ago_ms, None, value)
                 for delta, value in enumerate(values)
             ],
             producer_id=self.producer_id,
