@@ -184,12 +184,9 @@ def _filled(state: _State, transaction: Transaction) -> _State:
 
 
 def _pattern(text: str | None) -> Callable[[str], object]:
-    """A test of transactional ids, of the whole id; ValueError for what is no pattern."""
+    """A test of transactional ids, of the whole id; PatternError for what is no pattern."""
     if not text:
         return lambda name: True
-    import re  # noqa: PLC0415 - seldom asked
+    from tidelog.patterns import Pattern  # noqa: PLC0415 - seldom asked
 
-    try:
-        return re.compile(text).fullmatch
-    except re.error as error:
-        raise ValueError(str(error)) from error
+    return Pattern(text).matches

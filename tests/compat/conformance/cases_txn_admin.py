@@ -153,6 +153,31 @@ def listed(s: Session, version: int) -> None:
         ask(transactional_id_pattern=".*open", state_filters=["Empty"])
 
 
+PATTERNS = (
+    *("(?=x).*", "(?!x).*", "(?<=x).*", "(?<!x).*", "(?>a)", "(?#c).*", "(?P=n)", r"(.)\1", r"\8"),
+    *("a++", ".*+", "a**", "*", "a{2,1}", ".{0,1000}", "x{1001}", "(.{100}){11}", "a{", "x{,2}"),
+    *("(?P<n>.*)", "(?<n>.*)", "(?P<n>.)(?P<n>.*)", "(?P<>.*)", "(", ")", "]", "}", "[a", "[z-a]"),
+    *("[^]a]+", "[]a]", r"[\w.-]+", "[[:alpha:]]+-.*", "[[:^digit:]]+.*", "[[:foo:]]+", "[a&&b]"),
+    *(r"\p{L}.*", r"\pL.*", r"\P{Nd}.*", r"\p{^L}.*", r"\p{Lower}.*", r"\p{Foo}", r"\p{Greek}*.*"),
+    *(r"\Q[\E.*", r"\QList\E.*", r"\z", r"\Z", r".*\z", r"\A.*", "^.*$", r"\bList\b.*", r"\BL.*"),
+    *("(?i)list.*", "(?i:l)IST.*", "(?x)a b", "(?U).*", "(?s-i).*", "(?-s).*", "(?u).*", "(?-)"),
+    *(r"\x{4c}ist.*", r"\x4Cist.*", r"\u004c.*", r"\114ist.*", r"\C.*", r"\e", r"\cA", r"\h", "\\"),
+    *("|.*", "a||.*", "List.*open|x", "(?:List|x).*", ".+?", ".*n{1,2}?", "日.*", r"\-", r"[\w-a]"),
+)
+
+
+@case("ListTransactions", first=2)
+def patterns(s: Session, version: int) -> None:
+    """RE2's syntax, of the whole id."""
+    Producer(s, ".open")
+    for pattern in PATTERNS:
+        answer = s.quietly("ListTransactions", version, transactional_id_pattern=pattern)
+        ids = [each["transactional_id"] for each in answer["transaction_states"]]
+        is_mine = f"{s.name}.id.open" in ids
+        code = answer["error_code"]
+        s.record("ListTransactions", {"pattern": pattern, "error_code": code, "mine": is_mine})
+
+
 @case("DescribeProducers")
 def producers_of_offsets(s: Session, version: int) -> None:
     s.coordinator()

@@ -1,0 +1,96 @@
+"""Patterns of clients: RE2's syntax, whole texts, linear time. Python's `re` is the model where
+both agree."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidelog.patterns import Pattern, PatternError
+
+ATOMS = st.sampled_from(
+    ["a", "b", "0", "-", ".", "[ab]", "[^a]", "[0-9b]", r"\d", r"\w", r"\S", "^", "$", r"\b", r"\B"]
+)
+OPERATORS = st.sampled_from(["", "", "*", "+", "?", "*?", "{2}", "{1,}", "{0,2}"])
+
+
+def joined(children: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    several = st.lists(children, min_size=1, max_size=4)
+    return st.builds(
+        "({}){}".format, several.map("".join) | several.map("|".join), OPERATORS
+    ) | st.builds("(?:{})".format, several.map("".join))
+
+
+# An assertion with an operator is an error in Python, so operators stand behind groups alone.
+# In an empty text Python finds no `\B`.
+SUBJECTS = st.text("ab0- \n", min_size=1, max_size=6)
+PATTERNS = st.recursive(ATOMS, joined, max_leaves=8)
+
+
+@settings(max_examples=300)
+@given(PATTERNS, st.lists(SUBJECTS, min_size=1, max_size=5))
+def test_matches_as_re_does(text: str, subjects: list[str]) -> None:
+    pattern = Pattern(text)
+    # Where `$` also stands before a last line feed, Python means what RE2 calls `$` no more.
+    model = re.compile(text.replace("$", r"\Z"), re.ASCII)
+    for subject in subjects:
+        assert pattern.matches(subject) == (model.fullmatch(subject) is not None), subject
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("(?=a)", "(?!a)", "(?<=a)b", "(?<!a)b", "(?>a)", "(?#a)", r"(a)\1", r"\8", "(?P=n)"),
+        *("*", "a**", "a++", "a*+", "a{2}{3}", "a{2,1}", "a{1001}", "(?i)*", "(?x)a", "(?-)"),
+        *("(", ")", "a)", "(a", "[a", "[z-a]", "[[:foo:]]", r"\p{Greek}", r"\pX"),
+        *("(?P<n>a)(?P<n>b)", "(?P<>a)", "(?P<n", "(?P<a-b>a)", "\\", r"\u0041", r"\x4", r"\x{}"),
+        *(r"\x{110000}", r"\Z", r"\C", r"\é", "(" * 200 + ")" * 200, "((a{1000}){1000}){1000}"),
+    ],
+)
+def test_what_is_no_pattern(text: str) -> None:
+    with pytest.raises(PatternError):
+        Pattern(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "yes", "no"),
+    [
+        ("", "", "a"),
+        ("a{", "a{", "a"),
+        ("a{,2}", "a{,2}", "aa"),
+        ("[]a]+", "]a]", "b"),
+        ("[^]a]", "b", "]"),
+        ("[a&&b]+", "a&b", "c"),
+        (r"[\w.-]+", "a.b-c", "a b"),
+        ("[[:alpha:][:digit:]]+", "a1", "a_"),
+        ("[[:^upper:]]+", "a1", "aB"),
+        (r"\pL\p{Nd}\P{L}\p{^L}", "é1__", "1é__"),
+        (r"\Qa.b\E+", "a.bb", "axb"),
+        (r"\Qa*", "a*", "aa"),
+        (r"\x{1f600}\x41\101\07\-", "\U0001f600AA\a-", "A"),
+        ("(?i)straße|K", "STRAßE", "strasse"),
+        ("(?i:A)b", "ab", "aB"),
+        ("((?i)a)b", "Ab", "AB"),
+        ("(?s).(?-s:.)", "\na", "a\n"),
+        ("(?m)^a$\n^b$", "a\nb", "a\n"),
+        ("^a$", "a", "a\n"),
+        (r"\Aa\z", "a", "a\n"),
+        ("(?P<x>a)(?<y>b)", "ab", "a"),
+        ("(a|ab)(c|bcd)", "abcd", "abd"),
+        ("()*a|", "a", "b"),
+        (r"\w+", "abc", "é"),
+    ],
+)
+def test_what_a_pattern_means(text: str, yes: str, no: str) -> None:
+    pattern = Pattern(text)
+    assert pattern.matches(yes)
+    assert not pattern.matches(no)
+
+
+def test_nasty_patterns_take_no_longer_than_others() -> None:
+    """With backtracking this would not end."""
+    for text in ("(a+)+b", "(a|a)*b", "(a*)*b", "(a|aa)+b", "(.*)*(.*)*(.*)*b"):
+        assert not Pattern(text).matches("a" * 5000)
