@@ -187,6 +187,6 @@ def _pattern(text: str | None) -> Callable[[str], object]:
     """A test of transactional ids, of the whole id; PatternError for what is no pattern."""
     if not text:
         return lambda name: True
-    from tidelog.patterns import Pattern  # noqa: PLC0415 - seldom asked
+    from tidelog.transactions.patterns import Pattern  # noqa: PLC0415 - seldom asked
 
     return Pattern(text).matches

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.pattern_syntax import (
+from tidelog.transactions.pattern_syntax import (
     Assertion,
     Characters,
     Either,
@@ -27,7 +27,7 @@ from tidelog.pattern_syntax import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tidelog.pattern_syntax import Node
+    from tidelog.transactions.pattern_syntax import Node
 
 __all__ = ["Pattern", "PatternError"]
 
