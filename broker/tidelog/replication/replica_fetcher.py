@@ -377,7 +377,7 @@ class ReplicaFetcher:
     def _fail(self, state: FetchState, why: str, *, fatal: bool = False) -> None:
         """Leave the partition out for a while, or until newer metadata comes."""
         if fatal:
-            _log.warning("%s: not followed: %s", state.partition.topic_partition, why)
+            _log.info("%s: not followed: %s", state.partition.topic_partition, why)
             state.step(Event.FATAL)
             return
         _log.info("%s: to be fetched again: %s", state.partition.topic_partition, why)
