@@ -377,7 +377,9 @@ class ReplicaFetcher:
     def _fail(self, state: FetchState, why: str, *, fatal: bool = False) -> None:
         """Leave the partition out for a while, or until newer metadata comes."""
         if fatal:
-            _log.info("%s: not followed: %s", state.partition.topic_partition, why)
+            is_news = why != ErrorCode.FENCED_LEADER_EPOCH.name  # else a leader moved, in order
+            level = logging.WARNING if is_news else logging.INFO
+            _log.log(level, "%s: not followed: %s", state.partition.topic_partition, why)
             state.step(Event.FATAL)
             return
         _log.info("%s: to be fetched again: %s", state.partition.topic_partition, why)
