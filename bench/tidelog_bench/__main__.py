@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tidelog_bench import plot, results
-from tidelog_bench.cases import CASES, START_CASE, cold_start, import_asyncio, names_of
+from tidelog_bench.cases import CASES, START_CASE, cold_start, import_asyncio
 from tidelog_bench.cluster_case import CLUSTER_NAMES, measure_clusters
 from tidelog_bench.peers.apache_kafka import ApacheKafka
 from tidelog_bench.peers.go_programs import GoUnavailableError, go_program
@@ -26,6 +26,7 @@ from tidelog_bench.peers.kfake import Kfake
 from tidelog_bench.peers.tidelog import Tidelog
 from tidelog_bench.rounds import Samples, run_rounds
 from tidelog_bench.spark_case import SparkQuery
+from tidelog_bench.transaction_cases import TRANSACTION_CASES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -46,7 +47,8 @@ def main() -> int:
     """Measure, print, write; exit code 1 if a measurement failed."""
     options = _options()
     names = [name for name in PEERS if not options.peers or name in options.peers]
-    cases: list[Case] = [case for case in CASES if options.only in case.name]
+    every: list[Case] = [*CASES, *TRANSACTION_CASES]
+    cases = [case for case in every if options.only in case.name]
     spark = SparkQuery() if options.spark else None
     samples = Samples()
     began = time.monotonic()
@@ -92,7 +94,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="print the names of all cases")
     options = parser.parse_args()
     if options.list:
-        print("\n".join([START_CASE, *names_of(CASES), *CLUSTER_NAMES]))
+        print("\n".join([*results.ONE_BROKER, *CLUSTER_NAMES]))
         parser.exit()
     return options
 

@@ -67,6 +67,10 @@ METRICS = {
     "p99": Metric("us", more_is_better=False, digits=0),
     "rate": Metric("requests/s", more_is_better=True, digits=0),
     "query": Metric("ms", more_is_better=False, digits=0),
+    "transactions": Metric("transactions/s", more_is_better=True, digits=0),
+    "transaction CPU": Metric("broker CPU us/transaction", more_is_better=False, digits=0),
+    "copied": Metric("records/s", more_is_better=True, digits=0),
+    "copy CPU": Metric("broker CPU us/record", more_is_better=False),
     "CPU": Metric("broker CPU us/request", more_is_better=False),
 }
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tidelog_bench.loads.load import Work
     from tidelog_bench.peers.peer import Served
 
-__all__ = ["JavaTools"]
+__all__ = ["JavaTools", "run_java"]
 
 # As bin/kafka-producer-perf-test.sh of the distribution.
 _JVM = ("-Xmx512M", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")
@@ -64,7 +64,12 @@ class JavaTools(Load):
         return Moved(records, records / rate)
 
 
-def _run(tool: str, *options: Sequence[str]) -> str:
-    classpath = ["-cp", kafka_jars.classpath(), f"org.apache.kafka.tools.{tool}"]
+def run_java(main: str, *options: Sequence[str]) -> str:
+    """What a class of the jars printed, or a source file that is compiled as it starts."""
     arguments = [word for words in options for word in words]
-    return output_of([kafka_jars.java(), *_JVM, _QUIET, *classpath, *arguments])
+    classpath = ["-cp", kafka_jars.classpath()]
+    return output_of([kafka_jars.java(), *_JVM, _QUIET, *classpath, main, *arguments])
+
+
+def _run(tool: str, *options: Sequence[str]) -> str:
+    return run_java(f"org.apache.kafka.tools.{tool}", *options)
