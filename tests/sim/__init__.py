@@ -9,6 +9,7 @@ wire.py       a raw client; producers.py consumers.py groups.py admin.py: who us
 history.py    what clients were told, and what that obliges the broker to
 raw_logs.py   logs as the bytes on the disk say
 checkers.py   what must hold at every step, death and start, and at the end
+cluster/       several brokers; transactions*.py: transactional producers and copiers among them
 world.py      one run: machine, clients, faults; run.py: from seed to verdict, shortest failing plan
 mutants/      planted bugs that must be found
 __main__.py   many seeds over the cores: `make simulate SEEDS=N`; one again: --seed N --faults 0,2

@@ -12,6 +12,7 @@ import pytest
 from sim.cluster.faults import KINDS, brokers_of, draw_cluster_plan
 from sim.cluster.machines import Machines
 from sim.cluster.sequences import SEQUENCES
+from sim.cluster.transactions_plays import PLAYS
 from sim.loop import simulate
 from sim.machine import in_lane
 from sim.mutants import CLUSTER_MUTANTS, planted
@@ -33,7 +34,7 @@ def test_all_promises_hold(brokers, seed):
 
 def test_plans_hold_every_fault():
     drawn = {fault.kind for seed in range(60) for fault in draw_cluster_plan(seed, 3)}
-    assert drawn == {*KINDS, *SEQUENCES}
+    assert drawn == {*KINDS, *SEQUENCES, *PLAYS}
 
 
 def test_seeds_choose_how_many_brokers_there_are():

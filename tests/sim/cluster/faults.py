@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sim.cluster.machines import host_of
 from sim.cluster.sequences import SEQUENCES, Play
+from sim.cluster.transactions_plays import PLAYS, draw_plays, play
 from sim.cluster.writers import SteadyIdempotent, SteadyPlain
 from sim.faults import CALM_DISK_S, CALM_NETWORK_S
 from sim.history import require
@@ -110,6 +111,9 @@ def _draw_sequences(seed: int | str, brokers: int) -> list[ClusterFault]:
     return [
         ClusterFault(rng.uniform(0.1, PLAN_S), kind, rng.randint(1, brokers), 0, 0)
         for kind in kinds
+    ] + [
+        ClusterFault(at_s, kind, rng.randint(1, brokers), 0, 0)
+        for at_s, kind in draw_plays(seed, PLAN_S)
     ]
 
 
@@ -222,6 +226,10 @@ class ClusterFaults:
                 await self._slow(machine, fault)
             case kind if kind in SEQUENCES:
                 await self._play(fault)
+            case kind if kind in PLAYS:
+                transactions = play(self, str(fault))
+                if transactions is not None:
+                    await transactions.run(kind)
             case _:
                 await self._cut(fault)
 

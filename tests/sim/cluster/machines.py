@@ -36,6 +36,8 @@ PROPERTIES: Mapping[str, str] = {
     "replica.fetch.backoff.ms": "100",
     "replica.high.watermark.checkpoint.interval.ms": "500",
     "request.timeout.ms": "3000",
+    "transaction.state.log.num.partitions": "3",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "400",
 }
 
 
@@ -113,6 +115,7 @@ class Machines:
             "min.insync.replicas": str(min_isr),
             "offsets.topic.replication.factor": str(factor),
             "transaction.state.log.replication.factor": str(factor),
+            "transaction.state.log.min.isr": str(min_isr),
         }
         if node_id not in voters:
             settings |= {"process.roles": "broker", "listeners": listeners}

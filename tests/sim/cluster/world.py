@@ -23,6 +23,7 @@ from sim.cluster.producers import (
 )
 from sim.cluster.promises import Promises
 from sim.cluster.rot import Rot
+from sim.cluster.transactions import Transactions
 from sim.disk import MachineDiedError
 from sim.history import History, Violation, require
 from sim.machine import in_lane
@@ -57,6 +58,7 @@ class ClusterWorld:
         self.checkers = ClusterCheckers(self.machines, self.history)
         self.promises = Promises(self.machines, self.history)
         self.rot = Rot(self)
+        self.transactions = Transactions(self)
         self.faults = ClusterFaults(self, plan)
         self.base_topics: list[TopicHistory] = []
         self.producer_ids: set[int] = set()
@@ -135,10 +137,6 @@ class ClusterWorld:
         del self.machines.by_id[node_id]
         return True
 
-    def _alive(self, node_id: int) -> str | None:
-        image = self.machines.image()
-        return None if image is not None and not image.is_alive(node_id) else "it does not"
-
     async def ask_in_vain(self, node_id: int, message: Message, version: int) -> None:
         """Ask a broker for something, whatever comes of it."""
         client = ClusterClient(self.machines, "admin", self.rng)
@@ -146,12 +144,17 @@ class ClusterWorld:
             await client.ask(node_id, message, version)
         client.close()
 
+    def _alive(self, node_id: int) -> str | None:
+        image = self.machines.image()
+        return None if image is not None and not image.is_alive(node_id) else "it does not"
+
     # -- the run -----------------------------------------------------------------------------------
 
     def _after_step(self) -> None:
         if self._failure is not None:
             raise self._failure
         self.checkers.after_step()
+        self.transactions.after_step()
 
     def _start(self, lane: str, coroutine: Any) -> asyncio.Task[Any]:
         """A task whose failure is the run's."""
@@ -174,6 +177,8 @@ class ClusterWorld:
         )
         admin, mover = ClusterAdmin(self, rng.randint(4, 14)), Mover(self, rng.randint(2, 10))
         await self._served([self._start("admin", self._create(admin))], "creating topics")
+        if self.transactions.is_on:
+            await self._served([self._start("admin", self.transactions.create())], "topics")
         writers: list[ClusterProducer] = [
             kind(self, f"{name}-{number}", rng.randint(20, 150))
             for kind, name in (
@@ -198,11 +203,15 @@ class ClusterWorld:
             )
         ]
         membership = [self._start(actor.name, actor.run()) for actor in self._members]
+        if self.transactions.is_on:
+            self.transactions.start()
         await self.faults.run()
         self.is_quiet = True
         await self._served(writing, "producing")
         self.all_written = True
         await self._served(others, "consuming, committing and administering")
+        if self.transactions.is_on:
+            await self.transactions.finish()
         await self._served([self._start("mover", mover.settle())], "moving replicas")
         await self._within(GROUPS_S_MAX, "a group is not stable", self._instability)
         self.is_over = True
@@ -264,6 +273,7 @@ class ClusterWorld:
     def _check(self) -> None:
         self.checkers.check_contents()
         self.promises.check()
+        self.transactions.check()
 
     async def _end(self, group: ClusterGroup) -> None:
         """Everybody catches up; the whole cluster is stopped, and has everything again."""

@@ -2,7 +2,7 @@
 
 A mutant is a function that changes one thing in the broker or its storage, through `patch`, for as
 long as it is planted. Each says which promise it breaks. `storage.py`: on disk; `broker.py`: above;
-`cluster.py`: what several brokers show, and one does not.
+`cluster.py` and `transactions.py`: what several brokers show, and one does not.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import contextlib
 from typing import TYPE_CHECKING
 from unittest import mock
 
-from sim.mutants import broker, cluster, storage
+from sim.mutants import broker, cluster, storage, transactions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,7 +22,10 @@ MUTANTS: dict[str, Callable[[Callable[..., None]], None]] = {
     **storage.MUTANTS,
     **broker.MUTANTS,
 }
-CLUSTER_MUTANTS: dict[str, Callable[[Callable[..., None]], None]] = cluster.MUTANTS
+CLUSTER_MUTANTS: dict[str, Callable[[Callable[..., None]], None]] = {
+    **cluster.MUTANTS,
+    **transactions.MUTANTS,
+}
 
 
 @contextlib.contextmanager

@@ -1,0 +1,127 @@
+"""Planted bugs of transactions: coordinators, markers, leaders that verify, logs that remember."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tidelog.api.produce_gate import ProduceGate
+from tidelog.groups.pending import PendingOffsets
+from tidelog.groups.shard import GroupShard
+from tidelog.transactions.coordinator import TransactionCoordinator
+from tidelog.transactions.transaction import Transaction
+from tidelog.transactions.verification import Verifications
+from tidelog_protocol.errors import ErrorCode
+from tidelog_storage.producer_state import CompletedTransaction, ProducerStateManager
+from tidelog_storage.segments import Segments
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Patch = Callable[..., None]
+
+
+def markers_before_the_decision_is_committed(patch: Patch) -> None:
+    """A coordinator takes what it has written for committed."""
+    original = TransactionCoordinator._append
+
+    def append(self: Any, shard: Any, records: Any, on_done: Any) -> None:
+        commit = self.topic.commit
+        self.topic.commit = lambda _index, _end, settled: settled(ErrorCode.NONE)
+        try:
+            original(self, shard, records, on_done)
+        finally:
+            self.topic.commit = commit
+
+    patch(TransactionCoordinator, "_append", append)
+
+
+def epoch_not_bumped(patch: Patch) -> None:
+    """Whoever takes a transactional id over gets the epoch of who had it before."""
+    original = Transaction.prepare_increment
+
+    def prepare_increment(self: Transaction, *args: Any) -> Any:
+        target = original(self, *args)
+        known = self.value.producer_epoch
+        return target if target is None or known < 0 else target._replace(producer_epoch=known)
+
+    patch(Transaction, "prepare_increment", prepare_increment)
+
+
+def any_end_is_the_oldest(patch: Patch) -> None:
+    """The marker of one producer ends the transaction of whoever began first."""
+
+    def complete(self: ProducerStateManager, completed: CompletedTransaction) -> None:
+        first = next(iter(self._ongoing))
+        del self._ongoing[first]
+        self._unreplicated[first] = completed.last_offset
+
+    patch(ProducerStateManager, "complete_transaction", complete)
+
+
+def aborted_in_the_first_segment(patch: Patch) -> None:
+    """The list of aborted transactions ends with the segment that a fetch begins in."""
+
+    def aborted(self: Segments, offset: int, upper_bound: int) -> list[Any]:
+        found: list[Any] = []
+        for segment in self.from_floor(offset):
+            segment.transaction_index.collect(offset, upper_bound, found)
+            break
+        return found
+
+    patch(Segments, "aborted", aborted)
+
+
+def aborted_offsets_count(patch: Patch) -> None:
+    """Offsets of a transaction that is aborted are committed."""
+    original = PendingOffsets.end
+    patch(
+        PendingOffsets,
+        "end",
+        lambda self, producer_id, **_: original(self, producer_id, is_commit=True),
+    )
+
+
+def pending_offsets_not_loaded(patch: Patch) -> None:
+    """A new group coordinator knows nothing of offsets whose transaction is open."""
+    original = GroupShard.replay
+
+    def replay(self: Any, change: Any, end: int, now: Any, producer_id: int | None = None) -> None:
+        if producer_id is None:
+            original(self, change, end, now)
+
+    patch(GroupShard, "replay", replay)
+
+
+def guard_not_checked(patch: Patch) -> None:
+    """What the coordinator said once is good for ever."""
+    patch(Verifications, "redeem", lambda *_, **_options: None)
+
+
+def nothing_verified(patch: Patch) -> None:
+    """Leaders of the first protocol take every batch for part of a transaction."""
+    original = ProduceGate.guards
+
+    def guards(self: ProduceGate, batches: Any, version: int) -> Any:
+        return {} if version < 12 else original(self, batches, version)
+
+    patch(ProduceGate, "guards", guards)
+
+
+def markers_forgotten_at_load(patch: Patch) -> None:
+    """A new coordinator serves, and leaves what was decided as it is."""
+    patch(
+        TransactionCoordinator, "_serve", lambda _self, shard: setattr(shard, "is_loading", False)
+    )
+
+
+MUTANTS = {
+    "markers-before-the-decision-is-committed": markers_before_the_decision_is_committed,
+    "epoch-not-bumped": epoch_not_bumped,
+    "any-end-is-the-oldest": any_end_is_the_oldest,
+    "aborted-in-the-first-segment": aborted_in_the_first_segment,
+    "aborted-offsets-count": aborted_offsets_count,
+    "pending-offsets-not-loaded": pending_offsets_not_loaded,
+    "guard-not-checked": guard_not_checked,
+    "nothing-verified": nothing_verified,
+    "markers-forgotten-at-load": markers_forgotten_at_load,
+}
