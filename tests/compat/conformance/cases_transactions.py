@@ -308,3 +308,31 @@ def of_a_deleted_topic(s: Session, version: int) -> None:
     end(s, version, one, commit=True)
     s.record("DescribeTransactions", one.state())
     log_of(s, other)
+
+
+@case("EndTxn", first=4)
+def ran_out_of_time(s: Session, version: int) -> None:
+    """The coordinator aborts, and its producer is fenced."""
+    topic = new_topic(s)
+    one = Producer(s)
+    hasty = {"transactional_id": one.transactional_id, "transaction_timeout_ms": 100}
+    one.took(s.quietly("InitProducerId", 4, **hasty))
+    one.sent(topic, b"late")
+    asked = {"transactional_ids": [one.transactional_id]}
+
+    def is_over(answer: dict[str, Any]) -> bool:
+        return bool(answer["transaction_states"][0]["transaction_state"] == "CompleteAbort")
+
+    s.ask_until("DescribeTransactions", 0, is_over, **asked)
+    who = {f"v3_and_below_{name}": value for name, value in one.who().items()}
+    s.ask("AddPartitionsToTxn", 3, **who, v3_and_below_topics=rows((topic, [0])))
+    s.ask("AddOffsetsToTxn", 4, **one.who(), group_id=s.name)
+    for commit in (True, False):
+        end(s, version, one, commit=commit)
+    data = [{"index": 0, "records": one.batch(b"later", sequence=1)}]
+    fields: dict[str, Any] = {"acks": -1, "timeout_ms": 5000}
+    fields["topic_data"] = [{"name": topic, "partition_data": data}]
+    s.ask("Produce", 12, transactional_id=one.transactional_id, **fields)
+    s.ask("InitProducerId", 5, **{**hasty, **one.who()})
+    s.ask("InitProducerId", 5, **hasty)
+    log_of(s, topic)
