@@ -116,7 +116,7 @@ class TxnAdminApi:
     def describe_producers(
         self, context: RequestContext, request: DescribeProducersRequest
     ) -> DescribeProducersResponse:
-        """DescribeProducers, of partitions led here."""
+        """DescribeProducers, of partitions with a replica here."""
         del context
         return DescribeProducersResponse(
             topics=[
@@ -132,8 +132,6 @@ class TxnAdminApi:
         self, topic: str, index: int
     ) -> DescribeProducersResponse.TopicResponse.PartitionResponse:
         partition = self._replicas.partition(topic, index)
-        if not isinstance(partition, ErrorCode) and not partition.is_leader:
-            partition = ErrorCode.NOT_LEADER_OR_FOLLOWER
         if isinstance(partition, ErrorCode):
             is_known = topic in self._transactions.image.topics
             return _Partition(

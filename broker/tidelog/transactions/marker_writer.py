@@ -85,7 +85,7 @@ class MarkerWriter:
         """Where the marker goes: batches whose coordinator was asked before are too late now."""
         partition = self._replicas.partition(one.topic, one.partition)
         if isinstance(partition, ErrorCode):
-            return partition
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # whyever it is not here
         if _is_late(marker, partition):
             return ErrorCode.INVALID_PRODUCER_EPOCH
         self._verifications.forget(one, marker.producer_id, marker.producer_epoch)

@@ -14,6 +14,7 @@ from compat.conformance.cluster import (  # noqa: F401 - importing registers the
     cases_groups,
     cases_moves,
     cases_topics,
+    cases_transactions,
 )
 from compat.conformance.cluster.registry import DOWN, PREPARED, WHOLE
 from compat.conformance.cluster.session import ClusterSession
