@@ -293,6 +293,20 @@ class TestTransactions:
         response = asyncio.run(path.call(ApiKey.PRODUCE, 9, asked))
         assert errors_of(response) == [ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS]
 
+    def test_what_waits_for_the_coordinator_is_not_in_the_receive_buffer(
+        self, path: DataPath
+    ) -> None:
+        """Another connection's bytes may come before the task's first step."""
+        path.transactions.on_image(None, path.image)
+        received = batch()
+        asked = request(
+            ("foo", 0, received), ("foo", 1, self.transactional()), transactional_id="t"
+        )
+        waiting = path.call(ApiKey.PRODUCE, 9, asked)
+        received[:] = bytes(len(received))
+        assert errors_of(asyncio.run(waiting))[0] is ErrorCode.NONE
+        assert path.partition("foo").log.log_end_offset == 1
+
 
 class TestWaking:
     def test_a_parked_fetch_gets_all_partitions_of_one_request(self, path: DataPath) -> None:

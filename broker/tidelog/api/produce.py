@@ -172,6 +172,7 @@ class ProduceApi:
             except StorageError as error:
                 return self._refuse_all(context, request, error.code, error.message)
             if work.guards:
+                _take_from_the_receive_buffer(request)
                 return self._ask_and_append(context, request, work)
         failure = self._append_all(context, work, request)
         if work.acks == 0:
@@ -184,10 +185,6 @@ class ProduceApi:
         self, context: RequestContext, request: ProduceRequest, work: _Request
     ) -> ProduceResponse | list[Buffer] | None:
         """A transaction's first batches: nothing is appended before its coordinator has agreed."""
-        for topic in request.topic_data:
-            for data in topic.partition_data:
-                if isinstance(data.records, memoryview):  # of the receive buffer
-                    data.records = memoryview(bytearray(data.records))
         assert request.transactional_id is not None
         work.refused = await self._gate.ask(request.transactional_id, work.guards, work.version)
         work.now_ms = self._replicas.clock.wall_ms()
@@ -461,6 +458,14 @@ def _has_transactional(request: ProduceRequest) -> bool:
             ):
                 return True
     return False
+
+
+def _take_from_the_receive_buffer(request: ProduceRequest) -> None:
+    """Copy the records of a request that waits: before the loop runs, or other bytes come there."""
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            if isinstance(data.records, memoryview):
+                data.records = memoryview(bytearray(data.records))
 
 
 def _is_one_batch(records: object) -> bool:
