@@ -132,6 +132,25 @@ class TestWaiting:
         assert bytes_of(answer)
         assert answer.high_watermark == 0
 
+    def test_what_a_commit_has_appended_wakes_the_follower_that_committed_it(
+        self, path: DataPath
+    ) -> None:
+        """As a transaction's markers, which its coordinator writes once the decision is
+        committed: the fetch that commits it must not sleep over them."""
+        path.produce("foo", 0, batch(2), acks=1)
+        partition = path.partition("foo")
+
+        def committed(errors: list[ErrorCode]) -> None:
+            assert errors == [ErrorCode.NONE]
+            partition.append(batch(1), acks=-1, now_ms=path.clock.wall_ms())
+            path.replicas.appended([partition.topic_partition])
+
+        path.replicas.await_acks([(partition, 2)], 1000, committed)
+        assert follow(path, 0) is not None
+        answer = follow(path, 2, max_wait_ms=500)
+        assert answer is not None, "it sleeps"
+        assert (answer.high_watermark, len(bytes_of(answer))) == (2, len(batch(1)))
+
     def test_a_high_watermark_wakes_consumers_but_no_follower(self, path: DataPath) -> None:
         path.produce("foo", 0, batch(2), acks=1)
         assert path.fetch(("foo", 0, 0), max_wait_ms=500) is None

@@ -113,9 +113,14 @@ class FetchApi:
             else:  # the request forgot the last partition: the session is closed
                 fetch.epoch = FINAL_EPOCH
         results = self._read(fetch)
+        answer: FetchResponse | list[Buffer] | Deferred
         if request.max_wait_ms > 0 and _must_wait(results, fetch.min_bytes):
-            return self._park(context, fetch, results, request.max_wait_ms)
-        return self.answer(fetch, results)
+            answer = self._park(context, fetch, results, request.max_wait_ms)
+        else:
+            answer = self.answer(fetch, results)
+        if fetch.moved:
+            self.replica_manager.wake_moved(fetch)
+        return answer
 
     def _read(self, fetch: FetchWork) -> list[ReadResult]:
         """Read all; partitions of unknown topics go to the end of the answer."""

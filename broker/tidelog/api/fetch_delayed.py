@@ -48,6 +48,7 @@ class FetchWork(FetchParams):
         self.replica_id = replica_id
         self.replica_epoch = -1 if state is None else state.replica_epoch
         self.rack = ""
+        self.moved = []
         if replica_id >= 0:
             self.isolation = LOG_END
         elif request.isolation_level == READ_COMMITTED:

@@ -33,7 +33,8 @@ class FetchParams:
     """What holds for every partition of a Fetch. `replica_id` -1 is a consumer, >= 0 a follower.
 
     `replica_epoch` is the follower's broker epoch, -1 if it sent none; `rack` the consumer's, empty
-    if the leader is to serve it wherever it is (KIP-392).
+    if the leader is to serve it wherever it is (KIP-392). `moved` are the partitions whose
+    watermarks the fetch of a follower may have moved.
     """
 
     __slots__ = (
@@ -41,6 +42,7 @@ class FetchParams:
         "leader_only",
         "max_bytes",
         "min_bytes",
+        "moved",
         "rack",
         "replica_epoch",
         "replica_id",
@@ -64,6 +66,7 @@ class FetchParams:
         self.min_bytes = min_bytes
         self.max_bytes = max_bytes
         self.rack = rack
+        self.moved: list[tuple[str, int]] = []
 
 
 class ReadResult:

@@ -393,12 +393,10 @@ class ReplicaManager:
         is one.
 
         A follower's fetch offsets are its progress, recorded once per request
-        (`record_progress`); what waits for a watermark is woken when all are read.
+        (`record_progress`); `wake_moved` is to follow, when the fetch is answered or parked.
         """
         results: list[ReadResult] = []
-        moved: list[tuple[str, int]] | None = None
-        if params.replica_id >= 0 and record_progress:
-            moved = []
+        is_progress = params.replica_id >= 0 and record_progress
         partitions = self._partitions
         for request in requests:
             topic = request.topic
@@ -419,16 +417,23 @@ class ReplicaManager:
                 except StorageError as error:
                     _log.error("read of %s failed: %s", partition.topic_partition, error)
                     result = ReadResult(error.code)
-                if moved is not None and self._record_fetch(partition, request, params, result):
-                    moved.append(partition.topic_partition)
+                if is_progress and self._record_fetch(partition, request, params, result):
+                    params.moved.append(partition.topic_partition)
                 if result.size:
                     min_one_batch = False
                     max_bytes = max(0, max_bytes - result.size)
             results.append(result)
-        if moved:
-            for key in moved:
-                self._wake_all(key)
         return results
+
+    def wake_moved(self, params: FetchParams) -> None:
+        """Wake what waits for the watermarks that a follower's read has moved.
+
+        Whoever is woken may append, and must find the follower's fetch parked: between its look
+        and its parking nothing may happen, or it would sleep over what was appended.
+        """
+        moved, params.moved = params.moved, []
+        for key in moved:
+            self._wake_all(key)
 
     def _missing_for(self, request: FetchedPartition) -> ReadResult:
         if request.topic is None:
