@@ -55,7 +55,7 @@ def test_the_ports_of_several_are_none_that_outgoing_connections_get() -> None:
 
 def test_ports_are_not_looked_for_on_a_host_that_is_not_here() -> None:
     async def test() -> None:
-        with pytest.raises(OSError, match="assign requested address|could not bind"):
+        with pytest.raises(OSError, match=r"assign requested address|could not bind"):
             await tidelog.Cluster(brokers=3, host="192.0.2.1").start()
 
     run(test)
