@@ -142,16 +142,23 @@ class Transactions:
         await asyncio.gather(*futures)
 
     async def copy(self, request: dict[str, Any]) -> int:
-        producer = await self.made(request)
-        consumer = AIOKafkaConsumer(
+        async with AIOKafkaConsumer(
             request["topic"],
             bootstrap_servers=request["bootstrap"],
             group_id=request["group"],
             enable_auto_commit=False,
             auto_offset_reset="earliest",
             isolation_level="read_committed",
-        )
-        await consumer.start()
+        ) as consumer:
+            producer = await self.made(request)
+            try:
+                return await self._copied(consumer, producer, request)
+            finally:
+                await producer.stop()
+
+    async def _copied(
+        self, consumer: AIOKafkaConsumer, producer: AIOKafkaProducer, request: dict[str, Any]
+    ) -> int:
         await producer.begin_transaction()
         copied, over = 0, deadline()
         while copied < request["count"] and not over():
@@ -163,8 +170,6 @@ class Transactions:
         offsets = {one: await consumer.position(one) for one in consumer.assignment()}
         await producer.send_offsets_to_transaction(offsets, request["group"])
         await end(producer, commit=request["commit"])
-        await producer.stop()
-        await consumer.stop()
         return copied
 
 

@@ -113,7 +113,18 @@ class KafkaPythonDriver(Driver):
             auto_offset_reset="earliest",
             isolation_level="read_committed",
         )
-        producer = transactional(request)
+        try:
+            producer = transactional(request)
+            try:
+                return {"copied": self._copied(consumer, producer, request)}
+            finally:
+                producer.close()
+        finally:
+            consumer.close(autocommit=False)
+
+    def _copied(
+        self, consumer: KafkaConsumer, producer: KafkaProducer, request: dict[str, Any]
+    ) -> int:
         producer.begin_transaction()
         copied, over = 0, deadline()
         while copied < request["count"] and not over():
@@ -128,34 +139,7 @@ class KafkaPythonDriver(Driver):
         }
         producer.send_offsets_to_transaction(offsets, consumer.group_metadata())
         end(producer, commit=request["commit"])
-        producer.close()
-        consumer.close(autocommit=False)
-        return {"copied": copied}
-
-    def do_produce(self, request: dict[str, Any]) -> dict[str, Any]:
-        producer = KafkaProducer(
-            bootstrap_servers=request["bootstrap"],
-            acks=request["acks"] if request["acks"] == "all" else int(request["acks"]),
-            enable_idempotence=request["idempotent"],
-            compression_type=None if request["codec"] == "none" else request["codec"],
-            linger_ms=5,
-            max_request_size=20_000_000,
-        )
-        futures = [
-            producer.send(
-                request["topic"],
-                key=decoded(one.get("key")),
-                value=decoded(one.get("value")),
-                headers=[(name, decoded(value)) for name, value in one.get("headers", [])],
-                partition=one.get("partition"),
-                timestamp_ms=one.get("timestamp"),
-            )
-            for one in request["records"]
-        ]
-        producer.flush(WAIT_S)
-        sent = [future.get(WAIT_S) for future in futures]
-        producer.close()
-        return {"offsets": [[metadata.partition, metadata.offset] for metadata in sent]}
+        return copied
 
     def do_consume(self, request: dict[str, Any]) -> dict[str, Any]:
         consumer = KafkaConsumer(

@@ -207,6 +207,12 @@ class LibrdkafkaDriver(Driver):
             }
         )
         consumer.subscribe([request["topic"]])
+        try:
+            return {"copied": self._copied(consumer, request)}
+        finally:
+            consumer.close()
+
+    def _copied(self, consumer: Consumer, request: dict[str, Any]) -> int:
         producer = transactional(request)
         producer.begin_transaction()
         copied, over = 0, deadline()
@@ -221,8 +227,7 @@ class LibrdkafkaDriver(Driver):
             producer.commit_transaction(WAIT_S)
         else:
             producer.abort_transaction(WAIT_S)
-        consumer.close()
-        return {"copied": copied}
+        return copied
 
     def do_consume(self, request: dict[str, Any]) -> dict[str, Any]:
         config = {
