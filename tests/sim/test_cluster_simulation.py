@@ -68,10 +68,14 @@ def test_a_seed_gives_the_same_run_under_every_hash_seed():
 @pytest.mark.parametrize(
     "name",
     [
+        "aborted-in-the-first-segment",
+        "any-end-is-the-oldest",
         "commit-without-a-majority",
+        "epoch-not-bumped",
         "follower-commits-all-it-has",
         "high-watermark-before-the-shrink",
         "lose-the-epoch-checkpoint",
+        "pending-offsets-not-loaded",
         "skip-the-divergence-check",
         "truncate-to-the-high-watermark",
         "vote-in-memory",

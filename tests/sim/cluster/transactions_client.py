@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from sim.cluster.client import PAUSE_S, ClusterClient
 from sim.cluster.groups import NOT_NOW
+from sim.cluster.machines import host_of
 from sim.cluster.producers import LATER
 from sim.cluster.transactions_ledger import ABORTED, UNKNOWN
 from sim.history import Violation, require
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 GROUP, TRANSACTION = 0, 1  # types of coordinators
 COORDINATED = (GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC)
 WAIT = NOT_NOW | LATER | {ErrorCode.CONCURRENT_TRANSACTIONS}
+IMPATIENCE = 0.04
 ABORT = frozenset(
     {
         ErrorCode.TRANSACTION_ABORTABLE,
@@ -238,6 +240,7 @@ class TransactionalClient:
                 _, node_id = await self.cluster.leader(target)
                 if node_id < 0:
                     raise Lost("no leader")
+                await self._perhaps_no_more(node_id, message, version)
                 response = await self.cluster.ask(node_id, message, version)
             except Lost:
                 self.is_unresolved = True
@@ -255,6 +258,21 @@ class TransactionalClient:
             await asyncio.sleep(PAUSE_S)
             await self.cluster.refresh()
         raise Abort("a batch is not acknowledged")
+
+    async def _perhaps_no_more(self, node_id: int, message: Message, version: int) -> None:
+        """Now and then a request is sent, and the transaction given up before its answer comes."""
+        if self.world.is_quiet or self.rng.random() >= IMPATIENCE:
+            return
+        connection = await self.cluster.connection(node_id)
+        if self.rng.random() < 0.5:  # and comes when the transaction is over
+            network, links = self.world.machines.network, [(self.cluster.name, host_of(node_id))]
+            network.cut(links)
+            self.world.loop.call_later(self.rng.choice((0.1, 0.5, 2.0)), network.heal, links)
+        connection.send(message, version)
+        self.is_unresolved = True
+        await asyncio.sleep(self.rng.choice((0.0, 0.0005, 0.002, 0.02, 0.3)))
+        self.world.history.count("transactions given up in haste")
+        raise Abort("who asked has lost patience")
 
     def _produce(
         self, target: PartitionHistory, values: list[bytes], sequence: int
@@ -292,8 +310,13 @@ class TransactionalClient:
         )
         self._is_started = True
 
+        version = 5 if self.is_v2 else 3
+
         async def ask() -> tuple[int, Any]:
-            answer = await self.ask(group, GROUP, message, 5 if self.is_v2 else 3)
+            known = self._coordinators.get((group, GROUP))
+            if known is not None:
+                await self._perhaps_no_more(known, message, version)
+            answer = await self.ask(group, GROUP, message, version)
             return answer.topics[0].partitions[0].error_code, answer
 
         error, _, _ = await self._until(ask, group, GROUP, self._patience())

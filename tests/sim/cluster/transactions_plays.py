@@ -165,7 +165,7 @@ class TransactionPlay(Play):
         if leader < 0:
             return
         network = self.machines.network
-        slow = self.rng.uniform(0.05, 1.0)
+        slow = self.rng.uniform(0.02, 1.0)
         links = [
             link
             for other in self.machines.by_id
