@@ -59,12 +59,12 @@ class Transactions:
         return [*self.topics, TRANSACTION_STATE_TOPIC] if self.is_on else []
 
     def ends(self) -> dict[PartitionHistory, int]:
-        """Where logs end: no marker is missing when this is asked for."""
+        """Where logs end, once all of them are committed everywhere (a new leader's high watermark
+        may be behind)."""
         found: dict[tuple[str, int], int] = {}
         for _, partition in self.world.machines.partitions():
-            if partition.is_leader:
-                name, end = partition.topic_partition, partition.log.high_watermark
-                found[name] = max(found.get(name, 0), end)
+            name, end = partition.topic_partition, partition.log.log_end_offset
+            found[name] = max(found.get(name, 0), end)
         return {
             each: found.get((each.topic.name, each.index), 1 << 62) for each in self.partitions()
         }
@@ -153,6 +153,9 @@ class Transactions:
 
     def _unwritten(self) -> str | None:
         """The source is not whole: some transaction in it is open."""
+        unready: str | None = self.world._unready()
+        if unready is not None:
+            return unready
         for node_id, partition in self.world.machines.partitions():
             log = partition.log
             is_source = partition.topic_partition.topic == SOURCE

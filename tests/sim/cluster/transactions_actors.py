@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from sim.cluster.transactions_ledger import Attempt
 
 PAUSES_S = (0.0, 0.0, 0.005, 0.02, 0.1, 0.5)
+TIMEOUT_MS_SHORT = 3000  # the coordinator ends it soon enough
 LONG_S = (1.0, 2.0, 5.0)  # some transactions run out of time
 
 
@@ -35,6 +36,7 @@ class Transactional:
         self.rng = random.Random(f"{world.seed}:{name}")
         self.hosts = [f"{name}-{side}" for side in "ab"]
         self._instances = 0
+        self._is_open_for_long = False  # the last instance may have left a transaction open
         self._zombies: list[asyncio.Task[Any]] = []
 
     def is_done(self) -> bool:
@@ -54,11 +56,7 @@ class Transactional:
     async def run(self) -> None:
         """Until everything is done."""
         while not self.is_done():
-            self._instances += 1
-            host = self.hosts[self._instances % 2]
-            client = TransactionalClient(
-                self.world, self.name, f"{self.name}#{self._instances}", host, self.rng
-            )
+            client = self._new_client()
             is_left_alone = False
             try:
                 await client.init()
@@ -67,11 +65,23 @@ class Transactional:
                     is_left_alone = await self._transaction(client)
             except Fenced:
                 self.world.history.count("transactional instances fenced")
+            self._is_open_for_long = client.timeout_ms > TIMEOUT_MS_SHORT
             if not is_left_alone:
                 client.close()
             await self._pause(PAUSES_S)
         for zombie in self._zombies:
             await zombie
+        if self._is_open_for_long:
+            client = self._new_client()
+            await client.init()
+            client.close()
+
+    def _new_client(self) -> TransactionalClient:
+        self._instances += 1
+        self._is_open_for_long = False
+        host = self.hosts[self._instances % 2]
+        name = f"{self.name}#{self._instances}"
+        return TransactionalClient(self.world, self.name, name, host, self.rng)
 
     async def _transaction(self, client: TransactionalClient) -> bool:
         """One transaction; whether the instance is left to itself, or dead."""

@@ -77,7 +77,10 @@ class TransactionCheckers:
         topics = {*self.world.transactions.topics, GROUP_METADATA_TOPIC}
         for node_id, machine, partition in self._replicas(topics):
             log: Any = partition.log
-            first = LogOfTransactions(read_log(machine.disk, log.folder).batches()).first_open
+            raw = read_log(machine.disk, log.folder)
+            if any(raw.torn.values()):
+                continue  # rotten: what lies behind cannot be read
+            first = LogOfTransactions(raw.batches()).first_open
             require(
                 first is None or log.last_stable_offset <= first,
                 f"{log!r} of {node_id}: the last stable offset is {log.last_stable_offset}, and a"
@@ -88,6 +91,9 @@ class TransactionCheckers:
 
     def unsettled(self) -> str | None:
         """A transaction that is not over; None if all are."""
+        unready: str | None = self.world._unready()
+        if unready is not None:
+            return unready
         for node_id, server in self.world.machines.servers():
             door = server._transactions
             if door is None or door._coordinator is None:
