@@ -53,11 +53,14 @@ class Transactional:
     async def settled(self, client: TransactionalClient, attempt: Attempt) -> None:
         """It is committed, or it is not."""
 
+    def lose_track(self) -> None:
+        """An instance is gone, and how its last transaction ended is not known."""
+
     async def run(self) -> None:
         """Until everything is done."""
         while not self.is_done():
             client = self._new_client()
-            is_left_alone = False
+            is_left_alone = is_lost = False
             try:
                 await client.init()
                 await self.prepare(client)
@@ -65,6 +68,9 @@ class Transactional:
                     is_left_alone = await self._transaction(client)
             except Fenced:
                 self.world.history.count("transactional instances fenced")
+                is_lost = True
+            if is_lost or is_left_alone:
+                self.lose_track()
             self._is_open_for_long = client.timeout_ms > TIMEOUT_MS_SHORT
             if not is_left_alone:
                 client.close()
@@ -215,6 +221,10 @@ class Copier(Transactional):
                 f" {offsets[index]}",
             )
         return offsets
+
+    def lose_track(self) -> None:
+        """The group knows how far it is."""
+        self.places = []
 
     async def fill(self, client: TransactionalClient, attempt: Attempt) -> bool:
         """Copy what some partition has now."""

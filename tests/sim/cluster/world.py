@@ -290,6 +290,9 @@ class ClusterWorld:
         await self._within(WHOLE_S_MAX, f"after an orderly stop of all {what}", self._lag)
         self._check()
         await self._served([self._start(group.name, group.check())], "looking at offsets again")
+        self._check_failures()
+
+    def _check_failures(self) -> None:
         for failure in self.loop.failures:
             error = failure.get("exception")
             if not isinstance(error, MachineDiedError):

@@ -1,0 +1,28 @@
+"""Transactions on one broker: what was promised holds through kills, and planted bugs are found."""
+
+from __future__ import annotations
+
+import pytest
+
+from sim.cluster.transactions_alone import KINDS, draw_plan, run_alone
+from sim.mutants import planted
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_all_promises_hold(seed):
+    failure, counts = run_alone(seed)
+    assert failure is None
+    assert counts["transactions committed"] > 0
+    assert counts["records copied"] > 0
+
+
+def test_plans_hold_every_fault():
+    assert {fault.kind for seed in range(100) for fault in draw_plan(seed)} == KINDS
+
+
+@pytest.mark.parametrize(
+    "name", ["aborted-offsets-count", "any-end-is-the-oldest", "pending-offsets-not-loaded"]
+)
+def test_a_planted_bug_is_found(name):
+    with planted(name):
+        assert any(run_alone(seed)[0] for seed in range(20))
