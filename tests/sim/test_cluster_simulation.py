@@ -23,7 +23,9 @@ TESTS = Path(__file__).parent.parent
 SEEDS_FOR_A_MUTANT_MAX = 60
 
 
-@pytest.mark.parametrize(("brokers", "seed"), [(3, 0), (3, 1), (3, 2), (3, 3), (3, 171), (5, 1)])
+@pytest.mark.parametrize(
+    ("brokers", "seed"), [(3, 0), (3, 1), (3, 2), (3, 3), (3, 75), (3, 171), (5, 1)]
+)
 def test_all_promises_hold(brokers, seed):
     verdict = run_seed(seed, brokers=brokers)
     replay = f"cd tests && python -m sim --brokers {brokers} --seed {seed}"

@@ -16,10 +16,11 @@ import logging
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.internal_topics import InternalTopic, partition_for
-from tidelog.led_partitions import WRITE_ERRORS, LedPartitions
+from tidelog.led_partitions import LedPartitions
 from tidelog.metadata.image import TRANSACTION_STATE_TOPIC
 from tidelog.transactions import decisions
 from tidelog.transactions.decisions import Ending, ProducerIdAndEpoch
+from tidelog.transactions.log_writer import append, once
 from tidelog.transactions.markers import Marking
 from tidelog.transactions.records import decode, record, tombstone
 from tidelog.transactions.shard import TransactionShard
@@ -296,6 +297,7 @@ class TransactionCoordinator:
             on_done(ProducerResult(found))
             return
         shard, transaction = found
+        on_done = once(on_done)
         has_bump = ending.client_version >= TransactionVersion.V2
         try:
             decision = decisions.end_transaction(
@@ -330,7 +332,13 @@ class TransactionCoordinator:
             on_done(ProducerResult(ErrorCode.NONE, *next_producer))
             self._mark(shard, transaction, target)
 
-        self._write(shard, transaction, decision, decided)
+        self._write(
+            shard,
+            transaction,
+            decision,
+            decided,
+            on_late=lambda: on_done(ProducerResult(ErrorCode.COORDINATOR_NOT_AVAILABLE)),
+        )
 
     # ---- what nobody asks for ----------------------------------------------------------------
 
@@ -438,36 +446,42 @@ class TransactionCoordinator:
         transaction: Transaction,
         target: TransactionValue,
         on_done: OnError,
+        on_late: Callable[[], None] | None = None,
     ) -> None:
-        """Write a pending change; it holds, or is given up, before `on_done` hears."""
+        """Write a pending change; it holds, or is given up, before `on_done` hears.
+
+        `on_late` hears when that takes too long, and `on_done` all the same in the end; without it
+        `on_done` hears once.
+        """
+        tell = once(on_done) if on_late is None else on_done
 
         def written(error: ErrorCode) -> None:
             if error is ErrorCode.NONE:
                 transaction.complete(target)
             else:
                 transaction.abandon()
-            on_done(error)
+            tell(error)
 
-        self._append(shard, [record(transaction.transactional_id, target)], written)
+        late = on_late or (lambda: tell(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        self._append(shard, [record(transaction.transactional_id, target)], written, late)
 
-    def _append(self, shard: TransactionShard, records: list[KeyValue], on_done: OnError) -> None:
-        def settled(error: ErrorCode) -> None:
-            # What is committed after another broker took over is in the successor's memory.
-            lost = not self._led.holds(shard)
-            on_done(ErrorCode.NOT_COORDINATOR if lost else WRITE_ERRORS.get(error, error))
-
-        try:
-            result = self.topic.append(
-                shard.index,
-                records,
-                leader_epoch=shard.leader_epoch,
-                now_ms=self._clock.wall_ms(),
-            )
-        except StorageError as error:
-            on_done(WRITE_ERRORS.get(error.code, error.code))
-            return
-        shard.end_offset = result.last_offset + 1
-        self.topic.commit(shard.index, shard.end_offset, settled)
+    def _append(
+        self,
+        shard: TransactionShard,
+        records: list[KeyValue],
+        on_done: OnError,
+        on_late: Callable[[], None] | None = None,
+    ) -> None:
+        """See `log_writer`."""
+        append(
+            self.topic,
+            shard,
+            records,
+            now_ms=self._clock.wall_ms(),
+            holds=self._led.holds,
+            on_done=on_done,
+            on_late=on_late,
+        )
 
 
 def _ignore(error: ErrorCode) -> None:

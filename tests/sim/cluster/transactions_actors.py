@@ -202,6 +202,12 @@ class Copier(Transactional):
                 answer = (await client.ask(self.group, GROUP, message, 8)).groups[0]
             except Lost:
                 continue
+            if not client.is_witness:
+                # An earlier coordinator that does not know of its end tells old offsets, as Apache
+                # Kafka's does; whoever goes on from there copies twice.
+                client.forget(self.group, GROUP)
+                await asyncio.sleep(PAUSE_S)
+                continue
             partitions = answer.topics[0].partitions if answer.topics else []
             errors = {ErrorCode(answer.error_code), *(ErrorCode(p.error_code) for p in partitions)}
             errors.discard(ErrorCode.NONE)

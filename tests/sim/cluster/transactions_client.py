@@ -264,10 +264,17 @@ class TransactionalClient:
         if self.world.is_quiet or self.rng.random() >= IMPATIENCE:
             return
         connection = await self.cluster.connection(node_id)
-        if self.rng.random() < 0.5:  # and comes when the transaction is over
-            network, links = self.world.machines.network, [(self.cluster.name, host_of(node_id))]
+        network, loop = self.world.machines.network, self.world.loop
+        coordinator = self._coordinators.get((self.transactional_id, TRANSACTION), node_id)
+        chance = self.rng.random()
+        if chance < 0.4:  # and comes when the transaction is over
+            links = [(self.cluster.name, host_of(node_id))]
             network.cut(links)
-            self.world.loop.call_later(self.rng.choice((0.1, 0.5, 2.0)), network.heal, links)
+            loop.call_later(self.rng.choice((0.1, 0.5, 2.0)), network.heal, links)
+        elif chance < 0.8:  # or in time, and then what the coordinator says of it comes too late
+            link = (host_of(coordinator), host_of(node_id))
+            network.slow_links[link] = (0.01, 0.5)
+            loop.call_later(1.0, network.slow_links.pop, link, None)
         connection.send(message, version)
         self.is_unresolved = True
         await asyncio.sleep(self.rng.choice((0.0, 0.0005, 0.002, 0.02, 0.3)))

@@ -1,0 +1,75 @@
+"""How records get into `__transaction_state`, and when a coordinator knows that they are there.
+
+What is in the log of a leader is committed sooner or later, or another broker leads. Until one of
+the two is sure the change stays pending, however long that takes, so that a coordinator never knows
+less than its log. (Apache Kafka's gives a change up after request.timeout.ms.)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from tidelog.led_partitions import WRITE_ERRORS
+from tidelog_protocol.errors import ErrorCode
+from tidelog_storage.types import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tidelog.internal_topics import InternalTopic, KeyValue
+    from tidelog.transactions.shard import TransactionShard
+
+__all__ = ["append", "once"]
+
+T = TypeVar("T")
+
+
+def append(
+    topic: InternalTopic,
+    shard: TransactionShard,
+    records: list[KeyValue],
+    *,
+    now_ms: int,
+    holds: Callable[[TransactionShard], bool],
+    on_done: Callable[[ErrorCode], None],
+    on_late: Callable[[], None] | None,
+) -> None:
+    """Append a batch as the shard's coordinator.
+
+    `on_done` hears once, perhaps before this returns: NONE when it is committed, else an error for
+    clients. `on_late` hears each time that this takes longer than the topic waits.
+    """
+
+    def settled(error: ErrorCode) -> None:
+        # What is committed after another broker took over is in the successor's memory.
+        if not holds(shard):
+            on_done(ErrorCode.NOT_COORDINATOR)
+        elif error is ErrorCode.REQUEST_TIMED_OUT:
+            if on_late is not None:
+                on_late()
+            topic.commit(shard.index, end_offset, settled)
+        elif error is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND:
+            on_done(ErrorCode.NONE)  # committed, and by now in fewer replicas than there should be
+        else:
+            on_done(WRITE_ERRORS.get(error, error))
+
+    try:
+        result = topic.append(shard.index, records, leader_epoch=shard.leader_epoch, now_ms=now_ms)
+    except StorageError as error:
+        on_done(WRITE_ERRORS.get(error.code, error.code))
+        return
+    end_offset = shard.end_offset = result.last_offset + 1
+    topic.commit(shard.index, end_offset, settled)
+
+
+def once(tell: Callable[[T], None]) -> Callable[[T], None]:
+    """Only the first call counts."""
+    is_told = False
+
+    def first(outcome: T) -> None:
+        nonlocal is_told
+        if not is_told:
+            is_told = True
+            tell(outcome)
+
+    return first
