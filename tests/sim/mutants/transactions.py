@@ -24,11 +24,16 @@ def markers_before_the_decision_is_committed(patch: Patch) -> None:
     """A coordinator takes what it has written for committed."""
     original = TransactionCoordinator._append
 
-    def append(self: Any, shard: Any, records: Any, on_done: Any) -> None:
+    def append(self: Any, shard: Any, records: Any, on_done: Any, on_late: Any = None) -> None:
         commit = self.topic.commit
-        self.topic.commit = lambda _index, _end, settled: settled(ErrorCode.NONE)
+
+        def at_once(index: int, end_offset: int, settled: Any) -> None:
+            commit(index, end_offset, lambda _error: None)
+            settled(ErrorCode.NONE)
+
+        self.topic.commit = at_once
         try:
-            original(self, shard, records, on_done)
+            original(self, shard, records, on_done, on_late)
         finally:
             self.topic.commit = commit
 
