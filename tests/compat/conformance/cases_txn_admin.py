@@ -93,7 +93,7 @@ def markers_of_both_protocols(s: Session, version: int) -> None:
 
 def states(s: Session) -> dict[str, Producer]:
     """Transactional ids in states that stay."""
-    # A broker's first producer id is 0, which also stands for "none" in the answer of an unknown id.
+    # The first producer id of a broker is 0, which is also told of ids that are unknown.
     s.quietly("InitProducerId", 0, transactional_id=None, transaction_timeout_ms=1)
     topic, other = new_topic(s, 3), new_topic(s)
     made = {state: Producer(s, f".{state}") for state in ("empty", "open", "aborted", "committed")}
