@@ -1,0 +1,16 @@
+"""The remote tier of a partition's log (KIP-405): what it is, without loop, threads or clock.
+
+    api.py            segments, their legal states, the two plug-in interfaces, their errors
+    lineage.py        which remote segments belong to the log as it is now, and how far it is copied
+    metadata_cache.py what is known of one partition's remote segments; look-up by epoch and offset
+    metadata_records.py  the events of `__remote_log_metadata`, value for value in Kafka's bytes
+    copier.py         which sealed segments to copy, and the steps of one copy
+    expiry.py         which remote segments to delete
+    directory_store.py, s3_store.py  remote stores
+    index_cache.py    indexes of remote segments on the local disk
+    read_ahead.py     chunks of remote segments in memory, shared by readers
+    reader.py         (metadata, indexes, store, offset, limit) -> whole batches
+
+`log.py` never imports this room: a log knows only where its local part begins and how far it is
+remote. `tidelog.remote` gives it time, threads and the metadata topic.
+"""
