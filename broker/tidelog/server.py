@@ -27,32 +27,31 @@ from tidelog.auto_topics import AutoTopics
 from tidelog.connections import Connections
 from tidelog.controller.controller import Controller
 from tidelog.dispatch import Dispatcher
+from tidelog.foundation import ClientListeners, metadata_log_settings, open_logs
 from tidelog.groups.admin import GroupAdmin
 from tidelog.groups.coordinator import GroupCoordinator
 from tidelog.maintenance import Maintenance
 from tidelog.metadata.log import MetadataLog
 from tidelog.metadata.replay import ReplayError
 from tidelog.replication.replica_manager import ReplicaManager, topic_configs
-from tidelog.start_error import StartError, one_line, system_words
+from tidelog.start_error import StartError, one_line
 from tidelog.transactions.transactions import Transactions
 from tidelog_protocol.errors import ProtocolError
-from tidelog_protocol.primitives import uuid_to_str
-from tidelog_storage.checkpoints import CheckpointError, read_meta_properties
-from tidelog_storage.config import LogConfig
+from tidelog_storage.checkpoints import CheckpointError
 from tidelog_storage.directory import LogDirectoryError
-from tidelog_storage.manager import LogManager
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tidelog.config.broker import BrokerConfig, Endpoint
+    from tidelog.config.broker import BrokerConfig
     from tidelog.dispatch import Handler
     from tidelog.membership.membership import Membership
-    from tidelog.seams import Listener, Runtime
+    from tidelog.seams import Runtime
     from tidelog_protocol.apis import ApiKey
+    from tidelog_storage.manager import LogManager
 
-__all__ = ["BrokerServer", "StartError", "new_cluster_id"]
+__all__ = ["BrokerServer", "StartError"]
 
 log = logging.getLogger("tidelog.server")
 
@@ -81,14 +80,13 @@ class BrokerServer:
         it."""
         self._volume_bytes = volume_bytes
         self._new_cluster_id = cluster_id
-        self._listeners: list[Listener] = []
+        self._listeners = ClientListeners(config)
         self._connections = Connections(
             frame_bytes_max=config.socket_request_max_bytes,
             idle_ms_max=config.connections_max_idle_ms,
             connections_max=config.max_connections,
         )
         self._membership: Membership | None = None
-        self._advertised: Endpoint | None = None
         self._logs: LogManager | None = None
         self._metadata: MetadataLog | None = None
         self._controller: Controller | None = None
@@ -106,8 +104,7 @@ class BrokerServer:
     @property
     def bootstrap_servers(self) -> str:
         """The address that clients are told; only after `start`."""
-        assert self._advertised is not None, "start() comes first"
-        _, host, port = self._advertised
+        _, host, port = self._listeners.advertised
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     @property
@@ -122,7 +119,7 @@ class BrokerServer:
         """Start; StartError with one line that says why not, and nothing left behind."""
         try:
             await self._listen()
-            cluster_id = self._open_logs()
+            self._logs, cluster_id = open_logs(self.config, self.runtime, self._new_cluster_id)
             await self._start_on_logs(cluster_id)
             self._check_disk()
             self._is_started = True
@@ -141,80 +138,16 @@ class BrokerServer:
             raise
 
     async def _listen(self) -> None:
-        protocols = dict(
-            entry.split(":") for entry in self.config.listener_security_protocol_map.split(",")
-        )
-        for endpoint in self.config.client_listeners():
-            if protocols.get(endpoint.name, "PLAINTEXT") != "PLAINTEXT":
-                raise StartError(
-                    f"listeners: {endpoint.name} asks for {protocols[endpoint.name]}, "
-                    "and only PLAINTEXT is served"
-                )
-            try:
-                listener = await self.runtime.network.listen(
-                    endpoint.host, endpoint.port, self._connections.factory
-                )
-            except OSError as error:
-                address = f"{endpoint.host or '*'}:{endpoint.port}"
-                raise StartError(f"cannot listen on {address}: {system_words(error)}") from error
-            self._listeners.append(listener)
-        self._advertised = self._address_for_clients()
+        await self._listeners.open(self.runtime.network, self._connections.factory)
         if len(self.config.quorum_voters()) > 1:
             from tidelog.membership.membership import Membership  # noqa: PLC0415 - clusters alone need it
 
             self._membership = Membership(self.config, self.runtime)
             await self._membership.listen()
 
-    def _address_for_clients(self) -> Endpoint:
-        """The first listener's, with what only binding it could tell."""
-        advertised = self.config.advertised_endpoints()[0]
-        host, port = advertised.host, advertised.port
-        if not host:
-            import socket  # noqa: PLC0415 - asyncio has imported it; a name, not a connection
-
-            host = socket.gethostname()
-        return advertised._replace(host=host, port=port or self._listeners[0].port)
-
-    def _open_logs(self) -> str:
-        """Take the log directories; returns the cluster's id, a new one for new directories."""
-        config, runtime = self.config, self.runtime
-        directories = config.log_directories()
-        owner = None
-        for directory in directories:
-            owner = owner or read_meta_properties(runtime.files, directory)
-        if owner is not None:
-            cluster_id = owner.cluster_id
-        else:
-            cluster_id = self._new_cluster_id or self._first_cluster_id()
-        logs = LogManager(
-            runtime.files,
-            directories,
-            LogConfig.from_broker(config.given),
-            producer_expiration_ms=config.producer_id_expiration_ms,
-            report=log.warning,
-        )
-        logs.open(
-            now_ms=runtime.clock.wall_ms(),
-            cluster_id=cluster_id,
-            node_id=config.node_id,
-            new_directory_id=runtime.rng.uuid,
-        )
-        self._logs = logs
-        return cluster_id
-
-    def _first_cluster_id(self) -> str:
-        """By chance, or the same for all nodes that are given the same voters."""
-        if self._membership is None:
-            return new_cluster_id(self.runtime.rng.uuid)
-        from hashlib import sha256  # noqa: PLC0415 - clusters alone need it
-
-        seed = ",".join(self.config.controller_quorum_voters).encode()
-        return new_cluster_id(lambda: sha256(seed).digest()[:15] + b"\1")
-
     async def _start_on_logs(self, cluster_id: str) -> None:
         config, runtime, logs = self.config, self.runtime, self._logs
         assert logs is not None
-        assert self._advertised is not None
         loop = asyncio.get_running_loop()
         membership = self._membership
         metadata = self._metadata = self._new_metadata_log(cluster_id)
@@ -240,7 +173,7 @@ class BrokerServer:
             membership.build(
                 controller=controller,
                 replicas=replicas,
-                endpoint=self._advertised,
+                endpoint=self._listeners.advertised,
                 cluster_id=cluster_id,
                 log_dirs=[directory.directory_id for directory in logs.directories],
                 previous_broker_epoch=logs.clean_broker_epoch,
@@ -299,34 +232,15 @@ class BrokerServer:
             raise StartError(one_line(self.failure)) from self.failure
 
     def _new_metadata_log(self, cluster_id: str) -> MetadataLog:
-        config, runtime = self.config, self.runtime
-        directory = config.metadata_directory()
+        settings = metadata_log_settings(self.config, self.runtime, cluster_id, self._fail)
         if self._membership is not None:
-            return self._membership.new_metadata_log(
-                directory=directory,
-                cluster_id=cluster_id,
-                on_failure=self._fail,
-                report=log.warning,
-            )
-        return MetadataLog(
-            files=runtime.files,
-            executor=runtime.executor,
-            clock=runtime.clock,
-            directory=directory,
-            node_id=config.node_id,
-            cluster_id=cluster_id,
-            segment_bytes=config.metadata_log_segment_bytes,
-            snapshot_bytes=config.metadata_log_max_record_bytes_between_snapshots,
-            snapshot_interval_s=config.metadata_log_max_snapshot_interval_ms / 1000,
-            on_failure=self._fail,
-            report=log.warning,
-        )
+            return self._membership.new_metadata_log(cluster_id, settings)
+        return MetadataLog(**settings)
 
     async def _register(self) -> None:
         assert self._controller is not None
         assert self._logs is not None
-        assert self._advertised is not None
-        name, host, port = self._advertised
+        name, host, port = self._listeners.advertised
         self._broker_epoch = await self._controller.register_alone(
             host=host,
             port=port,
@@ -374,8 +288,7 @@ class BrokerServer:
         membership = self._membership
         if membership is not None and controlled:
             await membership.leave()
-        for listener in self._listeners:
-            listener.close()
+        self._listeners.close()
         await self._close_connections()
         await self._stop_serving()
         await self._stop_sharing()
@@ -432,8 +345,7 @@ class BrokerServer:
 
     async def _abandon(self) -> None:
         """Undo a start that failed, writing nothing."""
-        for listener in self._listeners:
-            listener.close()
+        self._listeners.close()
         self._connections.stop()
         self._connections.abort()
         if self._membership is not None:
@@ -470,10 +382,3 @@ class BrokerServer:
                 self._joining.cancel()
             if self._is_started and self.on_failure is not None:
                 self.on_failure()
-
-
-def new_cluster_id(new_uuid: Callable[[], bytes]) -> str:
-    """As Kafka's: 22 characters, the first of which does not make command lines trip."""
-    while (cluster_id := uuid_to_str(new_uuid())).startswith("-"):
-        pass
-    return cluster_id

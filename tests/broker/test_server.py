@@ -216,7 +216,7 @@ def test_listeners_and_what_clients_are_told(tmp_path: Path) -> None:
         )
         await server.start()
         assert server.bootstrap_servers == "broker.example:1234"
-        port = server._listeners[0].port
+        port = server._listeners.bound[0].port
         async with await WireClient.connect(f"127.0.0.1:{port}") as client:
             response = await client.ask(MetadataRequest(topics=[]), 12)
             (broker,) = response.brokers

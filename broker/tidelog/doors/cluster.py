@@ -222,7 +222,7 @@ class Cluster:
 
     def _known_cluster_id(self, runtime: Runtime, folder: str) -> str:
         """The id that a former life gave this cluster, or a new one."""
-        from tidelog.server import new_cluster_id
+        from tidelog.foundation import new_cluster_id
         from tidelog_storage.checkpoints import read_meta_properties
 
         for node_id in self._voters:

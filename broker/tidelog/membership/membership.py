@@ -37,7 +37,7 @@ from tidelog.replication.fetcher_manager import FetcherManager
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from tidelog.config.broker import BrokerConfig, Endpoint
     from tidelog.controller.controller import Controller
@@ -118,29 +118,14 @@ class Membership:
             )
 
     def new_metadata_log(
-        self,
-        *,
-        directory: str,
-        cluster_id: str,
-        on_failure: Callable[[BaseException], None],
-        report: Callable[[str], None],
+        self, cluster_id: str, settings: Mapping[str, Any]
     ) -> ReplicatedMetadataLog:
-        """This node's copy of the metadata log, and its part in the quorum over it."""
+        """This node's copy of the metadata log, made of `settings` as a lone broker's is, and its
+        part in the quorum over it."""
         config, runtime = self._config, self._runtime
         voters = config.quorum_voters()
         metadata = self._metadata = ReplicatedMetadataLog(
-            voters=[voter.node_id for voter in voters],
-            files=runtime.files,
-            executor=runtime.executor,
-            clock=runtime.clock,
-            directory=directory,
-            node_id=config.node_id,
-            cluster_id=cluster_id,
-            segment_bytes=config.metadata_log_segment_bytes,
-            snapshot_bytes=config.metadata_log_max_record_bytes_between_snapshots,
-            snapshot_interval_s=config.metadata_log_max_snapshot_interval_ms / 1000,
-            on_failure=on_failure,
-            report=report,
+            voters=[voter.node_id for voter in voters], **settings
         )
         self._quorum = Quorum(
             metadata,

@@ -1,0 +1,145 @@
+"""What a broker stands on before it knows anything: its listeners for clients, its log directories,
+and what its metadata log is made of.
+
+Used by `server.py`, the listeners first: a taken port is known before any file is touched.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from tidelog.start_error import StartError, system_words
+from tidelog_protocol.primitives import uuid_to_str
+from tidelog_storage.checkpoints import read_meta_properties
+from tidelog_storage.config import LogConfig
+from tidelog_storage.manager import LogManager
+
+if TYPE_CHECKING:
+    from asyncio import BaseProtocol
+    from collections.abc import Callable
+    from typing import Any
+
+    from tidelog.config.broker import BrokerConfig, Endpoint
+    from tidelog.seams import Listener, Network, Runtime
+
+__all__ = ["ClientListeners", "metadata_log_settings", "new_cluster_id", "open_logs"]
+
+log = logging.getLogger("tidelog.server")
+
+
+class ClientListeners:
+    """Where clients reach this broker."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self._config = config
+        self.bound: list[Listener] = []
+        self._advertised: Endpoint | None = None
+
+    @property
+    def advertised(self) -> Endpoint:
+        """The address that clients are told; only after `open`."""
+        assert self._advertised is not None, "start() comes first"
+        return self._advertised
+
+    async def open(self, network: Network, factory: Callable[[], BaseProtocol]) -> None:
+        """Bind all of them; StartError for one that can't be, those before stay for `close`."""
+        config = self._config
+        protocols = dict(
+            entry.split(":") for entry in config.listener_security_protocol_map.split(",")
+        )
+        for endpoint in config.client_listeners():
+            if protocols.get(endpoint.name, "PLAINTEXT") != "PLAINTEXT":
+                raise StartError(
+                    f"listeners: {endpoint.name} asks for {protocols[endpoint.name]}, "
+                    "and only PLAINTEXT is served"
+                )
+            try:
+                listener = await network.listen(endpoint.host, endpoint.port, factory)
+            except OSError as error:
+                address = f"{endpoint.host or '*'}:{endpoint.port}"
+                raise StartError(f"cannot listen on {address}: {system_words(error)}") from error
+            self.bound.append(listener)
+        self._advertised = self._address_for_clients()
+
+    def _address_for_clients(self) -> Endpoint:
+        """The first listener's, with what only binding it could tell."""
+        advertised = self._config.advertised_endpoints()[0]
+        host, port = advertised.host, advertised.port
+        if not host:
+            import socket  # noqa: PLC0415 - asyncio has imported it; a name, not a connection
+
+            host = socket.gethostname()
+        return advertised._replace(host=host, port=port or self.bound[0].port)
+
+    def close(self) -> None:
+        """Take no connections any more."""
+        for listener in self.bound:
+            listener.close()
+
+
+def open_logs(
+    config: BrokerConfig, runtime: Runtime, new_id: str | None = None
+) -> tuple[LogManager, str]:
+    """Take the log directories; their manager and the cluster's id, `new_id` for new directories.
+
+    LogDirectoryError, CheckpointError, StorageError and OSError say why they can't be had.
+    """
+    directories = config.log_directories()
+    owner = None
+    for directory in directories:
+        owner = owner or read_meta_properties(runtime.files, directory)
+    cluster_id = new_id or _first_cluster_id(config, runtime) if owner is None else owner.cluster_id
+    logs = LogManager(
+        runtime.files,
+        directories,
+        LogConfig.from_broker(config.given),
+        producer_expiration_ms=config.producer_id_expiration_ms,
+        report=log.warning,
+    )
+    logs.open(
+        now_ms=runtime.clock.wall_ms(),
+        cluster_id=cluster_id,
+        node_id=config.node_id,
+        new_directory_id=runtime.rng.uuid,
+    )
+    return logs, cluster_id
+
+
+def _first_cluster_id(config: BrokerConfig, runtime: Runtime) -> str:
+    """By chance, or the same for all nodes that are given the same voters."""
+    if len(config.quorum_voters()) <= 1:
+        return new_cluster_id(runtime.rng.uuid)
+    from hashlib import sha256  # noqa: PLC0415 - clusters alone need it
+
+    seed = ",".join(config.controller_quorum_voters).encode()
+    return new_cluster_id(lambda: sha256(seed).digest()[:15] + b"\1")
+
+
+def new_cluster_id(new_uuid: Callable[[], bytes]) -> str:
+    """As Kafka's: 22 characters, the first of which does not make command lines trip."""
+    while (cluster_id := uuid_to_str(new_uuid())).startswith("-"):
+        pass
+    return cluster_id
+
+
+def metadata_log_settings(
+    config: BrokerConfig,
+    runtime: Runtime,
+    cluster_id: str,
+    on_failure: Callable[[BaseException], None],
+) -> dict[str, Any]:
+    """What a node's metadata log is made of, alone or one copy of several."""
+    return {
+        "files": runtime.files,
+        "executor": runtime.executor,
+        "clock": runtime.clock,
+        "directory": config.metadata_directory(),
+        "node_id": config.node_id,
+        "cluster_id": cluster_id,
+        "segment_bytes": config.metadata_log_segment_bytes,
+        "snapshot_bytes": config.metadata_log_max_record_bytes_between_snapshots,
+        "snapshot_interval_s": config.metadata_log_max_snapshot_interval_ms / 1000,
+        "on_failure": on_failure,
+        "report": log.warning,
+    }
