@@ -1,20 +1,22 @@
 """The real clock, network, threads and chance; imported by those who start brokers alone."""
 
-# ruff: noqa: PLC0415 - the thread pool waits for its first use
+# ruff: noqa: PLC0415 - thread pools and aiofiles wait for their first use
 
 from __future__ import annotations
 
 import asyncio
 import os
 import time
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from tidelog.seams import Runtime
 
 if TYPE_CHECKING:
     import builtins
     from collections.abc import Callable
-    from concurrent.futures import ThreadPoolExecutor
+    from concurrent.futures import Future, ThreadPoolExecutor
+    from queue import SimpleQueue
+    from threading import Semaphore
 
     from tidelog_storage.seams import FileSystem
 
@@ -114,6 +116,133 @@ class ThreadExecutor:
             self._pool = None
 
 
+class DetachedExecutor:
+    """Threads for calls that may hang: neither `close` nor the end of the process waits for them.
+
+    A thread is started when there is work and no thread is idle, up to `threads_max`.
+    """
+
+    def __init__(self, name: str, threads_max: int) -> None:
+        self._name = name
+        self._threads_max = threads_max
+        self._threads = 0
+        self._work: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] | None = None
+        self._idle: Semaphore | None = None
+        self._closed = False
+
+    async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a function on a thread; what it returns or raises comes back."""
+        assert not self._closed, "the executor is closed"
+        from concurrent.futures import Future
+
+        future: Future[T] = Future()
+        self._submit(future, lambda: function(*args, **kwargs))
+        return await asyncio.wrap_future(future)
+
+    def _submit(self, future: Future[Any], call: Callable[[], Any]) -> None:
+        from queue import SimpleQueue
+        from threading import Semaphore, Thread
+
+        if self._work is None or self._idle is None:
+            self._work, self._idle = SimpleQueue(), Semaphore(0)
+        self._work.put((future, call))
+        if self._idle.acquire(blocking=False) or self._threads == self._threads_max:
+            return
+        name = f"tidelog-{self._name}-{self._threads}"
+        self._threads += 1
+        Thread(target=_work_off, args=(self._work, self._idle), name=name, daemon=True).start()
+
+    def close(self) -> None:
+        """Take no more and drop what has not begun; what runs is left to itself."""
+        self._closed = True
+        if self._work is None:
+            return
+        while not self._work.empty():
+            item = self._work.get()
+            if item is not None:
+                item[0].cancel()
+        for _ in range(self._threads):
+            self._work.put(None)
+
+
+def _work_off(
+    work: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None], idle: Semaphore
+) -> None:
+    """One thread's life."""
+    while True:
+        item = work.get()
+        if item is None:
+            return
+        future, call = item
+        if future.set_running_or_notify_cancel():
+            try:
+                result = call()
+            except BaseException as error:  # noqa: BLE001 - whoever waits gets it
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+                del result
+        del item, future, call  # what they hold is not to live as long as this thread is idle
+        idle.release()
+
+
+class AwaitedFiles:
+    """The operating system's files by `aiofiles`."""
+
+    def __init__(self, *, syncs: bool = True) -> None:
+        """Unless it `syncs`, nothing is forced to disk."""
+        self._syncs = syncs
+
+    async def read(self, path: str) -> bytes:
+        """The whole content."""
+        import aiofiles
+
+        async with aiofiles.open(path, "rb") as file:
+            return await file.read()
+
+    async def write_atomic(self, path: str, data: bytes) -> None:
+        """Write beside it, fsync, rename, fsync the folder."""
+        import aiofiles
+        import aiofiles.os
+
+        folder = os.path.dirname(path)
+        await aiofiles.os.makedirs(folder, exist_ok=True)
+        async with aiofiles.open(f"{path}.tmp", "wb") as file:
+            await file.write(data)
+            await file.flush()
+            if self._syncs:
+                await aiofiles.os.wrap(os.fsync)(file.fileno())
+        await aiofiles.os.replace(f"{path}.tmp", path)
+        if self._syncs:
+            await aiofiles.os.wrap(_sync_folder)(folder)
+
+    async def remove(self, path: str) -> None:
+        """Remove a file; no error if it is not there."""
+        import contextlib
+
+        import aiofiles.os
+
+        with contextlib.suppress(FileNotFoundError):
+            await aiofiles.os.remove(path)
+
+    async def list(self, path: str) -> builtins.list[str]:
+        """Sorted names in a folder, none if there is no such folder."""
+        import aiofiles.os
+
+        try:
+            return sorted(await aiofiles.os.listdir(path))
+        except FileNotFoundError:
+            return []
+
+
+def _sync_folder(path: str) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
 class SystemRng:
     """The operating system's chance."""
 
@@ -158,7 +287,9 @@ def system_runtime(
         clock=SystemClock(),
         network=SystemNetwork(backlog),
         files=files,
+        async_files=AwaitedFiles(syncs=durable),
         executor=ThreadExecutor(),
+        new_executor=DetachedExecutor,
         rng=SystemRng(),
     )
 

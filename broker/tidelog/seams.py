@@ -73,6 +73,26 @@ class Executor(Protocol):
         ...
 
 
+class AsyncFiles(Protocol):
+    """Small files that the loop awaits; paths and errors as those of `FileSystem`."""
+
+    async def read(self, path: str) -> bytes:
+        """The whole content; FileNotFoundError."""
+        ...
+
+    async def write_atomic(self, path: str, data: bytes) -> None:
+        """Replace `path` whole and durably; its folder is made if it is not there."""
+        ...
+
+    async def remove(self, path: str) -> None:
+        """Remove a file; no error if it is not there."""
+        ...
+
+    async def list(self, path: str) -> builtins.list[str]:
+        """Sorted names in a folder, none if there is no such folder."""
+        ...
+
+
 class Rng(Protocol):
     """One stream of chance per use."""
 
@@ -91,10 +111,16 @@ class Rng(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Runtime:
-    """All seams of one broker. The loop is asyncio's running one."""
+    """All seams of one broker. The loop is asyncio's running one.
+
+    `new_executor(name, threads_max)` gives an executor for calls that may hang, as those to a
+    remote store: with threads of its own, and whose `close` waits for nobody.
+    """
 
     clock: Clock
     network: Network
     files: FileSystem
+    async_files: AsyncFiles
     executor: Executor
+    new_executor: Callable[[str, int], Executor]
     rng: Rng

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tidelog.runtime import (
+    AwaitedFiles,
+    DetachedExecutor,
     SystemClock,
     SystemNetwork,
     SystemRng,
@@ -40,6 +42,76 @@ def test_executor_runs_on_threads_and_passes_errors() -> None:
         executor.close()
         with pytest.raises(AssertionError):
             await executor.run(min, [1])
+
+    asyncio.run(test())
+
+
+def test_a_detached_executor_waits_for_no_call_that_hangs() -> None:
+    gate, started = threading.Event(), threading.Event()
+
+    def hang() -> str:
+        started.set()
+        assert gate.wait(60)
+        return threading.current_thread().name
+
+    async def test() -> None:
+        executor = DetachedExecutor("remote", 2)
+        with pytest.raises(ZeroDivisionError):
+            await executor.run(lambda: 1 / 0)
+        assert await executor.run(max, [1, 3, 2], key=lambda value: -value) == 1
+        first = asyncio.ensure_future(executor.run(hang))
+        await asyncio.to_thread(started.wait, 60)
+        name = await executor.run(lambda: threading.current_thread().name)  # there is another
+        assert name.startswith("tidelog-remote-")
+        second = asyncio.ensure_future(executor.run(hang))
+        third = asyncio.ensure_future(executor.run(hang))
+        await asyncio.sleep(0)
+        assert threading.active_count() - before <= 2 + 1  # those two, and that of to_thread
+        executor.close()
+        with pytest.raises(asyncio.CancelledError):
+            await third
+        with pytest.raises(AssertionError):
+            await executor.run(min, [1])
+        gate.set()
+        assert (await first).startswith("tidelog-remote-")
+        await asyncio.wait([second])
+
+    before = threading.active_count()
+    asyncio.run(test())
+    for thread in threading.enumerate():
+        if thread.name.startswith("tidelog-remote-"):
+            thread.join(60)
+            assert not thread.is_alive(), "idle threads end with their executor"
+
+
+def test_a_detached_executor_has_no_more_threads_than_it_may() -> None:
+    async def test() -> list[str]:
+        executor = DetachedExecutor("remote", 3)
+        name_of = threading.current_thread
+        names = await asyncio.gather(*[executor.run(lambda: name_of().name) for _ in range(50)])
+        executor.close()
+        return names
+
+    names = asyncio.run(test())
+    assert len(names) == 50
+    assert set(names) <= {f"tidelog-remote-{number}" for number in range(3)}
+
+
+@pytest.mark.parametrize("syncs", [True, False])
+def test_awaited_files(tmp_path: Path, *, syncs: bool) -> None:
+    async def test() -> None:
+        files = AwaitedFiles(syncs=syncs)
+        folder = f"{tmp_path}/a/b"
+        assert await files.list(folder) == []
+        with pytest.raises(FileNotFoundError):
+            await files.read(f"{folder}/two")
+        await files.remove(f"{folder}/two")
+        for name, data in (("two", b"2"), ("one", b""), ("two", b"second")):
+            await files.write_atomic(f"{folder}/{name}", data)
+        assert await files.list(folder) == ["one", "two"]
+        assert await files.read(f"{folder}/two") == b"second"
+        await files.remove(f"{folder}/two")
+        assert await files.list(folder) == ["one"]
 
     asyncio.run(test())
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from sim.loop import SimLoop
     from sim.network import SimNetwork
+    from tidelog_storage.seams import FileSystem
 
 HOST = "broker"
 PORT = 9092
@@ -108,8 +109,10 @@ class SimExecutor:
     Who waits hears of it a little later: between the two the machine may die.
     """
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, *, waits: bool = True) -> None:
+        """`waits`: whether `close` has everything done first that was asked for."""
         self._machine = machine
+        self._waits = waits
         self._waiting: dict[int, Callable[[], None]] = {}
         self._next = 0
         self._closed = False
@@ -140,10 +143,41 @@ class SimExecutor:
         return await future
 
     def close(self) -> None:
-        """Wait for what runs."""
+        """Wait for what runs, or leave it to itself."""
         self._closed = True
-        for work in list(self._waiting.values()):
-            work()
+        if self._waits:
+            for work in list(self._waiting.values()):
+                work()
+
+
+class SimAsyncFiles:
+    """The machine's disk for small files that the loop awaits: each call whole, at a step of its
+    own."""
+
+    def __init__(self, files: FileSystem, executor: SimExecutor) -> None:
+        self._files = files
+        self._executor = executor
+
+    async def read(self, path: str) -> bytes:
+        data: bytes = await self._executor.run(self._files.read_bytes, path)
+        return data
+
+    async def write_atomic(self, path: str, data: bytes) -> None:
+        def write() -> None:
+            self._files.make_dirs(path.rpartition("/")[0])
+            self._files.write_atomic(path, data)
+
+        await self._executor.run(write)
+
+    async def remove(self, path: str) -> None:
+        await self._executor.run(self._files.remove, path)
+
+    async def list(self, path: str) -> list[str]:
+        def names() -> list[str]:
+            return self._files.list(path) if self._files.exists(path) else []
+
+        found: list[str] = await self._executor.run(names)
+        return found
 
 
 class Machine:
@@ -193,11 +227,14 @@ class Machine:
         self.lane = f"{self.host}.{self.life}"
         self.disk.unwinding = False
         self._ended = self.loop.create_future()
+        files = self.disk.files()
         runtime = Runtime(
             clock=self.clock,
             network=self.network.door(self.host),
-            files=self.disk.files(),
+            files=files,
+            async_files=SimAsyncFiles(files, SimExecutor(self)),
             executor=SimExecutor(self),
+            new_executor=lambda _name, _threads_max: SimExecutor(self, waits=False),
             rng=SimRng(f"{self.seed}:{self.life}"),
         )
         self.server = BrokerServer(self.config, runtime)
