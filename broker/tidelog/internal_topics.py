@@ -10,12 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tidelog.replication.partition import Partition
-from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.errors import ErrorCode, ProtocolError
 from tidelog_protocol.records import (
     BatchHeader,
     Codec,
     Record,
     build_batch,
+    crc_is_valid,
     iter_batches,
     iter_records,
 )
@@ -36,6 +37,9 @@ KeyValue = tuple[bytes, bytes | None]
 LOAD_CHUNK_BYTES = (
     1 << 16
 )  # decoding these takes some ten milliseconds, between which the loop runs
+
+
+_Place = tuple[int, BatchHeader]  # of a batch in a buffer
 
 
 class LoadedRecord(NamedTuple):
@@ -185,11 +189,19 @@ class InternalTopic:
             data = outcome.parts[0] if len(outcome.parts) == 1 else b"".join(outcome.parts)
             yield [
                 LoadedRecord(header, record)
-                for position, header in iter_batches(data)
+                for position, header in self._sound_batches(index, data)
                 for record in iter_records(data, position)
                 if offset <= record.offset < end_offset
             ]
             offset = outcome.next_offset
+
+    def _sound_batches(self, index: int, data: bytes | memoryview) -> Iterator[_Place]:
+        """A disk may rot: what a bad batch seems to say is served to nobody."""
+        for position, header in iter_batches(data):
+            if not crc_is_valid(data, header, position):
+                where = f"{self.name}-{index} at {header.base_offset}"
+                raise ProtocolError(f"{where}: the checksum is not that of the batch")
+            yield position, header
 
     def _partition(self, index: int) -> Partition:
         partition = self._replica_manager.partition(self.name, index)

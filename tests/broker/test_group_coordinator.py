@@ -438,3 +438,18 @@ def test_a_corrupt_partition_is_not_served_and_the_others_are(caplog) -> None:
     assert "Loading __consumer_offsets-0 failed" in caplog.text
     assert heartbeat(broker, "m", group=groups[0]) == ErrorCode.NOT_COORDINATOR
     assert [committed(broker, groups[index]) for index in (1, 2, 3)] == [3, 3, 3]
+
+
+def test_a_rotten_offset_is_not_served(caplog) -> None:
+    """A bit of the value has flipped: it still reads well, as another offset."""
+    broker = GroupBroker(partitions=1)
+    broker.ask(commit_request("g", 3), 7)
+    path = f"/data/{GROUP_METADATA_TOPIC}-0/{0:020}.log"
+    offset = broker.log_bytes(0).rindex((3).to_bytes(8, "big"))
+    broker.disk.flip(path, offset + 7, 2)
+    topic_id = broker.topics[GROUP_METADATA_TOPIC].topic_id
+    broker.topics[GROUP_METADATA_TOPIC] = topic(GROUP_METADATA_TOPIC, topic_id, 1, epoch=2)
+    broker.apply()  # somebody else has led meanwhile
+    broker.time.pass_()
+    assert "the checksum is not that of the batch" in caplog.text
+    assert heartbeat(broker, "m", group="g") == ErrorCode.NOT_COORDINATOR

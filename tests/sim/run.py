@@ -54,11 +54,12 @@ def run_seed(seed: int, plan: Sequence[Any] | None = None, brokers: int = 1) -> 
     machines: list[Machine]
     if brokers == 1:
         world = World(loop, seed, faults)
+        errors = BrokerErrors()
         machines = [world.machine]
     else:
         world = ClusterWorld(loop, seed, brokers, faults)
         machines = world.machines.all  # those that are added later, too
-    errors = BrokerErrors()
+        errors = BrokerErrors(world.rot.explains)
     logger = logging.getLogger("tidelog")
     propagates, logger.propagate = logger.propagate, False
     logger.addHandler(errors)

@@ -8,6 +8,7 @@ import pytest
 
 from broker.group_broker import NODE_ID, GroupBroker, topic
 from sim.disk import SimDisk
+from sim.run import run_seed
 from support.logs import NOW, append, batch, open_log
 from tidelog.metadata.image import GROUP_METADATA_TOPIC, PartitionImage, TopicImage
 from tidelog_protocol.messages.group_offsets import OffsetCommitRequest, OffsetFetchRequest
@@ -47,6 +48,22 @@ def roll(log) -> None:
     segments = len(log.segments)
     while len(log.segments) == segments:
         append(log, 1)
+
+
+# Whole runs, where no smaller case says more. Many more seeds: `test_many_seeds.py`.
+@pytest.mark.parametrize(
+    ("seed", "brokers"),
+    [
+        pytest.param(57, 3, id="an operator wiped a replica that the controller counted on"),
+        pytest.param(1066, 5, id="who had rotten records was left alone in sync"),
+        pytest.param(1101, 3, id="a consumer was ahead of a follower that had lost its end"),
+        pytest.param(1108, 3, id="a reader of committed records believed rotten ones"),
+        pytest.param(1155, 5, id="a group coordinator loaded rotten offsets"),
+        pytest.param(4160, 3, id="a broker had gone when a late request moved replicas there"),
+    ],
+)
+def test_a_seed_that_failed_once_holds(seed, brokers):
+    assert run_seed(seed, brokers=brokers).failure is None
 
 
 @pytest.mark.parametrize("flush_messages", ["1", "3"])

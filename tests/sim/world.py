@@ -19,7 +19,7 @@ from sim.network import SimNetwork
 from sim.producers import IdempotentProducer, PlainProducer, Producer
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from sim.faults import Fault
     from sim.history import TopicHistory
@@ -180,12 +180,16 @@ class World:
 class BrokerErrors(logging.Handler):
     """Errors that the broker logs with a traceback are bugs, except those of the disk."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_planned: Callable[[str], bool] = lambda _message: False) -> None:
+        """`is_planned` knows messages that a fault explains."""
         super().__init__(logging.ERROR)
+        self.is_planned = is_planned
         self.found: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep those that nobody planned."""
         error = record.exc_info[1] if record.exc_info else None
-        if error is not None and not isinstance(error, (OSError, MachineDiedError)):
+        if error is None or isinstance(error, (OSError, MachineDiedError)):
+            return
+        if not self.is_planned(record.getMessage()):
             self.found.append(f"{record.getMessage()}: {error!r}")

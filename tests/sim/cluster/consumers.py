@@ -180,8 +180,13 @@ class ClusterConsumer:
             )
             raise Lost(error.name)
         diverging = answer.diverging_epoch
+        is_behind = diverging is not None and 0 <= diverging.end_offset < place.position
+        if is_behind and not from_leader:
+            place.follower = None  # it lost its end, and has not fetched all of it again
+            self.world.history.count("followers behind their consumers")
+            return
         require(
-            diverging is None or diverging.end_offset < 0 or diverging.end_offset >= place.position,
+            not is_behind,
             f"{place.history} for {self.name}, read up to {place.position}, diverges"
             f" at {diverging and diverging.end_offset} from {node_id}",
         )

@@ -149,15 +149,20 @@ class Mover(AdminClient):
                 placement.allowed = {wanted}
                 self.world.history.count("reassignments")
                 return True
-            topic = self.world.history.topic(chosen.key[0])
             require(
-                error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                and topic is not None
-                and topic.state != "exists",
+                self._may_refuse(error, chosen, wanted),
                 f"reassignment of {chosen.name} to {target}: {error.name}",
             )
             placement.allowed = before
             return False
+
+    def _may_refuse(self, error: ErrorCode, chosen: Movable, wanted: Replicas) -> bool:
+        """Whether the topic, or a broker it was to be on, may have gone while we asked."""
+        if error is ErrorCode.INVALID_REPLICA_ASSIGNMENT:
+            return not wanted <= set(self.hosts())
+        topic = self.world.history.topic(chosen.key[0])
+        is_gone = topic is not None and topic.state != "exists"
+        return error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and is_gone
 
     async def cancel(self, chosen: Movable) -> None:
         """Back to where it was, if it still moves."""

@@ -6,8 +6,12 @@ Kafka's format; a bit of these is beyond what anybody promises.
 
 The broker may die at once (its recovery finds the damage, if it reads that far) or live with it: it
 must not hand the damage on, and consumers and followers see it by the checksum. After a while an
-operator repairs: stops the broker as soon as another one is in sync, and either takes the marks of
-the clean stop away, so that all is read and checked, or the partition's folder.
+operator repairs: stops the broker as soon as another one is in sync, sees that it is in sync no
+more, and either takes the marks of the clean stop away, so that all is read and checked, or the
+partition's folder.
+
+No configuration tolerates that all others drop out of the in-sync replicas meanwhile, who is bad
+alone stays, and dies. The simulation is kind then: it was the disk's reading, all is well again.
 """
 
 from __future__ import annotations
@@ -36,16 +40,44 @@ REPAIRED_S_MAX = 60.0
 class Damage:
     """A batch that has gone bad on one machine."""
 
-    def __init__(self, machine: Machine, topic_id: bytes, folder: str, good: RawBatch) -> None:
-        self.machine, self.topic_id, self.folder, self.good = machine, topic_id, folder, good
+    def __init__(
+        self, machine: Machine, topic: tuple[str, bytes], folder: str, good: RawBatch
+    ) -> None:
+        self.machine, self.folder, self.good = machine, folder, good
+        self.name, self.topic_id = topic
         self.index = int(folder.rpartition("-")[2])
+        self._place = ("", 0, 0)
+        self._bad = b""
+
+    @property
+    def node_id(self) -> int:
+        """The broker on the machine."""
+        return self.machine.config.node_id
+
+    def do(self, path: str, at: int, bit: int) -> None:
+        """Flip a bit, `at` so many bytes into the batch."""
+        self._place = (path, at, bit)
+        self.machine.disk.flip(path, self.good.position + at, bit)
+        self._bad = self._bytes()
+
+    def undo(self) -> bool:
+        """Flip it back, if the bad bytes are still there."""
+        path, at, bit = self._place
+        if path not in self.machine.disk.names or self._bytes() != self._bad:
+            return False
+        self.machine.disk.flip(path, self.good.position + at, bit)
+        return True
+
+    def _bytes(self) -> bytes:
+        start = self.good.position
+        return bytes(self.machine.disk.names[self._place[0]].data[start:][: len(self.good.data)])
 
     def __str__(self) -> str:
         return f"{self.folder} at {self.good.header.base_offset} on {self.machine.host}"
 
     def is_of(self, node_id: int, topic_id: bytes, index: int) -> bool:
         """Whether it is in this replica."""
-        mine = (self.machine.config.node_id, self.topic_id, self.index)
+        mine = (self.node_id, self.topic_id, self.index)
         return mine == (node_id, topic_id, index)
 
 
@@ -67,6 +99,28 @@ class Rot:
             return False
         self.world.history.count("rot seen by consumers")
         return True
+
+    def explains(self, message: str) -> bool:
+        """Whether a broker logs this of bad bytes: a coordinator does not load them."""
+        damage = self.damage
+        return damage is not None and message == f"Loading {damage.name}-{damage.index} failed"
+
+    def after_step(self) -> None:
+        """Who has bad bytes is not left alone with them."""
+        damage = self.damage
+        if damage is None:
+            return
+        state = self._newest(damage)
+        if state is not None and state.isr == (damage.node_id,) and damage.undo():
+            self.world.loop.note("bit rot: it was the reading")
+            self.world.history.count("rot gone by itself")
+
+    def before_death(self, machine: Machine) -> None:
+        """What is bad goes when it is found: until the controller knows, nobody else may die."""
+        if self.is_on(machine):
+            self.world.checkers.in_sync.lost_records(machine.config.node_id)
+            for other in self.world.machines:
+                other.disk.die_at = None
 
     async def strike(self, node_id: int, amount: float, for_s: float) -> None:
         """Flip a bit on a broker's disk; come back when it is repaired."""
@@ -118,11 +172,18 @@ class Rot:
             for base in read_log(machine.disk, folder).segments
             if base <= batch.header.base_offset
         )
-        position = batch.position + rng.randrange(CHECKED_FROM, len(batch.data))
-        machine.disk.flip(f"{folder}/{base:020d}.log", position, rng.randrange(8))
-        return Damage(machine, partition.topic_id, folder, batch)
+        topic = (partition.topic_partition.topic, partition.topic_id)
+        damage = Damage(machine, topic, folder, batch)
+        at = rng.randrange(CHECKED_FROM, len(batch.data))
+        damage.do(f"{folder}/{base:020d}.log", at, rng.randrange(8))
+        return damage
 
     # -- repairs -----------------------------------------------------------------------------------
+
+    def _newest(self, damage: Damage) -> PartitionImage | None:
+        """What the controller last committed, as far as any broker has heard, dead or alive."""
+        in_sync = self.world.checkers.in_sync
+        return in_sync.memory(damage.topic_id, damage.index, damage.name).state
 
     def _state(self, damage: Damage) -> PartitionImage | None:
         image = self.world.machines.image()
@@ -132,8 +193,7 @@ class Rot:
     def _is_good(self, damage: Damage) -> bool:
         """Whether the replica has the batch as it was, or needs it no more."""
         state = self._state(damage)
-        node_id = damage.machine.config.node_id
-        if state is None or node_id not in state.replicas:
+        if state is None or damage.node_id not in state.replicas:
             return True
         log = read_log(damage.machine.disk, damage.folder)
         offset = damage.good.header.base_offset
@@ -149,7 +209,7 @@ class Rot:
         """Whether the broker can be stopped, and another one is in sync and lives."""
         machine, state = damage.machine, self._state(damage)
         ready = {node for node, other in self.world.machines.by_id.items() if other.is_ready}
-        others = ready - {machine.config.node_id}
+        others = ready - {damage.node_id}
         return machine.is_ready and state is not None and bool(others & set(state.isr))
 
     async def _repair(self, damage: Damage, rng: random.Random) -> None:
@@ -157,10 +217,9 @@ class Rot:
         machine = damage.machine
         if not await in_lane("test", machine.stop()) or machine.server is not None:
             return
-        state = self._state(damage)
-        node_id = machine.config.node_id
-        if state is None or state.leader == node_id or not set(state.isr) - {node_id}:
-            return
+        state = self._newest(damage)
+        if state is None or damage.node_id in state.isr:
+            return  # others may have died meanwhile, and this one is to lead
         disk = machine.disk
         if rng.random() < 0.5:
             disk.change("remove", f"{DATA}/{CLEAN_SHUTDOWN_MARKER}")

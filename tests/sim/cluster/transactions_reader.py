@@ -18,7 +18,13 @@ from sim.history import require
 from sim.wire import Lost
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.data import FetchRequest
-from tidelog_protocol.records import ControlType, control_type, iter_batches, iter_records
+from tidelog_protocol.records import (
+    ControlType,
+    control_type,
+    crc_is_valid,
+    iter_batches,
+    iter_records,
+)
 
 if TYPE_CHECKING:
     from sim.history import PartitionHistory
@@ -103,7 +109,16 @@ class CommittedClient:
             return []
         if not answer.records and place.follower is not None and self.rng.random() < 0.2:
             place.follower = None
-        return self._committed(place, bytes(answer.records or b""), answer)
+        data = bytes(answer.records or b"")
+        for position, header in iter_batches(data):
+            if not crc_is_valid(data, header, position):
+                history = place.history
+                require(
+                    self.world.rot.seen(node_id, topic.topic_id, history.index),
+                    f"{self.name}: {history}: a bad batch after {place.position} from {node_id}",
+                )
+                raise Lost("bad checksum")
+        return self._committed(place, data, answer)
 
     def _committed(self, place: CommittedPlace, data: bytes, answer: Any) -> list[Found]:
         """Drop what was aborted, and move on."""

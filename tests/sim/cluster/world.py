@@ -78,8 +78,7 @@ class ClusterWorld:
     def _watch(self, machine: Machine) -> None:
         def before_death(how: str) -> None:
             self.checkers.before_death(machine, how)
-            if self.rot.is_on(machine):  # what is bad goes when it is found
-                self.checkers.in_sync.lost_records(machine.config.node_id)
+            self.rot.before_death(machine)
 
         machine.before_death = before_death
         machine.clock.skew_ms = self.rng.randint(-SKEW_MS_MAX, SKEW_MS_MAX)
@@ -154,6 +153,7 @@ class ClusterWorld:
         if self._failure is not None:
             raise self._failure
         self.checkers.after_step()
+        self.rot.after_step()
         self.transactions.after_step()
 
     def _start(self, lane: str, coroutine: Any) -> asyncio.Task[Any]:
