@@ -1,0 +1,31 @@
+"""A coordinator or a leader killed in the middle of each step of a transaction: commit or abort,
+never half, whether its client goes on or is gone."""
+
+from __future__ import annotations
+
+import pytest
+
+from sim.cluster.transactions_steps import STEPS, VICTIMS, Case, cases, play
+from sim.mutants import planted
+
+
+@pytest.mark.parametrize("is_v2", [False, True], ids=["classic", "v2"])
+@pytest.mark.parametrize("step", STEPS)
+def test_who_dies_at_a_step_halves_nothing(step, is_v2):
+    assert [failure for failure in map(play, cases(step, is_v2=is_v2)) if failure] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "step", "victim", "is_seen_as"),
+    [
+        ("markers-before-the-decision-is-committed", "the end is decided", 0, "decided, and False"),
+        ("markers-forgotten-at-load", "the end is decided", 0, "PREPARE_COMMIT"),
+        ("pending-offsets-not-loaded", "the end is written", 2, "True, offset -1"),
+    ],
+)
+@pytest.mark.parametrize("is_v2", [False, True], ids=["classic", "v2"])
+def test_a_planted_bug_is_found(name, step, victim, is_seen_as, is_v2):
+    case = Case(step, VICTIMS[victim], is_v2, is_client_gone=True)
+    assert play(case) is None
+    with planted(name):
+        assert is_seen_as in (play(case) or "")
