@@ -21,9 +21,17 @@ if TYPE_CHECKING:
     from typing import Any
 
     from tidelog.config.broker import BrokerConfig, Endpoint
+    from tidelog.metrics.meters import Meters
+    from tidelog.metrics.prometheus import PrometheusEndpoint
     from tidelog.seams import Listener, Network, Runtime
 
-__all__ = ["ClientListeners", "metadata_log_settings", "new_cluster_id", "open_logs"]
+__all__ = [
+    "ClientListeners",
+    "metadata_log_settings",
+    "metrics_endpoint",
+    "new_cluster_id",
+    "open_logs",
+]
 
 log = logging.getLogger("tidelog.server")
 
@@ -143,3 +151,25 @@ def metadata_log_settings(
         "on_failure": on_failure,
         "report": log.warning,
     }
+
+
+def metrics_endpoint(meters: Meters, config: BrokerConfig) -> PrometheusEndpoint | None:
+    """The endpoint that `metrics.prometheus.listener` asks for; StartError if it can't be."""
+    key, address = "metrics.prometheus.listener", config.metrics_prometheus_listener
+    if not address:
+        return None
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isascii() or not port.isdigit():
+        raise StartError(f"{key}: {address!r} is not of the form HOST:PORT")
+    try:
+        from tidelog.metrics.prometheus import (  # noqa: PLC0415 - an extra, and few ask for it
+            PrometheusEndpoint,
+        )
+    except ModuleNotFoundError as error:
+        raise StartError(
+            f"{key}: needs prometheus-client (pip install 'tidelog[metrics]')"
+        ) from error
+    try:
+        return PrometheusEndpoint(meters, host.strip("[]"), int(port))
+    except (OSError, OverflowError) as error:
+        raise StartError(f"{key}: cannot listen on {address}: {error}") from error

@@ -27,12 +27,18 @@ from tidelog.auto_topics import AutoTopics
 from tidelog.connections import Connections
 from tidelog.controller.controller import Controller
 from tidelog.dispatch import Dispatcher
-from tidelog.foundation import ClientListeners, metadata_log_settings, open_logs
+from tidelog.foundation import (
+    ClientListeners,
+    metadata_log_settings,
+    metrics_endpoint,
+    open_logs,
+)
 from tidelog.groups.admin import GroupAdmin
 from tidelog.groups.coordinator import GroupCoordinator
 from tidelog.maintenance import Maintenance
 from tidelog.metadata.log import MetadataLog
 from tidelog.metadata.replay import ReplayError
+from tidelog.metrics.meters import Meters
 from tidelog.replication.replica_manager import ReplicaManager, topic_configs
 from tidelog.start_error import StartError, one_line
 from tidelog.transactions.transactions import Transactions
@@ -47,6 +53,7 @@ if TYPE_CHECKING:
     from tidelog.config.broker import BrokerConfig
     from tidelog.dispatch import Handler
     from tidelog.membership.membership import Membership
+    from tidelog.metrics.prometheus import PrometheusEndpoint
     from tidelog.seams import Runtime
     from tidelog_protocol.apis import ApiKey
     from tidelog_storage.manager import LogManager
@@ -97,6 +104,8 @@ class BrokerServer:
         self._group_admin: GroupAdmin | None = None
         self._maintenance: Maintenance | None = None
         self._dispatcher: Dispatcher | None = None
+        self.meters = Meters()
+        self._metrics: PrometheusEndpoint | None = None
         self._broker_epoch = -1
         self._joining: asyncio.Task[None] | None = None
         self._is_started = False
@@ -213,6 +222,7 @@ class BrokerServer:
         self._dispatcher = Dispatcher(self._handlers(replicas, cluster_id))
         self._group_admin.start()
         self._maintenance.start()
+        self._metrics = metrics_endpoint(self.meters, config)
         self._connections.open(self._dispatcher)
 
     async def _join(self, membership: Membership) -> None:
@@ -298,6 +308,8 @@ class BrokerServer:
 
     async def _stop_serving(self) -> None:
         """Handlers, timers, coordinators."""
+        if self._metrics is not None:
+            await self._metrics.stop()
         if self._dispatcher is not None:
             await self._dispatcher.stop()
         if self._maintenance is not None:

@@ -110,6 +110,12 @@ class ProcessKeys:
     num_io_threads: int = integer(
         8, "Request handler threads.", low=1, importance=HIGH, mode=CLUSTER_WIDE, inert=True
     )
+    metrics_prometheus_listener: str | None = string(
+        None,
+        "Address of an endpoint that tells the broker's metrics to Prometheus, as host:port; "
+        "port 0 for a free one. tidelog's own: Kafka's metrics are JMX beans.",
+        internal=True,
+    )
     background_threads: int = integer(
         10, "Threads for background work.", low=1, importance=HIGH, mode=CLUSTER_WIDE, inert=True
     )

@@ -1,0 +1,91 @@
+"""The broker's meters as an HTTP endpoint for Prometheus.
+
+Names are those that the JMX exporter's usual rules for Kafka make of its MBeans, so that existing
+dashboards fit: `kafka.server:type=BrokerTopicMetrics,name=RemoteFetchBytesPerSec,topic=t` is
+`kafka_server_brokertopicmetrics_remotefetchbytes_total{topic="t"}`. The server is
+prometheus-client's, on a thread of its own; the values are read on the broker's loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from prometheus_client.metrics_core import Metric
+
+    from tidelog.metrics.meters import Meters, Name, Sample
+
+__all__ = ["PrometheusEndpoint"]
+
+READ_SECONDS_MAX = 5.0  # a loop that is busy for longer has no figures to give
+
+
+class PrometheusEndpoint:
+    """The endpoint of one broker: from its construction until `stop`."""
+
+    def __init__(self, meters: Meters, host: str, port: int) -> None:
+        """Listen; `port` 0 takes a free one. OSError when the address is taken."""
+        registry = CollectorRegistry(auto_describe=False)
+        registry.register(_LoopCollector(meters, asyncio.get_running_loop()))
+        self._server, self._thread = start_http_server(port, host, registry)
+
+    @property
+    def port(self) -> int:
+        """The port that is bound."""
+        return int(self._server.server_port)
+
+    async def stop(self) -> None:
+        """Answer no more. The loop runs on meanwhile: an answer under way may need it."""
+        await asyncio.to_thread(self._server.shutdown)
+        self._server.server_close()
+        await asyncio.to_thread(self._thread.join)
+
+
+class _LoopCollector(Collector):
+    """Reads the meters on the loop that writes them, whichever thread asks."""
+
+    def __init__(self, meters: Meters, loop: asyncio.AbstractEventLoop) -> None:
+        self._meters = meters
+        self._loop = loop
+
+    def collect(self) -> Iterable[Metric]:
+        """All meters."""
+
+        async def read() -> list[Metric]:
+            return list(families(self._meters))
+
+        return asyncio.run_coroutine_threadsafe(read(), self._loop).result(READ_SECONDS_MAX)
+
+
+def families(meters: Meters) -> Iterable[Metric]:
+    """Prometheus' metric families of these meters."""
+    for name, samples in meters.counts():
+        yield _filled(CounterMetricFamily, name, samples)
+    for name, samples in meters.gauges():
+        yield _filled(GaugeMetricFamily, name, samples)
+
+
+def metric_name(name: Name) -> str:
+    """An MBean's name for Prometheus, without `_total`."""
+    last = name.name.removesuffix("PerSec")
+    return "_".join((*name.domain.split("."), name.kind, last)).lower().replace("-", "_")
+
+
+def _filled(
+    family: type[CounterMetricFamily | GaugeMetricFamily], name: Name, samples: list[Sample]
+) -> Metric:
+    made = family(metric_name(name), str(name))
+    for sample in samples:
+        made.add_sample(
+            made.name + ("_total" if family is CounterMetricFamily else ""),
+            dict(sample.labels),
+            sample.value,
+        )
+    return made

@@ -1,0 +1,93 @@
+"""What a broker counts, and the endpoint that tells it to Prometheus."""
+
+from __future__ import annotations
+
+import asyncio
+import urllib.request
+
+import pytest
+
+import tidelog
+from support.clusters import run
+from tidelog.doors.cluster import free_ports
+from tidelog.metrics.meters import BROKER_TOPIC_METRICS, Meters, Name, Sample
+from tidelog.metrics.prometheus import PrometheusEndpoint, metric_name
+from tidelog.runtime import system_runtime
+from tidelog.server import StartError
+
+
+def test_a_mark_counts_for_its_topic_and_for_all():
+    meters = Meters()
+    name = Name(*BROKER_TOPIC_METRICS, "RemoteFetchBytesPerSec")
+    meters.mark_topic(name.name, "a", 5)
+    meters.mark_topic(name.name, "b", 7)
+    meters.mark(name, 1)
+    assert meters.count(name) == 13
+    assert meters.count(name, topic="a") == 5
+    assert list(meters.counts()) == [
+        (name, [Sample((), 13), Sample((("topic", "a"),), 5), Sample((("topic", "b"),), 7)])
+    ]
+    meters.forget_topic("a")
+    assert meters.count(name, topic="a") == 0
+    assert meters.count(name) == 13
+
+
+def test_names_are_those_of_the_usual_jmx_rules():
+    assert (
+        metric_name(Name("kafka.server", "BrokerTopicMetrics", "RemoteCopyLagBytes"))
+        == "kafka_server_brokertopicmetrics_remotecopylagbytes"
+    )
+    assert (
+        metric_name(Name("kafka.server", "BrokerTopicMetrics", "RemoteFetchErrorsPerSec"))
+        == "kafka_server_brokertopicmetrics_remotefetcherrors"
+    )
+
+
+def get(port: int) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+        return answer.read().decode()
+
+
+def test_the_endpoint_tells_counts_and_the_gauges_of_the_moment():
+    async def test():
+        meters = Meters()
+        size = [1.0]
+        meters.gauge(
+            Name("kafka.log", "Log", "Size"),
+            lambda: [Sample((("topic", "t"), ("partition", "0")), size[0])],
+        )
+        endpoint = PrometheusEndpoint(meters, "127.0.0.1", 0)
+        try:
+            first = await asyncio.to_thread(get, endpoint.port)
+            meters.mark_topic("RemoteCopyBytesPerSec", "t", 42)
+            size[0] = 2.0
+            second = await asyncio.to_thread(get, endpoint.port)
+        finally:
+            await endpoint.stop()
+        assert 'kafka_log_log_size{partition="0",topic="t"} 1.0' in first
+        assert 'kafka_log_log_size{partition="0",topic="t"} 2.0' in second
+        assert 'kafka_server_brokertopicmetrics_remotecopybytes_total{topic="t"} 42.0' in second
+        assert "kafka_server_brokertopicmetrics_remotecopybytes_total 42.0" in second
+
+    run(test)
+
+
+def test_a_broker_has_an_endpoint_when_it_is_asked_to():
+    async def test():
+        (port,) = await free_ports(system_runtime(), "127.0.0.1", 1)
+        settings = {"metrics.prometheus.listener": f"127.0.0.1:{port}"}
+        async with tidelog.Cluster(settings):
+            assert isinstance(await asyncio.to_thread(get, port), str)
+        with pytest.raises(OSError, match="refused"):
+            await asyncio.to_thread(get, port)
+
+    run(test)
+
+
+@pytest.mark.parametrize("address", ["9404", "host:port", "192.0.2.1:0"])
+def test_an_address_that_cannot_be_is_refused_by_its_key(address):
+    async def test():
+        with pytest.raises(StartError, match=r"^metrics\.prometheus\.listener: "):
+            await tidelog.Cluster({"metrics.prometheus.listener": address}).start()
+
+    run(test)
