@@ -157,10 +157,13 @@ class DetachedExecutor:
         self._closed = True
         if self._work is None:
             return
-        while not self._work.empty():
-            item = self._work.get()
-            if item is not None:
+        from queue import Empty
+
+        try:
+            while (item := self._work.get_nowait()) is not None:
                 item[0].cancel()
+        except Empty:  # a thread may have been faster
+            pass
         for _ in range(self._threads):
             self._work.put(None)
 
@@ -183,7 +186,8 @@ def _work_off(
                 future.set_result(result)
                 del result
         del item, future, call  # what they hold is not to live as long as this thread is idle
-        idle.release()
+        if work.empty():
+            idle.release()
 
 
 class AwaitedFiles:

@@ -47,10 +47,10 @@ def test_executor_runs_on_threads_and_passes_errors() -> None:
 
 
 def test_a_detached_executor_waits_for_no_call_that_hangs() -> None:
-    gate, started = threading.Event(), threading.Event()
+    gate, started = threading.Event(), threading.Semaphore(0)
 
     def hang() -> str:
-        started.set()
+        started.release()
         assert gate.wait(60)
         return threading.current_thread().name
 
@@ -60,12 +60,12 @@ def test_a_detached_executor_waits_for_no_call_that_hangs() -> None:
             await executor.run(lambda: 1 / 0)
         assert await executor.run(max, [1, 3, 2], key=lambda value: -value) == 1
         first = asyncio.ensure_future(executor.run(hang))
-        await asyncio.to_thread(started.wait, 60)
+        await asyncio.to_thread(started.acquire)
         name = await executor.run(lambda: threading.current_thread().name)  # there is another
         assert name.startswith("tidelog-remote-")
         second = asyncio.ensure_future(executor.run(hang))
         third = asyncio.ensure_future(executor.run(hang))
-        await asyncio.sleep(0)
+        await asyncio.to_thread(started.acquire)  # the second has begun, the third waits
         assert threading.active_count() - before <= 2 + 1  # those two, and that of to_thread
         executor.close()
         with pytest.raises(asyncio.CancelledError):
