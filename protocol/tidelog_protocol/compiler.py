@@ -29,15 +29,25 @@ class Codec(Generic[M]):
 
     `decode(buffer, offset=0)` gives the message that starts at `offset`; what follows it is
     ignored, as Kafka does. It raises ProtocolError and nothing else. Record batches are slices of
-    `buffer`: they live as long as it does.
+    `buffer`: they live as long as it does. `decode_whole` refuses what follows, for records that
+    fill a value.
 
     `encode(message)` gives the bytes. `encode_parts(message)` gives them in pieces, with record
     batches as they were given, uncopied unless they are tiny.
     """
 
-    __slots__ = ("decode", "encode", "encode_parts", "flexible", "message", "version")
+    __slots__ = (
+        "decode",
+        "decode_whole",
+        "encode",
+        "encode_parts",
+        "flexible",
+        "message",
+        "version",
+    )
 
     decode: Callable[..., M]
+    decode_whole: Callable[..., M]
     encode: Callable[[M], bytes]
     encode_parts: Callable[[M], list[Buffer]]
 
@@ -46,6 +56,7 @@ class Codec(Generic[M]):
         self.version = version
         self.flexible = is_flexible(message, version)
         self.decode = self._first_decode
+        self.decode_whole = self._first_decode_whole
         self.encode = self._first_encode
         self.encode_parts = self._first_encode_parts
 
@@ -55,6 +66,10 @@ class Codec(Generic[M]):
     def _first_decode(self, buffer: Buffer, offset: int = 0) -> M:
         self.decode = decoder(self.message, self.version, flexible=self.flexible)
         return self.decode(buffer, offset)
+
+    def _first_decode_whole(self, buffer: Buffer, offset: int = 0) -> M:
+        self.decode_whole = decoder(self.message, self.version, flexible=self.flexible, whole=True)
+        return self.decode_whole(buffer, offset)
 
     def _first_encode(self, message: M) -> bytes:
         self.encode = encoder(self.message, self.version, flexible=self.flexible)

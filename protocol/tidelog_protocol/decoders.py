@@ -35,10 +35,12 @@ FORMATS = {
 _unpackers: dict[str, tuple[Any, int]] = {}
 
 
-def decoder(message: type[Message], version: int, *, flexible: bool) -> Callable[..., Any]:
-    """Generate `decode(buffer, offset=0)`."""
+def decoder(
+    message: type[Message], version: int, *, flexible: bool, whole: bool = False
+) -> Callable[..., Any]:
+    """Generate `decode(buffer, offset=0)`; if `whole`, bytes behind the message are an error."""
     writer = _Writer(message, version, flexible=flexible)
-    source = writer.function()
+    source = writer.function(whole=whole)
     exec(compile(source, f"<decode {message.__name__} v{version}>", "exec"), writer.scope)  # noqa: S102 - made of our own tables alone
     return cast("Callable[..., Any]", writer.scope["decode"])
 
@@ -74,7 +76,7 @@ class _Writer:
             "StructError": struct.error,
         }
 
-    def function(self) -> str:
+    def function(self, *, whole: bool) -> str:
         """Return the source of the whole function."""
         name = self.message.__name__
         if has_records(self.message):
@@ -83,6 +85,8 @@ class _Writer:
         self.line("z = len(b)")
         target = self.structure(self.message)
         self.flush()
+        if whole:
+            self.line(f"if p != z: {self.refuse('bytes left over')}")
         self.line(f"return {target}")
         head = ["def decode(b, p=0):", " try:"]
         tail = [

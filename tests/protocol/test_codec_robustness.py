@@ -11,7 +11,12 @@ import pytest
 from tidelog_protocol.apis import API
 from tidelog_protocol.compiler import Codec, codec
 from tidelog_protocol.errors import ProtocolError
-from tidelog_protocol.messages import coordinator_records, metadata_records, quorum_records
+from tidelog_protocol.messages import (
+    coordinator_records,
+    metadata_records,
+    quorum_records,
+    remote_metadata,
+)
 from tidelog_protocol.messages.data import FetchRequest, ProduceRequest
 from tidelog_protocol.schema import Message, version_range
 from wire_values import filled, from_json
@@ -21,6 +26,7 @@ def tables() -> list[type[Message]]:
     found = [table for api in API.values() for table in (api.request, api.response)]
     found += metadata_records.RECORDS.values()
     found += quorum_records.CONTROL_RECORDS.values()
+    found += remote_metadata.RECORDS.values()
     found += [getattr(coordinator_records, name) for name in coordinator_records.__all__]
     return found
 
@@ -40,6 +46,10 @@ def test_a_full_message_comes_back(table: type[Message]) -> None:
         data = each.encode(message)
         assert each.decode(data) == message
         assert each.decode(bytearray(data)) == message
+        assert each.decode_whole(data) == message
+        assert each.decode(data + b"more") == message
+        with pytest.raises(ProtocolError, match="bytes left over"):
+            each.decode_whole(data + b"more")
         assert eval(repr(message), vars(sys.modules[table.__module__])) == message
 
 

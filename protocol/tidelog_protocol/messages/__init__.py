@@ -14,6 +14,7 @@
     quorum               Vote, BeginQuorumEpoch, EndQuorumEpoch, DescribeQuorum, FetchSnapshot
     metadata_records     values of `__cluster_metadata`
     quorum_records       control records of `__cluster_metadata` and its snapshots
+    remote_metadata      values of `__remote_log_metadata`
     coordinator_records  keys and values of `__consumer_offsets`
 
 A request or response is read from its table's top: what it is for, what each version brought, then

@@ -7,11 +7,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
 
-from tidelog_storage.remote.api import PartitionDelete, RemoteSegment, SegmentUpdate
+from tidelog_protocol.errors import ProtocolError
+from tidelog_protocol.messages import remote_metadata as table
+from tidelog_storage.remote.api import (
+    PartitionDelete,
+    PartitionDeleteState,
+    RemoteSegment,
+    SegmentState,
+    SegmentUpdate,
+    TopicIdPartition,
+)
 
 if TYPE_CHECKING:
-    from tidelog_storage.remote.api import TopicIdPartition
-    from tidelog_storage.seams import Buffer
+    from collections.abc import Iterable
+
+    from tidelog_protocol.schema import Buffer
 
 __all__ = [
     "MetadataEvent",
@@ -25,26 +35,192 @@ __all__ = [
 MetadataEvent: TypeAlias = RemoteSegment | SegmentUpdate | PartitionDelete
 
 
+# ---- values to bytes -----------------------------------------------------------------------------
+
+
 def encode(event: MetadataEvent) -> bytes:
     """The value of the event's record."""
-    raise NotImplementedError
-
-
-def decode(value: Buffer) -> MetadataEvent:
-    """The event in a record's value; ProtocolError for anything that is none."""
-    raise NotImplementedError
+    if isinstance(event, RemoteSegment):
+        return table.encode_record(_segment_record(event))
+    if isinstance(event, SegmentUpdate):
+        return table.encode_record(_update_record(event))
+    return table.encode_record(_delete_record(event))
 
 
 def encode_snapshot_entry(segment: RemoteSegment) -> bytes:
     """A segment without its partition (Kafka: RemoteLogSegmentMetadataSnapshot, record type 3)."""
-    raise NotImplementedError
+    return table.encode_record(
+        table.RemoteLogSegmentMetadataSnapshotRecord(
+            segment_id=segment.segment_id,
+            start_offset=segment.start_offset,
+            end_offset=segment.end_offset,
+            broker_id=segment.broker_id,
+            max_timestamp_ms=segment.max_timestamp,
+            event_timestamp_ms=segment.event_timestamp,
+            segment_leader_epochs=_epoch_entries(segment.epochs),
+            segment_size_in_bytes=segment.size,
+            custom_metadata=segment.custom_metadata,
+            remote_log_segment_state=segment.state,
+            txn_index_empty=segment.txn_index_empty,
+        )
+    )
+
+
+def _segment_record(segment: RemoteSegment) -> table.RemoteLogSegmentMetadataRecord:
+    return table.RemoteLogSegmentMetadataRecord(
+        remote_log_segment_id=_segment_id(segment.partition, segment.segment_id),
+        start_offset=segment.start_offset,
+        end_offset=segment.end_offset,
+        broker_id=segment.broker_id,
+        max_timestamp_ms=segment.max_timestamp,
+        event_timestamp_ms=segment.event_timestamp,
+        segment_leader_epochs=_epoch_entries(segment.epochs),
+        segment_size_in_bytes=segment.size,
+        custom_metadata=segment.custom_metadata,
+        remote_log_segment_state=segment.state,
+        txn_index_empty=segment.txn_index_empty,
+    )
+
+
+def _update_record(update: SegmentUpdate) -> table.RemoteLogSegmentMetadataUpdateRecord:
+    return table.RemoteLogSegmentMetadataUpdateRecord(
+        remote_log_segment_id=_segment_id(update.partition, update.segment_id),
+        broker_id=update.broker_id,
+        event_timestamp_ms=update.event_timestamp,
+        custom_metadata=update.custom_metadata,
+        remote_log_segment_state=update.state,
+    )
+
+
+def _delete_record(event: PartitionDelete) -> table.RemotePartitionDeleteMetadataRecord:
+    return table.RemotePartitionDeleteMetadataRecord(
+        topic_id_partition=_topic_id_partition(event.partition),
+        broker_id=event.broker_id,
+        event_timestamp_ms=event.event_timestamp,
+        remote_partition_delete_state=event.state,
+    )
+
+
+def _topic_id_partition(partition: TopicIdPartition) -> table.TopicIdPartition:
+    return table.TopicIdPartition(
+        name=partition.topic, id=partition.topic_id, partition=partition.partition
+    )
+
+
+def _segment_id(partition: TopicIdPartition, segment_id: bytes) -> table.RemoteLogSegmentId:
+    return table.RemoteLogSegmentId(
+        topic_id_partition=_topic_id_partition(partition), id=segment_id
+    )
+
+
+def _epoch_entries(epochs: Iterable[tuple[int, int]]) -> list[table.SegmentLeaderEpoch]:
+    return [table.SegmentLeaderEpoch(leader_epoch=epoch, offset=offset) for epoch, offset in epochs]
+
+
+# ---- bytes to values -----------------------------------------------------------------------------
+
+
+def decode(value: Buffer) -> MetadataEvent:
+    """The event in a record's value; ProtocolError for anything that is none."""
+    record = table.decode_record(value)
+    try:
+        if isinstance(record, table.RemoteLogSegmentMetadataRecord):
+            identity = record.remote_log_segment_id
+            return _segment(record, _partition(identity.topic_id_partition), identity.id)
+        if isinstance(record, table.RemoteLogSegmentMetadataUpdateRecord):
+            return _update(record)
+        if isinstance(record, table.RemotePartitionDeleteMetadataRecord):
+            return _delete(record)
+    except ValueError as error:  # an unknown state, impossible offsets, no epoch
+        raise ProtocolError(f"remote log metadata record: {error}") from error
+    raise ProtocolError("remote log metadata record: an entry of a snapshot is no event")
 
 
 def decode_snapshot_entry(value: Buffer, partition: TopicIdPartition) -> RemoteSegment:
     """The opposite of `encode_snapshot_entry`; ProtocolError."""
-    raise NotImplementedError
+    record = table.decode_record(value)
+    if not isinstance(record, table.RemoteLogSegmentMetadataSnapshotRecord):
+        raise ProtocolError("remote log metadata record: not an entry of a snapshot")
+    try:
+        return _segment(record, partition, record.segment_id)
+    except ValueError as error:
+        raise ProtocolError(f"remote log metadata record: {error}") from error
+
+
+def _segment(
+    record: table.RemoteLogSegmentMetadataRecord | table.RemoteLogSegmentMetadataSnapshotRecord,
+    partition: TopicIdPartition,
+    segment_id: bytes,
+) -> RemoteSegment:
+    epochs = {entry.leader_epoch: entry.offset for entry in record.segment_leader_epochs}
+    return RemoteSegment(
+        partition=partition,
+        segment_id=segment_id,
+        start_offset=record.start_offset,
+        end_offset=record.end_offset,
+        broker_id=record.broker_id,
+        max_timestamp=record.max_timestamp_ms,
+        event_timestamp=record.event_timestamp_ms,
+        epochs=tuple(sorted(epochs.items())),
+        size=record.segment_size_in_bytes,
+        state=SegmentState(record.remote_log_segment_state),
+        txn_index_empty=record.txn_index_empty,
+        custom_metadata=record.custom_metadata,
+    )
+
+
+def _update(record: table.RemoteLogSegmentMetadataUpdateRecord) -> SegmentUpdate:
+    identity = record.remote_log_segment_id
+    return SegmentUpdate(
+        partition=_partition(identity.topic_id_partition),
+        segment_id=identity.id,
+        broker_id=record.broker_id,
+        event_timestamp=record.event_timestamp_ms,
+        state=SegmentState(record.remote_log_segment_state),
+        custom_metadata=record.custom_metadata,
+    )
+
+
+def _delete(record: table.RemotePartitionDeleteMetadataRecord) -> PartitionDelete:
+    return PartitionDelete(
+        partition=_partition(record.topic_id_partition),
+        broker_id=record.broker_id,
+        event_timestamp=record.event_timestamp_ms,
+        state=PartitionDeleteState(record.remote_partition_delete_state),
+    )
+
+
+def _partition(entry: table.TopicIdPartition) -> TopicIdPartition:
+    return TopicIdPartition(entry.id, entry.name, entry.partition)
+
+
+# ---- where an event goes -------------------------------------------------------------------------
+
+_UINT32 = 0xFFFFFFFF
 
 
 def metadata_partition(topic_id: bytes, partition: int, partition_count: int) -> int:
     """The partition of `__remote_log_metadata` that has the events of a user partition."""
-    raise NotImplementedError
+    # Java's Objects.hash of the id's lower half, its upper half and the partition.
+    hashed = 1
+    for number in (
+        _hash_of_long(topic_id[8:]),
+        _hash_of_long(topic_id[:8]),
+        partition,
+    ):
+        hashed = (31 * hashed + number) & _UINT32
+    return (_murmur2(hashed) & 0x7FFFFFFF) % partition_count
+
+
+def _hash_of_long(eight: bytes) -> int:
+    return int.from_bytes(eight[:4], "big") ^ int.from_bytes(eight[4:], "big")
+
+
+def _murmur2(number: int) -> int:
+    """Murmur2 of the big-endian bytes of `number` (uint32), with the seed of record keys."""
+    multiplier = 0x5BD1E995
+    mixed = int.from_bytes(number.to_bytes(4, "big"), "little") * multiplier & _UINT32
+    mixed = (mixed ^ mixed >> 24) * multiplier & _UINT32
+    hashed = (0x9747B28C ^ 4) * multiplier & _UINT32 ^ mixed
+    hashed = (hashed ^ hashed >> 13) * multiplier & _UINT32
+    return hashed ^ hashed >> 15
