@@ -11,6 +11,7 @@ then becomes a new file that takes the old one's name.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import mmap
 import os
@@ -278,6 +279,14 @@ class OsFileSystem:
             else:
                 self.remove(child)
         os.rmdir(path)
+
+    def remove_empty_dir(self, path: str) -> None:
+        """Remove a folder if it is there and empty."""
+        try:
+            os.rmdir(path)
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST):
+                raise
 
     def exists(self, path: str) -> bool:
         """Whether there is a file or folder of that name."""

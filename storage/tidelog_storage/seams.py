@@ -101,6 +101,10 @@ class FileSystem(Protocol):
         """Remove a folder with all in it; no error if it is not there."""
         ...
 
+    def remove_empty_dir(self, path: str) -> None:
+        """Remove a folder, unless something is in it; no error if it is not there."""
+        ...
+
     def exists(self, path: str) -> bool:
         """Whether a file or folder of that name is there."""
         ...

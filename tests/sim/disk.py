@@ -285,6 +285,12 @@ class SimFiles:
             self._change()
             self.disk.change("remove_tree", path)
 
+    def remove_empty_dir(self, path: str) -> None:
+        """Remove a folder, unless something is in it."""
+        self.fence()
+        if path in self.disk.folders and not self._entries(path):
+            self.remove_tree(path)
+
     def exists(self, path: str) -> bool:
         """Whether it is there."""
         self.fence()

@@ -1,0 +1,218 @@
+"""A remote store in a directory: the embedded default, or any file system that brokers share.
+
+Durable and all or nothing: every file is written beside its name, synced, renamed; the manifest
+comes last and makes the segment visible, goes first and makes it invisible. Whatever a crash leaves
+without one is not there for readers, is written again by a copy of the same id and removed by its
+deletion. Calls block and come from several threads: nothing is shared but the file system.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, cast
+
+from tidelog_storage.remote.api import (
+    RemoteResourceNotFound,
+    RemoteStorageError,
+    RetriableRemoteStorageError,
+)
+from tidelog_storage.remote.layout import (
+    INDEX_ENDINGS,
+    LOG_ENDING,
+    MANIFEST_ENDING,
+    checked_parts,
+    folder_name,
+    manifest,
+    object_name,
+    parts_of,
+    sources,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from typing import BinaryIO
+
+    from tidelog_storage.remote.api import IndexKind, RemoteSegment, SegmentFiles
+    from tidelog_storage.remote.layout import ObjectFacts, Source
+    from tidelog_storage.seams import Buffer, File, FileSystem
+
+__all__ = ["DirectoryStore"]
+
+_COPY_BYTES = 4 << 20
+# Trying again does not help: somebody has to change something first.
+_LASTING = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.EISDIR})
+
+
+class DirectoryStore:
+    """`RemoteStorage` in a directory; see `layout.py` for what lies where.
+
+    Property `dir` names the directory.
+    """
+
+    def __init__(self, files: FileSystem | None = None, directory: str | None = None) -> None:
+        """Either both are given, or `configure` names the directory on the machine's own disks."""
+        self._files = files
+        self._directory = directory
+
+    def configure(self, config: Mapping[str, str]) -> None:
+        """Take `dir`; the directory is made by the first copy."""
+        if self._files is None:
+            from tidelog_storage.os_files import OsFileSystem  # noqa: PLC0415 - the real one
+
+            self._files = OsFileSystem()
+        directory = config.get("dir") or self._directory
+        if not directory:
+            raise ValueError("dir: the directory of the remote tier is not given")
+        self._directory = directory.rstrip("/") or "/"
+
+    # ---- copying ------------------------------------------------------------------------------
+
+    def copy_segment(self, segment: RemoteSegment, data: SegmentFiles) -> None:
+        """Copy all files, then let the manifest appear. There is no custom metadata."""
+        with _errors(segment, missing=RetriableRemoteStorageError):  # the last deletion's folder
+            files, folder = self._place(segment)
+            self._make_folder(files, folder)
+            files.remove(f"{folder}/{object_name(segment, MANIFEST_ENDING)}")
+            objects = {
+                ending: self._copy(files, source, f"{folder}/{object_name(segment, ending)}")
+                for ending, source in sources(data)
+            }
+            if objects[LOG_ENDING][0] != segment.size:
+                raise RemoteStorageError(
+                    f"{data.log} has {objects[LOG_ENDING][0]} bytes, not {segment.size}"
+                )
+            files.fsync_dir(folder)
+            files.write_atomic(
+                f"{folder}/{object_name(segment, MANIFEST_ENDING)}", manifest(segment, objects)
+            )
+
+    def _make_folder(self, files: FileSystem, folder: str) -> None:
+        """Make the folder and its name durable: else a power failure takes all that is in it."""
+        missing = []
+        path = folder
+        while path and not files.exists(path):
+            missing.append(path)
+            path = path.rpartition("/")[0]
+        files.make_dirs(folder)
+        for path in reversed(missing):
+            files.fsync_dir(path.rpartition("/")[0] or ("/" if path.startswith("/") else "."))
+
+    def _copy(self, files: FileSystem, source: Source, target: str) -> ObjectFacts:
+        temporary = target + ".tmp"
+        files.remove(temporary)  # a crash may have left it
+        facts = [0, 0]
+        file = files.open(temporary, create=True)
+        try:
+            for part in checked_parts(parts_of(files, source, _COPY_BYTES), facts):
+                file.append((part,))
+            file.fsync()
+        finally:
+            file.close()
+        files.rename(temporary, target)
+        return facts[0], facts[1]
+
+    # ---- reading ------------------------------------------------------------------------------
+
+    def fetch_segment(self, segment: RemoteSegment, start: int, end: int | None = None) -> BinaryIO:
+        """The bytes of the `.log`, read as they are asked for."""
+        return self._open(segment, LOG_ENDING, start, end)
+
+    def fetch_index(self, segment: RemoteSegment, kind: IndexKind) -> BinaryIO:
+        """One index, whole."""
+        return self._open(segment, INDEX_ENDINGS[kind], 0, None)
+
+    def _open(self, segment: RemoteSegment, ending: str, start: int, end: int | None) -> BinaryIO:
+        if start < 0 or (end is not None and end < start):
+            raise ValueError(f"bytes {start} to {end} of a segment")
+        with _errors(segment):
+            files, folder = self._place(segment)
+            if not files.exists(f"{folder}/{object_name(segment, MANIFEST_ENDING)}"):
+                raise RemoteResourceNotFound(f"there is no segment {_name(segment)}")
+            file = files.open(f"{folder}/{object_name(segment, ending)}")
+            size = file.size()
+        stop = size if end is None else min(end + 1, size)
+        return cast("BinaryIO", _Part(file, min(start, stop), stop, segment))
+
+    # ---- deleting -----------------------------------------------------------------------------
+
+    def delete_segment(self, segment: RemoteSegment) -> None:
+        """Hide the segment, then remove its files, and the partition's folder with the last."""
+        with _errors(segment):
+            files, folder = self._place(segment)
+            if not files.exists(folder):
+                return
+            files.remove(f"{folder}/{object_name(segment, MANIFEST_ENDING)}")
+            files.fsync_dir(folder)
+            for ending in (LOG_ENDING, *INDEX_ENDINGS.values()):
+                path = f"{folder}/{object_name(segment, ending)}"
+                files.remove(path)
+                files.remove(path + ".tmp")
+            files.remove_empty_dir(folder)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _place(self, segment: RemoteSegment) -> tuple[FileSystem, str]:
+        assert self._files is not None, "configure comes first"
+        assert self._directory is not None, "configure comes first"
+        return self._files, f"{self._directory}/{folder_name(segment.partition)}"
+
+
+class _Part(io.RawIOBase):
+    """Some bytes of an open file; what is read is read in one call."""
+
+    def __init__(self, file: File, position: int, end: int, segment: RemoteSegment) -> None:
+        self._file = file
+        self._position = position
+        self._end = end
+        self._segment = segment
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Up to `size` bytes (all that are left without one); empty at the end."""
+        left = self._end - self._position
+        wanted = left if size is None or size < 0 else min(size, left)
+        with _errors(self._segment):
+            data = self._file.pread(self._position, wanted)
+        self._position += len(data)
+        return data
+
+    def readall(self) -> bytes:
+        """All that is left."""
+        return self.read()
+
+    def readinto(self, buffer: Buffer, /) -> int:  # type: ignore[override]
+        """Fill a buffer as far as there are bytes."""
+        target = memoryview(buffer)
+        data = self.read(len(target))
+        target[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        """Close the file too."""
+        if not self.closed:
+            self._file.close()
+        super().close()
+
+
+@contextmanager
+def _errors(
+    segment: RemoteSegment, missing: type[RemoteStorageError] = RemoteResourceNotFound
+) -> Iterator[None]:
+    """The operating system's errors as the remote tier's; `missing` if there is no such file."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise missing(f"{_name(segment)}: {error}") from error
+    except OSError as error:
+        kind = RemoteStorageError if error.errno in _LASTING else RetriableRemoteStorageError
+        raise kind(f"{_name(segment)}: {error}") from error
+
+
+def _name(segment: RemoteSegment) -> str:
+    return f"{folder_name(segment.partition)}/{object_name(segment, '')}"

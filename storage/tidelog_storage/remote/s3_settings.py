@@ -1,0 +1,104 @@
+"""The properties of the S3 store, and the boto3 client that they make."""
+
+# ruff: noqa: PLC0415 - boto3 takes a third of a second to import, and is an extra
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["S3Settings"]
+
+_PART_BYTES_MIN = 5 << 20  # S3 takes no smaller part, but the last
+_PART_BYTES = 16 << 20
+_TIMEOUT_MS = 10_000
+_CONNECTIONS_MAX = 32
+_ATTEMPTS_MAX = 4
+
+
+@dataclass(frozen=True, slots=True)
+class S3Settings:
+    """Under `rsm.config.`; only `bucket` is needed.
+
+    `endpoint.url`, `region`, `path.style.access` (true beside an endpoint) and `profile` say where
+    and as whom; credentials come by the usual chain of the AWS tools.
+    """
+
+    bucket: str
+    prefix: str = ""  # of all keys; ends with / unless it is empty
+    endpoint_url: str | None = None
+    region: str | None = None
+    profile: str | None = None
+    path_style: bool = False
+    part_bytes: int = _PART_BYTES  # `multipart.part.bytes`; two of them are in memory at once
+    connect_timeout_ms: int = _TIMEOUT_MS
+    read_timeout_ms: int = _TIMEOUT_MS
+    attempts_max: int = _ATTEMPTS_MAX  # `retries.max`: the first one counted in
+
+    @classmethod
+    def parse(cls, config: Mapping[str, str]) -> S3Settings:
+        """ValueError names the property that is wrong."""
+        bucket = config.get("bucket", "")
+        if not bucket:
+            raise ValueError("bucket: the S3 bucket of the remote tier is not given")
+        endpoint = config.get("endpoint.url") or None
+        prefix = config.get("prefix", "").strip("/")
+        return cls(
+            bucket=bucket,
+            prefix=prefix + "/" if prefix else "",
+            endpoint_url=endpoint,
+            region=config.get("region") or None,
+            profile=config.get("profile") or None,
+            path_style=_flag(config, "path.style.access", default=endpoint is not None),
+            part_bytes=_number(config, "multipart.part.bytes", _PART_BYTES, _PART_BYTES_MIN),
+            connect_timeout_ms=_number(config, "connect.timeout.ms", _TIMEOUT_MS, 1),
+            read_timeout_ms=_number(config, "read.timeout.ms", _TIMEOUT_MS, 1),
+            attempts_max=_number(config, "retries.max", _ATTEMPTS_MAX, 1),
+        )
+
+    def client(self) -> Any:
+        """A client that threads may share. ValueError without boto3 or for a wrong property."""
+        try:
+            import boto3
+            from botocore.config import Config
+            from botocore.exceptions import BotoCoreError
+        except ImportError:
+            raise ValueError("the S3 tier needs boto3: pip install 'tidelog[s3]'") from None
+        options = Config(
+            connect_timeout=self.connect_timeout_ms / 1000,
+            read_timeout=self.read_timeout_ms / 1000,
+            retries={"mode": "standard", "total_max_attempts": self.attempts_max},
+            max_pool_connections=_CONNECTIONS_MAX,
+            s3={"addressing_style": "path" if self.path_style else "auto"},
+        )
+        try:
+            session = boto3.session.Session(
+                profile_name=self.profile, region_name=self.region or None
+            )
+            region = session.region_name or ("us-east-1" if self.endpoint_url else None)
+            return session.client(
+                "s3", endpoint_url=self.endpoint_url, region_name=region, config=options
+            )
+        except BotoCoreError as error:
+            raise ValueError(f"the S3 tier: {error}") from error
+
+
+def _flag(config: Mapping[str, str], key: str, *, default: bool) -> bool:
+    text = config.get(key, "").lower()
+    if text not in ("", "true", "false"):
+        raise ValueError(f"{key}: {text!r} is neither true nor false")
+    return text == "true" if text else default
+
+
+def _number(config: Mapping[str, str], key: str, default: int, smallest: int) -> int:
+    text = config.get(key)
+    try:
+        value = default if text is None else int(text)
+    except ValueError:
+        raise ValueError(f"{key}: {text!r} is not a number") from None
+    if value < smallest:
+        raise ValueError(f"{key}: {value} is less than {smallest}")
+    return value

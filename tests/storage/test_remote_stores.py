@@ -1,0 +1,333 @@
+"""What every remote store must do, on a directory, on moto in process, on a real S3 server."""
+
+from __future__ import annotations
+
+import json
+import random
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from support.remote import PARTITION, remote_segment, segment_files
+from support.versitygw import ENVIRONMENT, Versitygw
+from tidelog_protocol.checksum import crc32c
+from tidelog_storage.remote.api import (
+    IndexKind,
+    RemoteResourceNotFound,
+    RemoteStorageError,
+    SegmentFiles,
+)
+from tidelog_storage.remote.directory_store import DirectoryStore
+from tidelog_storage.remote.layout import folder_name
+from tidelog_storage.remote.s3_store import S3Store
+
+BUCKET = "remote-tier"
+CONTENT = bytes(range(256)) * 4
+
+
+class DirectoryPlace:
+    """Looks at what a directory store has left in its folder."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.config = {"dir": str(folder)}
+
+    def new_store(self):
+        return DirectoryStore()
+
+    def names(self):
+        return sorted(
+            str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file()
+        )
+
+    def read(self, name):
+        return (self.folder / name).read_bytes()
+
+
+class S3Place:
+    """Looks at what an S3 store has left in its bucket."""
+
+    def __init__(self, **config):
+        import boto3
+
+        self.config = {"bucket": BUCKET, "region": "us-east-1", "prefix": "some/where", **config}
+        endpoint = config.get("endpoint.url")
+        self.client = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")
+
+    def new_store(self):
+        return S3Store()
+
+    def names(self):
+        listed = self.client.list_objects_v2(Bucket=BUCKET)
+        keys = [entry["Key"] for entry in listed.get("Contents", ())]
+        assert all(key.startswith("some/where/") for key in keys)
+        return sorted(key.removeprefix("some/where/") for key in keys)
+
+    def read(self, name):
+        return self.client.get_object(Bucket=BUCKET, Key="some/where/" + name)["Body"].read()
+
+    def uploads(self):
+        return self.client.list_multipart_uploads(Bucket=BUCKET).get("Uploads", [])
+
+
+@pytest.fixture(scope="module")
+def versitygw(tmp_path_factory):
+    server = Versitygw(tmp_path_factory.mktemp("versitygw"))
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(
+    params=["directory", "moto", pytest.param("versitygw", marks=pytest.mark.xdist_group("s3"))]
+)
+def place(request, tmp_path, monkeypatch):
+    if request.param == "directory":
+        yield DirectoryPlace(tmp_path / "tier")
+        return
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    if request.param == "moto":
+        from moto import mock_aws
+
+        with mock_aws():
+            place = S3Place()
+            place.client.create_bucket(Bucket=BUCKET)
+            yield place
+        return
+    server = request.getfixturevalue("versitygw")
+    place = S3Place(**{"endpoint.url": server.url})
+    place.client.create_bucket(Bucket=BUCKET)
+    yield place
+    for name in place.names():
+        place.client.delete_object(Bucket=BUCKET, Key="some/where/" + name)
+    place.client.delete_bucket(Bucket=BUCKET)
+
+
+@pytest.fixture
+def store(place):
+    store = place.new_store()
+    store.configure(place.config)
+    yield store
+    store.close()
+    store.close()
+
+
+@pytest.fixture
+def s3(place):
+    if isinstance(place, DirectoryPlace):
+        pytest.skip("of S3 alone")
+    return place
+
+
+def segment_of(content=CONTENT, number=1, **options):
+    return remote_segment(number, size=len(content), **options)
+
+
+class TestRemoteStorage:
+    def test_what_was_copied_is_read(self, store, tmp_path):
+        segment = segment_of()
+        assert store.copy_segment(segment, segment_files(tmp_path, CONTENT)) is None
+        assert store.fetch_segment(segment, 0).read() == CONTENT
+        expected = {
+            IndexKind.OFFSET: b"offset" + CONTENT[:10],
+            IndexKind.TIMESTAMP: b"time",
+            IndexKind.TRANSACTION: b"x" * 34,
+            IndexKind.PRODUCER_SNAPSHOT: b"",
+            IndexKind.LEADER_EPOCH: b"0\n1\n0 0\n",
+        }
+        for kind, data in expected.items():
+            with store.fetch_index(segment, kind) as stream:
+                assert stream.read() == data
+
+    def test_ranges_are_inclusive_and_end_with_the_segment(self, store, tmp_path):
+        segment = segment_of()
+        store.copy_segment(segment, segment_files(tmp_path, CONTENT))
+        for start, end in [(0, 0), (1, 9), (1000, None), (1000, 1023), (1000, 5000), (0, 1023)]:
+            stop = len(CONTENT) if end is None else end + 1
+            assert store.fetch_segment(segment, start, end).read() == CONTENT[start:stop]
+        assert store.fetch_segment(segment, len(CONTENT)).read() == b""
+        assert store.fetch_segment(segment, 5000, 6000).read() == b""
+        for start, end in [(-1, None), (9, 8)]:
+            with pytest.raises(ValueError, match="bytes"):
+                store.fetch_segment(segment, start, end)
+
+    def test_a_stream_is_read_in_pieces(self, store, tmp_path):
+        segment = segment_of()
+        store.copy_segment(segment, segment_files(tmp_path, CONTENT))
+        with store.fetch_segment(segment, 10) as stream:
+            assert stream.readable()
+            pieces = [stream.read(100), stream.read(1)]
+            buffer = bytearray(50)
+            count = stream.readinto(buffer)
+            pieces += [bytes(buffer[:count]), stream.read(), stream.read(), stream.read(5)]
+        assert b"".join(pieces) == CONTENT[10:]
+        assert pieces[-2:] == [b"", b""]
+        stream.close()
+
+    def test_nothing_there_is_not_found(self, store):
+        segment = segment_of()
+        with pytest.raises(RemoteResourceNotFound):
+            store.fetch_segment(segment, 0)
+        for kind in IndexKind:
+            with pytest.raises(RemoteResourceNotFound):
+                store.fetch_index(segment, kind)
+
+    def test_a_missing_transaction_index_is_not_found(self, store, tmp_path):
+        segment = segment_of()
+        store.copy_segment(segment, segment_files(tmp_path, CONTENT, txn_index=None))
+        with pytest.raises(RemoteResourceNotFound):
+            store.fetch_index(segment, IndexKind.TRANSACTION)
+        assert store.fetch_index(segment, IndexKind.OFFSET).read()
+
+    def test_copying_again_overwrites(self, store, tmp_path):
+        segment = segment_of()
+        store.copy_segment(segment, segment_files(tmp_path, b"?" * len(CONTENT)))
+        store.copy_segment(segment, segment_files(tmp_path, CONTENT))
+        assert store.fetch_segment(segment, 0).read() == CONTENT
+
+    def test_deleting_is_repeatable_and_leaves_nothing(self, place, store, tmp_path):
+        files = segment_files(tmp_path, CONTENT)
+        first, second = segment_of(), segment_of(number=2)
+        store.delete_segment(first)
+        store.copy_segment(first, files)
+        store.copy_segment(second, files)
+        store.delete_segment(first)
+        store.delete_segment(first)
+        with pytest.raises(RemoteResourceNotFound):
+            store.fetch_segment(first, 0)
+        with pytest.raises(RemoteResourceNotFound):
+            store.fetch_index(first, IndexKind.TRANSACTION)
+        assert store.fetch_segment(second, 0).read() == CONTENT
+        store.delete_segment(second)
+        assert place.names() == []
+        store.copy_segment(first, files)
+        assert store.fetch_segment(first, 0).read() == CONTENT
+
+    def test_the_same_offsets_of_another_topic_id_or_segment_are_apart(self, store, tmp_path):
+        segments = [
+            segment_of(),
+            segment_of(number=2),
+            segment_of(partition=PARTITION._replace(topic_id=b"another-topic-id")),
+            segment_of(partition=PARTITION._replace(partition=1)),
+        ]
+        for number, segment in enumerate(segments):
+            content = bytes([number]) * len(CONTENT)
+            store.copy_segment(segment, segment_files(tmp_path, content))
+        for number, segment in enumerate(segments):
+            assert store.fetch_segment(segment, 0).read() == bytes([number]) * len(CONTENT)
+
+    def test_objects_are_kafkas_bytes_beside_a_manifest(self, place, store, tmp_path):
+        segment = segment_of(epochs=((3, 0), (5, 40)))
+        store.copy_segment(segment, segment_files(tmp_path, CONTENT))
+        stem = f"{folder_name(PARTITION)}/{0:020d}-AAAAAAAAAAAAAAAAAAAAAQ"
+        endings = [".index", ".leader-epoch-checkpoint", ".log", ".manifest.json"]
+        endings += [".snapshot", ".timeindex", ".txnindex"]
+        assert place.names() == [stem + ending for ending in endings]
+        assert place.read(stem + ".log") == CONTENT
+        manifest = json.loads(place.read(stem + ".manifest.json"))
+        assert manifest["leaderEpochs"] == {"3": 0, "5": 40}
+        assert (manifest["startOffset"], manifest["endOffset"]) == (0, 99)
+        assert len(manifest["objects"]) == 6
+        for name, facts in manifest["objects"].items():
+            data = place.read(f"{folder_name(PARTITION)}/{name}")
+            assert facts == {"bytes": len(data), "crc32c": f"{crc32c(data, 0):08x}"}
+
+    def test_a_log_of_another_size_is_no_copy(self, place, store, tmp_path):
+        segment = segment_of(CONTENT + b"more")
+        with pytest.raises(RemoteStorageError, match="1024 bytes, not 1028"):
+            store.copy_segment(segment, segment_files(tmp_path, CONTENT))
+        assert not [name for name in place.names() if name.endswith(".manifest.json")]
+        store.delete_segment(segment)
+        assert place.names() == []
+
+    def test_a_local_file_that_is_gone_is_no_copy(self, place, store, tmp_path):
+        files = segment_files(tmp_path, CONTENT)
+        with pytest.raises(RemoteStorageError):
+            store.copy_segment(segment_of(), replace(files, time_index=str(tmp_path / "gone")))
+        assert not [name for name in place.names() if name.endswith(".manifest.json")]
+
+    def test_many_threads_at_once(self, store, tmp_path):
+        def work(number):
+            folder = tmp_path / str(number)
+            folder.mkdir()
+            content = random.Random(number).randbytes(50_000)
+            segment = segment_of(content, number)
+            store.copy_segment(segment, segment_files(folder, content))
+            for start in range(0, 50_000, 17_000):
+                read = store.fetch_segment(segment, start, start + 16_999).read()
+                assert read == content[start : start + 17_000]
+            if number % 2:
+                store.delete_segment(segment)
+            return segment
+
+        with ThreadPoolExecutor(8) as pool:
+            segments = list(pool.map(work, range(1, 17)))
+        for segment in segments:
+            if segment.segment_id[-1] % 2:
+                with pytest.raises(RemoteResourceNotFound):
+                    store.fetch_segment(segment, 0)
+            else:
+                assert len(store.fetch_segment(segment, 0).read()) == 50_000
+
+    def test_a_log_of_several_parts(self, place, tmp_path):
+        store = place.new_store()
+        store.configure({**place.config, "multipart.part.bytes": str(5 << 20)})
+        for number, size in enumerate([5 << 20, (5 << 20) + 1, 11_000_000], 1):
+            content = random.Random(size).randbytes(size)
+            segment = segment_of(content, number)
+            for _ in range(2):  # the second overwrites
+                store.copy_segment(segment, segment_files(tmp_path, content))
+            assert store.fetch_segment(segment, 0).read() == content
+            at = size - 100
+            assert store.fetch_segment(segment, at, at + 9).read() == content[at : at + 10]
+            store.delete_segment(segment)
+        assert place.names() == []
+        store.close()
+
+
+class TestS3:
+    def test_another_segments_object_is_never_overwritten(self, s3, store, tmp_path):
+        segment = segment_of()
+        key = f"some/where/{folder_name(PARTITION)}/{0:020d}-AAAAAAAAAAAAAAAAAAAAAQ.log"
+        s3.client.put_object(Bucket=BUCKET, Key=key, Body=b"somebody else's")
+        with pytest.raises(RemoteStorageError, match="of another segment"):
+            store.copy_segment(segment, segment_files(tmp_path, CONTENT))
+        assert s3.client.get_object(Bucket=BUCKET, Key=key)["Body"].read() == b"somebody else's"
+        big = random.Random(0).randbytes(6 << 20)
+        parts = s3.new_store()
+        parts.configure({**s3.config, "multipart.part.bytes": str(5 << 20)})
+        with pytest.raises(RemoteStorageError, match="of another segment"):
+            parts.copy_segment(segment_of(big), segment_files(tmp_path, big))
+        assert s3.client.get_object(Bucket=BUCKET, Key=key)["Body"].read() == b"somebody else's"
+        assert s3.uploads() == []
+
+    def test_an_upload_that_a_crash_left_goes_with_its_segment(self, s3, store):
+        key = f"some/where/{folder_name(PARTITION)}/{0:020d}-AAAAAAAAAAAAAAAAAAAAAQ.log"
+        upload = s3.client.create_multipart_upload(Bucket=BUCKET, Key=key)["UploadId"]
+        s3.client.upload_part(
+            Bucket=BUCKET, Key=key, UploadId=upload, PartNumber=1, Body=b"x" * (5 << 20)
+        )
+        store.delete_segment(segment_of(number=2))
+        assert len(s3.uploads()) == 1
+        store.delete_segment(segment_of())
+        assert s3.uploads() == []
+
+    def test_a_bucket_that_is_not_there_is_not_retried(self, s3, tmp_path):
+        store = s3.new_store()
+        store.configure({**s3.config, "bucket": "nobody-has-it"})
+        with pytest.raises(RemoteStorageError) as caught:
+            store.copy_segment(segment_of(), segment_files(tmp_path, CONTENT))
+        assert type(caught.value) is RemoteStorageError
+        store.close()
+
+
+def test_a_directory_store_makes_its_directory_and_is_configured_once_files_are_given(tmp_path):
+    store = DirectoryStore()
+    with pytest.raises(ValueError, match="dir"):
+        store.configure({})
+    store.configure({"dir": f"{tmp_path}/a/b/"})
+    files: SegmentFiles = segment_files(tmp_path, CONTENT)
+    store.copy_segment(segment_of(), files)
+    assert (tmp_path / "a/b" / folder_name(PARTITION)).is_dir()
