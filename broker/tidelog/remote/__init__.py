@@ -3,7 +3,8 @@
 
     tier.py            the door: who leads and follows what, pools, start and stop
     plugins.py         the stores and metadata managers that the configuration names
-    pools.py           bounded pools of threads by Kafka's names, quotas of bytes a second (KIP-956)
+    pools.py           bounded pools of threads by Kafka's names
+    quotas.py          quotas of bytes a second (KIP-956)
     tasks.py           copy, expiration and follower task of each partition, when and where they run
     metadata_topic.py  RemoteLogMetadata kept in `__remote_log_metadata`
     metadata_client.py reads and writes that topic wherever its partitions are led

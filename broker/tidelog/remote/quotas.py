@@ -1,0 +1,51 @@
+"""Quotas of bytes a second to and from the remote tier (KIP-956).
+
+Kafka's RLMQuotaManager over a SimpleRate: bytes of the last windows over the time since the oldest
+of them began, one window at least. Pure; who is over the limit waits.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+__all__ = ["RateQuota"]
+
+
+class RateQuota:
+    """How much of a limit is used. Invariant: windows rise, and none began `windows_max` windows or
+    more before the newest record."""
+
+    def __init__(self, bytes_per_second: int, *, windows_max: int = 11, window_s: int = 1) -> None:
+        self.bytes_per_second = bytes_per_second
+        self._windows_max = windows_max
+        self._window_s = window_s
+        self._windows: deque[list[float]] = deque()  # [when it began, bytes]
+
+    def record(self, size: int, now_s: float) -> None:
+        """So many bytes are on their way. `now_s` is on a clock that never goes back."""
+        self._forget(now_s)
+        if not self._windows or now_s - self._windows[-1][0] >= self._window_s:
+            self._windows.append([now_s, 0])
+        self._windows[-1][1] += size
+
+    def rate(self, now_s: float) -> float:
+        """Bytes a second."""
+        self._forget(now_s)
+        return sum(size for _, size in self._windows) / self._elapsed_s(now_s)
+
+    def throttle_s(self, now_s: float) -> float:
+        """How long to wait until the rate is within the limit; 0 if it is."""
+        excess = self.rate(now_s) - self.bytes_per_second
+        if excess <= 0:
+            return 0.0
+        return excess / self.bytes_per_second * self._elapsed_s(now_s)
+
+    def _elapsed_s(self, now_s: float) -> float:
+        begun_s = self._windows[0][0] if self._windows else now_s
+        return max(now_s - begun_s, self._window_s)
+
+    def _forget(self, now_s: float) -> None:
+        """Drop the windows that are too old to count."""
+        oldest_s = now_s - self._windows_max * self._window_s
+        while self._windows and self._windows[0][0] <= oldest_s:
+            self._windows.popleft()

@@ -1,0 +1,217 @@
+"""Pools of threads for the remote tier, and quotas of bytes a second."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tidelog.remote.pools import Pool, PoolFullError
+from tidelog.remote.quotas import RateQuota
+from tidelog.runtime import DetachedExecutor
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class HeldExecutor:
+    """Calls that end when they are told to, in any order."""
+
+    def __init__(self) -> None:
+        self.calls: dict[str, asyncio.Future[Any]] = {}
+        self.closed = False
+
+    async def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        name = function(*args, **kwargs)
+        future = self.calls[name] = asyncio.get_running_loop().create_future()
+        return await future
+
+    def end(self, name: str) -> None:
+        self.calls.pop(name).set_result(name.upper())
+
+    def close(self) -> None:
+        self.closed = True
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+def call(pool: Pool, name: str) -> asyncio.Task[Any]:
+    return asyncio.ensure_future(pool.run(str, name))
+
+
+def test_a_pool_runs_so_many_at_a_time_in_the_order_they_came() -> None:
+    async def test() -> None:
+        executor = HeldExecutor()
+        pool = Pool(executor, 2)
+        tasks = [call(pool, name) for name in "abcd"]
+        await settle()
+        assert list(executor.calls) == ["a", "b"]
+        assert (pool.running, pool.pending) == (2, 2)
+        executor.end("b")
+        assert await tasks[1] == "B"
+        await settle()
+        assert list(executor.calls) == ["a", "c"]
+        for name in "acd":
+            executor.end(name)
+            await settle()
+        assert [await task for task in tasks] == ["A", "B", "C", "D"]
+        assert (pool.running, pool.pending) == (0, 0)
+        pool.close()
+        assert executor.closed
+
+    asyncio.run(test())
+
+
+def test_a_pool_grows_at_once_and_shrinks_as_calls_end() -> None:
+    async def test() -> None:
+        executor = HeldExecutor()
+        pool = Pool(executor, 1)
+        tasks = [call(pool, name) for name in "abcde"]
+        await settle()
+        pool.threads_max = 3
+        await settle()
+        assert list(executor.calls) == ["a", "b", "c"]
+        pool.threads_max = 1
+        executor.end("a")
+        executor.end("b")
+        await settle()
+        assert (list(executor.calls), pool.pending) == (["c"], 2)
+        executor.end("c")
+        await settle()
+        assert list(executor.calls) == ["d"]
+        executor.end("d")
+        await settle()
+        executor.end("e")
+        await asyncio.gather(*tasks)
+        pool.close()
+
+    asyncio.run(test())
+
+
+def test_a_full_pool_refuses() -> None:
+    async def test() -> None:
+        executor = HeldExecutor()
+        pool = Pool(executor, 1, pending_max=1)
+        first, second = call(pool, "a"), call(pool, "b")
+        await settle()
+        with pytest.raises(PoolFullError, match="1 calls wait already"):
+            await pool.run(str, "c")
+        for name, task in (("a", first), ("b", second)):
+            executor.end(name)
+            await task
+            await settle()
+        pool.close()
+
+    asyncio.run(test())
+
+
+def test_who_gives_up_leaves_its_place_taken_until_the_call_returns() -> None:
+    async def test() -> None:
+        executor = HeldExecutor()
+        pool = Pool(executor, 1)
+        running, waiting, last = (call(pool, name) for name in "abc")
+        await settle()
+        running.cancel()
+        waiting.cancel()
+        await settle()
+        assert running.cancelled()
+        assert waiting.cancelled()
+        assert (pool.running, pool.pending, list(executor.calls)) == (1, 1, ["a"])
+        executor.calls.pop("a").set_exception(OSError("nobody hears this"))
+        await settle()
+        assert list(executor.calls) == ["c"]  # and never "b"
+        executor.end("c")
+        assert await last == "C"
+        pool.close()
+
+    asyncio.run(test())
+
+
+def test_a_place_granted_to_who_is_cancelled_goes_to_the_next() -> None:
+    async def test() -> None:
+        executor = HeldExecutor()
+        pool = Pool(executor, 1)
+        tasks = [call(pool, name) for name in "abc"]
+        await settle()
+        executor.end("a")
+        for _ in range(5):
+            if pool.pending == 2:
+                await asyncio.sleep(0)
+        assert pool.pending == 1, "b is granted, and has not run yet"
+        tasks[1].cancel()
+        await settle()
+        assert tasks[1].cancelled()
+        assert list(executor.calls) == ["c"]
+        executor.end("c")
+        await tasks[2]
+        assert (pool.running, pool.pending) == (0, 0)
+        pool.close()
+
+    asyncio.run(test())
+
+
+def test_closing_waits_for_no_call_that_hangs() -> None:
+    gate = threading.Event()
+
+    async def test() -> None:
+        pool = Pool(DetachedExecutor("remote-copier", 10), 1)
+        hangs = asyncio.ensure_future(pool.run(gate.wait, 60))
+        waits = asyncio.ensure_future(pool.run(gate.wait, 60))
+        await settle()
+        pool.close()
+        for task in (hangs, waits):
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    try:
+        asyncio.run(test())
+    finally:
+        gate.set()
+
+
+# -- quotas ----------------------------------------------------------------------------------------
+
+
+def test_a_quota_is_over_the_time_since_its_oldest_window() -> None:
+    quota = RateQuota(100)
+    assert quota.throttle_s(50.0) == 0
+    quota.record(100, 50.0)
+    assert quota.rate(50.0) == 100  # one window at least
+    assert quota.throttle_s(50.0) == 0
+    quota.record(200, 50.5)
+    assert quota.rate(50.5) == 300
+    assert quota.throttle_s(50.5) == 2.0
+    assert quota.throttle_s(52.0) == pytest.approx(1.0)
+    assert quota.throttle_s(53.0) == 0
+    assert quota.rate(60.9) == pytest.approx(300 / 10.9)
+    assert quota.rate(61.0) == 0  # eleven windows later nothing counts
+
+
+def test_a_quota_can_be_changed_and_nearly_unlimited() -> None:
+    quota = RateQuota(2**63 - 1)
+    quota.record(2**40, 1.0)
+    assert quota.throttle_s(1.0) == 0
+    quota.bytes_per_second = 2**39
+    assert quota.throttle_s(1.0) == 1.0
+
+
+@settings(derandomize=True, max_examples=60)
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(1, 5000)), max_size=40))
+def test_who_waits_for_its_turn_keeps_the_rate(steps: list[tuple[int, int]]) -> None:
+    """As the copier does it: in steps of a second, while the quota says so."""
+    quota, now = RateQuota(1000), 0.0
+    total = 0
+    for tenths, size in steps:
+        now += tenths / 10
+        while quota.throttle_s(now) > 0:
+            now += 1.0
+        quota.record(size, now)
+        total += size
+    assert total <= 1000 * now + 11_000 + 5000, "a burst of what was saved up, and the last one"
