@@ -103,6 +103,7 @@ def open_logs(
         directories,
         LogConfig.from_broker(config.given),
         producer_expiration_ms=config.producer_id_expiration_ms,
+        remote_storage_system_enable=config.remote_log_storage_system_enable,
         report=log.warning,
     )
     logs.open(

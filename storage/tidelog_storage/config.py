@@ -377,6 +377,11 @@ class LogConfig:
             values["retention.ms"] = UNLIMITED
         return cls(values)
 
+    def keeping_all(self) -> LogConfig:
+        """The same, but nothing is deleted or compacted."""
+        values = {name: self.value(name) for name in TOPIC_KEYS}
+        return LogConfig({**values, "cleanup.policy": []}, self.overridden)
+
     def value(self, name: str) -> object:
         """The value of a key by its Kafka name."""
         value: object = getattr(self, name.replace(".", "_"))

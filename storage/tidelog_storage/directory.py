@@ -168,7 +168,7 @@ class LogDirectory:
         """What the files say of a partition."""
         return Checkpointed(
             recovery_point=self._recovery_points.get(partition, 0),
-            log_start_offset=self._log_starts.get(partition, 0),
+            log_start_offset=self._log_starts.get(partition),
             high_watermark=self._high_watermarks.get(partition, 0),
             compacted_to=self._compacted.get(partition, 0),
         )
@@ -180,7 +180,7 @@ class LogDirectory:
                 continue
             self._recovery_points[partition] = log.recovery_point
             self._high_watermarks[partition] = log.high_watermark
-            if log.log_start_offset > log.segments.first.base_offset:
+            if log.is_tiered or log.log_start_offset != log.segments.first.base_offset:
                 self._log_starts[partition] = log.log_start_offset
             else:
                 self._log_starts.pop(partition, None)

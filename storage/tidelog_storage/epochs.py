@@ -160,6 +160,13 @@ class LeaderEpochCache:
         self._starts[0] = start_offset
         self.is_dirty = True
 
+    def replace(self, entries: Iterable[tuple[int, int]]) -> None:
+        """The log was truncated fully and begins anew with these entries."""
+        self.clear()
+        for epoch, start_offset in entries:
+            self._insert(epoch, start_offset)
+        self.is_dirty = True
+
     def clear(self) -> None:
         """The log was truncated fully."""
         if self._epochs:

@@ -17,8 +17,16 @@ from tidelog_storage.indexes import RELATIVE_OFFSET_MAX
 from tidelog_storage.log_state import LogState
 from tidelog_storage.replay import replay_producers
 from tidelog_storage.replicated import check_replicated
-from tidelog_storage.retention import Retention, deletable_count
-from tidelog_storage.types import AbortedTransaction, AppendResult, OutOfRange, Records
+from tidelog_storage.retention import Retention, plan_deletion
+from tidelog_storage.sealed import sealed_files
+from tidelog_storage.types import (
+    UNDEFINED_EPOCH,
+    AbortedTransaction,
+    AppendResult,
+    InRemoteTier,
+    OutOfRange,
+    Records,
+)
 from tidelog_storage.validator import ZSTD_VERSION_MIN, place_plain, validate_slowly
 
 if TYPE_CHECKING:
@@ -27,7 +35,12 @@ if TYPE_CHECKING:
     from tidelog_protocol.batch import BatchHeader
     from tidelog_storage.seams import Buffer
     from tidelog_storage.segment import Segment
-    from tidelog_storage.types import OffsetAndEpoch, OffsetAndTimestamp, ReadOutcome
+    from tidelog_storage.types import (
+        OffsetAndEpoch,
+        OffsetAndTimestamp,
+        ReadOutcome,
+        SealedFiles,
+    )
 
 _new = tuple.__new__  # what a NamedTuple's own constructor calls, three times as fast
 
@@ -160,10 +173,8 @@ class Log(LogState):
         `upper_bound` is a batch boundary: the log end, high watermark or last stable offset.
         """
         end = self.log_end_offset
-        if offset >= upper_bound or offset < self.log_start_offset:
-            if self.log_start_offset <= offset <= end:
-                return Records((), 0, offset)
-            return OutOfRange(self.log_start_offset, end)
+        if offset >= upper_bound or offset < self.local_log_start_offset:
+            return self._read_nothing(offset, end)
         try:
             return self._reader.read(
                 offset,
@@ -175,12 +186,22 @@ class Log(LogState):
         except OSError as error:
             raise self._failed(error) from error
 
+    def _read_nothing(self, offset: int, end: int) -> ReadOutcome:
+        if self.local_log_start_offset <= offset <= end:
+            return Records((), 0, offset)
+        if self.is_tiered and self.log_start_offset <= offset < end:
+            epoch = self.epochs.epoch_for_offset(offset)
+            return InRemoteTier(
+                offset, UNDEFINED_EPOCH if epoch is None else epoch, self.local_log_start_offset
+            )
+        return OutOfRange(self.log_start_offset, end)
+
     def offset_for_timestamp(self, timestamp: int) -> OffsetAndTimestamp | None:
-        """The first record as new as `timestamp` (ms) or newer."""
+        """The first local record as new as `timestamp` (ms) or newer."""
         return lookup.offset_for_timestamp(self.segments, timestamp, self.log_start_offset)
 
     def max_timestamp_offset(self) -> OffsetAndTimestamp | None:
-        """The first record with the largest timestamp; None for an empty log (KIP-734)."""
+        """The first local record with the largest timestamp; None for an empty log (KIP-734)."""
         return lookup.max_timestamp_offset(self.segments)
 
     def end_offset_for_epoch(self, epoch: int) -> OffsetAndEpoch:
@@ -208,7 +229,7 @@ class Log(LogState):
         for segment in self.segments.remove_above(offset):
             segment.remove()
         self.segments.active.truncate_to(offset, now_ms)
-        self._shrink_to(offset, min(self.log_start_offset, offset))
+        self._shrink_to(offset)
         self.epochs.truncate_from_end(offset)
         self.producers.truncate_and_reload(self.log_start_offset, offset, now_ms)
         replay_producers(self)
@@ -220,20 +241,62 @@ class Log(LogState):
     ) -> None:
         """Drop everything; the log goes on at `offset`, and may be read from `log_start` on."""
         self._reader.forget()
-        for segment in self.segments.clear():
+        for segment in reversed(list(self.segments)):
             segment.remove()
-        self.segments.add(self._new_segment(offset, now_ms))
+        self._begin_anew(offset, offset if log_start is None else log_start, now_ms)
         self.epochs.clear()
         self.producers.truncate_fully_and_start_at(offset)
-        self.log_start_offset = offset if log_start is None else log_start
-        self._shrink_to(offset, self.log_start_offset)
-        self.high_watermark = offset
         self._make_cut_durable(offset)
 
-    def _shrink_to(self, offset: int, log_start_offset: int) -> None:
-        self.log_start_offset = log_start_offset
+    def restart_from_remote(
+        self,
+        offset: int,
+        *,
+        log_start: int,
+        epochs: Sequence[tuple[int, int]],
+        snapshot: bytes,
+        now_ms: int = 0,
+    ) -> None:
+        """Drop everything local; the log goes on at `offset`, all before is in the remote tier.
+
+        `epochs` (leader epoch, its start) and the producer snapshot are those of the remote segment
+        that ends before `offset`; `log_start` is the leader's. KIP-405, auxiliary state.
+        StorageError if the snapshot is none; nothing was changed then.
+
+        What a crash leaves is the beginning of the old log, an empty log with nothing remote, or
+        the new one whole: its first segment comes last, and nothing that is above a log's end
+        outlives a crash.
+        """
+        self.producers.write_snapshot(offset, snapshot)
+        log_start_offset = min(log_start, offset)
+        self._reader.forget()
+        for segment in reversed(list(self.segments)):
+            segment.remove()
+        self._files.fsync_dir(self.folder)
+        self.epochs.replace(epochs)
+        self.epochs.truncate_from_start(log_start_offset)
+        self.epochs.truncate_from_end(offset)
+        self.epochs.flush()
+        self._begin_anew(offset, log_start_offset, now_ms)
+        self.producers.start_from_snapshot(offset, now_ms)
+        self.highest_remote_offset = offset - 1 if self.is_tiered else -1
+        self._make_cut_durable(offset)
+
+    def _begin_anew(self, offset: int, log_start_offset: int, now_ms: int) -> None:
+        """One empty segment in the place of all, whose files are gone."""
+        segment = self._new_segment(offset, now_ms)
+        self.segments.clear()
+        self.segments.add(segment)
+        self._shrink_to(offset)
+        self._start_at(log_start_offset)
+        self.high_watermark = offset
+
+    def _shrink_to(self, offset: int) -> None:
+        """The log ends here now, and what comes next is not what may be in the remote tier."""
+        self._start_at(min(self.log_start_offset, offset))
         self.log_end_offset = offset
         self.high_watermark = min(self.high_watermark, offset)
+        self.highest_remote_offset = min(self.highest_remote_offset, offset - 1)
 
     def _make_cut_durable(self, offset: int) -> None:
         """Before anything is appended: else a power failure could bring back removed segments
@@ -247,15 +310,21 @@ class Log(LogState):
                 self._on_recovery_point_lowered(self)
 
     def delete_old_segments(self, now_ms: int) -> int:
-        """One pass of retention; how many segments went. Their files go after a delay."""
-        count = deletable_count(self.segments, Retention.of(self, now_ms))
+        """One pass of retention; how many segments went. Their files go after a delay.
+
+        While a remote tier takes copies, they stay readable there, and the log start where it is.
+        """
+        limits = Retention.of(self, now_ms)
+        count, rolls = plan_deletion(self.segments, limits)
+        if rolls:
+            self.roll(now_ms)
         if not count:
             return 0
-        if count == len(self.segments):
-            self.roll(now_ms)
         self._reader.forget()
         removed = self.segments.remove_first(count)
-        self.maybe_increment_log_start(self.segments.first.base_offset, "segment deletion")
+        if limits.deletable_to is None:
+            self.maybe_increment_log_start(self.segments.first.base_offset, "segment deletion")
+        self._start_at(self.log_start_offset)
         due_ms = now_ms + self._config.file_delete_delay_ms
         for segment in removed:
             self.removals.add(due_ms, segment.mark_deleted())
@@ -271,6 +340,11 @@ class Log(LogState):
         self.removals.add(now_ms + self._config.file_delete_delay_ms, deleted)
         for segment in old[1:]:
             self.producers.remove_snapshot(segment.base_offset)
+
+    def sealed_files(self, segment: Segment) -> SealedFiles:
+        """The files of a sealed segment of this log, which are all there: what is missing of them
+        is built. OSError if that fails."""
+        return sealed_files(self, segment)
 
     def remove_deleted(self, now_ms: int) -> None:
         """Remove the files of deleted segments whose time has come."""

@@ -1,8 +1,11 @@
 """The state of one log: its offsets, segments, epochs and producers, and what keeps them in step.
 
-Owns: the offsets and the rules between them (log start <= high watermark <= log end, last stable <=
-high watermark), the sealing of the active segment, and how far everything is durable. `log.py` adds
-what is done with records: append, read, cut.
+Owns: the offsets and the rules between them (log start <= local log start <= high watermark <= log
+end, last stable <= high watermark), the sealing of the active segment, and how far everything is
+durable. `log.py` adds what is done with records: append, read, cut.
+
+A log with a remote tier (KIP-405) has records below its first segment: it knows from where on they
+are local and up to where they were copied, and nothing else of them.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog_protocol.errors import ErrorCode
+from tidelog_storage.checkpoints import CheckpointError
 from tidelog_storage.flush import FlushTask, seal
 from tidelog_storage.indexes import AbortedEntry
 from tidelog_storage.reader import Reader
@@ -29,6 +33,16 @@ if TYPE_CHECKING:
     from tidelog_storage.types import TopicPartition
 
 _UNLIMITED = 1 << 62
+NEVER_TIERED = frozenset(
+    {
+        "__consumer_offsets",
+        "__transaction_state",
+        "__share_group_state",
+        "__remote_log_metadata",
+        "__cluster_metadata",
+    }
+)
+"""Topics that stay local whatever their configuration says."""
 
 
 class LogState:
@@ -36,21 +50,29 @@ class LogState:
 
     `log_start_offset`: first offset that may be read. `log_end_offset`: offset of the next record.
     `high_watermark`: first offset not known to be on all replicas that count; moved from outside.
+    `local_log_start_offset`: first offset that may be read here; above the log start only if what
+    is between is in the remote tier. `is_tiered`: whether there is one. `highest_remote_offset`:
+    last offset known to be there, -1 if none is.
     """
 
     __slots__ = (
         "_config",
+        "_epochs_lost",
         "_files",
         "_flush_messages",
         "_on_recovery_point_lowered",
         "_on_roll",
         "_reader",
+        "_remote_storage_system_enable",
         "_rolls",
         "_truncations",
         "epochs",
         "folder",
         "high_watermark",
+        "highest_remote_offset",
+        "is_tiered",
         "last_flushed_ms",
+        "local_log_start_offset",
         "log_end_offset",
         "log_start_offset",
         "producers",
@@ -76,6 +98,8 @@ class LogState:
         log_end_offset: int,
         high_watermark: int,
         recovery_point: int,
+        epochs_lost: str | None = None,
+        remote_storage_system_enable: bool = False,
         on_roll: Callable[[LogState], None] | None = None,
         on_recovery_point_lowered: Callable[[LogState], None] | None = None,
     ) -> None:
@@ -83,6 +107,8 @@ class LogState:
 
         `on_roll` hears of a sealed segment, which wants to be flushed; `on_recovery_point_lowered`
         makes the lowered point durable, else a crash would trust bytes written after a truncation.
+        `remote_storage_system_enable`: whether the broker has a remote tier at all. `epochs_lost`
+        says why the epochs of a remote part, if it has one, are not known.
         """
         assert 0 <= log_start_offset <= log_end_offset
         self._files = files
@@ -92,9 +118,10 @@ class LogState:
         self.segments = segments
         self.epochs = epochs
         self.producers = producers
-        self.log_start_offset = log_start_offset
+        self._start_at(log_start_offset)
         self.log_end_offset = log_end_offset
-        self.high_watermark = min(max(high_watermark, log_start_offset), log_end_offset)
+        self.high_watermark = min(max(high_watermark, self.local_log_start_offset), log_end_offset)
+        self.highest_remote_offset = -1
         self.recovery_point = min(recovery_point, log_end_offset)
         self.last_flushed_ms = 0
         self.removals = Removals(files.remove)
@@ -102,19 +129,39 @@ class LogState:
         self._on_recovery_point_lowered = on_recovery_point_lowered
         self._truncations = 0
         self._reader = Reader(segments)
-        self.config = config
+        self._epochs_lost = epochs_lost
+        self._remote_storage_system_enable = remote_storage_system_enable
+        self._configure(config)
 
     def __repr__(self) -> str:
         return f"Log({self.topic_partition}, {self.log_start_offset}..{self.log_end_offset})"
 
     @property
     def config(self) -> LogConfig:
-        """The topic's configuration; set it to change it."""
+        """The topic's configuration; set it to change it.
+
+        CheckpointError if it has a remote tier and that part of the log can't be read any more.
+        """
         return self._config
 
     @config.setter
     def config(self, config: LogConfig) -> None:
+        self._configure(config)
+        # Unless only this broker's own switch says so: then nothing of a remote part is forgotten.
+        if not (self.is_tiered or config.remote_storage_enable):
+            self.drop_remote_part()
+
+    def _configure(self, config: LogConfig) -> None:
         self._config = config
+        self.is_tiered = (
+            self._remote_storage_system_enable
+            and config.remote_storage_enable
+            and not config.is_compacted
+            and self.topic_partition.topic not in NEVER_TIERED
+        )
+        if self.is_tiered and self._epochs_lost is not None:
+            self.epochs.is_dirty = False  # a file that was made up would hide the damage
+            raise CheckpointError(self._epochs_lost)
         self._rolls = RollPolicy(config, str(self.topic_partition))
         self._flush_messages = min(config.flush_messages, _UNLIMITED)
 
@@ -142,9 +189,12 @@ class LogState:
     # -- offsets -----------------------------------------------------------------------------------
 
     def set_high_watermark(self, offset: int) -> int:
-        """Move the high watermark, clamped to log start .. log end; the one that holds now."""
-        if not self.log_start_offset <= offset <= self.log_end_offset:
-            offset = min(max(offset, self.log_start_offset), self.log_end_offset)
+        """Move the high watermark, clamped to local log start .. log end; the one that holds now.
+
+        What is not local any more was committed: nothing else is copied to the remote tier.
+        """
+        if not self.local_log_start_offset <= offset <= self.log_end_offset:
+            offset = min(max(offset, self.local_log_start_offset), self.log_end_offset)
         self.high_watermark = offset
         self.producers.on_high_watermark_updated(offset)
         return offset
@@ -162,10 +212,32 @@ class LogState:
             )
         if offset <= self.log_start_offset:
             return False
-        self.log_start_offset = offset
+        self._start_at(offset)
         self.epochs.truncate_from_start(offset)
         self.producers.on_log_start_incremented(offset)
         return True
+
+    def _start_at(self, log_start_offset: int) -> None:
+        """The log start, or the first segment, is another one."""
+        self.log_start_offset = log_start_offset
+        self.local_log_start_offset = max(log_start_offset, self.segments.first.base_offset)
+
+    # -- the remote part ---------------------------------------------------------------------------
+
+    def set_highest_remote_offset(self, offset: int) -> None:
+        """The remote tier has this log up to `offset`, inclusive; a smaller one is no news."""
+        if self.is_tiered and offset > self.highest_remote_offset:
+            self.highest_remote_offset = offset
+
+    def drop_remote_part(self) -> None:
+        """The remote tier is not this log's any more: it begins where its local part does.
+
+        For a topic whose remote.storage.enable went off (KIP-950). If it comes back, copying begins
+        at what is local then.
+        """
+        self.highest_remote_offset = -1
+        self.set_high_watermark(self.high_watermark)
+        self.maybe_increment_log_start(self.local_log_start_offset, "remote storage disabled")
 
     # -- segments ----------------------------------------------------------------------------------
 

@@ -38,20 +38,24 @@ class LogManager:
         defaults: LogConfig,
         *,
         producer_expiration_ms: int = 86_400_000,
+        remote_storage_system_enable: bool = False,
         report: Callable[[str], None] | None = None,
     ) -> None:
-        """`defaults` configure a loaded log until the broker sets its own; `report` hears of
-        repairs, a sentence each."""
+        """`defaults` configure a loaded log until the broker sets its own, and nothing of it is
+        deleted before; `report` hears of repairs, a sentence each."""
         assert log_dirs
         self._files = files
         self._defaults = defaults
         self._producer_expiration_ms = producer_expiration_ms
+        self._remote_storage_system_enable = remote_storage_system_enable
         self._report = report
         self._now_ms = 0  # when opened; loading a log later needs no better time
         self._logs: dict[TopicPartition, Log] = {}
         self._rolled: set[TopicPartition] = set()  # have sealed segments that are not durable
         self._removals = Removals(files.remove_tree)  # folders of deleted partitions
         self.directories = [LogDirectory(files, path) for path in log_dirs]
+        self.on_roll: Callable[[LogState], None] | None = None
+        """Hears of every log that has a newly sealed segment."""
 
     @property
     def log_dirs(self) -> list[str]:
@@ -134,7 +138,7 @@ class LogManager:
             return log
         for directory in self.directories:
             if partition in directory.partitions:
-                return self._load(directory, partition, self._defaults, None)
+                return self._load(directory, partition, None, None)
         return None
 
     def items(self) -> Iterator[tuple[TopicPartition, Log]]:
@@ -146,12 +150,15 @@ class LogManager:
                     yield partition, log
 
     def create(self, partition: TopicPartition, topic_id: bytes, config: LogConfig) -> Log:
-        """A new, empty log in the directory that holds the fewest; an existing one is returned.
+        """A new, empty log in the directory that holds the fewest; an existing one gets the
+        configuration.
 
         The caller has compared topic ids. OSError if the directory fails.
         """
         log = self.get(partition)
-        if log is None:
+        if log is not None:
+            log.config = config
+        else:
             directory = self._emptiest()
             directory.clear_for(partition, self._logs)
             log = self._load(directory, partition, config, topic_id)
@@ -213,19 +220,21 @@ class LogManager:
         self,
         directory: LogDirectory,
         partition: TopicPartition,
-        config: LogConfig,
+        config: LogConfig | None,
         topic_id: bytes | None,
     ) -> Log:
         log = load_log(
             self._files,
             f"{directory.path}/{partition}",
             partition,
-            config,
+            self._defaults.keeping_all() if config is None else config,
             now_ms=self._now_ms,
             had_clean_shutdown=directory.had_clean_shutdown,
             checkpointed=directory.checkpointed(partition),
             topic_id=topic_id,
             producer_expiration_ms=self._producer_expiration_ms,
+            is_provisional=config is None,
+            remote_storage_system_enable=self._remote_storage_system_enable,
             on_roll=self._note_roll,
             on_recovery_point_lowered=self._note_lowered,
             report=self._report,
@@ -237,6 +246,8 @@ class LogManager:
 
     def _note_roll(self, log: LogState) -> None:
         self._rolled.add(log.topic_partition)
+        if self.on_roll is not None:
+            self.on_roll(log)
 
     def _note_lowered(self, log: LogState) -> None:
         """A crash must not take bytes written after a truncation for durable ones."""

@@ -324,6 +324,14 @@ class ProducerStateManager:
         self._last_snapshot_offset = 0
         self.map_end_offset = offset
 
+    def start_from_snapshot(self, offset: int, now_ms: int) -> None:
+        """The log was emptied and goes on at `offset`, of which there is a snapshot."""
+        for snapshot in list(self.snapshots):
+            if snapshot != offset:
+                self.remove_snapshot(snapshot)
+        self._clear()
+        self._load_newest(offset, now_ms)
+
     def on_log_start_incremented(self, log_start_offset: int) -> None:
         """Offsets below `log_start_offset` are gone; producers stay until they expire."""
         self.on_high_watermark_updated(log_start_offset)
@@ -348,10 +356,52 @@ class ProducerStateManager:
         offset = self.map_end_offset
         if offset <= self._last_snapshot_offset:
             return None
+        self._write(offset, self.snapshot_content(), sync=sync)
+        self._last_snapshot_offset = offset
+        return offset
+
+    def has_snapshot(self, offset: int) -> bool:
+        """Whether the snapshot of `offset` is there and whole."""
+        if offset not in self.snapshots:
+            return False
+        try:
+            parse_snapshot(self._files.read_bytes(self.snapshot_path(offset)))
+        except (CorruptSnapshotError, FileNotFoundError):
+            return False
+        return True
+
+    def before(self, offset: int, log_start_offset: int) -> ProducerStateManager:
+        """The state at the newest snapshot below `offset`; nothing at `log_start_offset` if there
+        is none."""
+        older = ProducerStateManager(
+            self._files,
+            self.folder,
+            self._topic_partition,
+            expiration_ms=self.expiration_ms,
+            snapshot_offsets=[snapshot for snapshot in self.snapshots if snapshot < offset],
+        )
+        older._load_newest(log_start_offset, 0)  # expiring nobody
+        return older
+
+    def write_snapshot(self, offset: int, content: bytes) -> None:
+        """Durably write the snapshot of `offset`, which came from elsewhere or got lost.
+
+        StorageError CORRUPT_MESSAGE if it is none.
+        """
+        try:
+            parse_snapshot(content)
+        except CorruptSnapshotError as error:
+            raise StorageError(
+                ErrorCode.CORRUPT_MESSAGE,
+                f"producer snapshot of {self._topic_partition} at {offset}: {error}",
+            ) from error
+        self._write(offset, content, sync=True)
+
+    def _write(self, offset: int, content: bytes, *, sync: bool) -> None:
         file = self._files.open(self.snapshot_path(offset), create=True)
         try:
             file.truncate(0)
-            file.append([self.snapshot_content()])
+            file.append([content])
             if sync:
                 file.fsync()
         finally:
@@ -359,8 +409,6 @@ class ProducerStateManager:
         if offset not in self.snapshots:
             self.snapshots.append(offset)
             self.snapshots.sort()
-        self._last_snapshot_offset = offset
-        return offset
 
     @property
     def latest_snapshot_offset(self) -> int | None:

@@ -51,12 +51,13 @@ _INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 class Checkpointed(NamedTuple):
     """What the log directory's checkpoints say of one partition; see `checkpoints.py`.
 
+    `log_start_offset` None: nothing, as for most logs that begin with their first segment.
     `compacted_to`: below this offset, segments may end before the next one begins. `keep_below`:
     below this offset nothing is cut off as torn; damage there is an error.
     """
 
     recovery_point: int = 0
-    log_start_offset: int = 0
+    log_start_offset: int | None = None
     high_watermark: int = 0
     compacted_to: int = 0
     keep_below: int = 0
@@ -73,39 +74,39 @@ def load_log(
     checkpointed: Checkpointed = Checkpointed(),  # noqa: B008 - immutable
     topic_id: bytes | None = None,
     producer_expiration_ms: int = 86_400_000,
+    is_provisional: bool = False,
+    remote_storage_system_enable: bool = False,
     on_roll: Callable[[LogState], None] | None = None,
     on_recovery_point_lowered: Callable[[LogState], None] | None = None,
     report: Callable[[str], None] | None = None,
 ) -> Log:
     """The log in `folder`, which is created if it is not there.
 
-    `report` gets a sentence for each thing that was repaired. CheckpointError if a file cannot be
-    understood, OSError if one cannot be read, StorageError for damage below `keep_below`.
+    `report` gets a sentence for each thing that was repaired. `is_provisional`: the topic's own
+    configuration is not known yet, so the log may turn out to have a remote part. CheckpointError
+    if a file cannot be understood, OSError if one cannot be read, StorageError for damage below
+    `keep_below`.
     """
     loader = _Loader(files, folder, topic_partition, config=config, now_ms=now_ms, report=report)
     names = loader.list_files()
-    segments = loader.open_segments(names, checkpointed.log_start_offset)
+    segments = loader.open_segments(names, checkpointed.log_start_offset or 0)
     recovered: list[Segment] = []
     if not had_clean_shutdown:
         recovered = loader.recover(segments, checkpointed)
     log_end_offset = loader.end_offset(segments, recovered)
-    if log_end_offset < checkpointed.log_start_offset:
-        log_end_offset = loader.start_anew(segments, checkpointed.log_start_offset)
-    log_start_offset = max(checkpointed.log_start_offset, segments.first.base_offset)
-    producers = ProducerStateManager(
-        files,
-        folder,
-        topic_partition,
-        expiration_ms=producer_expiration_ms,
-        snapshot_offsets=_offsets_of(names, SNAPSHOT_SUFFIX),
+    if log_end_offset < (checkpointed.log_start_offset or 0):
+        log_end_offset = loader.start_anew(segments, checkpointed.log_start_offset or 0)
+    log_start_offset = segments.first.base_offset
+    if checkpointed.log_start_offset is not None or not had_clean_shutdown:
+        known_start = checkpointed.log_start_offset or 0
+        may_have_remote_part = is_provisional or config.remote_storage_enable
+        log_start_offset = (
+            known_start if may_have_remote_part else max(known_start, log_start_offset)
+        )
+    producers = loader.producers(names, segments, recovered, producer_expiration_ms)
+    epochs, log_start_offset = loader.load_epochs(
+        segments, log_start_offset, log_end_offset, after_crash=bool(recovered)
     )
-    producers.remove_stray_snapshots(segments.base_offsets)
-    if recovered:
-        _drop_snapshots_above(producers, recovered[0].base_offset)
-    epochs = loader.load_epochs(segments, log_start_offset, after_crash=bool(recovered))
-    epochs.truncate_from_end(log_end_offset)
-    epochs.truncate_from_start(log_start_offset)
-    epochs.flush()
     recovery_point = log_end_offset if had_clean_shutdown else checkpointed.recovery_point
     log = Log(
         files,
@@ -120,6 +121,8 @@ def load_log(
         log_end_offset=log_end_offset,
         high_watermark=checkpointed.high_watermark,
         recovery_point=min(recovery_point, log_end_offset),
+        epochs_lost=loader.epochs_lost,
+        remote_storage_system_enable=remote_storage_system_enable,
         on_roll=on_roll,
         on_recovery_point_lowered=on_recovery_point_lowered,
     )
@@ -150,6 +153,7 @@ class _Loader:
         self._now_ms = now_ms
         self._report_to = report
         self._recovered_epochs: list[EpochEntry] = []
+        self.epochs_lost: str | None = None  # why the epochs below the first segment aren't known
 
     def _report(self, text: str) -> None:
         if self._report_to is not None:
@@ -265,15 +269,60 @@ class _Loader:
         segments.add(self._new_segment(log_start_offset))
         return log_start_offset
 
+    def producers(
+        self,
+        names: dict[str, int],
+        segments: Segments,
+        recovered: list[Segment],
+        expiration_ms: int,
+    ) -> ProducerStateManager:
+        """The producer state with the snapshots that may be trusted, not loaded yet."""
+        producers = ProducerStateManager(
+            self._files,
+            self._folder,
+            self._name,
+            expiration_ms=expiration_ms,
+            snapshot_offsets=_offsets_of(names, SNAPSHOT_SUFFIX),
+        )
+        producers.remove_stray_snapshots(segments.base_offsets)
+        if recovered:
+            for snapshot in list(producers.snapshots):
+                if snapshot > recovered[0].base_offset:
+                    producers.remove_snapshot(snapshot)
+        return producers
+
     # -- epochs ------------------------------------------------------------------------------------
 
     def load_epochs(
+        self, segments: Segments, log_start_offset: int, log_end_offset: int, *, after_crash: bool
+    ) -> tuple[LeaderEpochCache, int]:
+        """The epochs of the log, and where it starts, which is not below the oldest of them.
+
+        What was cut off the epochs was cut off the log, though its checkpoint may be older.
+        """
+        epochs = self._epochs_found(segments, log_start_offset, after_crash=after_crash)
+        epochs.truncate_from_end(log_end_offset)
+        first_offset = segments.first.base_offset
+        if log_start_offset >= first_offset:
+            self.epochs_lost = None
+        elif self.epochs_lost is None or log_end_offset == first_offset:
+            self.epochs_lost = None
+            oldest = epochs.earliest_entry
+            start = first_offset if oldest is None else min(oldest.start_offset, first_offset)
+            log_start_offset = max(log_start_offset, start)
+        epochs.truncate_from_start(log_start_offset)
+        if self.epochs_lost is None:  # else the file still says that it is damaged
+            epochs.flush()
+        return epochs, log_start_offset
+
+    def _epochs_found(
         self, segments: Segments, log_start_offset: int, *, after_crash: bool
     ) -> LeaderEpochCache:
         """The checkpoint with what recovery found beyond it; from the records if it is lost.
 
-        Kafka refuses to load then. After a crash it may also begin above the log start: the newest
-        log start is forgotten then, but not what was cut off the epochs for its sake.
+        Kafka refuses to load then, and so does a log with a remote part. After a crash it may also
+        begin above the log start: the newest log start is forgotten then, but not what was cut off
+        the epochs for its sake.
         """
         checkpoint = LeaderEpochCheckpoint(self._files, self._folder)
         entries: list[EpochEntry] = []
@@ -281,10 +330,13 @@ class _Loader:
             entries = checkpoint.read()
         except CheckpointError as error:
             self._report(f"{error}; rebuilt from the records")
+            self.epochs_lost = str(error)
         found = self._recovered_epochs
         older: list[EpochEntry] = []
         if not entries:
             older = self._epochs_before(segments, None)
+            if older and self.epochs_lost is None:
+                self.epochs_lost = f"{checkpoint.path} is missing or empty"
         elif after_crash and log_start_offset < entries[0].start_offset:
             older = self._epochs_before(segments, entries[0].start_offset)
             if older and older[-1].epoch >= entries[0].epoch:
@@ -315,9 +367,3 @@ def _offsets_of(names: dict[str, int], suffix: str) -> list[int]:
         for name in names
         if len(name) == length and name.endswith(suffix) and name[:20].isdecimal()
     )
-
-
-def _drop_snapshots_above(producers: ProducerStateManager, offset: int) -> None:
-    for snapshot in list(producers.snapshots):
-        if snapshot > offset:
-            producers.remove_snapshot(snapshot)

@@ -1,6 +1,7 @@
 """Bringing a log's producer state up to its end from the batches themselves.
 
-After a truncation, and on loading when the newest snapshot is older than the log end.
+After a truncation, and on loading when the newest snapshot is older than the log end. Also the
+state at an older offset, for a snapshot that got lost.
 """
 
 from __future__ import annotations
@@ -36,3 +37,21 @@ def replay_producers(log: Log, rebuilt: Container[int] = ()) -> None:
                         producers.complete_transaction(completed)
         producers.map_end_offset = log.log_end_offset
     producers.on_high_watermark_updated(log.high_watermark)
+
+
+def snapshot_at(log: Log, offset: int) -> bytes:
+    """The producer snapshot of a segment's base `offset`, from an older one and the batches since.
+
+    Without an older one it knows of the local batches alone, as a start without snapshots does.
+    """
+    producers = log.producers.before(offset, log.segments.first.base_offset)
+    start = producers.map_end_offset
+    for segment in log.segments.from_floor(start):
+        if segment.base_offset >= offset:
+            break
+        for _, header, batch in segment.batches():
+            if header.producer_id >= 0 and header.base_offset >= start:
+                completed = producers.update(header, batch)
+                if completed is not None:
+                    producers.complete_transaction(completed)
+    return producers.snapshot_content()

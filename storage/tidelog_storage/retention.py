@@ -1,7 +1,8 @@
 """Which old segments a log may give up: by log start, size and age.
 
 Pure decisions over the segments of one log; `Log.delete_old_segments` carries them out. Compaction
-is `compaction/`'s.
+is `compaction/`'s. With a remote tier (KIP-405) `local.retention.*` are the limits here, and what
+was not copied yet stays.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ if TYPE_CHECKING:
 
 
 class Retention(NamedTuple):
-    """What one pass goes by; None means unlimited."""
+    """What one pass goes by; None means unlimited.
+
+    `deletable_to`: segments that end above it stay, as they were not copied to the remote tier.
+    """
 
     log_start_offset: int
     high_watermark: int
@@ -25,41 +29,59 @@ class Retention(NamedTuple):
     retention_bytes: int | None
     retention_ms: int | None
     now_ms: int
+    deletable_to: int | None = None
 
     @classmethod
     def of(cls, log: Log, now_ms: int) -> Retention:
         """The limits that a log's configuration and offsets set."""
         config = log.config
-        by_size = config.deletes and config.retention_bytes >= 0
-        by_time = config.deletes and config.retention_ms >= 0
+        deletable_to = None
+        if log.is_tiered and not config.remote_log_copy_disable:  # whatever cleanup.policy says
+            size, age_ms = (
+                config.effective_local_retention_bytes,
+                config.effective_local_retention_ms,
+            )
+            deletable_to = max(log.highest_remote_offset + 1, log.log_start_offset)
+        elif config.deletes:
+            size, age_ms = config.retention_bytes, config.retention_ms
+        else:
+            size = age_ms = -1
         return cls(
             log.log_start_offset,
             log.high_watermark,
             log.log_end_offset,
-            config.retention_bytes if by_size else None,
-            config.retention_ms if by_time else None,
+            size if size >= 0 else None,
+            age_ms if age_ms >= 0 else None,
             now_ms,
+            deletable_to,
         )
 
 
-def deletable_count(segments: Segments, limits: Retention) -> int:
-    """How many of the oldest segments go; all of them means that the active one is rolled first.
+def plan_deletion(segments: Segments, limits: Retention) -> tuple[int, bool]:
+    """How many of the oldest segments go, and whether the active one is sealed before.
 
     Nothing that reaches above the high watermark goes, nor an empty active segment. Each test goes
-    on where the one before stopped, as Kafka's three passes do.
+    on where the one before stopped, as Kafka's three passes do. The active segment is sealed if it
+    breaks a limit itself: to go at once, or once it was copied.
     """
     listed = list(segments)
     # The offset after each segment.
     ends = [segment.base_offset for segment in listed[1:]] + [limits.log_end_offset]
     last = len(listed) - 1
+    deletable_to = limits.log_end_offset if limits.deletable_to is None else limits.deletable_to
+    rolls = False
 
     def extend(count: int, goes: Callable[[int], bool]) -> int:
+        nonlocal rolls
         while (
             count <= last
             and limits.high_watermark >= ends[count]
             and (count < last or listed[count].size > 0)
             and goes(count)
         ):
+            rolls = rolls or count == last
+            if ends[count] > deletable_to:
+                break
             count += 1
         return count
 
@@ -69,7 +91,7 @@ def deletable_count(segments: Segments, limits: Retention) -> int:
     if limits.retention_ms is not None:
         oldest_ms = limits.now_ms - limits.retention_ms
         count = extend(count, lambda slot: listed[slot].retention_timestamp() < oldest_ms)
-    return count
+    return count, rolls
 
 
 def _too_large(listed: Sequence[Segment], count: int, limit: int) -> Callable[[int], bool]:

@@ -98,7 +98,36 @@ class OutOfRange(NamedTuple):
     log_end_offset: int
 
 
-ReadOutcome = Records | OutOfRange
+class InRemoteTier(NamedTuple):
+    """The offset is not below the log start, but below what this broker still has on its disk.
+
+    `leader_epoch` is the offset's by the leader epoch cache, -1 if that does not tell.
+    """
+
+    offset: int
+    leader_epoch: int
+    local_log_start_offset: int
+
+
+ReadOutcome = Records | OutOfRange | InRemoteTier
+
+
+class SealedFiles(NamedTuple):
+    """A segment that is not appended to any more: its files, as they are copied away (KIP-405).
+
+    Offsets `base_offset` up to, not including, `next_base_offset`. The producer snapshot is that of
+    `next_base_offset`; `transaction_index` is None if the segment has no aborted transaction.
+    """
+
+    base_offset: int
+    next_base_offset: int
+    size: int
+    max_timestamp: int
+    log: str
+    offset_index: str
+    time_index: str
+    transaction_index: str | None
+    producer_snapshot: str
 
 
 class AbortedTransaction(NamedTuple):

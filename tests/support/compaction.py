@@ -32,8 +32,11 @@ def compacted(**values):
 
 def open_manager(files, settings=None, **options):
     """A manager over `data`; the same after a restart."""
-    manager = LogManager(files, ["data"], settings or compacted(), **options)
+    settings = settings or compacted()
+    manager = LogManager(files, ["data"], settings, **options)
     manager.open(now_ms=NOW, cluster_id="c", node_id=1, new_directory_id=lambda: b"d" * 16)
+    for _, log in manager.items():
+        log.config = settings  # as the broker does
     return manager
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from tidelog.config import keys as config_keys
+from tidelog.config.tiered_keys import TieredKeys
 from tidelog.config.vocabulary import CLUSTER_WIDE, READ_ONLY, BrokerKey, ConfigError
 from tidelog_storage.config import BROKER_KEYS, LogConfig
 from tidelog_storage.config_key import collect_keys
@@ -58,12 +59,13 @@ class BrokerConfig(
     config_keys.LogKeys,
     config_keys.GroupKeys,
     config_keys.TransactionKeys,
+    TieredKeys,
 ):
     """The settings of one broker, immutable; attributes are Kafka's names with underscores.
 
     `given` holds the strings the user set, `KEYS` every declared key by its Kafka name (those of
-    `config_keys.py` and the topic defaults of `tidelog_storage.config`), `log_defaults` what topics
-    get that set nothing themselves.
+    `keys.py` and `tiered_keys.py` and the topic defaults of `tidelog_storage.config`),
+    `log_defaults` what topics get that set nothing themselves.
     """
 
     KEYS: Mapping[str, ConfigKey] = {}
@@ -86,9 +88,6 @@ class BrokerConfig(
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> BrokerConfig:
         """The configuration of these settings; ConfigError names the first key that is wrong."""
-        for name in properties:
-            if name not in cls.KEYS:
-                raise ConfigError(name, f"Unknown configuration '{name}'")
         values: dict[str, object] = {}
         for name, key in cls.KEYS.items():
             text = properties.get(name)
@@ -103,8 +102,11 @@ class BrokerConfig(
         if values["broker_id"] == -1:
             values["broker_id"] = values["node_id"]  # the old name shows the same id
         log_defaults = LogConfig.from_broker(properties)
-        validate_broker(log_defaults)
         config = cls(values, dict(properties), log_defaults)
+        config._check_names()
+        validate_broker(
+            log_defaults, remote_storage_system_enabled=config.remote_log_storage_system_enable
+        )
         config._check_together()
         return config
 
@@ -121,6 +123,23 @@ class BrokerConfig(
         """The value of a key by its Kafka name."""
         value: object = getattr(self, name.replace(".", "_"))
         return value
+
+    def _check_names(self) -> None:
+        prefixes = (
+            self.remote_log_storage_manager_impl_prefix,
+            self.remote_log_metadata_manager_impl_prefix,
+        )
+        for name in self.given:
+            if name not in self.KEYS and not name.startswith(prefixes):
+                raise ConfigError(name, f"Unknown configuration '{name}'")
+
+    def given_with_prefix(self, prefix: str) -> dict[str, str]:
+        """The settings whose names begin so, without the prefix: what a plug-in is given."""
+        return {
+            name[len(prefix) :]: text
+            for name, text in self.given.items()
+            if name.startswith(prefix) and len(name) > len(prefix)
+        }
 
     def _check_together(self) -> None:
         """Rules between keys."""

@@ -1,4 +1,4 @@
-"""Words in which `config_keys.py` declares the broker's settings, one typed line per key.
+"""Words in which `keys.py` declares the broker's settings, one typed line per key.
 
 Those of `tidelog_storage.config_key`, and what only a broker's setting has: whether it may change
 while the broker runs, and whether it has any effect here.

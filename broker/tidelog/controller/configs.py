@@ -186,7 +186,12 @@ def validate_topic_configs(
     """
     defaults = config.with_dynamic(image.broker_config(config.node_id)).log_defaults
     try:
-        validate_topic(overrides, defaults=defaults, existing=existing)
+        validate_topic(
+            overrides,
+            defaults=defaults,
+            existing=existing,
+            remote_storage_system_enabled=config.remote_log_storage_system_enable,
+        )
     except ConfigError as error:
         return error.message
     return None

@@ -19,16 +19,23 @@ from tidelog.replication.reads import (
     FetchParams,
     ReadResult,
     Redirection,
+    RemotePart,
 )
 from tidelog.replication.replica import Replica
 from tidelog_protocol.errors import ErrorCode
-from tidelog_storage.types import OffsetAndEpoch, OffsetAndTimestamp, OutOfRange, StorageError
+from tidelog_storage.types import (
+    OffsetAndEpoch,
+    OffsetAndTimestamp,
+    OutOfRange,
+    Records,
+    StorageError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tidelog.replication.fetch_sessions import FetchedPartition
-    from tidelog_storage.types import AbortedTransaction, AppendResult
+    from tidelog_storage.types import AbortedTransaction, AppendResult, InRemoteTier
 
 __all__ = [
     "EARLIEST_LOCAL_TIMESTAMP",
@@ -152,12 +159,23 @@ class Partition(Replica):
         if max_bytes <= 0 and not min_one_batch and log.log_start_offset <= offset < bound:
             return result  # the answer is full already
         outcome = log.read(offset, max_bytes, upper_bound=bound, min_one_batch=min_one_batch)
-        if isinstance(outcome, OutOfRange):
-            return ReadResult(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if not isinstance(outcome, Records):
+            return self._not_local(outcome, params, result)
         result.records = outcome.parts
         result.size = outcome.size
         if aborted is not None and outcome.size:
             result.aborted = log.aborted_transactions(offset, outcome.next_offset)
+        return result
+
+    def _not_local(
+        self, outcome: OutOfRange | InRemoteTier, params: FetchParams, result: ReadResult
+    ) -> ReadResult:
+        """Out of range, or in the remote tier, where consumers can read and followers do not."""
+        if isinstance(outcome, OutOfRange):
+            return ReadResult(ErrorCode.OFFSET_OUT_OF_RANGE)
+        if params.replica_id < 0:
+            return RemotePart(result, outcome)
+        result.error = ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE
         return result
 
     def _read_error(self, current_leader_epoch: int, params: FetchParams) -> ErrorCode | None:

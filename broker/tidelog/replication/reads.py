@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tidelog_storage.types import AbortedTransaction, OffsetAndEpoch
+    from tidelog_storage.types import AbortedTransaction, InRemoteTier, OffsetAndEpoch
 
 __all__ = [
     "HIGH_WATERMARK",
@@ -19,6 +19,7 @@ __all__ = [
     "FetchParams",
     "ReadResult",
     "Redirection",
+    "RemotePart",
 ]
 
 # Upper bound of a read (Kafka's FetchIsolation).
@@ -74,10 +75,11 @@ class ReadResult:
 
     `records` are `size` bytes of whole batches in one or more buffers. `aborted` is None unless the
     reader is read_committed. `diverging` tells a reader where its log leaves ours.
-    `preferred_replica`: see `Redirection`.
+    `preferred_replica`: see `Redirection`. `remote`: see `RemotePart`.
     """
 
     preferred_replica = -1
+    remote: InRemoteTier | None = None
 
     __slots__ = (
         "aborted",
@@ -127,3 +129,19 @@ class Redirection(ReadResult):
             0, result.high_watermark, result.last_stable_offset, result.log_start_offset
         )
         self.preferred_replica = preferred_replica
+
+
+class RemotePart(ReadResult):
+    """What a consumer asks for is in the remote tier: offsets, where to go on, and no records."""
+
+    __slots__ = ("remote",)
+
+    def __init__(self, result: ReadResult, remote: InRemoteTier) -> None:
+        super().__init__(
+            0,
+            result.high_watermark,
+            result.last_stable_offset,
+            result.log_start_offset,
+            result.aborted,
+        )
+        self.remote = remote

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog_protocol.batch import read_header
-from tidelog_storage.types import UNDEFINED_EPOCH, UNDEFINED_OFFSET, OutOfRange
+from tidelog_storage.types import UNDEFINED_EPOCH, UNDEFINED_OFFSET, Records
 
 if TYPE_CHECKING:
     from tidelog_storage.log import Log
@@ -84,6 +84,6 @@ def batch_boundary(log: Log, offset: int) -> int:
     if not log.log_start_offset <= offset < log.log_end_offset:
         return offset
     outcome = log.read(offset, 1, upper_bound=log.log_end_offset, min_one_batch=True)
-    if isinstance(outcome, OutOfRange) or not outcome.size:
+    if not isinstance(outcome, Records) or not outcome.size:
         return offset
     return max(log.log_start_offset, min(offset, read_header(outcome.parts[0]).base_offset))
