@@ -29,11 +29,13 @@ from tidelog_protocol.frames import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tidelog.seams import Clock, Network, Rng
     from tidelog_protocol.apis import Api
     from tidelog_protocol.schema import Buffer, Message
 
-__all__ = ["PeerChannel", "PeerError"]
+__all__ = ["Channels", "PeerChannel", "PeerError"]
 
 REQUEST_TIMEOUT_S = 30.0
 RECONNECT_S_MIN = 0.05  # Kafka's reconnect.backoff.ms
@@ -174,6 +176,39 @@ class PeerChannel:
             self._connecting.cancel()
         if self._link is not None:
             self._link.end(f"{self!r} is closed")
+
+
+class Channels:
+    """A channel to each broker that was asked, made anew when the broker has moved."""
+
+    def __init__(
+        self,
+        new_channel: Callable[[str, int], PeerChannel],
+        address_of: Callable[[int], tuple[str, int] | None],
+    ) -> None:
+        """`address_of` tells where a broker is now, None if it is not registered."""
+        self._new_channel = new_channel
+        self._address_of = address_of
+        self._channels: dict[int, PeerChannel] = {}
+
+    def to(self, node_id: int) -> PeerChannel:
+        """The channel to a broker; PeerError if nobody knows where it is."""
+        address = self._address_of(node_id)
+        if address is None:
+            raise PeerError(f"broker {node_id} is not registered")
+        known = self._channels.get(node_id)
+        if known is not None:
+            if (known.host, known.port) == address:
+                return known
+            known.close()
+        channel = self._channels[node_id] = self._new_channel(*address)
+        return channel
+
+    def close(self) -> None:
+        """Ask nobody any more; who waits gets a PeerError."""
+        for channel in self._channels.values():
+            channel.close()
+        self._channels.clear()
 
 
 class _Link(asyncio.BufferedProtocol):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.handler_broker import HandlerBroker, run
-from tidelog.peers import PeerChannel, PeerError
+from tidelog.peers import Channels, PeerChannel, PeerError
 from tidelog.runtime import SystemClock, SystemNetwork, SystemRng
 from tidelog_protocol.messages.data import FetchRequest
 from tidelog_protocol.messages.groups import HeartbeatRequest
@@ -251,3 +251,28 @@ def test_malformed_answers(reply: Callable[[bytes], bytes]) -> None:
         listener.close()
 
     run(test)
+
+
+class NamedChannel:
+    def __init__(self, host: str, port: int) -> None:
+        self.host, self.port, self.is_closed = host, port, False
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+def test_a_broker_that_has_moved_gets_a_new_channel() -> None:
+    addresses = {1: ("a", 1), 2: ("b", 2)}
+    channels = Channels(NamedChannel, addresses.get)
+    first, second = channels.to(1), channels.to(2)
+    assert (first.host, first.port) == ("a", 1)
+    assert channels.to(1) is first
+    addresses[1] = ("a", 3)
+    moved = channels.to(1)
+    assert moved.port == 3
+    assert (first.is_closed, second.is_closed) == (True, False)
+    with pytest.raises(PeerError, match="broker 3 is not registered"):
+        channels.to(3)
+    channels.close()
+    assert moved.is_closed
+    assert second.is_closed

@@ -21,6 +21,7 @@ NO_CONTROLLER = -1
 GROUP_METADATA_TOPIC = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC = "__transaction_state"
 SHARE_GROUP_STATE_TOPIC = "__share_group_state"
+REMOTE_LOG_METADATA_TOPIC = "__remote_log_metadata"  # KIP-405; Kafka does not call it internal
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 
 # Kafka's Topic.isInternal. The metadata topic is not among them: no image lists it.
@@ -177,6 +178,11 @@ class ClusterImage:
             **self.broker_configs.get(DEFAULT_BROKER_RESOURCE, _NOTHING),
             **self.broker_configs.get(str(node_id), _NOTHING),
         }
+
+    def address_of(self, node_id: int) -> tuple[str, int] | None:
+        """Where clients and other brokers reach a broker, None if it is not registered."""
+        broker = self.brokers.get(node_id)
+        return None if broker is None else (broker.host, broker.port)
 
     def alive_brokers(self) -> list[BrokerImage]:
         """Brokers that are not fenced, by id."""

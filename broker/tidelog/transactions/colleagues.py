@@ -1,14 +1,13 @@
 """What a broker asks of other brokers about transactions: markers, and whose transaction is open.
 
-Owns one channel to each broker that was asked, made anew when the broker has moved. Every failure
-is a `PeerError`: whether the request was carried out is then unknown.
+Every failure is a `PeerError`: whether the request was carried out is then unknown.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.peers import PeerError
+from tidelog.peers import Channels
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.txns import AddPartitionsToTxnRequest, WriteTxnMarkersRequest
 from tidelog_storage.types import TopicPartition
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Colleagues", "by_topic"]
 
-_Address = tuple[str, int]
 _Marker = WriteTxnMarkersRequest.WritableTxnMarker
 _MarkerTopic = _Marker.WritableTxnMarkerTopic
 _Transaction = AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction
@@ -52,29 +50,11 @@ class Colleagues:
         self, new_channel: Callable[[str, int], PeerChannel], image: Callable[[], ClusterImage]
     ) -> None:
         """`image` gives the present one."""
-        self._new_channel = new_channel
-        self._image = image
-        self._channels: dict[int, tuple[_Address, PeerChannel]] = {}
+        self._channels = Channels(new_channel, lambda node_id: image().address_of(node_id))
 
     def close(self) -> None:
         """Ask nobody any more; who waits gets a PeerError."""
-        for _, channel in self._channels.values():
-            channel.close()
-        self._channels.clear()
-
-    def _channel(self, node_id: int) -> PeerChannel:
-        broker = self._image().brokers.get(node_id)
-        if broker is None:
-            raise PeerError(f"broker {node_id} is not registered")
-        address = broker.host, broker.port
-        known = self._channels.get(node_id)
-        if known is not None and known[0] == address:
-            return known[1]
-        if known is not None:
-            known[1].close()
-        channel = self._new_channel(*address)
-        self._channels[node_id] = address, channel
-        return channel
+        self._channels.close()
 
     async def write_markers(self, leader: int, markers: list[Marker]) -> list[Outcome]:
         """Have a leader write markers; its outcomes in the order of the markers."""
@@ -94,7 +74,7 @@ class Colleagues:
                 for marker in markers
             ]
         )
-        response: WriteTxnMarkersResponse = await self._channel(leader).ask(request)
+        response: WriteTxnMarkersResponse = await self._channels.to(leader).ask(request)
         return [
             {
                 TopicPartition(topic.name, each.partition_index): ErrorCode(each.error_code)
@@ -128,7 +108,7 @@ class Colleagues:
                 )
             ]
         )
-        response: AddPartitionsToTxnResponse = await self._channel(coordinator).ask(request)
+        response: AddPartitionsToTxnResponse = await self._channels.to(coordinator).ask(request)
         if response.error_code:
             return dict.fromkeys(partitions, ErrorCode(response.error_code))
         return {
