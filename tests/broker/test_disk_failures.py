@@ -118,6 +118,51 @@ def break_epochs(node: Any, cluster: tidelog.Cluster) -> None:
     epochs._checkpoint = Broken()
 
 
+def test_a_leader_with_a_full_disk_ends_and_another_one_leads() -> None:
+    """It kept leading, and refused all that was sent: nobody else was asked to."""
+    pytest.importorskip("confluent_kafka")
+
+    async def test() -> None:
+        async with tidelog.Cluster(FAST, brokers=3) as cluster:
+            create = lambda: create_topic(cluster.bootstrap_servers, "t", 1, 3)  # noqa: E731
+            await in_thread(create)
+            load = Load(cluster.bootstrap_servers, "t")
+            load.start()
+            await until(lambda: len(load.acked) > 20, "a load")
+            leader = cluster.brokers[partition_of(cluster, "t").leader - 1]
+            fill_disk(leader)
+            await until(lambda: leader.failure, "a failure")
+            assert "No space left" in str(leader.failure)
+            await until(
+                lambda: partition_of(cluster, "t").leader not in (-1, leader.node_id), "a leader"
+            )
+            enough = len(load.acked) + 20
+            await until(lambda: len(load.acked) > enough, "more acknowledgements")
+            await until(lambda: not leader.is_running, "its end")
+            await leader.start()
+            await until(lambda: len(partition_of(cluster, "t").isr) == 3, "all in sync")
+            await load.finish()
+            check_nothing_lost(load, await in_thread(consume, cluster.bootstrap_servers, "t"))
+
+    run(test)
+
+
+def fill_disk(node: Any) -> None:
+    """No more records fit on this broker's disk, until it starts again."""
+    segment = node.server._replicas.partition("t", 0).log.segments.active
+
+    records = segment.records
+
+    class Full:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(records, name)
+
+        def append(self, *_: object) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    segment._records = Full()
+
+
 def test_an_only_directory_ends_a_lone_broker_and_a_spare_one_does_not(tmp_path: Path) -> None:
     async def test(folders: list[Path], failing: int, *, goes: bool) -> None:
         files = FailingFiles()

@@ -10,7 +10,7 @@ from support.data_path import NOW_MS, DataPath, batch, topic_id
 from tidelog.metadata.image import BrokerImage, ClusterImage
 from tidelog.replication.partition import Partition
 from tidelog_protocol.errors import ErrorCode
-from tidelog_storage.types import TopicPartition
+from tidelog_storage.types import StorageError, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -144,6 +144,31 @@ def test_a_leader_epoch_that_cannot_be_written_is_not_led_in(
     path.change("foo", isr=(1,))  # whatever comes next of this topic tries again
     assert path.partition("foo").is_leader
     assert [tuple(entry) for entry in checkpoint.read()] == [(1, 0)]
+
+
+def test_who_cannot_write_records_leads_no_more(
+    path: DataPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path.create("foo")
+    path.create("fine")
+    failed: list[str] = []
+    path.replicas._on_disk_failure = lambda directory, _error: failed.append(directory)
+
+    def fail(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as broken:
+        broken.setattr("tidelog_storage.segment.Segment.append", fail)
+        with pytest.raises(StorageError) as caught:
+            path.replicas.append(path.partition("foo"), memoryview(batch()), acks=1, now_ms=NOW_MS)
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert failed == [path.logs.directories[0].path]
+    assert path.replicas.partition("foo", 0) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert path.partition("fine").is_leader
+    with pytest.raises(StorageError):  # the client's fault, not the disk's
+        path.replicas.append(path.partition("fine"), memoryview(b"?"), acks=1, now_ms=NOW_MS)
+    assert path.partition("fine").is_leader
+    assert len(failed) == 1
 
 
 class TestAwaitAcks:

@@ -159,9 +159,7 @@ class ReplicaManager:
         try:
             partition.update(state)
         except OSError as error:  # the new leader epoch could not be made durable
-            del self._partitions[key]
-            partition.remove()
-            self._take_offline(key, partition.topic_id, error)
+            self._lose(partition, error)
         if state.leader_recovery_state == _RECOVERING and self._isr_changes is not None:
             self._propose(partition.propose_recovered())
         self._wake_all(key)
@@ -184,6 +182,11 @@ class ReplicaManager:
         self._offline.pop(key, None)
         partition = self._partitions[key] = Partition(key, topic_id, log, self.node_id, self.rules)
         return partition
+
+    def _lose(self, partition: Partition, error: OSError) -> None:
+        del self._partitions[partition.topic_partition]
+        partition.remove()
+        self._take_offline(partition.topic_partition, partition.topic_id, error)
 
     def _take_offline(self, key: TopicPartition, topic_id: bytes, error: Exception) -> None:
         _log.error("%s is offline: %s", key, error)
@@ -275,13 +278,25 @@ class ReplicaManager:
         from_client: bool = True,
     ) -> AppendResult:
         """Append one batch; StorageError says why not. Nobody is woken before `appended`."""
-        return partition.append(
-            records,
-            acks=acks,
-            now_ms=now_ms,
-            produce_version=produce_version,
-            from_client=from_client,
-        )
+        try:
+            return partition.append(
+                records,
+                acks=acks,
+                now_ms=now_ms,
+                produce_version=produce_version,
+                from_client=from_client,
+            )
+        except StorageError as error:
+            self.append_refused(partition, error)
+            raise
+
+    def append_refused(self, partition: Partition, error: StorageError) -> None:
+        """Nothing was appended. If the disk refused it, this broker leads the partition no more,
+        as in Kafka, where its directory goes offline: others may have a disk that works."""
+        cause, key = error.__cause__, partition.topic_partition
+        if isinstance(cause, OSError) and self._partitions.get(key) is partition:
+            self._lose(partition, cause)
+            self._wake_all(key)
 
     def appended(self, keys: Sequence[tuple[str, int]]) -> None:
         """All appends of one request are done: wake fetches, and produces if a high watermark
@@ -416,6 +431,8 @@ class ReplicaManager:
                     )
                 except StorageError as error:
                     _log.error("read of %s failed: %s", partition.topic_partition, error)
+                    if isinstance(error.__cause__, OSError):
+                        self.disk_failed(partition.topic_partition, error)
                     result = ReadResult(error.code)
                 if is_progress and self._record_fetch(partition, request, params, result):
                     params.moved.append(partition.topic_partition)
