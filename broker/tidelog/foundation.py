@@ -7,6 +7,7 @@ Used by `server.py`, the listeners first: a taken port is known before any file 
 from __future__ import annotations
 
 import logging
+from itertools import count
 from typing import TYPE_CHECKING
 
 from tidelog.start_error import StartError, system_words
@@ -122,7 +123,8 @@ def _first_cluster_id(config: BrokerConfig, runtime: Runtime) -> str:
     from hashlib import sha256  # noqa: PLC0415 - clusters alone need it
 
     seed = ",".join(config.controller_quorum_voters).encode()
-    return new_cluster_id(lambda: sha256(seed).digest()[:15] + b"\1")
+    attempts = count()
+    return new_cluster_id(lambda: sha256(seed + b"," * next(attempts)).digest()[:15] + b"\1")
 
 
 def new_cluster_id(new_uuid: Callable[[], bytes]) -> str:
