@@ -15,6 +15,7 @@ from tidelog.config.vocabulary import (
     integer,
     long,
     string,
+    strings,
 )
 from tidelog_storage.config_key import refuse
 
@@ -34,6 +35,12 @@ class TieredKeys:
 
     remote_log_storage_system_enable: bool = boolean(
         False, "Whether this broker has a remote tier; topics join by remote.storage.enable."
+    )
+    remote_storage_topics: list[str] = strings(
+        (),
+        "Names, with * and ? for any characters, of topics that are created with "
+        "remote.storage.enable=true unless they say otherwise. tidelog's own.",
+        internal=True,
     )
     # -- plug-ins ----------------------------------------------------------------------------------
     remote_log_storage_manager_class_name: str | None = string(

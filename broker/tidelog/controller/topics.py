@@ -15,6 +15,7 @@ from tidelog.controller.configs import validate_topic_configs
 from tidelog.controller.decisions import Decision, RefusedError, repeated
 from tidelog.controller.names import invalid_topic_reason
 from tidelog.controller.placement import PlacementError, assignment_problem, directory_of, place
+from tidelog.controller.tiered_topics import REMOTE_STORAGE_ENABLE, joins_tier
 from tidelog.metadata.describe import effective_topic_configs
 from tidelog.metadata.image import CLUSTER_METADATA_TOPIC, RESOURCE_TOPIC
 from tidelog_protocol.errors import ErrorCode
@@ -88,6 +89,8 @@ def _create_topic(
 ) -> tuple[list[Message], CreateTopicsResponse.CreatableTopicResult]:
     _check_new_name(image, topic.name)
     overrides = _creation_configs(topic.configs)
+    if joins_tier(topic.name, overrides, config):
+        overrides[REMOTE_STORAGE_ENABLE] = "true"
     error = validate_topic_configs(config, image, overrides)
     if error is not None:
         raise RefusedError(ErrorCode.INVALID_CONFIG, error)

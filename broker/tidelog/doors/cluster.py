@@ -27,6 +27,7 @@ from tidelog.doors.cluster_settings import (
     temporary_data_dir,
 )
 from tidelog.doors.running import RunningCluster
+from tidelog.doors.tiered import Tiered, tiered_settings, with_tier
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -65,12 +66,15 @@ def run(
     host: str | None = None,
     port: int | None = None,
     data_dir: str | os.PathLike[str] | None = None,
+    tiered: Tiered = False,
+    tiered_topics: Sequence[str] = (),
     **more: Setting,
 ) -> RunningCluster:
     """Brokers in a process of their own, to be used by `with`; safe for tests without asyncio.
 
     `isolated` gives each a process; `racks` names the rack of each; `port` is the first broker's.
-    Without host, port and `listeners` it is a free port of 127.0.0.1.
+    Without host, port and `listeners` it is a free port of 127.0.0.1. `tiered` is where old
+    segments go (`tiered.py`), of topics that say so or whose names match one of `tiered_topics`.
     """
     return RunningCluster(
         brokers=brokers,
@@ -79,7 +83,7 @@ def run(
         host=host,
         port=port,
         data_dir=data_dir,
-        settings=properties_of(settings, more),
+        settings=tiered_settings(tiered, tiered_topics) | properties_of(settings, more),
     )
 
 
@@ -102,10 +106,14 @@ class Cluster:
         port: int | None = None,
         data_dir: str | os.PathLike[str] | None = None,
         temporary: bool = False,
+        tiered: Tiered = False,
+        tiered_topics: Sequence[str] = (),
         runtime: Runtime | None = None,
         **more: Setting,
     ) -> None:
-        """`temporary` data in `data_dir` is removed at the end, as all data is without `data_dir`:
+        """`tiered` as in `run`.
+
+        `temporary` data in `data_dir` is removed at the end, as all data is without `data_dir`:
         nothing of it is forced to disk. `runtime` replaces the real seams, of a single broker only.
         """
         if brokers < 1:
@@ -119,7 +127,7 @@ class Cluster:
         self._isolated = isolated
         self._racks = list(racks or ())
         self._data_dir = None if data_dir is None else os.fspath(data_dir)
-        self._settings = properties_of(settings, more)
+        self._settings = tiered_settings(tiered, tiered_topics) | properties_of(settings, more)
         self._host = host or "127.0.0.1"
         self._port = port or 0
         # Of one broker, whose `listeners` may say it as well; who gives both is told.
@@ -206,7 +214,8 @@ class Cluster:
             properties = broker_properties(settings, host=host, port=port, data_dir=folder)
             if self._racks:
                 properties["broker.rack"] = self._racks[0]
-            return [self._new_node(properties)]
+            first = folder or properties.get("log.dirs", properties.get("log.dir", ""))
+            return [self._new_node(with_tier(properties, first.split(",")[0], 1))]
         assert folder is not None
         ports = await free_ports(runtime, self._host, 2 * self._count)
         self._voters = {
@@ -234,17 +243,16 @@ class Cluster:
     def _node_of_several(
         self, settings: Mapping[str, str], node_id: int, folder: str, port: int, rack: str | None
     ) -> Node:
-        return self._new_node(
-            node_properties(
-                settings,
-                node_id=node_id,
-                voters=self._voters,
-                host=self._host,
-                port=port,
-                data_dir=f"{folder}/broker-{node_id}",
-                rack=rack,
-            )
+        properties = node_properties(
+            settings,
+            node_id=node_id,
+            voters=self._voters,
+            host=self._host,
+            port=port,
+            data_dir=f"{folder}/broker-{node_id}",
+            rack=rack,
         )
+        return self._new_node(with_tier(properties, folder, len(self._voters)))
 
     def _new_node(self, properties: Mapping[str, str]) -> Node:
         from tidelog.doors.nodes import LocalNode, ProcessNode

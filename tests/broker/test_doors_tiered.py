@@ -1,0 +1,103 @@
+"""`tiered=...` and `--tiered` as Kafka's properties, and topics that join by their names."""
+
+from __future__ import annotations
+
+import pytest
+
+import tidelog
+from support.clusters import run
+from support.wire_client import WireClient
+from tidelog.cli.serve import main
+from tidelog.doors.cluster_settings import ClusterError
+from tidelog.doors.tiered import DIRECTORY_STORE, S3_STORE, tiered_settings, with_tier
+from tidelog_protocol.messages.admin import CreateTopicsRequest
+
+ENABLE = "remote.log.storage.system.enable"
+STORE = "remote.log.storage.manager.class.name"
+
+
+def test_no_tier_is_no_setting():
+    assert tiered_settings(tiered=False) == {}
+    assert with_tier({"a": "b"}, "/data", 3) == {"a": "b"}
+
+
+def test_topics_without_a_tier_are_refused():
+    with pytest.raises(ClusterError, match="tiered topics without a tier"):
+        tiered_settings(False, ["logs*"])
+
+
+def test_a_directory(tmp_path):
+    settings = tiered_settings(tmp_path, ["a*", "b"])
+    assert settings == {
+        ENABLE: "true",
+        STORE: DIRECTORY_STORE,
+        "rsm.config.dir": str(tmp_path),
+        "remote.storage.topics": "a*,b",
+    }
+
+
+def test_a_bucket():
+    settings = tiered_settings("s3://bucket/some/prefix")
+    assert settings == {
+        ENABLE: "true",
+        STORE: S3_STORE,
+        "rsm.config.bucket": "bucket",
+        "rsm.config.prefix": "some/prefix",
+    }
+    with pytest.raises(ClusterError, match="s3://bucket/prefix"):
+        tiered_settings("s3://")
+
+
+@pytest.mark.parametrize(("brokers", "factor", "enough"), [(1, 1, 1), (2, 2, 1), (3, 3, 2)])
+def test_defaults_are_beneath_what_is_said(brokers, factor, enough):
+    topic = "rlmm.config.remote.log.metadata.topic."
+    properties = with_tier({ENABLE: "true"}, "/data", brokers)
+    assert properties == {
+        ENABLE: "true",
+        STORE: DIRECTORY_STORE,
+        "rsm.config.dir": "/data/remote-tier",
+        f"{topic}replication.factor": str(factor),
+        f"{topic}min.isr": str(enough),
+    }
+    said = {ENABLE: "true", STORE: "my.Store", f"{topic}min.isr": "7"}
+    assert with_tier(said, "/data", brokers) == said | {f"{topic}replication.factor": str(factor)}
+
+
+def test_the_command_says_what_is_wrong(capsys):
+    assert main(["--tiered", "s3://", "--port", "0"]) == 1
+    assert (
+        capsys.readouterr().err == "tidelog: --tiered: s3://: not of the form s3://bucket/prefix\n"
+    )
+    assert main(["--tiered-topics", "a*", "--port", "0"]) == 1
+    assert "without a tier" in capsys.readouterr().err
+
+
+async def created(server: str, name: str, configs: dict[str, str]) -> str | None:
+    """What `remote.storage.enable` of a topic is after its creation."""
+    topic = CreateTopicsRequest.CreatableTopic(
+        name=name,
+        num_partitions=1,
+        replication_factor=1,
+        configs=[
+            CreateTopicsRequest.CreatableTopic.CreatableTopicConfig(name=key, value=value)
+            for key, value in configs.items()
+        ],
+    )
+    async with await WireClient.connect(server) as client:
+        response = await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7)
+    (result,) = response.topics
+    assert result.error_code == 0, result.error_message
+    return {entry.name: entry.value for entry in result.configs}["remote.storage.enable"]
+
+
+def test_topics_join_by_their_names(tmp_path):
+    async def test():
+        async with tidelog.Cluster(tiered=tmp_path, tiered_topics=["tiered-*", "o?e"]) as cluster:
+            server = cluster.bootstrap_servers
+            assert await created(server, "tiered-a", {}) == "true"
+            assert await created(server, "one", {}) == "true"
+            assert await created(server, "other", {}) == "false"
+            assert await created(server, "tiered-b", {"remote.storage.enable": "false"}) == "false"
+            assert await created(server, "tiered-c", {"cleanup.policy": "compact"}) == "false"
+
+    run(test)
