@@ -42,12 +42,21 @@ class AutoTopics:
         """Begin to create a topic with the broker's defaults; False if that is under way."""
         if name in self._creating:
             return False
+        self._start(name, None)
+        return True
+
+    def _start(self, name: str, topic: CreateTopicsRequest.CreatableTopic | None) -> None:
         task = asyncio.get_running_loop().create_task(
-            self._create(name), name=f"auto-create-{name}"
+            self._create(name, topic), name=f"auto-create-{name}"
         )
         self._creating[name] = task
         task.add_done_callback(lambda _: self._creating.pop(name, None))
-        return True
+
+    async def create(self, topic: CreateTopicsRequest.CreatableTopic) -> ErrorCode:
+        """Create a topic of Kafka's own as it is told here; NONE also if it exists already."""
+        if topic.name not in self._creating:
+            self._start(topic.name, topic)
+        return await asyncio.shield(self._creating[topic.name])
 
     async def auto_create(self, names: Iterable[str]) -> dict[str, ErrorCode]:
         """Create topics with the broker's defaults, internal ones as they must be; wait for it.
@@ -60,10 +69,12 @@ class AutoTopics:
             results[name] = await asyncio.shield(self._creating[name])
         return results
 
-    async def _create(self, name: str) -> ErrorCode:
+    async def _create(
+        self, name: str, topic: CreateTopicsRequest.CreatableTopic | None
+    ) -> ErrorCode:
         from tidelog_protocol.messages.admin import CreateTopicsRequest
 
-        topic = self._automatic_topic(name)
+        topic = topic or self._automatic_topic(name)
         try:
             response = await self._create_topics(CreateTopicsRequest(topics=[topic]))
         except Exception as error:  # noqa: BLE001 - nobody may be waiting for this task

@@ -1,0 +1,177 @@
+"""Files that spare a restart from reading `__remote_log_metadata` again.
+
+One snapshot for each user partition, keyed by its topic id, and `_rlmm_committed_offsets`: up to
+where each metadata partition was read when the snapshots were taken. Kafka had both until 2024;
+they are hints: what can't be read, or is of another metadata topic, counts as not there.
+
+Rule of writing: files of partitions that are not assigned go first, then what has changed is
+written, then the committed offsets. So a snapshot and the committed offset of its metadata
+partition together have everything below the larger of the two, whenever the broker dies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+import zlib
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog_protocol.errors import ProtocolError
+from tidelog_protocol.primitives import uuid_from_str, uuid_to_str
+from tidelog_storage.checkpoints import CheckpointError, format_checkpoint, parse_checkpoint
+from tidelog_storage.remote.api import PartitionDeleteState, TopicIdPartition
+from tidelog_storage.remote.metadata_cache import PartitionSnapshot
+from tidelog_storage.remote.metadata_records import decode_snapshot_entry, encode_snapshot_entry
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from tidelog.seams import AsyncFiles
+    from tidelog_storage.remote.api import RemoteSegment
+
+__all__ = ["COMMITTED_OFFSETS", "MetadataFiles", "SavedPartition"]
+
+log = logging.getLogger("tidelog.remote.metadata")
+
+COMMITTED_OFFSETS = "_rlmm_committed_offsets"
+SUFFIX = ".snapshot"
+VERSION = 1  # Kafka's, which had neither checksum nor ids, was 0
+ENTRIES_AT_ONCE = 200  # some ten milliseconds of coding, between which the loop runs
+
+_HEAD = struct.Struct(">hI")  # version, checksum of the rest
+_FACTS = struct.Struct(">16s16siiqbiii")  # ids, partitions, offset, state; counts of what follows
+_PAIR = struct.Struct(">iq")
+
+
+class SavedPartition(NamedTuple):
+    """A snapshot, which has everything of its metadata partition below `next_offset`."""
+
+    snapshot: PartitionSnapshot
+    metadata_partition: int
+    next_offset: int
+
+
+class MetadataFiles:
+    """The files in one folder. One `save` at a time."""
+
+    def __init__(self, files: AsyncFiles, folder: str) -> None:
+        self._files = files
+        self.folder = folder
+
+    def path(self, partition: TopicIdPartition) -> str:
+        """Of a partition's snapshot."""
+        return f"{self.folder}/{_file_name(partition)}"
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    async def load(self, partition: TopicIdPartition, topic_id: bytes) -> SavedPartition | None:
+        """A partition's snapshot, if there is one of the metadata topic `topic_id`."""
+        path = self.path(partition)
+        try:
+            return await _decode(await self._files.read(path), partition, topic_id)
+        except FileNotFoundError:
+            return None
+        except (OSError, ProtocolError, ValueError, struct.error) as error:
+            log.warning("%s is left out: %s", path, error)
+            return None
+
+    async def committed(self, topic_id: bytes) -> dict[int, int]:
+        """Offsets by metadata partition; none if they are of another topic."""
+        path = f"{self.folder}/{COMMITTED_OFFSETS}"
+        try:
+            lines = parse_checkpoint(await self._files.read(path), path)
+            if not lines or uuid_from_str(lines[0].removeprefix("topic ")) != topic_id:
+                return {}
+            pairs = [line.split() for line in lines[1:]]
+            return {int(index): int(offset) for index, offset in pairs}
+        except FileNotFoundError:
+            return {}
+        except (OSError, CheckpointError, ValueError) as error:
+            log.warning("%s is left out: %s", path, error)
+            return {}
+
+    # -- writing -----------------------------------------------------------------------------------
+
+    async def save(
+        self,
+        topic_id: bytes,
+        changed: Sequence[SavedPartition],
+        assigned: Collection[TopicIdPartition],
+        committed: Mapping[int, int],
+    ) -> None:
+        """Write what has changed, and drop the files of all that are not `assigned`; OSError."""
+        names = {_file_name(partition) for partition in assigned}
+        for name in await self._files.list(self.folder):
+            if name not in names and name != COMMITTED_OFFSETS:
+                await self._files.remove(f"{self.folder}/{name}")
+        for saved in changed:
+            data = await _encode(saved, topic_id)
+            await self._files.write_atomic(self.path(saved.snapshot.partition), data)
+        lines = [f"{index} {offset}" for index, offset in sorted(committed.items())]
+        content = format_checkpoint([f"topic {uuid_to_str(topic_id)}", *lines])
+        await self._files.write_atomic(f"{self.folder}/{COMMITTED_OFFSETS}", content)
+
+
+def _file_name(partition: TopicIdPartition) -> str:
+    return f"{uuid_to_str(partition.topic_id)}-{partition.partition}{SUFFIX}"
+
+
+# ---- bytes ---------------------------------------------------------------------------------------
+
+
+async def _encode(saved: SavedPartition, topic_id: bytes) -> bytes:
+    snapshot = saved.snapshot
+    state = snapshot.delete_state
+    parts = [
+        _FACTS.pack(
+            topic_id,
+            snapshot.partition.topic_id,
+            snapshot.partition.partition,
+            saved.metadata_partition,
+            saved.next_offset,
+            -1 if state is None else state,
+            len(snapshot.segments),
+            len(snapshot.finished),
+            len(snapshot.highest_offsets),
+        )
+    ]
+    for number, segment in enumerate(snapshot.segments, 1):
+        entry = encode_snapshot_entry(segment)
+        parts += (len(entry).to_bytes(4, "big"), entry)
+        if number % ENTRIES_AT_ONCE == 0:
+            await asyncio.sleep(0)
+    parts.append(struct.pack(f">{len(snapshot.finished)}i", *snapshot.finished))
+    parts += [_PAIR.pack(*pair) for pair in snapshot.highest_offsets]
+    body = b"".join(parts)
+    return _HEAD.pack(VERSION, zlib.crc32(body)) + body
+
+
+async def _decode(data: bytes, partition: TopicIdPartition, topic_id: bytes) -> SavedPartition:
+    version, checksum = _HEAD.unpack_from(data)
+    body = memoryview(data)[_HEAD.size :]
+    if version != VERSION or zlib.crc32(body) != checksum:
+        raise ValueError("unknown version or wrong checksum")
+    facts = _FACTS.unpack_from(body)
+    if facts[:3] != (topic_id, partition.topic_id, partition.partition):
+        raise ValueError("it is of another topic")
+    metadata_partition, next_offset, state, segments_count, finished_count, pairs_count = facts[3:]
+    position = _FACTS.size
+    segments: list[RemoteSegment] = []
+    for number in range(1, segments_count + 1):
+        size = int.from_bytes(body[position : position + 4], "big")
+        position += 4 + size
+        segments.append(decode_snapshot_entry(body[position - size : position], partition))
+        if number % ENTRIES_AT_ONCE == 0:
+            await asyncio.sleep(0)
+    finished = struct.unpack_from(f">{finished_count}i", body, position)
+    position += 4 * finished_count
+    pairs = [_PAIR.unpack_from(body, position + _PAIR.size * slot) for slot in range(pairs_count)]
+    snapshot = PartitionSnapshot(
+        partition,
+        tuple(segments),
+        finished,
+        tuple((int(epoch), int(offset)) for epoch, offset in pairs),
+        None if state < 0 else PartitionDeleteState(state),
+    )
+    return SavedPartition(snapshot, metadata_partition, next_offset)

@@ -1,0 +1,470 @@
+"""RemoteLogMetadata kept in `__remote_log_metadata` (KIP-405): Kafka's
+TopicBasedRemoteLogMetadataManager.
+
+Owns which partitions this broker knows, up to where of the topic each of them knows it, and when
+that is enough. An event is published with acks=all and counts when the own consumer has read it, so
+that the order of the topic is the order here. Nothing is done before the first partition is
+tracked: then the topic is created if there is none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog.remote.metadata_client import RETRY_S, TopicError
+from tidelog.remote.metadata_consumer import MetadataConsumer
+from tidelog.remote.metadata_files import SavedPartition
+from tidelog.remote.metadata_settings import MetadataSettings
+from tidelog.start_error import StartError
+from tidelog_protocol.errors import ErrorCode, ProtocolError
+from tidelog_storage.remote.api import (
+    PARTITION_TRANSITIONS,
+    RemoteResourceNotFound,
+    RemoteStorageNotReady,
+    RetriableRemoteStorageError,
+    SegmentState,
+    is_legal,
+)
+from tidelog_storage.remote.metadata_cache import PartitionMetadata
+from tidelog_storage.remote.metadata_records import decode, encode, metadata_partition
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Set as AbstractSet
+
+    from tidelog.remote.metadata_client import Chunk, MetadataTopicClient
+    from tidelog.remote.metadata_files import MetadataFiles
+    from tidelog_protocol.messages.admin import CreateTopicsRequest
+    from tidelog_storage.remote.api import (
+        PartitionDelete,
+        RemoteSegment,
+        SegmentUpdate,
+        TopicIdPartition,
+    )
+    from tidelog_storage.remote.metadata_records import MetadataEvent
+
+__all__ = ["TopicBasedMetadata"]
+
+log = logging.getLogger("tidelog.remote.metadata")
+
+SAVE_S = 60.0
+
+_Key = tuple[bytes, int]
+
+
+class _Waiter(NamedTuple):
+    offset: int
+    seen: asyncio.Future[None]
+
+
+class _Tracked:
+    """A user partition that this broker needs to know.
+
+    `cache` has all events of the partition below `next_offset` of its metadata partition. It is
+    caught up once that reaches `target`, the end that was found after it was asked for; `asks`
+    counts how often. `is_begun` when its file, if there is one, was read.
+    """
+
+    def __init__(self, partition: TopicIdPartition, index: int) -> None:
+        self.partition = partition
+        self.index = index
+        self.cache = PartitionMetadata(partition)
+        self.next_offset = 0
+        self.target: int | None = None
+        self.asks = 0
+        self.is_begun = False
+        self.was_ready = False
+        self.is_saved = False
+        self.waiters: list[_Waiter] = []
+
+    def ask(self) -> None:
+        """It is to know all that was published until now."""
+        self.target = None
+        self.asks += 1
+
+    def begin_anew(self) -> None:
+        """Nothing that is known of it counts."""
+        self.cache = PartitionMetadata(self.partition)
+        self.next_offset = 0
+        self.is_saved = self.was_ready = False
+        self.ask()
+
+    @property
+    def is_caught_up(self) -> bool:
+        return self.is_begun and self.target is not None and self.next_offset >= self.target
+
+
+class TopicBasedMetadata:
+    """`RemoteLogMetadata` of one broker; `unreadable` and `illegal` count records passed over.
+
+    Look-ups are good once a partition has caught up with the topic; `is_ready` asks more: that a
+    broker which has become leader knows all that the leader before it has published.
+    """
+
+    def __init__(
+        self,
+        client: MetadataTopicClient,
+        create_topic: Callable[[CreateTopicsRequest.CreatableTopic], Awaitable[ErrorCode]],
+        *,
+        on_failure: Callable[[BaseException], None],
+        files: MetadataFiles | None = None,
+    ) -> None:
+        """`on_failure`: the topic can't be had, and the broker must stop."""
+        self.unreadable = 0
+        self.illegal = 0
+        self.on_ready: Callable[[TopicIdPartition], None] | None = None
+        """Called whenever a partition has caught up."""
+        self._client = client
+        self._create_topic = create_topic
+        self._on_failure = on_failure
+        self._files = files
+        self._settings = MetadataSettings.of({})
+        self._consumer = MetadataConsumer(client, self)
+        self._tracked: dict[_Key, _Tracked] = {}
+        self._by_index: dict[int, dict[_Key, _Tracked]] = {}
+        self._new: dict[_Key, _Tracked] = {}
+        self._has_new = asyncio.Event()
+        self._is_open = False  # the topic is there and has the partitions it should have
+        self._main: asyncio.Task[None] | None = None
+        self._looking: dict[int, asyncio.Task[None]] = {}  # by metadata partition
+        self._committed: Mapping[int, int] = {}
+
+    def configure(self, config: Mapping[str, str]) -> None:
+        """Kafka's settings of the topic; ValueError names the key that is wrong."""
+        self._settings = MetadataSettings.of(config)
+
+    def on_image(self) -> None:
+        """The cluster has changed. StartError goes to `on_failure` if the topic is another one."""
+        if self._client.partition_count:
+            self._has_right_count()
+        self._consumer.wake()
+
+    # -- who is tracked ----------------------------------------------------------------------------
+
+    def on_leadership_changes(
+        self, leaders: AbstractSet[TopicIdPartition], followers: AbstractSet[TopicIdPartition]
+    ) -> None:
+        """This broker now leads, or follows, these."""
+        for partition in sorted(leaders | followers):
+            key = (partition.topic_id, partition.partition)
+            known = self._tracked.get(key)
+            if known is None:
+                self._track(key, partition)
+            elif partition in leaders:
+                known.ask()
+                self._look_up(known.index)
+        if self._main is None and self._tracked:
+            loop = asyncio.get_running_loop()
+            self._main = loop.create_task(self._run(), name="remote-log-metadata")
+
+    def _track(self, key: _Key, partition: TopicIdPartition) -> None:
+        index = metadata_partition(*key, self._settings.partition_count)
+        tracked = _Tracked(partition, index)
+        self._tracked[key] = self._new[key] = tracked
+        self._by_index.setdefault(index, {})[key] = tracked
+        self._has_new.set()
+
+    def on_stop_partitions(self, partitions: AbstractSet[TopicIdPartition]) -> None:
+        """These are no longer on this broker."""
+        for partition in partitions:
+            key = (partition.topic_id, partition.partition)
+            tracked = self._tracked.pop(key, None)
+            if tracked is None:
+                continue
+            self._new.pop(key, None)
+            del self._by_index[tracked.index][key]
+            if not self._by_index[tracked.index]:
+                del self._by_index[tracked.index]
+                self._consumer.unassign(tracked.index)
+            for waiter in tracked.waiters:
+                if not waiter.seen.done():
+                    waiter.seen.set_exception(_not_ready(partition))
+
+    def is_tracked(self, partition: TopicIdPartition) -> bool:
+        """Whether this broker follows the events of a partition."""
+        return (partition.topic_id, partition.partition) in self._tracked
+
+    def is_ready(self, partition: TopicIdPartition) -> bool:
+        """Whether all is known that was published before the partition, or its leadership, came."""
+        tracked = self._tracked.get((partition.topic_id, partition.partition))
+        return tracked is not None and tracked.is_caught_up
+
+    # -- the topic ---------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        """Find or create the topic, read what it needs, save it from time to time."""
+        if not await self._find_topic():
+            return
+        self._is_open = True
+        if self._files is not None:
+            self._committed = await self._files.committed(self._client.topic_id)
+        self._consumer.start()
+        while True:
+            try:
+                async with asyncio.timeout(SAVE_S):
+                    await self._begin_new()
+            except TimeoutError:
+                await self._save()
+
+    async def _find_topic(self) -> bool:
+        settings, loop = self._settings, asyncio.get_running_loop()
+        deadline = loop.time() + settings.retry_ms_max / 1000
+        code = ErrorCode.NONE
+        while not self._client.partition_count:
+            if loop.time() >= deadline:
+                text = f"{self._client.name} was not created: {code.name}"
+                self._on_failure(StartError(text))
+                return False
+            code = await self._create_topic(settings.topic(self._client.name))
+            if not self._client.partition_count:
+                await asyncio.sleep(settings.retry_ms / 1000)
+        return self._has_right_count()
+
+    def _has_right_count(self) -> bool:
+        count, wanted = self._client.partition_count, self._settings.partition_count
+        if count == wanted:
+            return True
+        text = (
+            f"{self._client.name} has {count} partitions, and"
+            f" remote.log.metadata.topic.num.partitions is {wanted}: this number cannot change"
+        )
+        self._on_failure(StartError(text))
+        return False
+
+    async def _begin_new(self) -> None:
+        """Read on for partitions that have come, each from where its file ends."""
+        while True:
+            while self._new:
+                key = next(iter(self._new))
+                tracked = self._new[key]
+                if not tracked.is_begun:
+                    await self._restore(tracked)
+                if self._new.pop(key, None) is tracked:
+                    tracked.is_begun = True
+                    self._consumer.assign(tracked.index, tracked.next_offset)
+                    self._look_up(tracked.index)
+            self._has_new.clear()
+            await self._has_new.wait()
+
+    async def _restore(self, tracked: _Tracked) -> None:
+        if self._files is None:
+            return
+        saved = await self._files.load(tracked.partition, self._client.topic_id)
+        if saved is not None and saved.metadata_partition == tracked.index:
+            tracked.cache = PartitionMetadata.restore(saved.snapshot)
+            committed = self._committed.get(tracked.index, 0)
+            tracked.next_offset = max(saved.next_offset, committed)
+            tracked.is_saved = True
+
+    def _look_up(self, index: int) -> None:
+        """Find the end of a metadata partition for all who asked for it."""
+        if self._is_open and index not in self._looking:
+            loop = asyncio.get_running_loop()
+            self._looking[index] = loop.create_task(self._find_end(index))
+
+    async def _find_end(self, index: int) -> None:
+        while True:
+            waiting = [
+                (tracked, tracked.asks, tracked.next_offset)
+                for tracked in self._by_index.get(index, {}).values()
+                if tracked.is_begun and tracked.target is None
+            ]
+            if not waiting:
+                break
+            try:
+                end_offset = await self._client.end_offset(index)
+            except TopicError as error:
+                log.debug("%s", error)
+                await asyncio.sleep(RETRY_S)
+                continue
+            for tracked, asks, next_offset in waiting:
+                if tracked.asks != asks:
+                    continue
+                if next_offset > end_offset:
+                    log.warning("the snapshot of %s is ahead of the topic", tracked.partition)
+                    tracked.begin_anew()
+                    self._consumer.assign(index, 0)
+                tracked.target = end_offset
+                self._check(tracked)
+        del self._looking[index]
+
+    def _check(self, tracked: _Tracked) -> None:
+        if tracked.is_caught_up:
+            tracked.was_ready = True
+            if self.on_ready is not None:
+                self.on_ready(tracked.partition)
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def took(self, index: int, chunk: Chunk) -> None:
+        """Apply the next records of a metadata partition; see `Sink`."""
+        here = self._by_index.get(index, {})
+        for offset, value in chunk.records:
+            event = self._event(index, offset, value)
+            if event is None:
+                continue
+            tracked = here.get((event.partition.topic_id, event.partition.partition))
+            if tracked is None or not tracked.is_begun or offset < tracked.next_offset:
+                continue
+            if not tracked.cache.apply(event):
+                self.illegal += 1
+                log.info("%s-%d at %d: illegal, %s", self._client.name, index, offset, event)
+            tracked.is_saved = False
+        for tracked in list(here.values()):
+            if tracked.is_begun and tracked.next_offset < chunk.next_offset:
+                was_caught_up = tracked.is_caught_up
+                tracked.next_offset = chunk.next_offset
+                for waiter in tracked.waiters:
+                    if waiter.offset < chunk.next_offset and not waiter.seen.done():
+                        waiter.seen.set_result(None)
+                if not was_caught_up:
+                    self._check(tracked)
+
+    def _event(self, index: int, offset: int, value: bytes | None) -> MetadataEvent | None:
+        try:
+            if value is None:
+                raise ProtocolError("no value")
+            return decode(value)
+        except (ProtocolError, ValueError) as error:
+            self.unreadable += 1
+            log.warning("%s-%d at %d is passed over: %s", self._client.name, index, offset, error)
+            return None
+
+    def lost(self, index: int) -> None:
+        """What was read of a metadata partition is no longer in it; see `Sink`."""
+        for tracked in self._by_index.get(index, {}).values():
+            tracked.begin_anew()
+        self._look_up(index)
+
+    # -- writing -----------------------------------------------------------------------------------
+
+    async def add(self, segment: RemoteSegment) -> None:
+        """Publish a new segment; ValueError unless it is COPY_SEGMENT_STARTED."""
+        if segment.state is not SegmentState.COPY_SEGMENT_STARTED:
+            raise ValueError(f"a new segment is COPY_SEGMENT_STARTED, not {segment.state.name}")
+        await self._publish(segment)
+
+    async def update(self, update: SegmentUpdate) -> None:
+        """Publish a new state; ValueError for an illegal one, RemoteResourceNotFound for a
+        segment that is not known."""
+        if update.state is SegmentState.COPY_SEGMENT_STARTED:
+            raise ValueError("an update is never COPY_SEGMENT_STARTED")
+        segment = self._known(update.partition).cache.segment(update.segment_id)
+        if segment is None:
+            raise RemoteResourceNotFound(f"no segment {update.segment_id.hex()} is known")
+        if not is_legal(segment.state, update.state):
+            raise ValueError(f"{segment.state.name} can't become {update.state.name}")
+        await self._publish(update)
+
+    async def put_partition_delete(self, event: PartitionDelete) -> None:
+        """Publish the state of a deleted partition; ValueError for an illegal one."""
+        state = self._known(event.partition).cache.delete_state
+        if event.state not in PARTITION_TRANSITIONS[state]:
+            raise ValueError(f"{state and state.name} can't become {event.state.name}")
+        await self._publish(event)
+
+    async def _publish(self, event: MetadataEvent) -> None:
+        """Return when the own consumer has read it; RetriableRemoteStorageError."""
+        partition = event.partition
+        tracked = self._tracked.get((partition.topic_id, partition.partition))
+        if tracked is None or not self._is_open:
+            raise _not_ready(partition)
+        try:
+            offset = await self._client.publish(tracked.index, encode(event))
+        except TopicError as error:
+            raise RetriableRemoteStorageError(str(error)) from error
+        if tracked is not self._tracked.get((partition.topic_id, partition.partition)):
+            raise _not_ready(partition)
+        if tracked.next_offset > offset:
+            return
+        waiter = _Waiter(offset, asyncio.get_running_loop().create_future())
+        tracked.waiters.append(waiter)
+        try:
+            async with asyncio.timeout(self._settings.consume_wait_ms / 1000):
+                await waiter.seen
+        except TimeoutError:
+            text = f"{self._client.name}-{tracked.index}: {offset} was not read in time"
+            raise RetriableRemoteStorageError(text) from None
+        finally:
+            tracked.waiters.remove(waiter)
+
+    # -- look-ups ----------------------------------------------------------------------------------
+
+    def _known(self, partition: TopicIdPartition) -> _Tracked:
+        tracked = self._tracked.get((partition.topic_id, partition.partition))
+        if tracked is None or not tracked.was_ready:
+            raise _not_ready(partition)
+        return tracked
+
+    def segment_for(
+        self, partition: TopicIdPartition, epoch: int, offset: int
+    ) -> RemoteSegment | None:
+        """The finished segment that holds this offset of this epoch."""
+        return self._known(partition).cache.segment_for(epoch, offset)
+
+    def highest_offset(self, partition: TopicIdPartition, epoch: int) -> int | None:
+        """The largest offset of this epoch that was ever copied."""
+        return self._known(partition).cache.highest_offset(epoch)
+
+    def segments(
+        self, partition: TopicIdPartition, epoch: int | None = None
+    ) -> list[RemoteSegment]:
+        """All that are not forgotten, of one epoch or of all, by start offset."""
+        return self._known(partition).cache.segments(epoch)
+
+    def size(self, partition: TopicIdPartition, epoch: int) -> int:
+        """Bytes of the segments that have this epoch (KIP-852)."""
+        return self._known(partition).cache.size(epoch)
+
+    def next_segment_with_txn_index(
+        self, partition: TopicIdPartition, epoch: int, offset: int
+    ) -> RemoteSegment | None:
+        """The first finished segment at or behind this offset of this epoch whose transaction index
+        is not empty (KIP-1058)."""
+        return self._known(partition).cache.next_segment_with_txn_index(epoch, offset)
+
+    # -- stop --------------------------------------------------------------------------------------
+
+    async def _save(self) -> None:
+        """Write the files; one that fails is written the next time."""
+        if self._files is None or not self._is_open:
+            return
+        begun = [tracked for tracked in self._tracked.values() if tracked.is_begun]
+        changed = [tracked for tracked in begun if not tracked.is_saved]
+        saved = [
+            SavedPartition(tracked.cache.snapshot(), tracked.index, tracked.next_offset)
+            for tracked in changed
+        ]
+        for tracked in changed:
+            tracked.is_saved = True
+        assigned = [tracked.partition for tracked in self._tracked.values()]
+        positions = {index: at for index, at in self._consumer.positions.items() if at}
+        for tracked in self._new.values():  # their files are as old as this offset
+            positions[tracked.index] = self._committed.get(tracked.index, 0)
+        try:
+            await self._files.save(self._client.topic_id, saved, assigned, positions)
+        except OSError as error:
+            log.warning("the files of the remote log metadata were not written: %s", error)
+            for tracked in changed:
+                tracked.is_saved = False
+
+    async def stop(self) -> None:
+        """Save, and read no more; `close` comes after."""
+        tasks = [*self._looking.values(), *([] if self._main is None else [self._main])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._consumer.stop()
+        await self._save()
+
+    def close(self) -> None:
+        """Publish and read no more; closing twice is allowed."""
+        self._is_open = False
+        self._client.close()
+
+
+def _not_ready(partition: TopicIdPartition) -> RemoteStorageNotReady:
+    name = f"{partition.topic}-{partition.partition}"
+    return RemoteStorageNotReady(f"the remote metadata of {name} is not ready")
