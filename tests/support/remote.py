@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import io
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from tidelog_storage.checkpoints import format_epochs
-from tidelog_storage.remote.api import RemoteSegment, SegmentFiles, SegmentState, TopicIdPartition
+from tidelog_storage.remote.api import (
+    RemoteSegment,
+    SegmentFiles,
+    SegmentState,
+    SegmentUpdate,
+    TopicIdPartition,
+)
+from tidelog_storage.remote.metadata_cache import PartitionMetadata
+from tidelog_storage.types import AbortedTransaction
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -113,3 +123,95 @@ def copy_log(
         )
         copied.append(remote)
     return copied
+
+
+class WatchedStore:
+    """A store in front of another: counts what is fetched, and fails as a test wants it."""
+
+    def __init__(self, store) -> None:
+        self.store = store
+        self.fetched: list[tuple[bytes, object, int]] = []  # segment id, start or kind, bytes
+        self.error: Exception | None = None
+        self.change = lambda data: data  # of what a fetch answers
+
+    def configure(self, config) -> None:
+        self.store.configure(config)
+
+    def copy_segment(self, segment, data):
+        return self.store.copy_segment(segment, data)
+
+    def fetch_segment(self, segment, start, end=None):
+        return self._answer(segment, start, lambda: self.store.fetch_segment(segment, start, end))
+
+    def fetch_index(self, segment, kind):
+        return self._answer(segment, kind, lambda: self.store.fetch_index(segment, kind))
+
+    def _answer(self, segment, what, fetch):
+        if self.error is not None:
+            raise self.error
+        with fetch() as stream:
+            data = stream.read()
+        self.fetched.append((segment.segment_id, what, len(data)))
+        return io.BytesIO(self.change(data))
+
+    def delete_segment(self, segment) -> None:
+        self.store.delete_segment(segment)
+
+    def close(self) -> None:
+        self.store.close()
+
+    def bytes_fetched(self, *, of_log=None) -> int:
+        return sum(
+            size
+            for _, what, size in self.fetched
+            if of_log is None or of_log is isinstance(what, int)
+        )
+
+
+class LogView:
+    """A log as remote reads see it, whose local part begins where a test wants it."""
+
+    def __init__(self, log, local_log_start_offset: int, log_start_offset: int = 0) -> None:
+        self.log = log
+        self.epochs = log.epochs
+        self.local_log_start_offset = local_log_start_offset
+        self.log_start_offset = log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        return self.log.log_end_offset
+
+    def aborted_transactions(self, offset: int, upper_bound: int):
+        found = []
+        for segment in self.log.segments:
+            if segment.base_offset >= self.local_log_start_offset:
+                segment.transaction_index.collect(offset, upper_bound, found)
+        return [AbortedTransaction(entry.producer_id, entry.first_offset) for entry in found]
+
+
+class KnownSegments:
+    """The look-ups of `RemoteLogMetadata` over segments that are finished at once."""
+
+    def __init__(self, segments=()) -> None:
+        self.of: dict[TopicIdPartition, PartitionMetadata] = {}
+        self.error: Exception | None = None
+        self.add(*segments)
+
+    def add(self, *segments: RemoteSegment) -> None:
+        for segment in segments:
+            known = self.of.setdefault(segment.partition, PartitionMetadata(segment.partition))
+            assert known.apply(replace(segment, state=SegmentState.COPY_SEGMENT_STARTED))
+            self.update(segment, SegmentState.COPY_SEGMENT_FINISHED)
+
+    def update(self, segment: RemoteSegment, state: SegmentState) -> None:
+        update = SegmentUpdate(segment.partition, segment.segment_id, 1, NOW, state)
+        assert self.of[segment.partition].apply(update)
+
+    def segment_for(self, partition, epoch, offset):
+        if self.error is not None:
+            raise self.error
+        known = self.of.get(partition)
+        return None if known is None else known.segment_for(epoch, offset)
+
+    def next_segment_with_txn_index(self, partition, epoch, offset):
+        return self.of[partition].next_segment_with_txn_index(epoch, offset)

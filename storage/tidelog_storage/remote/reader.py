@@ -1,0 +1,315 @@
+"""Reads of the remote tier, as steps: what to fetch is yielded, what was fetched is sent in.
+
+`read` and `search` are generators without I/O. Each step asks for one thing (`NeedIndexes`,
+`NeedChunk`) of one segment; whoever drives them (`sources.py`, `tidelog.remote.reads`) has it in a
+cache or fetches it on a worker thread. Between steps they run on the loop, so they look up
+metadata, leader epochs and log start as they are now, not as they were when the read began.
+
+KIP-405, rules beyond it: a read is cut where the leader epoch it began in ends in the log's
+lineage, because behind that the segment may be of a dead branch; the same holds for aborted
+transactions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from tidelog_protocol.errors import ProtocolError
+from tidelog_protocol.records import iter_records, read_header
+from tidelog_storage.remote.api import RemoteResourceNotFound
+from tidelog_storage.remote.chunks import CorruptRemoteDataError
+from tidelog_storage.types import AbortedTransaction, OffsetAndTimestamp
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Protocol
+
+    from tidelog_storage.indexes import AbortedEntry
+    from tidelog_storage.log import Log
+    from tidelog_storage.remote.api import RemoteSegment, TopicIdPartition
+    from tidelog_storage.remote.chunks import Chunk
+    from tidelog_storage.remote.index_cache import RemoteIndexes
+
+    class Metadata(Protocol):
+        """The look-ups of `RemoteLogMetadata` that reads need."""
+
+        def segment_for(
+            self, partition: TopicIdPartition, epoch: int, offset: int
+        ) -> RemoteSegment | None:
+            """The finished segment that holds this offset of this epoch."""
+            ...
+
+        def next_segment_with_txn_index(
+            self, partition: TopicIdPartition, epoch: int, offset: int
+        ) -> RemoteSegment | None:
+            """The first such segment at or behind this offset of this epoch."""
+            ...
+
+
+__all__ = [
+    "NeedChunk",
+    "NeedIndexes",
+    "Pause",
+    "RemoteRead",
+    "RemoteRecords",
+    "Steps",
+    "read",
+    "search",
+]
+
+T = TypeVar("T")
+_PAUSE_SEGMENTS = 200  # between two pauses of a search
+
+
+class NeedIndexes(NamedTuple):
+    """Send the segment's `RemoteIndexes`."""
+
+    segment: RemoteSegment
+    with_times: bool = False
+
+
+class NeedChunk(NamedTuple):
+    """Send the `Chunk` that holds this byte of the segment; None if `is_optional` and it is not in
+    memory."""
+
+    segment: RemoteSegment
+    indexes: RemoteIndexes
+    position: int
+    is_optional: bool = False
+
+
+class Pause(NamedTuple):
+    """Let others run."""
+
+
+Need = NeedIndexes | NeedChunk | Pause
+Steps = Generator[Need, Any, T]
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteRead:
+    """What is read: whole batches from the one that holds `offset` on, at most `max_bytes`.
+
+    A larger first batch is given whole if `min_one_batch`. `committed` readers get the aborted
+    transactions too.
+    """
+
+    partition: TopicIdPartition
+    offset: int
+    max_bytes: int
+    min_one_batch: bool = True
+    committed: bool = False
+
+
+class RemoteRecords(NamedTuple):
+    """What was read, in buffers of whole batches or parts of them; all but the size may be empty.
+
+    Nothing with a `next_offset` above the asked one: there is nothing up to there, and there the
+    local log goes on. `place` is where the reader stopped: segment and byte in it.
+    """
+
+    parts: Sequence[memoryview]
+    size: int
+    next_offset: int
+    aborted: Sequence[AbortedTransaction] | None = None
+    place: tuple[RemoteSegment, int] | None = None
+
+
+def read(request: RemoteRead, log: Log, metadata: Metadata) -> Steps[RemoteRecords]:
+    """Read for a consumer. RemoteResourceNotFound: the offset is in no segment (any more)."""
+    offset = request.offset
+    while True:
+        segment, end_offset = _segment_at(request.partition, offset, log, metadata)
+        indexes: RemoteIndexes = yield NeedIndexes(segment)
+        taken = yield from _take(request, offset, segment, indexes, end_offset=end_offset)
+        if taken is not None:
+            break
+        offset = min(segment.end_offset + 1, end_offset)  # a gap at the segment's end
+        if offset >= log.local_log_start_offset:
+            return RemoteRecords((), 0, offset, () if request.committed else None)
+    if not request.committed:
+        return taken
+    if not taken.size:
+        return taken._replace(aborted=())
+    transactions = _Aborted(request, taken.next_offset, log)
+    return taken._replace(aborted=(yield from transactions.collect(segment, indexes, metadata)))
+
+
+def _segment_at(
+    partition: TopicIdPartition, offset: int, log: Log, metadata: Metadata
+) -> tuple[RemoteSegment, int]:
+    """The segment to read an offset from, and the first offset that must not be read from it."""
+    epoch = log.epochs.epoch_for_offset(offset)
+    if epoch is not None and offset >= log.log_start_offset:
+        segment = metadata.segment_for(partition, epoch, offset)
+        if segment is not None:
+            return segment, log.epochs.end_offset_for(epoch, log.log_end_offset).offset
+    raise RemoteResourceNotFound(
+        f"{partition.topic}-{partition.partition}: no remote segment has offset {offset} of leader"
+        f" epoch {epoch}; the log starts at {log.log_start_offset}"
+    )
+
+
+def _take(
+    request: RemoteRead,
+    offset: int,
+    segment: RemoteSegment,
+    indexes: RemoteIndexes,
+    *,
+    end_offset: int,
+) -> Steps[RemoteRecords | None]:
+    """Batches of one segment; None if it has none from `offset` on and below `end_offset`."""
+    parts: list[memoryview] = []
+    size = 0
+    position = indexes.offsets.lookup(offset)
+    while position < segment.size:
+        chunk: Chunk | None = yield NeedChunk(segment, indexes, position, is_optional=size > 0)
+        if chunk is None:
+            break
+        first = chunk.batch_with(offset)
+        stop = chunk.batches_below(end_offset)  # what follows may be of another branch
+        position = chunk.end
+        if first < stop:
+            until = chunk.fitting(first, stop, request.max_bytes - size)
+            if until == first and not size:
+                if not request.min_one_batch:
+                    return RemoteRecords((), 0, request.offset)
+                until = first + 1
+            if until > first:
+                parts.append(chunk.view(first, until))
+                size += len(parts[-1])
+                offset = chunk.next_offset(until - 1)
+            position = chunk.start + chunk.position(until)
+        if stop < len(chunk) or position < chunk.end:
+            break
+    return RemoteRecords(parts, size, offset, None, (segment, position)) if size else None
+
+
+class _Aborted:
+    """The aborted transactions that overlap [request.offset, upper bound)."""
+
+    def __init__(self, request: RemoteRead, upper_bound: int, log: Log) -> None:
+        self._request = request
+        self._upper_bound = upper_bound
+        self._log = log
+        self._found: dict[AbortedTransaction, None] = {}
+
+    def collect(
+        self, segment: RemoteSegment, indexes: RemoteIndexes, metadata: Metadata
+    ) -> Steps[list[AbortedTransaction]]:
+        """Of the segment that was read; of later ones of the lineage, while what began below the
+        bound may end there; of local ones."""
+        log, epochs = self._log, self._log.epochs
+        if self._add(segment, indexes):
+            return list(self._found)
+        offset = self._upper_bound
+        while offset < log.local_log_start_offset:
+            epoch = epochs.epoch_for_offset(offset)
+            if epoch is None:
+                break
+            end_offset = epochs.end_offset_for(epoch, log.log_end_offset).offset
+            following = metadata.next_segment_with_txn_index(self._request.partition, epoch, offset)
+            if following is None:
+                offset = end_offset
+                continue
+            if following.segment_id != segment.segment_id:
+                segment = following
+                indexes = yield NeedIndexes(segment)
+                if self._add(segment, indexes):
+                    return list(self._found)
+            offset = max(min(segment.end_offset + 1, end_offset), offset + 1)
+        local = log.aborted_transactions(self._request.offset, self._upper_bound)
+        self._found.update(dict.fromkeys(local))
+        return list(self._found)
+
+    def _add(self, segment: RemoteSegment, indexes: RemoteIndexes) -> bool:
+        """Add what overlaps; whether later segments add nothing."""
+        for entry in indexes.transactions:
+            if not self._is_of_lineage(entry, segment):
+                continue
+            begins_below = entry.first_offset < self._upper_bound
+            if begins_below and entry.last_offset >= self._request.offset:
+                self._found[AbortedTransaction(entry.producer_id, entry.first_offset)] = None
+            if entry.last_stable_offset >= self._upper_bound:
+                return True
+        return False
+
+    def _is_of_lineage(self, entry: AbortedEntry, segment: RemoteSegment) -> bool:
+        """Whether the marker is in the log: in a dead branch it says nothing of a live
+        transaction."""
+        offset = entry.last_offset
+        epochs = [epoch for epoch, start in segment.epochs if start <= offset]
+        is_in_log = offset < self._log.log_end_offset
+        return is_in_log and self._log.epochs.epoch_for_offset(offset) == epochs[-1]
+
+
+# ---- look-up by time -----------------------------------------------------------------------------
+
+
+def search(
+    timestamp: int, partition: TopicIdPartition, log: Log, metadata: Metadata
+) -> Steps[OffsetAndTimestamp | None]:
+    """The first remote record of the log as new as `timestamp` (ms) or newer.
+
+    None: it is to be looked for in the local part, which begins at or below all that was not
+    searched here (Kafka: RemoteLogManager.findOffsetByTimestamp).
+    """
+    offset = log.log_start_offset
+    seen = 0
+    while offset < log.local_log_start_offset:
+        seen += 1
+        if seen % _PAUSE_SEGMENTS == 0:
+            yield Pause()
+        offset = max(offset, log.log_start_offset)
+        segment, end_offset = _segment_at(partition, offset, log, metadata)
+        if segment.max_timestamp >= timestamp:
+            indexes: RemoteIndexes = yield NeedIndexes(segment, with_times=True)
+            found = yield from _search_segment(
+                timestamp, offset, segment, indexes, end_offset=end_offset
+            )
+            if found is not None:
+                return found
+        offset = min(segment.end_offset + 1, end_offset)
+    return None
+
+
+def _search_segment(
+    timestamp: int,
+    offset: int,
+    segment: RemoteSegment,
+    indexes: RemoteIndexes,
+    *,
+    end_offset: int,
+) -> Steps[OffsetAndTimestamp | None]:
+    assert indexes.times is not None
+    offset = max(offset, indexes.times.lookup(timestamp))
+    position = indexes.offsets.lookup(offset)
+    while position < segment.size:
+        chunk: Chunk = yield NeedChunk(segment, indexes, position)
+        stop = chunk.batches_below(end_offset)
+        for batch in range(chunk.batch_with(offset), stop):
+            found = _search_batch(chunk, batch, timestamp, offset)
+            if found is not None:
+                return found
+        if stop < len(chunk):
+            return None
+        position = chunk.end
+    return None
+
+
+def _search_batch(
+    chunk: Chunk, batch: int, timestamp: int, offset: int
+) -> OffsetAndTimestamp | None:
+    data = chunk.view(batch, batch + 1)
+    header = read_header(data)
+    if header.max_timestamp < timestamp:
+        return None
+    try:
+        for record in iter_records(data):
+            if record.timestamp >= timestamp and record.offset >= offset:
+                return OffsetAndTimestamp(record.offset, record.timestamp, header.leader_epoch)
+    except ProtocolError as error:
+        raise CorruptRemoteDataError(f"a remote batch cannot be read: {error}") from error
+    return None

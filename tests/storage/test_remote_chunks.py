@@ -1,0 +1,255 @@
+"""Chunks: what a store may answer, and what is kept of it. The read-ahead cache and its grid."""
+
+from __future__ import annotations
+
+import io
+import random
+from array import array
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from support.logs import batch
+from support.remote import PARTITION, remote_segment
+from tidelog_protocol.records import set_offset_and_epoch
+from tidelog_storage.remote.api import RemoteStorageError, RetriableRemoteStorageError
+from tidelog_storage.remote.chunks import (
+    Chunk,
+    ChunkPlace,
+    CorruptRemoteDataError,
+    load_chunk,
+    read_exactly,
+)
+from tidelog_storage.remote.read_ahead import Grid, ReadAhead
+
+
+class Answering:
+    """A store that has one segment of `data`, and may answer with something else."""
+
+    def __init__(self, data):
+        self.data = data
+        self.asked = []
+        self.change = lambda data: data
+
+    def fetch_segment(self, segment, start, end):
+        self.asked.append((start, end))
+        return io.BytesIO(self.change(self.data[start : end + 1]))
+
+
+def batches(sizes, start=0):
+    """Bytes of batches of one record each, and where they begin."""
+    data = bytearray()
+    positions = [0]
+    for number, size in enumerate(sizes):
+        one = bytearray(batch(1, size=size))
+        set_offset_and_epoch(one, 0, start + number, 0)
+        data += one
+        positions.append(len(data))
+    return bytes(data), positions
+
+
+DATA, POSITIONS = batches([50, 100, 50, 400, 50])
+SEGMENT = remote_segment(size=len(DATA), start=0, end=4)
+WHOLE = ChunkPlace(0, len(DATA))
+
+
+def test_a_whole_chunk():
+    store = Answering(DATA)
+    chunk = load_chunk(store, SEGMENT, WHOLE)
+    assert (len(chunk), chunk.start, chunk.end, chunk.data) == (5, 0, len(DATA), DATA)
+    assert chunk.weight > len(DATA)
+    assert [chunk.position(i) for i in range(6)] == POSITIONS
+    assert [chunk.batch_with(offset) for offset in (0, 1, 4, 5, 99)] == [0, 1, 4, 5, 5]
+    assert [chunk.batches_below(offset) for offset in (0, 1, 4, 5, 99)] == [0, 1, 4, 5, 5]
+    assert chunk.view(1, 3) == DATA[POSITIONS[1] : POSITIONS[3]]
+    assert store.asked == [(0, len(DATA) - 1)]
+
+
+def test_what_fits():
+    chunk = load_chunk(Answering(DATA), SEGMENT, WHOLE)
+    for first in range(5):
+        for stop in range(first, 6):
+            for max_bytes in (0, 100, 130, 300, 700, 5000):
+                expected = first
+                while expected < stop and POSITIONS[expected + 1] - POSITIONS[first] <= max_bytes:
+                    expected += 1
+                assert chunk.fitting(first, stop, max_bytes) == expected
+
+
+def test_a_chunk_in_the_middle():
+    place = ChunkPlace(POSITIONS[1], POSITIONS[3])
+    chunk = load_chunk(Answering(DATA), SEGMENT, place)
+    assert (len(chunk), chunk.start, chunk.end) == (2, *place[:2])
+    assert (chunk.next_offset(0), chunk.next_offset(1)) == (2, 3)
+
+
+def test_an_inexact_chunk_ends_with_its_last_whole_batch():
+    chunk = load_chunk(Answering(DATA), SEGMENT, ChunkPlace(0, POSITIONS[2] + 70, exact=False))
+    assert (len(chunk), chunk.end) == (2, POSITIONS[2])
+    store = Answering(DATA)
+    chunk = load_chunk(store, SEGMENT, ChunkPlace(POSITIONS[3], POSITIONS[3] + 100, exact=False))
+    assert (len(chunk), chunk.end) == (1, POSITIONS[4])  # larger than a chunk: fetched whole
+    assert len(store.asked) == 2
+
+
+def test_short_answers_are_errors():
+    store = Answering(DATA)
+    for length in (0, 10, 60, len(DATA) - 1):
+        store.change = lambda data, length=length: data[:length]
+        with pytest.raises(CorruptRemoteDataError, match=f"{length} bytes instead of"):
+            load_chunk(store, SEGMENT, WHOLE)
+
+
+@given(st.integers(0, len(DATA) * 8 - 1))
+def test_any_flipped_bit_that_matters_is_noticed(bit):
+    flipped = bytearray(DATA)
+    flipped[bit // 8] ^= 1 << bit % 8
+    store = Answering(bytes(flipped))
+    position = bit // 8 - max(p for p in POSITIONS if p <= bit // 8)
+    if 12 <= position < 16:  # the leader epoch lies outside of the CRC, and is the reader's matter
+        load_chunk(store, SEGMENT, WHOLE)
+    else:
+        with pytest.raises(CorruptRemoteDataError):
+            load_chunk(store, SEGMENT, WHOLE)
+
+
+@given(st.binary(min_size=1, max_size=200))
+def test_noise_is_never_a_chunk(noise):
+    store = Answering(DATA)
+    store.change = lambda data: (noise * len(data))[: len(data)]
+    with pytest.raises(CorruptRemoteDataError):
+        load_chunk(store, SEGMENT, WHOLE)
+    with pytest.raises(CorruptRemoteDataError):
+        load_chunk(store, SEGMENT, ChunkPlace(0, 300, exact=False))
+
+
+def test_another_segments_bytes_are_noticed():
+    other, _ = batches([50, 100, 50, 400, 50], start=5)
+    with pytest.raises(CorruptRemoteDataError, match="offsets 5 to 5"):
+        load_chunk(Answering(other), SEGMENT, WHOLE)
+    twice, _ = batches([50], start=3)
+    one = remote_segment(size=2 * len(twice), start=0, end=4)
+    with pytest.raises(CorruptRemoteDataError, match="behind 3"):
+        load_chunk(Answering(twice * 2), one, ChunkPlace(0, 2 * len(twice)))
+
+
+def test_a_range_of_another_place_is_noticed():
+    """A store that gives the start of the object whatever is asked."""
+    store = Answering(DATA)
+    store.fetch_segment = lambda *_: io.BytesIO(DATA)
+    place = ChunkPlace(POSITIONS[3], POSITIONS[4])
+    with pytest.raises(CorruptRemoteDataError):
+        load_chunk(store, SEGMENT, place)
+
+
+def test_corrupt_data_is_no_matter_of_time():
+    assert issubclass(CorruptRemoteDataError, RemoteStorageError)
+    assert not issubclass(CorruptRemoteDataError, RetriableRemoteStorageError)
+
+
+def test_streams_that_give_little_at_a_time():
+    class Dripping(io.BytesIO):
+        def read(self, size=-1):
+            return super().read(min(size, 3))
+
+    assert read_exactly(Dripping(b"0123456789"), 8) == b"01234567"
+    assert read_exactly(Dripping(b"0123456789"), 20) == b"0123456789"
+    assert read_exactly(io.BytesIO(b""), 5) == b""
+
+
+# ---- the grid ------------------------------------------------------------------------------------
+
+
+class Index:
+    def __init__(self, positions):
+        self.positions = array("i", positions)
+
+
+@given(
+    st.lists(st.integers(1, 400), max_size=60),
+    st.integers(0, 400),
+    st.sampled_from([100, 256, 1000]),
+)
+def test_a_grid_covers_the_segment_without_overlap(steps, rest, chunk_bytes):
+    positions = []
+    for step in steps:
+        positions.append((positions[-1] if positions else 0) + step)
+    size = (positions[-1] if positions else 0) + rest
+    grid = Grid(Index([p for p in positions if p < size]), size, chunk_bytes)
+    position = 0
+    while position < size:
+        place = grid.place(position)
+        assert place.start == position < place.end <= size
+        assert place.end - place.start <= 2 * chunk_bytes
+        assert grid.place(place.end - 1) == place
+        if not place.exact:
+            grid.add(place.end)  # as if a batch ended just there
+            assert grid.place(position) == ChunkPlace(place.start, place.end)
+        position = place.end
+
+
+# ---- the cache -----------------------------------------------------------------------------------
+
+
+def chunk_of(start, size):
+    return Chunk(start, bytes(size), array("q", (0, size)), array("q", (1,)))
+
+
+def test_chunks_go_when_there_are_too_many():
+    ahead = ReadAhead(1000, chunk_bytes=100)
+    for number in range(12):
+        ahead.put(SEGMENT, chunk_of(number * 100, 84))
+        ahead.get(SEGMENT.segment_id, 0)  # is used all the time
+        assert ahead.bytes <= 1000
+    assert ahead.get(SEGMENT.segment_id, 0) is not None
+    assert not ahead.has(SEGMENT.segment_id, 100)
+    assert len(ahead) == 10
+    ahead.put(SEGMENT, chunk_of(5000, 5000))  # is more than all: served, not kept
+    assert len(ahead) == 10
+    other = remote_segment(9)
+    ahead.put(other, chunk_of(0, 84))
+    ahead.forget(SEGMENT.segment_id)
+    assert (len(ahead), ahead.bytes) == (1, 100)
+    ahead.clear()
+    assert (len(ahead), ahead.bytes) == (0, 0)
+
+
+@given(st.lists(st.tuples(st.sampled_from("pgaf"), st.integers(0, 9), st.integers(1, 300))))
+def test_the_bytes_are_counted(steps):
+    ahead = ReadAhead(900, chunk_bytes=100)
+    segments = [remote_segment(number) for number in range(10)]
+    for verb, number, size in steps:
+        segment = segments[number]
+        if verb in "pa":
+            ahead.put(segment, chunk_of(0, size), ahead=verb == "a")
+        elif verb == "g":
+            ahead.get(segment.segment_id, 0)
+        else:
+            ahead.forget(segment.segment_id)
+        held = [ahead._chunks[key].weight for key in ahead._chunks]
+        assert ahead.bytes == sum(held) <= 900
+        assert ahead._unread.keys() <= ahead._chunks.keys()
+        assert ahead._unread_bytes == sum(ahead._unread.values())
+
+
+def test_what_nobody_came_for_yet_is_bounded():
+    ahead = ReadAhead(1000, chunk_bytes=100)
+    assert ahead.has_room_ahead(0)
+    assert not ahead.has_room_ahead(450)
+    for number in range(4):
+        ahead.put(SEGMENT, chunk_of(number * 100, 100), ahead=True)
+    assert not ahead.has_room_ahead(0)
+    ahead.get(SEGMENT.segment_id, 0)
+    assert ahead.has_room_ahead(0)
+
+
+def test_a_reader_that_goes_on_gets_a_window_that_doubles():
+    ahead = ReadAhead(chunk_bytes=100, window_bytes_max=700)
+    windows = [ahead.read_on(PARTITION, offset, offset + 10) for offset in range(0, 60, 10)]
+    assert windows == [0, 200, 400, 700, 700, 700]
+    assert ahead.read_on(PARTITION, 500, 510) == 0  # somebody else
+    assert ahead.read_on(PARTITION._replace(partition=1), 60, 70) == 0
+    for offset in random.Random(0).sample(range(1000, 9000), 300):
+        ahead.read_on(PARTITION, offset, offset + 1)
+    assert len(ahead._readers) == 256
