@@ -12,13 +12,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from tidelog.cli.serve import (
-    add_common_options,
-    end_while_starting,
-    given_settings,
-    refuse,
-    run_broker,
-)
+from tidelog.cli.ending import Ending
+from tidelog.cli.serve import add_common_options, given_settings, refuse, run_broker
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,14 +24,10 @@ __all__ = ["main"]
 def main(arguments: Sequence[str]) -> int:
     """Run the command; returns the exit code."""
     options = _parser().parse_args(arguments)
-    end_while_starting()
-    try:
-        return _main(options)
-    except KeyboardInterrupt:
-        return 0
+    return _main(options, Ending())
 
 
-def _main(options: argparse.Namespace) -> int:
+def _main(options: argparse.Namespace, ending: Ending) -> int:
     from tidelog.config.broker import BrokerConfig
     from tidelog.config.vocabulary import ConfigError
     from tidelog.runtime import raise_open_files_limit, system_runtime
@@ -51,6 +42,7 @@ def _main(options: argparse.Namespace) -> int:
     return run_broker(
         config,
         system_runtime(durable=options.fsync),
+        ending,
         until_stdin_ends=options.until_stdin_ends,
         level=options.log_level.upper(),
         cluster_id=options.cluster_id,

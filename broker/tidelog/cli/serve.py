@@ -12,38 +12,33 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import stat
 import sys
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from tidelog.cli.ending import Ending, stop_within_limit
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from tidelog.config.broker import BrokerConfig
     from tidelog.seams import Runtime
     from tidelog.server import BrokerServer
 
-ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-STOP_SECONDS_MAX = 4.5  # after this the process ends with what has been flushed
-
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; returns the exit code."""
     options = _parser().parse_args(arguments)
-    end_while_starting()
-    try:
-        several = options.brokers > 1 or options.isolated
-        return _several(options) if several else _main(options)
-    except KeyboardInterrupt:
-        return 0
+    ending = Ending()
+    several = options.brokers > 1 or options.isolated
+    return _several(options, ending) if several else _main(options, ending)
 
 
-def _main(options: argparse.Namespace) -> int:
+def _main(options: argparse.Namespace, ending: Ending) -> int:
     from tidelog.config.broker import BrokerConfig
     from tidelog.config.vocabulary import ConfigError
     from tidelog.doors.cluster import has_data_dir, temporary_data_dir
+    from tidelog.doors.tiered import with_tier
     from tidelog.runtime import SystemRng, raise_open_files_limit, system_runtime
 
     folder = None
@@ -53,6 +48,8 @@ def _main(options: argparse.Namespace) -> int:
             folder = properties["log.dirs"] = temporary_data_dir(SystemRng())
         elif options.temporary and options.data_dir is not None:
             folder = properties["log.dirs"]
+        first = properties.get("log.dirs", properties.get("log.dir", "")).split(",")[0]
+        properties = with_tier(properties, first.strip(), 1)
         config = BrokerConfig.from_properties(properties)
     except ConfigError as error:
         return refuse(f"{error.key}: {error.message}")
@@ -66,6 +63,7 @@ def _main(options: argparse.Namespace) -> int:
         return run_broker(
             config,
             runtime,
+            ending,
             until_stdin_ends=options.until_stdin_ends,
             level=options.log_level.upper(),
         )
@@ -93,6 +91,19 @@ def _parser() -> argparse.ArgumentParser:
         "--isolated", action="store_true", help="give each broker a process of its own"
     )
     parser.add_argument("--racks", metavar="A,B,...", help="the rack of each broker")
+    parser.add_argument(
+        "--tiered",
+        nargs="?",
+        const=True,
+        default=False,
+        metavar="DIR | s3://BUCKET/PREFIX",
+        help="have a remote tier (KIP-405), there or in a folder beside the data",
+    )
+    parser.add_argument(
+        "--tiered-topics",
+        metavar="PATTERN,...",
+        help="topics of such names (* and ? for any characters) get remote.storage.enable",
+    )
     add_common_options(parser)
     return parser
 
@@ -141,13 +152,13 @@ class _UntilStdinEnds(argparse.Action):
         setattr(namespace, self.dest, True)
 
 
-def _several(options: argparse.Namespace) -> int:
+def _several(options: argparse.Namespace, ending: Ending) -> int:
     from tidelog.cli.serve_cluster import serve_cluster
     from tidelog.config.vocabulary import ConfigError
     from tidelog.runtime import raise_open_files_limit
 
     try:
-        settings = given_settings(options)
+        settings = _settings(options)
     except ConfigError as error:
         return refuse(f"{error.key}: {error.message}")
     except (OSError, UnicodeDecodeError) as error:
@@ -155,6 +166,7 @@ def _several(options: argparse.Namespace) -> int:
     raise_open_files_limit()
     return serve_cluster(
         settings,
+        ending,
         brokers=options.brokers,
         isolated=options.isolated,
         racks=options.racks.split(",") if options.racks else None,
@@ -178,8 +190,21 @@ def _properties(options: argparse.Namespace) -> dict[str, str]:
     from tidelog.doors.cluster import broker_properties
 
     return broker_properties(
-        given_settings(options), host=options.host, port=options.port, data_dir=options.data_dir
+        _settings(options), host=options.host, port=options.port, data_dir=options.data_dir
     )
+
+
+def _settings(options: argparse.Namespace) -> dict[str, str]:
+    """What --tiered says, under what the file and --set say."""
+    from tidelog.config.vocabulary import ConfigError
+    from tidelog.doors.cluster_settings import ClusterError
+    from tidelog.doors.tiered import tiered_settings
+
+    patterns = options.tiered_topics.split(",") if options.tiered_topics else ()
+    try:
+        return tiered_settings(options.tiered, patterns) | given_settings(options)
+    except ClusterError as error:
+        raise ConfigError("--tiered", str(error)) from None
 
 
 def given_settings(options: argparse.Namespace) -> dict[str, str]:
@@ -203,13 +228,13 @@ def given_settings(options: argparse.Namespace) -> dict[str, str]:
 def run_broker(
     config: BrokerConfig,
     runtime: Runtime,
+    ending: Ending,
     *,
     until_stdin_ends: bool,
     level: str,
     cluster_id: str | None = None,
 ) -> int:
     """Run one broker until it is asked to stop; the exit code."""
-    import asyncio
     import logging
 
     from tidelog.runtime import volume_bytes
@@ -218,12 +243,12 @@ def run_broker(
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     server = BrokerServer(config, runtime, volume_bytes=volume_bytes, cluster_id=cluster_id)
     try:
-        return asyncio.run(_serve(server, until_stdin_ends=until_stdin_ends))
+        return ending.run(lambda: _serve(server, ending, until_stdin_ends=until_stdin_ends))
     except StartError as error:
         return refuse(str(error))
 
 
-async def _serve(server: BrokerServer, *, until_stdin_ends: bool) -> int:
+async def _serve(server: BrokerServer, ending: Ending, *, until_stdin_ends: bool) -> int:
     import asyncio
     import gc
 
@@ -241,12 +266,11 @@ async def _serve(server: BrokerServer, *, until_stdin_ends: bool) -> int:
 
     server.on_failure = asked_to_stop.set
     if until_stdin_ends:
-        loop.add_reader(0, read_stdin, interrupt)
+        loop.add_reader(0, read_stdin, ending.ask)
     await server.start()
     if until_stdin_ends:
         loop.add_reader(0, read_stdin, end_of_input)
-    for number in ENDING_SIGNALS:
-        loop.add_signal_handler(number, asked_to_stop.set)
+    ending.started(asked_to_stop.set)
     gc.freeze()  # what was built lives as long as the process: no collection need look at it
     say(f"{READY_WORDS}{server.bootstrap_servers}")
     await asked_to_stop.wait()
@@ -257,44 +281,6 @@ async def _serve(server: BrokerServer, *, until_stdin_ends: bool) -> int:
     except (OSError, StorageError) as error:
         return refuse(f"not stopped in order: {error}")
     return 0 if server.failure is None else refuse(f"stopped: {server.failure}")
-
-
-@contextmanager
-def stop_within_limit() -> Iterator[None]:
-    """End the process if this takes too long, by a timer of the system's: a disk that hangs would
-    hang the loop's own."""
-
-    _limit()
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-
-
-def end_while_starting() -> None:
-    """From now on, until the loop listens to them, signals end the process wherever it is: in a
-    long recovery, in waiting for other brokers. Nothing has to be stopped in order yet."""
-    for number in ENDING_SIGNALS:
-        signal.signal(number, interrupt)
-
-
-def interrupt(*_: object) -> None:
-    """Unwind, within the limit; asked again is not asked more."""
-    for number in ENDING_SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
-    _limit()
-    raise KeyboardInterrupt
-
-
-def _limit() -> None:
-    signal.signal(signal.SIGALRM, _give_up)
-    signal.setitimer(signal.ITIMER_REAL, STOP_SECONDS_MAX)
-
-
-def _give_up(*_: object) -> None:
-    """End now: what is not flushed is recovered at the next start, as after a crash."""
-    os.write(2, f"tidelog: not stopped within {STOP_SECONDS_MAX} s, ending\n".encode())
-    os._exit(1)
 
 
 def read_stdin(at_end: Callable[[], None]) -> None:

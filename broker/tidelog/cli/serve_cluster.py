@@ -14,14 +14,8 @@ import logging
 import os
 from typing import TYPE_CHECKING
 
-from tidelog.cli.serve import (
-    ENDING_SIGNALS,
-    interrupt,
-    read_stdin,
-    refuse,
-    say,
-    stop_within_limit,
-)
+from tidelog.cli.ending import Ending, stop_within_limit
+from tidelog.cli.serve import read_stdin, refuse, say
 from tidelog.config.vocabulary import ConfigError
 from tidelog.doors.cluster import Cluster, ClusterError
 from tidelog.doors.cluster_settings import DONE_WORDS, FAILED_WORDS, READY_WORDS
@@ -36,6 +30,7 @@ __all__ = ["serve_cluster"]
 
 def serve_cluster(
     settings: Mapping[str, str],
+    ending: Ending,
     *,
     brokers: int,
     isolated: bool,
@@ -60,22 +55,21 @@ def serve_cluster(
             data_dir=data_dir,
             temporary=temporary,
         )
-        return asyncio.run(_serve(cluster, until_stdin_ends=until_stdin_ends))
+        return ending.run(lambda: _serve(cluster, ending, until_stdin_ends=until_stdin_ends))
     except ConfigError as error:
         return refuse(f"{error.key}: {error.message}")
     except (ClusterError, StartError) as error:
         return refuse(str(error))
 
 
-async def _serve(cluster: Cluster, *, until_stdin_ends: bool) -> int:
+async def _serve(cluster: Cluster, ending: Ending, *, until_stdin_ends: bool) -> int:
     loop = asyncio.get_running_loop()
     asked_to_stop = asyncio.Event()
     cluster.on_failure = asked_to_stop.set
     if until_stdin_ends:
-        loop.add_reader(0, read_stdin, interrupt)
+        loop.add_reader(0, read_stdin, ending.ask)
     await cluster.start()
-    for number in ENDING_SIGNALS:
-        loop.add_signal_handler(number, asked_to_stop.set)
+    ending.started(asked_to_stop.set)
     gc.freeze()  # what was built lives as long as the process: no collection need look at it
     orders = Orders(cluster, asked_to_stop) if until_stdin_ends else None
     say(f"{READY_WORDS}{cluster.bootstrap_servers}")

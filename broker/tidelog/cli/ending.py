@@ -1,0 +1,121 @@
+"""How a broker's process ends when it is asked to: by SIGTERM, Ctrl-C or the end of its input.
+
+Before it serves nothing has to be stopped in order, and it may be in anything: in imports, in
+waiting for other brokers, in the recovery of a large log, where the loop hears of nothing. So the
+loop is told first, which gives up the start between two steps of it. Only if it does not come to
+that within `PATIENCE_S` an exception is raised wherever the process is. (Raised at once, it may be
+in the middle of the loop's own work, which then forgets a task that is waited for at the end; or in
+a callback of the interpreter's, which prints it and goes on.)
+
+Whatever is done about it, `STOP_SECONDS_MAX` later the process is gone.
+"""
+
+# ruff: noqa: PLC0415 - asyncio is imported when the arguments are known to be good
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop, Task
+    from collections.abc import Callable, Coroutine, Iterator
+    from typing import Any
+
+__all__ = ["Ending", "stop_within_limit"]
+
+ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+STOP_SECONDS_MAX = 4.5  # after this the process ends with what has been flushed
+PATIENCE_S = 0.5  # for a loop to hear that the start is given up
+
+
+class Ending:
+    """Listens for what ends this process, from its construction on.
+
+    `run` the broker, which says `started` when it is to be stopped in order from then on.
+    """
+
+    def __init__(self) -> None:
+        self._is_asked = False
+        self._loop: AbstractEventLoop | None = None
+        self._starting: Task[Any] | None = None  # to be cancelled; None when there is none (yet)
+        for number in ENDING_SIGNALS:
+            signal.signal(number, self.ask)
+        # Threads have been waited for then, and the interpreter soon forgets its signal handlers.
+        atexit.register(signal.setitimer, signal.ITIMER_REAL, 0)
+
+    def ask(self, *_: object) -> None:
+        """Give up the start, within the limit; asked again is not asked more."""
+        if self._is_asked:
+            return
+        for number in ENDING_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+        self._is_asked = True
+        signal.signal(signal.SIGALRM, self._insist)
+        signal.setitimer(signal.ITIMER_REAL, PATIENCE_S)
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._give_up_start)
+
+    def _give_up_start(self) -> None:
+        _limit(STOP_SECONDS_MAX)
+        starting, self._starting = self._starting, None
+        if starting is not None:
+            starting.cancel()
+
+    def _insist(self, *_: object) -> None:
+        _limit(STOP_SECONDS_MAX - PATIENCE_S)
+        if self._starting is not None:
+            self._starting = None
+            raise KeyboardInterrupt
+
+    def run(self, broker: Callable[[], Coroutine[Any, Any, int]]) -> int:
+        """Run it in a loop; the exit code, which is 0 if the start was given up."""
+        import asyncio
+
+        async def main() -> int:
+            self._starting = asyncio.current_task()
+            self._loop = asyncio.get_running_loop()
+            return 0 if self._is_asked else await broker()
+
+        try:
+            return asyncio.run(main())
+        except (asyncio.CancelledError, KeyboardInterrupt):
+            if not self._is_asked:
+                raise
+            return 0
+        finally:
+            self._loop = self._starting = None
+
+    def started(self, stop: Callable[[], object]) -> None:
+        """From now on `stop` is called, in the loop; at once if it was asked for meanwhile."""
+        loop, self._starting = self._loop, None
+        assert loop is not None, "in run() alone"
+        for number in ENDING_SIGNALS:
+            loop.add_signal_handler(number, stop)
+        if self._is_asked:
+            stop()
+
+
+@contextmanager
+def stop_within_limit() -> Iterator[None]:
+    """End the process if this takes too long, by a timer of the system's: a disk that hangs would
+    hang the loop's own."""
+    _limit(STOP_SECONDS_MAX)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _limit(seconds: float) -> None:
+    signal.signal(signal.SIGALRM, _end_now)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+
+
+def _end_now(*_: object) -> None:
+    """End now: what is not flushed is recovered at the next start, as after a crash."""
+    os.write(2, f"tidelog: not stopped within {STOP_SECONDS_MAX} s, ending\n".encode())
+    os._exit(1)
