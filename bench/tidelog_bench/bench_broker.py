@@ -25,7 +25,8 @@ from tidelog.api.produce import ProduceApi
 from tidelog.config.broker import DEVELOPER_PROFILE, BrokerConfig
 from tidelog.dispatch import Dispatcher, RequestContext
 from tidelog.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
-from tidelog.replication.replica_manager import ReplicaManager, topic_configs
+from tidelog.replication.replica_manager import ReplicaManager
+from tidelog.replication.topic_configs import topic_configs
 from tidelog.runtime import SystemClock
 from tidelog.transactions.transactions import Transactions
 from tidelog_bench.ceilings import line

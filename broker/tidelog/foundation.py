@@ -22,12 +22,14 @@ if TYPE_CHECKING:
     from typing import Any
 
     from tidelog.config.broker import BrokerConfig, Endpoint
+    from tidelog.metadata.image import ClusterImage
     from tidelog.metrics.meters import Meters
     from tidelog.metrics.prometheus import PrometheusEndpoint
     from tidelog.seams import Listener, Network, Runtime
 
 __all__ = [
     "ClientListeners",
+    "check_tier",
     "metadata_log_settings",
     "metrics_endpoint",
     "new_cluster_id",
@@ -114,6 +116,18 @@ def open_logs(
         new_directory_id=runtime.rng.uuid,
     )
     return logs, cluster_id
+
+
+def check_tier(config: BrokerConfig, image: ClusterImage) -> None:
+    """StartError if a topic is in a remote tier that this broker is told not to have."""
+    if config.remote_log_storage_system_enable:
+        return
+    for name, settings in image.topic_configs.items():
+        if settings.get("remote.storage.enable", "false").strip().lower() == "true":
+            raise StartError(
+                "You have to delete all topics with the property remote.storage.enable=true before"
+                f" disabling tiered storage cluster-wide: {name} has it"
+            )
 
 
 def _first_cluster_id(config: BrokerConfig, runtime: Runtime) -> str:

@@ -29,6 +29,7 @@ from tidelog.controller.controller import Controller
 from tidelog.dispatch import Dispatcher
 from tidelog.foundation import (
     ClientListeners,
+    check_tier,
     metadata_log_settings,
     metrics_endpoint,
     open_logs,
@@ -39,7 +40,8 @@ from tidelog.maintenance import Maintenance
 from tidelog.metadata.log import MetadataLog
 from tidelog.metadata.replay import ReplayError
 from tidelog.metrics.meters import Meters
-from tidelog.replication.replica_manager import ReplicaManager, topic_configs
+from tidelog.replication.replica_manager import ReplicaManager
+from tidelog.replication.topic_configs import topic_configs
 from tidelog.start_error import StartError, one_line
 from tidelog.transactions.transactions import Transactions
 from tidelog_protocol.errors import ProtocolError
@@ -130,6 +132,7 @@ class BrokerServer:
             await self._listen()
             self._logs, cluster_id = open_logs(self.config, self.runtime, self._new_cluster_id)
             await self._start_on_logs(cluster_id)
+            check_tier(self.config, self.metadata.image)
             self._check_disk()
             self._is_started = True
         except (

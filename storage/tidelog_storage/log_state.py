@@ -236,6 +236,7 @@ class LogState:
         at what is local then.
         """
         self.highest_remote_offset = -1
+        self._epochs_lost = None
         self.set_high_watermark(self.high_watermark)
         self.maybe_increment_log_start(self.local_log_start_offset, "remote storage disabled")
 

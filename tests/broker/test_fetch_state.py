@@ -52,15 +52,24 @@ def test_a_pause_ends_where_it_began(before: State) -> None:
     assert one.state is before
 
 
+def test_after_a_failure_the_leader_is_asked_again_where_the_offset_is() -> None:
+    one = state()
+    one.step(Event.MOVED_TO_TIER)
+    assert one.state is State.BUILDING_REMOTE_LOG_AUX
+    one.pause(100.0, 0.5)
+    one.step(Event.PAUSE_OVER)
+    assert one.state is State.FETCHING
+
+
 def test_errors() -> None:
     assert event_of(ErrorCode.OFFSET_OUT_OF_RANGE) is Event.OUT_OF_RANGE
+    assert event_of(ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE) is Event.MOVED_TO_TIER
     assert event_of(ErrorCode.FENCED_LEADER_EPOCH) is Event.FATAL
     for error in (
         ErrorCode.UNKNOWN_LEADER_EPOCH,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.UNKNOWN_TOPIC_ID,
         ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE,
     ):
         assert event_of(error) is Event.ERROR
 

@@ -18,7 +18,8 @@ from tidelog.config.broker import BrokerConfig
 from tidelog.dispatch import Deferred, Handler, RequestContext
 from tidelog.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from tidelog.replication.partition import Partition
-from tidelog.replication.replica_manager import ReplicaManager, topic_configs
+from tidelog.replication.replica_manager import ReplicaManager
+from tidelog.replication.topic_configs import topic_configs
 from tidelog.transactions.transactions import Transactions
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.errors import ErrorCode

@@ -6,8 +6,7 @@ timestamp that its version does not know UNSUPPORTED_VERSION; then epoch, role a
 `partition.py`. OffsetForLeaderEpoch is answered by the leader alone, with replication.md 5.2.
 DeleteRecords moves log starts at once and is parked until every live replica has followed.
 
-Left out: the remote tier (-5 and -6 find nothing, -4 is the log start), and with it the timeout of
-v10.
+Left out: look-ups by time in the remote tier, and with it the timeout of v10.
 
 Version notes, ListOffsets. 1: one offset. 2: isolation level. 4 (KIP-320): leader epochs. 5
 (KIP-207): OFFSET_NOT_AVAILABLE, before that LEADER_NOT_AVAILABLE. 7 (KIP-734): -3, largest
@@ -21,7 +20,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog.metadata.image import is_internal_topic
-from tidelog.replication.partition import HIGH_WATERMARK, LOG_END, TRANSACTION_COMMITTED
+from tidelog.replication.partition import (
+    HIGH_WATERMARK,
+    LOG_END,
+    TRANSACTION_COMMITTED,
+    SearchRemote,
+)
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.data import (
@@ -124,9 +128,11 @@ class OffsetsApi:
                 isolation=isolation,
                 current_leader_epoch=asked.current_leader_epoch,
                 leader_only=request.replica_id != _DEBUGGING_REPLICA,
+                local_only=True,
             )
         except (OSError, StorageError):
             found = ErrorCode.KAFKA_STORAGE_ERROR
+        assert not isinstance(found, SearchRemote)
         if isinstance(found, ErrorCode):
             if found is ErrorCode.OFFSET_NOT_AVAILABLE and version < 5:
                 found = ErrorCode.LEADER_NOT_AVAILABLE

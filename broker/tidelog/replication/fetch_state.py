@@ -28,6 +28,8 @@ class State(Enum):
       and the next fetch asks again where it ends: that takes no state of its own.
     - TRUNCATING: the leader does not have the offset that was asked for; where its log begins and
       ends is being asked (ListOffsets), then ours is cut or begun anew. Not fetched meanwhile.
+    - BUILDING_REMOTE_LOG_AUX: the leader has the offset in the remote tier alone; what a replica
+      must know of all that is there is being fetched (`aux_state.py`), then ours is begun anew.
     - DELAYED: an error; after a pause it is where it was before (`resume`).
     - FAILED: our disk refused it, or the leader epoch is over. Nothing more under this leader
       epoch: newer metadata brings a new state.
@@ -35,6 +37,7 @@ class State(Enum):
 
     FETCHING = auto()
     TRUNCATING = auto()
+    BUILDING_REMOTE_LOG_AUX = auto()
     DELAYED = auto()
     FAILED = auto()
 
@@ -45,6 +48,8 @@ class Event(Enum):
     PROGRESS = auto()  # the leader answered: records, or nothing new
     OUT_OF_RANGE = auto()
     TRUNCATED = auto()  # the log now is a beginning of the leader's
+    MOVED_TO_TIER = auto()
+    BUILT = auto()  # the log now begins where the leader has it locally
     ERROR = auto()  # it may go away by itself
     PAUSE_OVER = auto()
     FATAL = auto()
@@ -53,11 +58,16 @@ class Event(Enum):
 TRANSITIONS: dict[tuple[State, Event], State] = {
     (State.FETCHING, Event.PROGRESS): State.FETCHING,
     (State.FETCHING, Event.OUT_OF_RANGE): State.TRUNCATING,
+    (State.FETCHING, Event.MOVED_TO_TIER): State.BUILDING_REMOTE_LOG_AUX,
     (State.FETCHING, Event.ERROR): State.DELAYED,
     (State.FETCHING, Event.FATAL): State.FAILED,
     (State.TRUNCATING, Event.TRUNCATED): State.FETCHING,
+    (State.TRUNCATING, Event.MOVED_TO_TIER): State.BUILDING_REMOTE_LOG_AUX,  # KIP-1023
     (State.TRUNCATING, Event.ERROR): State.DELAYED,
     (State.TRUNCATING, Event.FATAL): State.FAILED,
+    (State.BUILDING_REMOTE_LOG_AUX, Event.BUILT): State.FETCHING,
+    (State.BUILDING_REMOTE_LOG_AUX, Event.ERROR): State.DELAYED,
+    (State.BUILDING_REMOTE_LOG_AUX, Event.FATAL): State.FAILED,
     (State.DELAYED, Event.PAUSE_OVER): State.FETCHING,  # or TRUNCATING, if it was that
 }
 
@@ -69,6 +79,8 @@ def event_of(error: int) -> Event:
     """What an error in a leader's answer is."""
     if error == ErrorCode.OFFSET_OUT_OF_RANGE:
         return Event.OUT_OF_RANGE
+    if error == ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE:
+        return Event.MOVED_TO_TIER
     return Event.FATAL if error in _FATAL else Event.ERROR
 
 
@@ -125,7 +137,10 @@ class FetchState:
 
     def pause(self, now: float, chance: float) -> float:
         """Wait after an error; until when, on the clock of `now`."""
-        self.resume = self.state
+        building = (
+            self.state is State.BUILDING_REMOTE_LOG_AUX
+        )  # the leader may say otherwise by then
+        self.resume = State.FETCHING if building else self.state
         self.step(Event.ERROR)
         self.due = now + self.backoff.next_pause(chance)
         return self.due

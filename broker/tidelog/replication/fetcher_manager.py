@@ -144,7 +144,18 @@ class FetcherManager:
             broker_epoch=self._broker_epoch,
             on_advanced=self._replicas.appended,
             on_disk_failure=self._replicas.disk_failed,
+            aux_state_of=self._replicas.aux_state_of,
+            from_last_tiered=self._from_last_tiered,
         )
+
+    def _from_last_tiered(self) -> bool:
+        """follower.fetch.last.tiered.offset.enable as it is now."""
+        assert self._image is not None
+        name = "follower.fetch.last.tiered.offset.enable"
+        text = self._image.broker_config(self._config.node_id).get(name)
+        if text is None:
+            return self._config.follower_fetch_last_tiered_offset_enable
+        return text.strip().lower() == "true"
 
     def _remove(self, key: _Key) -> None:
         source = self._sources.pop(key, None)

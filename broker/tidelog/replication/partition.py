@@ -20,6 +20,7 @@ from tidelog.replication.reads import (
     ReadResult,
     Redirection,
     RemotePart,
+    SearchRemote,
 )
 from tidelog.replication.replica import Replica
 from tidelog_protocol.errors import ErrorCode
@@ -39,8 +40,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EARLIEST_LOCAL_TIMESTAMP",
+    "EARLIEST_PENDING_UPLOAD_TIMESTAMP",
     "EARLIEST_TIMESTAMP",
     "HIGH_WATERMARK",
+    "LATEST_TIERED_TIMESTAMP",
     "LATEST_TIMESTAMP",
     "LOG_END",
     "MAX_TIMESTAMP",
@@ -48,16 +51,25 @@ __all__ = [
     "FetchParams",
     "Partition",
     "ReadResult",
+    "SearchRemote",
 ]
 
-# Special timestamps of ListOffsets. -5 (KIP-1005) and -6 (KIP-1023) ask for the remote tier.
+# Special timestamps of ListOffsets.
 LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
 MAX_TIMESTAMP = -3  # KIP-734
 EARLIEST_LOCAL_TIMESTAMP = -4  # KIP-405
+LATEST_TIERED_TIMESTAMP = -5  # KIP-1005
+EARLIEST_PENDING_UPLOAD_TIMESTAMP = -6  # KIP-1023
 
 _NO_EPOCH = -1
 _NOTHING_FOUND = OffsetAndTimestamp(-1, -1, -1)
+_STARTS = (
+    EARLIEST_TIMESTAMP,
+    EARLIEST_LOCAL_TIMESTAMP,
+    LATEST_TIERED_TIMESTAMP,
+    EARLIEST_PENDING_UPLOAD_TIMESTAMP,
+)
 
 
 class Partition(Replica):
@@ -226,40 +238,63 @@ class Partition(Replica):
     # ---- offsets ------------------------------------------------------------------------------
 
     def offset_for(
-        self, timestamp: int, *, isolation: int, current_leader_epoch: int, leader_only: bool
-    ) -> OffsetAndTimestamp | ErrorCode:
+        self,
+        timestamp: int,
+        *,
+        isolation: int,
+        current_leader_epoch: int,
+        leader_only: bool,
+        local_only: bool = False,
+    ) -> OffsetAndTimestamp | SearchRemote | ErrorCode:
         """ListOffsets for one partition: a timestamp or a special one; (-1, -1, -1) if nothing is
         found.
 
         `isolation` LOG_END stands for replicas, which see everything. OFFSET_NOT_AVAILABLE while
         this leader's high watermark has not reached the start of its epoch: it does not know yet
-        what is committed.
+        what is committed. `local_only`: what is searched by time is not in the remote tier.
         """
         error = self.leader_error(current_leader_epoch, leader_only=leader_only)
         if error is not None:
             return error
         log = self.log
-        if timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):  # no remote tier: the same
-            return OffsetAndTimestamp(log.log_start_offset, -1, self._earliest_epoch())
+        if timestamp in _STARTS:
+            return self._start_for(timestamp)
+        if timestamp >= 0 and log.is_tiered and not local_only:
+            start, local_start = log.log_start_offset, log.local_log_start_offset
+            if start < local_start:
+                return SearchRemote(timestamp, start, local_start)
         last_fetchable = self.end_offset(isolation)
-        found: OffsetAndTimestamp | None = None
-        if timestamp == LATEST_TIMESTAMP:
-            if isolation == LOG_END or self.leader_epoch_start_offset <= log.high_watermark:
-                return OffsetAndTimestamp(last_fetchable, -1, self.leader_epoch)
-        elif timestamp == MAX_TIMESTAMP:
-            found = log.max_timestamp_offset()
-        elif timestamp >= 0:
-            found = log.offset_for_timestamp(timestamp)
+        lags = isolation != LOG_END and self.leader_epoch_start_offset > log.high_watermark
+        if timestamp == LATEST_TIMESTAMP and not lags:
+            return OffsetAndTimestamp(last_fetchable, -1, self.leader_epoch)
+        found = self._find_by_time(timestamp)
         if found is not None and found.offset < last_fetchable:
             return found
-        if isolation != LOG_END and self.leader_epoch_start_offset > log.high_watermark:
-            return ErrorCode.OFFSET_NOT_AVAILABLE
-        return _NOTHING_FOUND  # also what is in the remote tier, or waits to get there
+        return ErrorCode.OFFSET_NOT_AVAILABLE if lags else _NOTHING_FOUND
 
-    def _earliest_epoch(self) -> int:
-        """Epoch of the log start, -1 if the cache has forgotten it."""
-        epoch = self.log.epochs.epoch_for_offset(self.log.log_start_offset)
-        return _NO_EPOCH if epoch is None else epoch
+    def _find_by_time(self, timestamp: int) -> OffsetAndTimestamp | None:
+        if timestamp == MAX_TIMESTAMP:
+            return self.log.max_timestamp_offset()
+        return self.log.offset_for_timestamp(timestamp) if timestamp >= 0 else None
+
+    def _start_for(self, timestamp: int) -> OffsetAndTimestamp:
+        """Where the log, its local part or what is still to be copied begins, or what is copied
+        ends; with the leader epoch of that offset, -1 if the cache has forgotten it."""
+        log = self.log
+        if timestamp == EARLIEST_TIMESTAMP:
+            offset = log.log_start_offset
+        elif timestamp == EARLIEST_LOCAL_TIMESTAMP:
+            offset = log.local_log_start_offset
+        elif not log.is_tiered:
+            return _NOTHING_FOUND
+        elif timestamp == LATEST_TIERED_TIMESTAMP:
+            offset = log.highest_remote_offset
+        elif log.highest_remote_offset < 0 and log.log_start_offset < log.local_log_start_offset:
+            return _NOTHING_FOUND  # this leader has not found out yet how much is copied
+        else:
+            offset = max(log.highest_remote_offset + 1, log.log_start_offset)
+        epoch = log.epochs.epoch_for_offset(offset)
+        return OffsetAndTimestamp(offset, -1, _NO_EPOCH if epoch is None else epoch)
 
     def end_offset_for_epoch(
         self, leader_epoch: int, *, current_leader_epoch: int

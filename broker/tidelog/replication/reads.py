@@ -5,7 +5,7 @@ Made by `api/fetch_delayed.py` (the request) and `partition.py` (the result); va
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,6 +20,7 @@ __all__ = [
     "ReadResult",
     "Redirection",
     "RemotePart",
+    "SearchRemote",
 ]
 
 # Upper bound of a read (Kafka's FetchIsolation).
@@ -145,3 +146,15 @@ class RemotePart(ReadResult):
             result.aborted,
         )
         self.remote = remote
+
+
+class SearchRemote(NamedTuple):
+    """A record by its time may lie in the remote tier: between log start and local log start.
+
+    If nothing there is as new as `timestamp`, the local part is to be asked
+    (`Partition.offset_for(..., local_only=True)`).
+    """
+
+    timestamp: int
+    log_start_offset: int
+    local_log_start_offset: int

@@ -18,6 +18,8 @@ from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tidelog.metadata.image import PartitionImage
     from tidelog.replication.fetch_sessions import FetchedPartition
     from tidelog.replication.reads import FetchParams
@@ -243,6 +245,23 @@ class Replica:
         """Drop everything and go on at `offset` (7.3). StorageError as `truncate_as_follower`."""
         self._check_following(leader_epoch)
         self.log.truncate_fully_and_start_at(offset, log_start, now_ms)
+
+    def restart_from_remote(
+        self,
+        offset: int,
+        *,
+        log_start: int,
+        epochs: Sequence[tuple[int, int]],
+        snapshot: bytes,
+        leader_epoch: int,
+        now_ms: int,
+    ) -> None:
+        """Drop everything local and go on at `offset`, behind a remote segment of which these are
+        the epochs and the producers (KIP-405). StorageError as `truncate_as_follower`."""
+        self._check_following(leader_epoch)
+        self.log.restart_from_remote(
+            offset, log_start=log_start, epochs=epochs, snapshot=snapshot, now_ms=now_ms
+        )
 
     def _check_following(self, leader_epoch: int) -> None:
         """A leader's log is its own: an answer that was asked for in an earlier role is void."""

@@ -5,9 +5,10 @@ stands (`fetch_state.py`). Made and fed by `fetcher_manager.py`; changes logs on
 `partition.py`'s doors for followers, which refuse what was asked for under an older leader epoch.
 
 One fetch is in flight at a time, for all partitions that can be fetched. A partition that fails is
-left out of it until its pause is over, one whose offset the leader lacks until a task of its own
-has found out where to go on; neither holds up the others. When a partition can be fetched (again)
-while a fetch is parked at the leader, a small request is sent behind it, which ends it.
+left out of it until its pause is over, one whose offset the leader lacks until a task has found out
+where to go on (`starts.py`, `aux_state.py`); neither holds up the others. When a partition can be
+fetched (again) while a fetch is parked at the leader, a small request is sent behind it, which ends
+it.
 
 replication.md 2.2 (high watermark), 7 (truncation), 8 (errors), 11. Kafka: ReplicaFetcherThread.
 """
@@ -19,10 +20,12 @@ import logging
 from typing import TYPE_CHECKING
 
 from tidelog.peers import PeerError
+from tidelog.replication.aux_state import AuxStateBuilder
 from tidelog.replication.fetch_state import Backoff, Event, FetchState, State, event_of
 from tidelog.replication.fetcher_session import Asked, FetcherSession
-from tidelog.replication.partition import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from tidelog.replication.truncation import batch_boundary, follower_truncation, start_offset
+from tidelog.replication.leader_questions import LeaderQuestions, error_name, key_of
+from tidelog.replication.starts import StartFinder
+from tidelog.replication.truncation import batch_boundary, follower_truncation
 from tidelog_protocol.batch import read_header
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.data import FetchRequest, ListOffsetsRequest
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 
     from tidelog.config.broker import BrokerConfig
     from tidelog.peers import PeerChannel
+    from tidelog.replication.aux_state import AuxStateOf
     from tidelog.replication.fetcher_session import Key
     from tidelog.replication.partition import Partition
     from tidelog.seams import Clock, Rng
@@ -68,9 +72,12 @@ class ReplicaFetcher:
         broker_epoch: Callable[[], int],
         on_advanced: Callable[[Sequence[TopicPartition]], None],
         on_disk_failure: Callable[[TopicPartition, Exception], None] | None = None,
+        aux_state_of: AuxStateOf | None = None,
+        from_last_tiered: Callable[[], bool] = bool,
     ) -> None:
         """`channel` is its own, and closed with it; `on_advanced` is told of logs that grew or
-        whose high watermark moved, `on_disk_failure` of those that could not be written."""
+        whose high watermark moved, `on_disk_failure` of those that could not be written. For the
+        last two see `aux_state.py`."""
         self.name = name
         self._channel = channel
         self._node_id = config.node_id
@@ -91,7 +98,11 @@ class ReplicaFetcher:
         self._work = asyncio.Event()
         self._is_fetching = False
         self._fetch_count = 0
+        questions = LeaderQuestions(channel, config.node_id)
+        self._starts = StartFinder(self, questions, from_last_tiered)
+        self._aux_states = AuxStateBuilder(self, questions, aux_state_of, from_last_tiered)
         self._finding: asyncio.Task[None] | None = None
+        self._building: dict[FetchState, asyncio.Task[None]] = {}
         self._hurrying: asyncio.Task[None] | None = None
         self._task = self._spawn(self._run(), "")
 
@@ -134,9 +145,8 @@ class ReplicaFetcher:
 
     def stop(self) -> None:
         """Change no log from now on; `stopped` waits for the tasks' end."""
-        for task in (self._task, self._finding, self._hurrying):
-            if task is not None:
-                task.cancel()
+        for task in self._tasks():
+            task.cancel()
         for state in self._states.values():
             self._drop(state)
         self._states.clear()
@@ -144,13 +154,23 @@ class ReplicaFetcher:
 
     async def stopped(self) -> None:
         """Return when all tasks have ended."""
-        tasks = [task for task in (self._task, self._finding, self._hurrying) if task is not None]
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks(), return_exceptions=True)
+
+    def _tasks(self) -> list[asyncio.Task[None]]:
+        named = [task for task in (self._task, self._finding, self._hurrying) if task is not None]
+        return [*named, *self._building.values()]
 
     def _drop(self, state: FetchState) -> None:
         pause = self._pauses.pop(state, None)
         if pause is not None:
             pause.cancel()
+        building = self._building.get(state)
+        if building is not None:
+            building.cancel()
+
+    def fetch_soon(self, state: FetchState) -> None:
+        """The partition can be fetched, or be looked at again."""
+        self._touch(key_of(state))
 
     def _touch(self, key: Key) -> None:
         """The partition can be fetched, or its start be looked for: now, if possible."""
@@ -171,8 +191,9 @@ class ReplicaFetcher:
         if self._is_fetching and self._touched and self._fetch_count > ended:  # too late for it too
             self._hurrying = self._spawn(self._hurry(), ": hurry")
 
-    def _is_current(self, state: FetchState) -> bool:
-        return self._states.get(_key_of(state)) is state
+    def is_current(self, state: FetchState) -> bool:
+        """Whether the partition is still followed under this state."""
+        return self._states.get(key_of(state)) is state
 
     # ---- the loop -----------------------------------------------------------------------------
 
@@ -180,7 +201,7 @@ class ReplicaFetcher:
         while True:
             try:
                 self._work.clear()
-                self._find_starts_of_lost()
+                self._find_starts()
                 self._update_session()
                 if self._session.asked:
                     await self._fetch()
@@ -242,7 +263,7 @@ class ReplicaFetcher:
             if response.error_code in _SESSION_ERRORS and session.is_incremental:
                 session.restart()  # at once: the leader restarted, or needed the room
                 return
-            raise PeerError(f"the fetch was refused: {_name(response.error_code)}")
+            raise PeerError(f"the fetch was refused: {error_name(response.error_code)}")
         session.answered(response.session_id)
         self._backoff.succeeded()
         self._take(response)
@@ -258,7 +279,7 @@ class ReplicaFetcher:
                     # The leader thinks that we know its offsets now, and would not repeat them.
                     self._restart_session = True
                     continue
-                if self._guarded(state, self._take_partition, state, data):
+                if self.guarded(state, self._take_partition, state, data):
                     advanced.append(state.partition.topic_partition)
         if advanced:
             self._on_advanced(advanced)
@@ -277,18 +298,18 @@ class ReplicaFetcher:
             return None
         return state
 
-    def _guarded(self, state: FetchState, work: Callable[..., bool], *args: Any) -> bool:
+    def guarded(self, state: FetchState, work: Callable[..., bool], *args: Any) -> bool:
         """Do something to one partition; whatever fails is this one's trouble alone."""
         try:
             return work(*args)
         except (StorageError, OSError) as error:
             code = error.code if isinstance(error, StorageError) else _OWN_DISK
-            self._fail(state, str(error), fatal=code in (_OWN_DISK, ErrorCode.FENCED_LEADER_EPOCH))
+            self.fail(state, str(error), fatal=code in (_OWN_DISK, ErrorCode.FENCED_LEADER_EPOCH))
             if code is _OWN_DISK and self._on_disk_failure is not None:
                 self._on_disk_failure(state.partition.topic_partition, error)
         except Exception as error:  # noqa: BLE001 - see above
             _log.exception("%s: following failed", state.partition.topic_partition)
-            self._fail(state, str(error))
+            self.fail(state, str(error))
         return False
 
     # ---- answers ------------------------------------------------------------------------------
@@ -299,12 +320,14 @@ class ReplicaFetcher:
         error = data.error_code
         if error:
             event = event_of(error)
-            if event is Event.OUT_OF_RANGE:
-                _log.info("%s: the leader has no such offset", state.partition.topic_partition)
+            if event in (Event.OUT_OF_RANGE, Event.MOVED_TO_TIER):
+                _log.info(
+                    "%s: the leader says %s", state.partition.topic_partition, error_name(error)
+                )
                 state.step(event)
                 self._work.set()
             else:
-                self._fail(state, _name(error), fatal=event is Event.FATAL)
+                self.fail(state, error_name(error), fatal=event is Event.FATAL)
             return False
         if data.diverging_epoch is not None:
             end = OffsetAndEpoch(data.diverging_epoch.end_offset, data.diverging_epoch.epoch)
@@ -314,7 +337,7 @@ class ReplicaFetcher:
             appended = self._append(state, data.records)
             if not appended:
                 # Batches of an epoch that we have not heard of (KAFKA-18723).
-                self._fail(state, "no batch of this leader epoch")
+                self.fail(state, "no batch of this leader epoch")
                 return False
         state.step(Event.PROGRESS)
         return self._follow_offsets(state, data) or appended
@@ -327,7 +350,7 @@ class ReplicaFetcher:
     def _append(self, state: FetchState, records: memoryview) -> bool:
         """Append as it is; False if nothing of it could be."""
         partition, epoch = state.partition, state.leader_epoch
-        now_ms = self._clock.wall_ms()
+        now_ms = self.now_ms()
         log = partition.log
         if log.log_start_offset == log.log_end_offset:
             first = read_header(records)
@@ -347,15 +370,20 @@ class ReplicaFetcher:
             log_end_offset=log.log_end_offset,
             high_watermark=log.high_watermark,
         )
-        self._cut(state, decision.offset)
+        self.cut(state, decision.offset)
         if (log.log_end_offset, log.epochs.latest_epoch) == before:
-            self._fail(state, f"diverges, but there is nothing to cut: {leader_end}")
+            self.fail(state, f"diverges, but there is nothing to cut: {leader_end}")
             return False
         state.step(Event.PROGRESS)
         # Only now is our log a beginning of the leader's, so that its offsets are ours.
         return decision.done and self._follow_offsets(state, data)
 
-    def _cut(self, state: FetchState, offset: int) -> None:
+    def now_ms(self) -> int:
+        """The time on the wall."""
+        return self._clock.wall_ms()
+
+    def cut(self, state: FetchState, offset: int) -> None:
+        """Drop what is in the log from `offset` on."""
         partition = state.partition
         log = partition.log
         offset = batch_boundary(log, max(offset, 0))
@@ -369,12 +397,12 @@ class ReplicaFetcher:
             state.leader_epoch,
         )
         partition.truncate_as_follower(
-            offset, leader_epoch=state.leader_epoch, now_ms=self._clock.wall_ms()
+            offset, leader_epoch=state.leader_epoch, now_ms=self.now_ms()
         )
 
     # ---- failures -----------------------------------------------------------------------------
 
-    def _fail(self, state: FetchState, why: str, *, fatal: bool = False) -> None:
+    def fail(self, state: FetchState, why: str, *, fatal: bool = False) -> None:
         """Leave the partition out for a while, or until newer metadata comes."""
         if fatal:
             is_news = why != ErrorCode.FENCED_LEADER_EPOCH.name  # else a leader moved, in order
@@ -389,112 +417,33 @@ class ReplicaFetcher:
     def _resume(self, state: FetchState) -> None:
         del self._pauses[state]
         state.step(Event.PAUSE_OVER)
-        self._touch(_key_of(state))
+        self._touch(key_of(state))
 
-    # ---- out of range -------------------------------------------------------------------------
+    # ---- elsewhere ----------------------------------------------------------------------------
 
-    def _find_starts_of_lost(self) -> None:
-        """Have a task find out where partitions go on whose offset the leader lacks."""
-        if self._finding is not None:
-            return
-        lost = [state for state in self._states.values() if state.state is State.TRUNCATING]
-        if lost:
-            self._finding = self._spawn(self._find_starts(lost), ": offsets")
+    def _find_starts(self) -> None:
+        """Have tasks find out where partitions go on whose offset the leader has not, or not
+        locally."""
+        lost = []
+        for state in self._states.values():
+            if state.state is State.TRUNCATING:
+                lost.append(state)
+            elif state.state is State.BUILDING_REMOTE_LOG_AUX and state not in self._building:
+                name = f": remote {state.partition.topic_partition}"
+                self._building[state] = self._spawn(self._build(state), name)
+        if lost and self._finding is None:
+            self._finding = self._spawn(self._find(lost), ": offsets")
 
-    async def _find_starts(self, lost: list[FetchState]) -> None:
-        """See replication.md 7.3; each of `lost` fetches, waits or has failed afterwards."""
+    async def _find(self, lost: list[FetchState]) -> None:
         try:
-            ends = await self._list_offsets(lost, LATEST_TIMESTAMP)
-            undecided = [state for state in lost if not self._go_on(state, ends, None)]
-            if undecided:
-                starts = await self._list_offsets(undecided, EARLIEST_TIMESTAMP)
-                for state in undecided:
-                    self._go_on(state, ends, starts)
-        except PeerError as error:
-            for state in lost:
-                if self._is_lost(state):
-                    self._fail(state, str(error))
+            await self._starts.find(lost)
         finally:
             self._finding = None
             self._work.set()
 
-    def _is_lost(self, state: FetchState) -> bool:
-        return self._is_current(state) and state.state is State.TRUNCATING
-
-    def _go_on(
-        self, state: FetchState, ends: dict[Key, Any], starts: dict[Key, Any] | None
-    ) -> bool:
-        """Decide by what the leader answered so far; False if that does not do."""
-        if not self._is_lost(state):
-            return True
-        key = _key_of(state)
-        for answers in (ends, starts):
-            if answers is not None:
-                answer = answers.get(key)
-                error = ErrorCode.UNKNOWN_SERVER_ERROR if answer is None else answer.error_code
-                if error:
-                    fatal = event_of(error) is Event.FATAL
-                    self._fail(state, _name(error), fatal=fatal)
-                    return True
-        start = None if starts is None else starts[key].offset
-        self._guarded(state, self._start_at, state, ends[key].offset, start)
-        return not self._is_lost(state)
-
-    def _start_at(self, state: FetchState, leader_end: int, leader_start: int | None) -> bool:
-        partition = state.partition
-        end = partition.log.log_end_offset
-        start = start_offset(end, leader_log_end=leader_end, leader_log_start=leader_start)
-        if start is None:
-            return False
-        if start.truncate_to is not None:
-            self._cut(state, start.truncate_to)
-        elif start.restart:
-            _log.warning("%s: starting anew at %d", partition.topic_partition, start.offset)
-            partition.restart_as_follower(
-                start.offset, leader_epoch=state.leader_epoch, now_ms=self._clock.wall_ms()
-            )
-        state.step(Event.TRUNCATED)
-        if partition.log.log_end_offset == end:
-            self._fail(state, "the leader has the offset after all")
-        else:
-            self._touch(_key_of(state))
-        return True
-
-    async def _list_offsets(self, states: Sequence[FetchState], timestamp: int) -> dict[Key, Any]:
-        """Ask where the leader's logs begin or end; answers by key."""
-        topics: dict[str, Any] = {}
-        keys: dict[tuple[str, int], Key] = {}
-        for state in states:
-            name, index = state.partition.topic_partition
-            keys[name, index] = _key_of(state)
-            topic = topics.get(name)
-            if topic is None:
-                topic = topics[name] = ListOffsetsRequest.ListOffsetsTopic(name=name, partitions=[])
-            topic.partitions.append(
-                ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition(
-                    partition_index=index,
-                    current_leader_epoch=state.leader_epoch,
-                    timestamp=timestamp,
-                )
-            )
-        response = await self._channel.ask(
-            ListOffsetsRequest(replica_id=self._node_id, topics=list(topics.values()))
-        )
-        return {
-            keys[topic.name, answer.partition_index]: answer
-            for topic in response.topics
-            for answer in topic.partitions
-            if (topic.name, answer.partition_index) in keys
-        }
-
-
-def _key_of(state: FetchState) -> Key:
-    partition = state.partition
-    return (partition.topic_id, partition.topic_partition.partition)
-
-
-def _name(error: int) -> str:
-    try:
-        return ErrorCode(error).name
-    except ValueError:
-        return str(error)
+    async def _build(self, state: FetchState) -> None:
+        try:
+            await self._aux_states.build(state)
+        finally:
+            self._building.pop(state, None)
+            self._work.set()

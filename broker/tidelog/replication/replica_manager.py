@@ -18,48 +18,31 @@ from tidelog.replication.replica_state import ReplicaRules
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.primitives import ZERO_UUID
 from tidelog_storage.checkpoints import CheckpointError
-from tidelog_storage.config import LogConfig
 from tidelog_storage.types import StorageError, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
     from typing import Any
 
     from tidelog.metadata.image import ClusterImage, PartitionImage, TopicImage
     from tidelog.replication.alter_partition import AlterPartitionManager
+    from tidelog.replication.aux_state import AuxStateOf
     from tidelog.replication.fetch_sessions import FetchedPartition
     from tidelog.replication.partition import FetchParams
     from tidelog.replication.purgatory import TimerHandle, Timers
     from tidelog.replication.replica_state import IsrChange
+    from tidelog.replication.roles import RoleListener
     from tidelog.seams import Clock
+    from tidelog_storage.config import LogConfig
     from tidelog_storage.manager import LogManager
     from tidelog_storage.types import AppendResult
 
-__all__ = ["DelayedAnswers", "ReplicaManager", "topic_configs"]
+__all__ = ["DelayedAnswers", "ReplicaManager"]
 
 _log = logging.getLogger(__name__)
 
 _UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 _RECOVERING = 1
-
-
-def topic_configs(
-    properties: Mapping[str, str], node_id: int
-) -> Callable[[ClusterImage, str], LogConfig]:
-    """A topic's configuration under an image: its own, then the broker's dynamic and fixed one."""
-    dynamic: dict[str, str] | None = None
-    defaults: LogConfig | None = None
-
-    def config_of(image: ClusterImage, topic: str) -> LogConfig:
-        nonlocal dynamic, defaults
-        settings = image.broker_config(node_id)
-        if defaults is None or settings != dynamic:
-            dynamic = settings
-            defaults = LogConfig.from_broker({**properties, **settings})
-        overrides = image.topic_config(topic)
-        return LogConfig.from_overrides(defaults, overrides) if overrides else defaults
-
-    return config_of
 
 
 class ReplicaManager:
@@ -97,6 +80,9 @@ class ReplicaManager:
         self._isr_changes: AlterPartitionManager | None = None
         self._broker_epoch: Callable[[], int] | None = None
         self._isr_timer: TimerHandle | None = None
+        self._roles: RoleListener | None = None
+        self.aux_state_of: AuxStateOf | None = None
+        """What followers ask of the remote tier; set with it, before there are any."""
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._offline: dict[tuple[str, int], bytes] = {}  # to the topic id
 
@@ -137,7 +123,7 @@ class ReplicaManager:
         config: LogConfig | None = None
         for state in topic.partitions:
             if self.node_id not in state.replicas:
-                self._leave((topic.name, state.partition))
+                self._leave((topic.name, state.partition), delete=False)
                 continue
             key = TopicPartition(topic.name, state.partition)
             partition = self._partitions.get(key)
@@ -156,10 +142,17 @@ class ReplicaManager:
 
     def _update(self, partition: Partition, state: PartitionImage) -> None:
         key = partition.topic_partition
+        before = (partition.is_leader, partition.leader_epoch)
         try:
             partition.update(state)
         except OSError as error:  # the new leader epoch could not be made durable
             self._lose(partition, error)
+        else:
+            if self._roles is not None and before != (partition.is_leader, partition.leader_epoch):
+                if partition.is_leader:
+                    self._roles.became_leader(partition)
+                else:
+                    self._roles.became_follower(partition)
         if state.leader_recovery_state == _RECOVERING and self._isr_changes is not None:
             self._propose(partition.propose_recovered())
         self._wake_all(key)
@@ -185,6 +178,8 @@ class ReplicaManager:
 
     def _lose(self, partition: Partition, error: OSError) -> None:
         del self._partitions[partition.topic_partition]
+        if self._roles is not None:
+            self._roles.stopped(partition, delete=False)
         partition.remove()
         self._take_offline(partition.topic_partition, partition.topic_id, error)
 
@@ -208,16 +203,20 @@ class ReplicaManager:
             if partition is not None:
                 partition.log.config = config
                 partition.config_changed()
+                if self._roles is not None:
+                    self._roles.config_changed(partition)
                 self._wake_all(partition.topic_partition)
 
     def _delete_topic(self, name: str, topic: TopicImage) -> None:
         for state in topic.partitions:
-            self._leave((name, state.partition))
+            self._leave((name, state.partition), delete=True)
 
-    def _leave(self, key: tuple[str, int]) -> None:
+    def _leave(self, key: tuple[str, int], *, delete: bool) -> None:
         self._offline.pop(key, None)
         partition = self._partitions.pop(key, None)
         if partition is not None:
+            if self._roles is not None:
+                self._roles.stopped(partition, delete=delete)
             partition.remove()
             self._delete_log(partition.topic_partition)
             self._wake_all(partition.topic_partition)
@@ -241,6 +240,10 @@ class ReplicaManager:
             ):
                 _log.warning("deleting the stray log of %s", key)
                 self._delete_log(key)
+
+    def follow_roles(self, listener: RoleListener) -> None:
+        """Tell who has the remote tier; before the first image."""
+        self._roles = listener
 
     # ---- look-up ------------------------------------------------------------------------------
 

@@ -1,0 +1,163 @@
+"""How a follower begins whose next offset the leader has in the remote tier alone (KIP-405,
+KIP-1023): tiered-storage.md 11.
+
+For partitions in state BUILDING_REMOTE_LOG_AUX, each by a task of its own, because the remote tier
+may be slow or away. The leader tells where its local log begins; what came before, as far as a
+replica must know it (leader epochs, producers), comes from the remote segment that ends there. The
+log is left alone until all of that is here. Kafka: TierStateMachine.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog.peers import PeerError
+from tidelog.replication.fetch_state import Event, State
+from tidelog.replication.partition import (
+    EARLIEST_LOCAL_TIMESTAMP,
+    EARLIEST_PENDING_UPLOAD_TIMESTAMP,
+    EARLIEST_TIMESTAMP,
+    Partition,
+)
+from tidelog_protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tidelog.replication.fetch_state import FetchState
+    from tidelog.replication.leader_questions import LeaderQuestions
+    from tidelog.replication.starts import Following
+    from tidelog_storage.types import OffsetAndEpoch
+
+__all__ = ["AuxState", "AuxStateBuilder", "AuxStateOf", "tiered_start"]
+
+_log = logging.getLogger(__name__)
+
+
+class AuxState(NamedTuple):
+    """What the remote segment that holds an offset tells a replica that begins behind it.
+
+    `next_offset` is where the segment ends, exclusive; `epochs` (leader epoch, start) of the log up
+    to there, as shipped with it; `snapshot` the bytes of the producer snapshot at its end.
+    """
+
+    next_offset: int
+    epochs: Sequence[tuple[int, int]]
+    snapshot: bytes
+
+
+AuxStateOf = Callable[[Partition, int, int], Awaitable[AuxState]]
+"""(partition, leader epoch, offset) -> the state behind the remote segment that holds that offset
+of that epoch. Any exception means: not now, try again."""
+
+
+def tiered_start(
+    earliest_local: OffsetAndEpoch, log_start: int, pending: OffsetAndEpoch | None
+) -> OffsetAndEpoch | None:
+    """Where to begin, with the epoch of that offset; None if the leader cannot tell yet.
+
+    `pending` is the leader's earliest pending upload, None if it was not asked (KIP-1023): -1
+    stands for unknown, and it may be out of date.
+    """
+    if pending is None or pending.offset <= earliest_local.offset:
+        if pending is not None and pending.offset < 0 and earliest_local.offset != log_start:
+            return None
+        return earliest_local
+    return pending
+
+
+class AuxStateBuilder:
+    """Builds the state of one fetcher's partitions."""
+
+    def __init__(
+        self,
+        following: Following,
+        questions: LeaderQuestions,
+        aux_state_of: AuxStateOf | None,
+        from_last_tiered: Callable[[], bool],
+    ) -> None:
+        """`aux_state_of` is the remote tier's, None without one; `from_last_tiered` as in
+        `starts.py`."""
+        self._following = following
+        self._questions = questions
+        self._aux_state_of = aux_state_of
+        self._from_last_tiered = from_last_tiered
+
+    async def build(self, state: FetchState) -> None:
+        """Afterwards the partition fetches, waits or has failed."""
+        try:
+            await self._build(state)
+        except PeerError as error:
+            self._fail(state, str(error))
+        except Exception as error:  # noqa: BLE001 - of any plug-in: the other partitions go on
+            _log.info("%s: remote state", state.partition.topic_partition, exc_info=True)
+            self._fail(state, f"{type(error).__name__}: {error}")
+
+    def _fail(self, state: FetchState, why: str) -> None:
+        if self._is_building(state):
+            self._following.fail(state, why)
+
+    def _is_building(self, state: FetchState) -> bool:
+        return self._following.is_current(state) and state.state is State.BUILDING_REMOTE_LOG_AUX
+
+    async def _build(self, state: FetchState) -> None:
+        questions = self._questions
+        log = state.partition.log
+        earliest_local = await questions.offset(state, EARLIEST_LOCAL_TIMESTAMP)
+        log_start = (await questions.offset(state, EARLIEST_TIMESTAMP)).offset
+        pending = None
+        if log.log_end_offset == 0 and self._from_last_tiered():
+            pending = await questions.offset(state, EARLIEST_PENDING_UPLOAD_TIMESTAMP)
+        start = tiered_start(earliest_local, log_start, pending)
+        if start is None:
+            self._fail(state, ErrorCode.OFFSET_NOT_AVAILABLE.name)
+            return
+        aux: AuxState | None = None
+        if start.offset > log_start:
+            if self._aux_state_of is None:
+                self._fail(state, "there is no remote tier here")
+                return
+            epoch = await self._epoch_before(state, start)
+            aux = await self._aux_state_of(state.partition, epoch, start.offset - 1)
+        if self._is_building(state):
+            self._following.guarded(state, self._begin, state, start.offset, log_start, aux)
+
+    async def _epoch_before(self, state: FetchState, start: OffsetAndEpoch) -> int:
+        """The leader epoch of the offset before."""
+        if start.leader_epoch < 0:
+            raise PeerError(f"the leader epoch of offset {start.offset} is not known")
+        if start.leader_epoch == 0:
+            return 0
+        end = await self._questions.end_of_epoch(state, start.leader_epoch - 1)
+        return end.leader_epoch if end.offset > start.offset - 1 else start.leader_epoch
+
+    def _begin(self, state: FetchState, offset: int, log_start: int, aux: AuxState | None) -> bool:
+        partition, epoch, now_ms = state.partition, state.leader_epoch, self._following.now_ms()
+        end = partition.log.log_end_offset
+        if aux is not None:
+            offset = aux.next_offset
+        if offset < end or (offset == end and aux is None and end):
+            self._following.fail(state, "the leader has the offset after all")
+            return False
+        _log.info(
+            "%s: starting anew at %d, what is between %d and it is in the remote tier",
+            partition.topic_partition,
+            offset,
+            log_start,
+        )
+        if aux is None:
+            partition.restart_as_follower(offset, leader_epoch=epoch, now_ms=now_ms)
+        else:
+            partition.restart_from_remote(
+                offset,
+                log_start=log_start,
+                epochs=aux.epochs,
+                snapshot=aux.snapshot,
+                leader_epoch=epoch,
+                now_ms=now_ms,
+            )
+        state.step(Event.BUILT)
+        self._following.fetch_soon(state)
+        return True
