@@ -12,6 +12,10 @@ COMMANDS = {
     "produce": ("tidelog.cli.produce", "write lines of standard input to a topic"),
     "consume": ("tidelog.cli.consume", "print the records of a topic"),
     "configs": ("tidelog.cli.configs", "describe and alter settings of topics and brokers"),
+    "tiers": (
+        "tidelog.cli.tiers",
+        "show where a topic's segments are, local and remote; verify them",
+    ),
     "demo": ("tidelog_pipeline.demo", "real flights through a topic, computed by Spark, checked"),
 }
 

@@ -1,0 +1,241 @@
+"""`tidelog tiers`: where the segments of a topic are, and whether the remote ones are whole."""
+
+# ruff: noqa: PLC0415 - what a subcommand needs is imported by it
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Any
+
+from tidelog.cli import common
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tidelog.doors.tier_view import PartitionTiers
+    from tidelog_storage.remote.api import RemoteSegment
+
+WATCH_SECONDS = 1.0
+_ROWS_MAX = 20  # remote segments shown of a partition, unless --all
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; returns the exit code."""
+    verify = bool(arguments) and arguments[0] == "verify"
+    if verify:
+        options = _verify_parser().parse_args(arguments[1:])
+        return common.run("tiers verify", lambda: _verify(options))
+    options = _parser().parse_args(arguments)
+    return common.run("tiers", lambda: _show(options))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = common.parser(
+        "tiers",
+        "Show where the segments of a topic are; `tidelog tiers verify --help` to check them.",
+    )
+    parser.add_argument("topic")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument("--all", action="store_true", help="list every remote segment")
+    parser.add_argument(
+        "--watch",
+        nargs="?",
+        type=_seconds,
+        const=WATCH_SECONDS,
+        metavar="SECONDS",
+        help=f"show it again and again (every {WATCH_SECONDS:.0f} s), until Ctrl-C",
+    )
+    return parser
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < 86_400:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time in seconds")
+    return seconds
+
+
+# ---- show ----------------------------------------------------------------------------------------
+
+
+def _show(options: argparse.Namespace) -> None:
+    import time
+
+    with _viewer(options.bootstrap_server) as viewer:
+        while True:
+            views = _look(viewer, options.topic)
+            if options.watch and sys.stdout.isatty():
+                print("\x1b[2J\x1b[H", end="")
+            if options.json:
+                common.print_json([_as_json(view) for view in views])
+            else:
+                for view in views:
+                    _print_partition(view, every=options.all)
+            if not options.watch:
+                return
+            sys.stdout.flush()
+            time.sleep(options.watch)
+
+
+def _viewer(bootstrap_server: str) -> Any:
+    from tidelog.doors.tier_view import TierViewer
+
+    first = bootstrap_server.split(",", maxsplit=1)[0]
+    try:
+        return TierViewer(first)
+    except ValueError:
+        raise common.CommandError(f"{first!r} is not of the form HOST:PORT") from None
+    except OSError as error:
+        raise common.CommandError(f"no broker at {first}: {error.strerror or error}") from None
+
+
+def _look(viewer: Any, topic: str) -> list[PartitionTiers]:
+    from tidelog.doors.cluster_settings import ClusterError
+
+    try:
+        views: list[PartitionTiers] = viewer.look(topic)
+    except ClusterError as error:
+        raise common.CommandError(str(error)) from None
+    return views
+
+
+def _print_partition(view: PartitionTiers, *, every: bool) -> None:
+    copied = "-" if view.highest_copied < 0 else view.highest_copied
+    epochs = " ".join(f"{epoch}@{start}" for epoch, start in view.epochs)
+    print(f"{view.topic}-{view.partition}  leader {view.leader}  epochs {epochs or '-'}")
+    print(
+        f"  log start {view.log_start}  local log start {view.local_log_start}"
+        f"  highest copied {copied}  high watermark {view.high_watermark}  log end {view.log_end}"
+    )
+    local = "?" if view.local_segments is None else view.local_segments
+    remote_bytes = sum(segment.size for segment in view.remote)
+    print(
+        f"  local {local} segments, {_bytes(view.local_bytes)}"
+        f"  remote {len(view.remote)} segments, {_bytes(remote_bytes)}"
+    )
+    shown = view.remote if every else view.remote[-_ROWS_MAX:]
+    if len(shown) < len(view.remote):
+        print(f"  ... {len(view.remote) - len(shown)} older ones: --all shows them")
+    if shown:
+        common.print_table(
+            ("  offsets", "bytes", "epochs", "state", "broker", "segment id"),
+            [_row(segment) for segment in shown],
+        )
+
+
+def _row(segment: RemoteSegment) -> tuple[object, ...]:
+    from tidelog_protocol.primitives import uuid_to_str
+
+    return (
+        f"  {segment.start_offset}..{segment.end_offset}",
+        segment.size,
+        " ".join(f"{epoch}@{start}" for epoch, start in segment.epochs),
+        segment.state.name,
+        segment.broker_id,
+        uuid_to_str(segment.segment_id),
+    )
+
+
+def _bytes(count: float) -> str:
+    if count < 0:
+        return "?"
+    for unit in ("B", "KB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:.1f} TB"
+
+
+def _as_json(view: PartitionTiers) -> dict[str, object]:
+    from tidelog_protocol.primitives import uuid_to_str
+
+    return {
+        "topic": view.topic,
+        "partition": view.partition,
+        "leader": view.leader,
+        "leaderEpoch": view.leader_epoch,
+        "logStartOffset": view.log_start,
+        "localLogStartOffset": view.local_log_start,
+        "highestOffsetInRemoteStorage": view.highest_copied,
+        "highWatermark": view.high_watermark,
+        "logEndOffset": view.log_end,
+        "leaderEpochs": dict(view.epochs),
+        "localBytes": view.local_bytes,
+        "localSegments": view.local_segments,
+        "remoteSegments": [
+            {
+                "id": uuid_to_str(segment.segment_id),
+                "startOffset": segment.start_offset,
+                "endOffset": segment.end_offset,
+                "bytes": segment.size,
+                "leaderEpochs": dict(segment.epochs),
+                "state": segment.state.name,
+                "brokerId": segment.broker_id,
+                "maxTimestampMs": segment.max_timestamp,
+                "txnIdxEmpty": segment.txn_index_empty,
+            }
+            for segment in view.remote
+        ],
+    }
+
+
+# ---- verify --------------------------------------------------------------------------------------
+
+
+def _verify_parser() -> argparse.ArgumentParser:
+    parser = common.parser(
+        "tiers verify",
+        "Read remote segments back and check them against their metadata and checksums.",
+    )
+    parser.add_argument("topic", nargs="+")
+    parser.add_argument(
+        "--store",
+        required=True,
+        metavar="DIR | s3://BUCKET/PREFIX",
+        help="where the remote tier is, as it was given to `tidelog serve --tiered`",
+    )
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a setting of the store, without rsm.config.: endpoint.url=http://...",
+    )
+    return parser
+
+
+def _verify(options: argparse.Namespace) -> None:
+    from tidelog.doors.cluster_settings import ClusterError
+    from tidelog.doors.tier_check import check_segment, open_store
+    from tidelog_storage.remote.api import SegmentState
+
+    try:
+        store = open_store(options.store, common.key_values(options.set, "--set"))
+    except (ClusterError, ValueError) as error:
+        raise common.CommandError(str(error)) from None
+    segments = broken = size = 0
+    try:
+        with _viewer(options.bootstrap_server) as viewer:
+            for topic in options.topic:
+                for view in _look(viewer, topic):
+                    for segment in view.remote:
+                        if segment.state is not SegmentState.COPY_SEGMENT_FINISHED:
+                            continue
+                        segments += 1
+                        size += segment.size
+                        faults = check_segment(store, segment)
+                        broken += bool(faults)
+                        for fault in faults:
+                            place = f"{segment.start_offset}..{segment.end_offset}"
+                            print(f"{topic}-{view.partition} {place}: {fault}")
+    finally:
+        store.close()
+    if broken:
+        raise common.CommandError(
+            f"{broken} of {segments} remote segments are not as they should be"
+        )
+    print(f"{segments} remote segments, {_bytes(size)}: all as their metadata and checksums say")
