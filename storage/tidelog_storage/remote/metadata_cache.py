@@ -156,9 +156,13 @@ class PartitionMetadata:
         known = self._segments.get(segment.segment_id)
         if segment.state is not state or not is_legal(known.state if known else None, state):
             return False
-        if known is not None:
-            self._unlist(known)
-        self._list(segment)
+        if known is None:
+            self._list(segment)
+        elif segment.epochs == known.epochs:
+            self._segments[segment.segment_id] = segment
+        else:
+            self._forget(known)
+            self._list(segment)
         return True
 
     def _update(self, update: SegmentUpdate) -> bool:
@@ -175,8 +179,7 @@ class PartitionMetadata:
         elif known.state is SegmentState.COPY_SEGMENT_FINISHED:
             self._hide(segment)
         if state is SegmentState.DELETE_SEGMENT_FINISHED:
-            self._unlist(segment)
-            del self._segments[update.segment_id]
+            self._forget(segment)
         return True
 
     def _list(self, segment: RemoteSegment) -> None:
@@ -184,7 +187,8 @@ class PartitionMetadata:
         for epoch, _ in segment.epochs:
             self._listed.setdefault(epoch, {})[segment.segment_id] = None
 
-    def _unlist(self, segment: RemoteSegment) -> None:
+    def _forget(self, segment: RemoteSegment) -> None:
+        del self._segments[segment.segment_id]
         for epoch, _ in segment.epochs:
             listed = self._listed[epoch]
             del listed[segment.segment_id]
