@@ -73,6 +73,12 @@ class ReplicaManager:
         self.fetch_purgatory: Purgatory[tuple[str, int]] = Purgatory(timers)
         self.produce_purgatory: Purgatory[tuple[str, int]] = Purgatory(timers)
         self.delete_records_purgatory: Purgatory[tuple[str, int]] = Purgatory(timers, purge_min=1)
+        # All that wait for a role to change; those of the remote tier join them.
+        self.purgatories = [
+            self.fetch_purgatory,
+            self.produce_purgatory,
+            self.delete_records_purgatory,
+        ]
         self.rules = ReplicaRules(lambda: int(clock.monotonic() * 1000), lag_ms_max)
         self._log_config = log_config
         self._on_disk_failure = on_disk_failure
@@ -331,9 +337,8 @@ class ReplicaManager:
 
     def _wake_all(self, key: tuple[str, int]) -> None:
         """Role, in-sync replicas or configuration changed: everything parked here looks again."""
-        self.fetch_purgatory.check(key)
-        self.produce_purgatory.check(key)
-        self.delete_records_purgatory.check(key)
+        for purgatory in self.purgatories:
+            purgatory.check(key)
 
     # ---- in-sync replicas ---------------------------------------------------------------------
 
@@ -489,9 +494,5 @@ class ReplicaManager:
 
     def close(self) -> None:
         """Orderly stop: parked requests are answered with what there is."""
-        for purgatory in (
-            self.fetch_purgatory,
-            self.produce_purgatory,
-            self.delete_records_purgatory,
-        ):
+        for purgatory in self.purgatories:
             purgatory.close()
