@@ -64,7 +64,7 @@ def main() -> int:
         try:
             cases += [spark] if spark is not None else []
             if cases:
-                _measure_cases(cases, peers, samples, options)
+                _measure_cases(cases, peers, samples, Path(folder), options)
         finally:
             if spark is not None:
                 spark.close()
@@ -150,7 +150,11 @@ def _measure_clusters(folder: Path, samples: Samples, options: argparse.Namespac
 
 
 def _measure_cases(
-    cases: Sequence[Case], peers: Sequence[Peer], samples: Samples, options: argparse.Namespace
+    cases: Sequence[Case],
+    peers: Sequence[Peer],
+    samples: Samples,
+    folder: Path,
+    options: argparse.Namespace,
 ) -> None:
     try:
         for peer in peers:
@@ -159,6 +163,7 @@ def _measure_cases(
             cases,
             peers,
             samples,
+            folder,
             rounds=1 if options.quick else options.rounds,
             scale=1 / 3 if options.quick else 1.0,
             seed=options.seed,

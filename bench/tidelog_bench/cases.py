@@ -80,6 +80,7 @@ class Case(Protocol):
 
     name: str
     warm_up_share: float
+    megabytes: int = 0  # of records that it writes, if they are many
 
     def run(self, peer: Served, scale: float) -> dict[str, float]:
         """Figures by metric name."""

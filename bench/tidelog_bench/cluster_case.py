@@ -142,7 +142,16 @@ def measure_clusters(
         try:
             for cluster in clusters:
                 cluster.start()
-            run_rounds(cases, clusters, samples, rounds=rounds, scale=scale, seed=seed, say=say)
+            run_rounds(
+                cases,
+                clusters,
+                samples,
+                folder,
+                rounds=rounds,
+                scale=scale,
+                seed=seed,
+                say=say,
+            )
         finally:
             for cluster in clusters:
                 cluster.remove()

@@ -85,6 +85,12 @@ def noise(samples: Samples) -> str:
             f"A fixed piece of work took {usual:.0f} ms in the middle, {best:.0f} at best and "
             f"{worst:.0f} at worst: others took about {100 * (1 - best / usual):.0f} % of a core."
         )
+    if samples.file_writes:
+        usual, worst = statistics.median(samples.file_writes), max(samples.file_writes)
+        lines.append(
+            f"Writing a file took {usual:.2f} ms of CPU per MB in the middle, {worst:.2f} at worst "
+            "in memory as it was found; it was made ready before each measurement."
+        )
     return "\n".join(lines)
 
 
@@ -100,6 +106,7 @@ def as_json(samples: Samples, facts: dict[str, Any]) -> dict[str, Any]:
         "units": {name: metric.unit for name, metric in METRICS.items()},
         "samples": samples.all,
         "calibration_ms": samples.calibration,
+        "file_write_cpu_ms_per_mb": samples.file_writes,
         "failures": samples.failures,
     }
 

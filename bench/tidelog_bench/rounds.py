@@ -7,8 +7,11 @@ import statistics
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
+from tidelog_bench.page_cache import warm_up_page_cache
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from tidelog_bench.cases import Case
     from tidelog_bench.peers.peer import Served
@@ -39,6 +42,7 @@ class Samples:
         self.all: dict[str, dict[str, dict[str, list[float]]]] = {}
         self.failures: list[str] = []
         self.calibration: list[float] = []
+        self.file_writes: list[float] = []  # CPU ms/MB in memory as it was found
 
     def add(self, case: str, peer: str, figures: Mapping[str, float]) -> None:
         """Keep one run's figures."""
@@ -82,13 +86,17 @@ def run_rounds(
     cases: Sequence[Case],
     peers: Sequence[Served],
     samples: Samples,
+    folder: Path,
     *,
     rounds: int,
     scale: float,
     seed: int,
     say: Callable[[str], None],
 ) -> None:
-    """Warm up (a round, mostly of part of the work, that counts for nothing), then measure."""
+    """Warm up (a round, mostly of part of the work, that counts for nothing), then measure.
+
+    `folder` is where the peers' data is.
+    """
     rng = random.Random(seed)
     for number in range(rounds + 1):
         warm_up = number == 0
@@ -99,6 +107,9 @@ def run_rounds(
             samples.calibration.append(calibrate())
             share = case.warm_up_share if warm_up else 1.0
             for peer in rng.sample(list(peers), len(peers)):
+                if case.megabytes:
+                    written = case.megabytes * scale * share * peer.replication_factor
+                    samples.file_writes.append(warm_up_page_cache(folder, written))
                 _run_one(case, peer, samples, scale * share, warm_up, say)
 
 

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 
 class NamedPeer:
+    replication_factor = 1
+
     def __init__(self, name: str) -> None:
         self.name = name
 
@@ -26,8 +28,9 @@ class CountingCase:
     name = CASES[0].name
     warm_up_share = 0.25
 
-    def __init__(self, *, broken_for: str = "") -> None:
+    def __init__(self, *, broken_for: str = "", megabytes: int = 0) -> None:
         self.broken_for = broken_for
+        self.megabytes = megabytes
         self.runs: list[tuple[str, float]] = []
 
     def run(self, peer: Peer, scale: float) -> dict[str, float]:
@@ -37,16 +40,25 @@ class CountingCase:
         return {"produce": float(len(self.runs))}
 
 
-def measured(case: CountingCase, rounds: int = 3) -> Samples:
+def measured(case: CountingCase, folder: Path, rounds: int = 3) -> Samples:
     samples = Samples()
     peers = [NamedPeer("tidelog"), NamedPeer("kafka")]
-    run_rounds([case], peers, samples, rounds=rounds, scale=1.0, seed=1, say=lambda line: None)  # type: ignore[list-item, arg-type]
+    run_rounds(
+        [case],  # type: ignore[list-item]
+        peers,  # type: ignore[arg-type]
+        samples,
+        folder,
+        rounds=rounds,
+        scale=1.0,
+        seed=1,
+        say=lambda line: None,
+    )
     return samples
 
 
-def test_peers_alternate_after_a_warm_up_that_does_not_count() -> None:
+def test_peers_alternate_after_a_warm_up_that_does_not_count(tmp_path: Path) -> None:
     case = CountingCase()
-    samples = measured(case)
+    samples = measured(case, tmp_path)
     assert [scale for _, scale in case.runs] == [0.25] * 2 + [1.0] * 6
     for start in range(0, 8, 2):
         assert {name for name, _ in case.runs[start : start + 2]} == {"tidelog", "kafka"}
@@ -56,13 +68,24 @@ def test_peers_alternate_after_a_warm_up_that_does_not_count() -> None:
     assert sorted(counted) == [3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
 
 
-def test_a_failure_is_told_and_costs_no_other_figure() -> None:
+def test_a_failure_is_told_and_costs_no_other_figure(tmp_path: Path) -> None:
     case = CountingCase(broken_for="kafka")
-    samples = measured(case, rounds=1)
+    samples = measured(case, tmp_path, rounds=1)
     assert samples.failures == [f"{case.name}, kafka: out of order"] * 2
     assert samples.spread(case.name, "produce", "kafka") is None
     assert samples.ratio(case.name, "produce", "tidelog", "kafka") is None
     assert len(samples.of(case.name, "produce", "tidelog")) == 1
+
+
+def test_memory_is_made_ready_for_each_case_that_fills_files(tmp_path: Path) -> None:
+    samples = measured(CountingCase(), tmp_path, rounds=1)
+    assert samples.file_writes == []
+    assert "Writing a file" not in results.noise(samples)
+    samples = measured(CountingCase(megabytes=2), tmp_path, rounds=1)
+    assert len(samples.file_writes) == 4
+    assert min(samples.file_writes) > 0
+    assert not list(tmp_path.iterdir())
+    assert "Writing a file took " in results.noise(samples)
 
 
 def test_medians_spreads_and_ratios_of_the_same_round() -> None:
