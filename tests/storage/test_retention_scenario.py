@@ -1,8 +1,4 @@
-"""The specification's retention table, as far as it speaks of logs without a remote tier.
-
-Those are the cases of a topic that copies nothing any more, and of which nothing is remote: they
-follow `retention.*` alone, and the log start follows the deletions.
-"""
+"""The specification's retention table: what a log gives up of what is on its disk."""
 
 from __future__ import annotations
 
@@ -26,8 +22,6 @@ def local_cases():
         pytest.param(case["in"], case["out"], id=case["name"])
         for case in table["cases"]
         if case["function"] == "local_deletable"
-        and case["in"].get("copy_disabled")
-        and case["in"]["log_start"] == case["in"]["local_start"]
     ]
 
 
@@ -42,6 +36,14 @@ def batch_of(base, last, size, timestamp):
     raise AssertionError(size)
 
 
+def settings(given):
+    unlimited = {"retention.bytes": -1, "retention.ms": -1}
+    names = ("retention_bytes", "retention_ms", "local_retention_bytes", "local_retention_ms")
+    limits = {name.replace("_", "."): given[name] for name in names if name in given}
+    disabled = given.get("copy_disabled", False)
+    return unlimited | limits | {"remote.storage.enable": True, "remote.log.copy.disable": disabled}
+
+
 @pytest.fixture
 def log(tmp_path):
     files = OsFileSystem()
@@ -50,34 +52,60 @@ def log(tmp_path):
         files,
         str(tmp_path / "t-0"),
         PARTITION,
-        LogConfig(),
+        LogConfig({"remote.storage.enable": True}),
         now_ms=0,
         had_clean_shutdown=True,
         checkpointed=Checkpointed(),
+        remote_storage_system_enable=True,
     )
     yield log
     log.close()
 
 
-@pytest.mark.parametrize(("given", "out"), local_cases())
-def test_retention(log, given, out):
+def fill(log, given):
     segments = given["segments"]
-    log.truncate_fully_and_start_at(given["log_start"], None, 0)
+    log.truncate_fully_and_start_at(segments[0][0], min(given["log_start"], segments[0][0]))
     for base, last, size, timestamp in segments:
-        if log.log_end_offset > segments[0][0]:
+        if base > segments[0][0]:
             log.roll(timestamp)
-        log.append_as_follower(batch_of(base, last, size, timestamp), leader_epoch=0, now_ms=0)
+        if size:
+            log.append_as_follower(batch_of(base, last, size, timestamp), leader_epoch=0, now_ms=0)
     assert log.segments.base_offsets == [segment[0] for segment in segments]
     assert [segment.size for segment in log.segments] == [segment[2] for segment in segments]
     assert log.segments.active.base_offset == given["active"]
     log.set_high_watermark(given["high_watermark"])
-    log.config = LogConfig(
-        {
-            "retention.bytes": given.get("retention_bytes", -1),
-            "retention.ms": given.get("retention_ms", -1),
-        }
+    log.maybe_increment_log_start(given["log_start"], "the case's")
+    assert (log.log_start_offset, log.local_log_start_offset) == (
+        given["log_start"],
+        given["local_start"],
     )
+    log.set_highest_remote_offset(given["highest_remote"])
+
+
+@pytest.mark.parametrize(("given", "out"), local_cases())
+def test_tiered(log, given, out):
+    fill(log, given)
+    log.config = LogConfig(settings(given))
+    assert log.is_tiered
     assert log.delete_old_segments(given["now"]) == out["deleted"]
     assert log.log_start_offset == out["log_start"]
-    assert log.segments.first.base_offset == out["local_start"]
+    assert log.local_log_start_offset == out["local_start"]
+    assert (log.segments.active.base_offset != given["active"]) is out.get("rolled", False)
+
+
+@pytest.mark.parametrize(
+    ("given", "out"),
+    [
+        case
+        for case in local_cases()
+        if case.values[0].get("copy_disabled")
+        and case.values[0]["log_start"] == case.values[0]["local_start"]
+    ],
+)
+def test_a_topic_without_a_remote_tier_does_as_one_that_copies_nothing(log, given, out):
+    log.config = LogConfig()
+    fill(log, given)
+    log.config = LogConfig(settings(given) | {"remote.storage.enable": False})
+    assert log.delete_old_segments(given["now"]) == out["deleted"]
+    assert log.log_start_offset == log.segments.first.base_offset == out["local_start"]
     assert (log.segments.active.base_offset != given["active"]) is out.get("rolled", False)
