@@ -7,5 +7,7 @@ from __future__ import annotations
 
 from hypothesis import settings
 
+pytest_plugins = ("support.remote_places",)
+
 settings.register_profile("same", derandomize=True, database=None, deadline=None)
 settings.load_profile("same")

@@ -1,0 +1,93 @@
+"""Places where a remote tier can be in tests: a directory, moto in process, a real S3 server.
+
+`place` is a fixture of all tests (`conftest.py`), `versitygw` the server that it may need.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from support.versitygw import ENVIRONMENT, Versitygw
+from tidelog_storage.remote.directory_store import DirectoryStore
+from tidelog_storage.remote.s3_store import S3Store
+
+BUCKET = "remote-tier"
+
+
+class DirectoryPlace:
+    """Looks at what a directory store has left in its folder."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.config = {"dir": str(folder)}
+
+    def new_store(self):
+        return DirectoryStore()
+
+    def names(self):
+        return sorted(
+            str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file()
+        )
+
+    def read(self, name):
+        return (self.folder / name).read_bytes()
+
+
+class S3Place:
+    """Looks at what an S3 store has left in its bucket."""
+
+    def __init__(self, **config):
+        import boto3
+
+        self.config = {"bucket": BUCKET, "region": "us-east-1", "prefix": "some/where", **config}
+        endpoint = config.get("endpoint.url")
+        self.client = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")
+
+    def new_store(self):
+        return S3Store()
+
+    def names(self):
+        listed = self.client.list_objects_v2(Bucket=BUCKET)
+        keys = [entry["Key"] for entry in listed.get("Contents", ())]
+        assert all(key.startswith("some/where/") for key in keys)
+        return sorted(key.removeprefix("some/where/") for key in keys)
+
+    def read(self, name):
+        return self.client.get_object(Bucket=BUCKET, Key="some/where/" + name)["Body"].read()
+
+    def uploads(self):
+        return self.client.list_multipart_uploads(Bucket=BUCKET).get("Uploads", [])
+
+
+@pytest.fixture(scope="module")
+def versitygw(tmp_path_factory):
+    server = Versitygw(tmp_path_factory.mktemp("versitygw"))
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(
+    params=["directory", "moto", pytest.param("versitygw", marks=pytest.mark.xdist_group("s3"))]
+)
+def place(request, tmp_path, monkeypatch):
+    if request.param == "directory":
+        yield DirectoryPlace(tmp_path / "tier")
+        return
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    if request.param == "moto":
+        from moto import mock_aws
+
+        with mock_aws():
+            place = S3Place()
+            place.client.create_bucket(Bucket=BUCKET)
+            yield place
+        return
+    server = request.getfixturevalue("versitygw")
+    place = S3Place(**{"endpoint.url": server.url})
+    place.client.create_bucket(Bucket=BUCKET)
+    yield place
+    for name in place.names():
+        place.client.delete_object(Bucket=BUCKET, Key="some/where/" + name)
+    place.client.delete_bucket(Bucket=BUCKET)
