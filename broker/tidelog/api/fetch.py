@@ -14,7 +14,9 @@ A follower's fetch offsets are its progress: they are recorded after the read, a
 carries the high watermark from after that. With the rack-aware `replica.selector.class`, consumers
 are sent to an in-sync follower in their rack (KIP-392).
 
-Left out: quotas, the remote tier.
+What lies in a remote tier is read and waited for by `fetch_remote.py`.
+
+Left out: quotas of clients.
 
 Version notes. 4: isolation level. 5: log start offset. 6: KAFKA_STORAGE_ERROR (before:
 NOT_LEADER_OR_FOLLOWER). 7 (KIP-227): sessions. 9 (KIP-320): current leader epoch. 10: zstd (before:
@@ -37,7 +39,6 @@ from tidelog.api.fetch_delayed import (
 from tidelog.replication.fetch_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
-    INVALID_SESSION_ID,
     FetchedPartition,
     FetchSession,
     FetchSessionCache,
@@ -53,6 +54,7 @@ from tidelog_protocol.primitives import ZERO_UUID
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tidelog.api.fetch_remote import RemoteFetches
     from tidelog.config.broker import BrokerConfig
     from tidelog.dispatch import Deferred, Handler, RequestContext
     from tidelog.replication.replica_manager import ReplicaManager
@@ -77,8 +79,16 @@ _TELLS_LEADER = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LE
 class FetchApi:
     """Handler of Fetch, with the broker's fetch sessions."""
 
-    def __init__(self, replica_manager: ReplicaManager, config: BrokerConfig, rng: Rng) -> None:
+    def __init__(
+        self,
+        replica_manager: ReplicaManager,
+        config: BrokerConfig,
+        rng: Rng,
+        remote: RemoteFetches | None = None,
+    ) -> None:
+        """`remote` is there if this broker has a remote tier."""
         self.replica_manager = replica_manager
+        self._remote = remote
         self.sessions = FetchSessionCache(
             config.max_incremental_fetch_session_cache_slots,
             lambda: int.from_bytes(rng.bytes(4), "big"),
@@ -100,8 +110,7 @@ class FetchApi:
         if self._rack_aware and fetch.replica_id < 0:
             fetch.rack = request.rack_id
         if fetch.epoch in (FINAL_EPOCH, INITIAL_EPOCH):
-            if request.session_id != INVALID_SESSION_ID:
-                self.sessions.remove(request.session_id)  # a full fetch closes the session it names
+            self.sessions.remove(request.session_id)  # a full fetch closes the session it names
             fetch.requests = self._full_requests(fetch.version, request)
         else:
             session = self._resume(fetch.version, request)
@@ -113,7 +122,10 @@ class FetchApi:
             else:  # the request forgot the last partition: the session is closed
                 fetch.epoch = FINAL_EPOCH
         results = self._read(fetch)
-        answer: FetchResponse | list[Buffer] | Deferred
+        answer: FetchResponse | list[Buffer] | Deferred | None
+        remote = self._remote
+        if remote and (answer := remote.fetch(context, fetch, results, self.answer)) is not None:
+            return answer
         if request.max_wait_ms > 0 and _must_wait(results, fetch.min_bytes):
             answer = self._park(context, fetch, results, request.max_wait_ms)
         else:

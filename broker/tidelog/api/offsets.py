@@ -6,7 +6,7 @@ timestamp that its version does not know UNSUPPORTED_VERSION; then epoch, role a
 `partition.py`. OffsetForLeaderEpoch is answered by the leader alone, with replication.md 5.2.
 DeleteRecords moves log starts at once and is parked until every live replica has followed.
 
-Left out: look-ups by time in the remote tier, and with it the timeout of v10.
+Look-ups by time that begin in the remote tier are parked by `offsets_remote.py`.
 
 Version notes, ListOffsets. 1: one offset. 2: isolation level. 4 (KIP-320): leader epochs. 5
 (KIP-207): OFFSET_NOT_AVAILABLE, before that LEADER_NOT_AVAILABLE. 7 (KIP-734): -3, largest
@@ -36,6 +36,9 @@ from tidelog_protocol.messages.data import (
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tidelog.api.offsets_remote import RemoteOffsets, RemoteSearch
     from tidelog.dispatch import Deferred, Handler, RequestContext
     from tidelog.replication.partition import Partition
     from tidelog.replication.replica_manager import ReplicaManager
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
         ListOffsetsRequest,
         OffsetForLeaderEpochRequest,
     )
+    from tidelog_storage.types import OffsetAndTimestamp
 
 __all__ = ["OffsetsApi"]
 
@@ -61,8 +65,12 @@ _DeletionAnswer = DeleteRecordsResponse.DeleteRecordsTopicResult.DeleteRecordsPa
 class OffsetsApi:
     """Handlers of ListOffsets, OffsetForLeaderEpoch and DeleteRecords."""
 
-    def __init__(self, replica_manager: ReplicaManager) -> None:
+    def __init__(
+        self, replica_manager: ReplicaManager, remote: RemoteOffsets | None = None
+    ) -> None:
+        """`remote` is there if this broker has a remote tier."""
         self._replicas = replica_manager
+        self._remote = remote
 
     def handlers(self) -> dict[ApiKey, Handler]:
         """What this object serves."""
@@ -76,8 +84,9 @@ class OffsetsApi:
 
     def list_offsets(
         self, context: RequestContext, request: ListOffsetsRequest
-    ) -> ListOffsetsResponse:
+    ) -> ListOffsetsResponse | Deferred:
         """Offsets by timestamp or by the special ones."""
+        searches: list[RemoteSearch] = []
         seen: set[tuple[str, int]] = set()
         duplicates: set[tuple[str, int]] = set()
         for asked in request.topics:
@@ -95,12 +104,17 @@ class OffsetsApi:
                         answers.append(_no_offset(key[1], ErrorCode.INVALID_REQUEST))
                 else:
                     answers.append(
-                        self._offset(context.api_version, request, topic.name, partition)
+                        self._offset(context.api_version, request, topic.name, partition, searches)
                     )
             topics.append(
                 ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name, partitions=answers)
             )
-        return ListOffsetsResponse(topics=topics)
+        response = ListOffsetsResponse(topics=topics)
+        if not searches:
+            return response
+        assert self._remote is not None
+        timeout_ms = request.timeout_ms if context.api_version >= 10 else None
+        return self._remote.list_offsets(context, response, searches, timeout_ms)
 
     def _offset(
         self,
@@ -108,7 +122,10 @@ class OffsetsApi:
         request: ListOffsetsRequest,
         topic: str,
         asked: ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition,
+        searches: list[RemoteSearch],
     ) -> _OffsetAnswer:
+        """One partition's answer; if it begins in the remote tier, it is to be filled in by what is
+        added to `searches`."""
         index = asked.partition_index
         timestamp = asked.timestamp
         if timestamp < 0 and version < _SPECIAL_SINCE.get(timestamp, version + 1):
@@ -122,27 +139,61 @@ class OffsetsApi:
             isolation = TRANSACTION_COMMITTED
         else:
             isolation = HIGH_WATERMARK
-        try:
-            found = partition.offset_for(
-                timestamp,
-                isolation=isolation,
-                current_leader_epoch=asked.current_leader_epoch,
-                leader_only=request.replica_id != _DEBUGGING_REPLICA,
-                local_only=True,
+        leader_only = request.replica_id != _DEBUGGING_REPLICA
+        answer = _OffsetAnswer(partition_index=index)
+
+        def look(*, local_only: bool) -> OffsetAndTimestamp | SearchRemote | ErrorCode:
+            try:
+                return partition.offset_for(
+                    timestamp,
+                    isolation=isolation,
+                    current_leader_epoch=asked.current_leader_epoch,
+                    leader_only=leader_only,
+                    local_only=local_only,
+                )
+            except (OSError, StorageError):
+                return ErrorCode.KAFKA_STORAGE_ERROR
+
+        found = look(local_only=self._remote is None)
+        if isinstance(found, SearchRemote):
+            searches.append(
+                self._search(partition, asked, version, answer, look, leader_only=leader_only)
             )
-        except (OSError, StorageError):
-            found = ErrorCode.KAFKA_STORAGE_ERROR
-        assert not isinstance(found, SearchRemote)
-        if isinstance(found, ErrorCode):
-            if found is ErrorCode.OFFSET_NOT_AVAILABLE and version < 5:
-                found = ErrorCode.LEADER_NOT_AVAILABLE
-            return _no_offset(index, found)
-        return _OffsetAnswer(
-            partition_index=index,
-            error_code=0,
-            timestamp=found.timestamp,
-            offset=found.offset,
-            leader_epoch=found.leader_epoch,
+        else:
+            _settle(answer, found, version)
+        return answer
+
+    def _search(
+        self,
+        partition: Partition,
+        asked: ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition,
+        version: int,
+        answer: _OffsetAnswer,
+        look: Callable[..., OffsetAndTimestamp | SearchRemote | ErrorCode],
+        *,
+        leader_only: bool,
+    ) -> RemoteSearch:
+        from tidelog.api.offsets_remote import RemoteSearch  # noqa: PLC0415 - tiers alone need it
+
+        def error() -> ErrorCode | None:
+            now = self._replicas.partition(*partition.topic_partition)
+            if isinstance(now, ErrorCode):
+                return now
+            if now is not partition:  # of another topic with that name
+                return ErrorCode.NOT_LEADER_OR_FOLLOWER
+            return now.leader_error(asked.current_leader_epoch, leader_only=leader_only)
+
+        def local() -> OffsetAndTimestamp | ErrorCode:
+            found = look(local_only=True)
+            assert not isinstance(found, SearchRemote)
+            return found
+
+        return RemoteSearch(
+            asked.timestamp,
+            partition,
+            error,
+            local,
+            lambda found: _settle(answer, found, version),
         )
 
     # ---- OffsetForLeaderEpoch -----------------------------------------------------------------
@@ -237,6 +288,20 @@ class OffsetsApi:
         except OSError:
             return ErrorCode.KAFKA_STORAGE_ERROR
         return deleted if isinstance(deleted, ErrorCode) else (partition, deleted)
+
+
+def _settle(answer: _OffsetAnswer, found: OffsetAndTimestamp | ErrorCode, version: int) -> None:
+    """Tell what was found."""
+    if isinstance(found, ErrorCode):
+        if found is ErrorCode.OFFSET_NOT_AVAILABLE and version < 5:
+            found = ErrorCode.LEADER_NOT_AVAILABLE
+        answer.error_code = found
+        answer.timestamp = answer.offset = answer.leader_epoch = -1
+    else:
+        answer.error_code = 0
+        answer.timestamp = found.timestamp
+        answer.offset = found.offset
+        answer.leader_epoch = found.leader_epoch
 
 
 def _no_offset(index: int, error: ErrorCode) -> _OffsetAnswer:

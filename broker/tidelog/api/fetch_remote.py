@@ -1,0 +1,251 @@
+"""Fetches of which some partitions are in the remote tier (KIP-405, KIP-1018, KAFKA-14915).
+
+Behaviour. All remote partitions of a request are read at once, each with its share of the request's
+bytes in their order; the first one may exceed it by its first batch. The request is parked for
+remote.fetch.max.wait.ms, whatever wait it asks for itself; local partitions are read when it
+completes. Over the fetch quota (KIP-956) nothing is read: the partitions answer empty, and the
+request waits as any that finds nothing.
+
+Errors. In no remote segment: OFFSET_OUT_OF_RANGE. The remote tier failed, or its queue is full:
+UNKNOWN_SERVER_ERROR. Retriable failures are tried again until the wait is over, then
+UNKNOWN_SERVER_ERROR too; what is merely slow answers empty.
+
+Built with the remote tier alone; `fetch.py` asks it for every consumer's fetch then.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING
+
+from tidelog.metrics.meters import Name
+from tidelog.replication.partition import TRANSACTION_COMMITTED
+from tidelog.replication.purgatory import DelayedOperation, Purgatory
+from tidelog_protocol.errors import ErrorCode
+from tidelog_storage.remote.api import RemoteResourceNotFound, TopicIdPartition
+from tidelog_storage.remote.reader import RemoteRead
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tidelog.api.fetch_delayed import FetchWork
+    from tidelog.dispatch import Deferred, RequestContext
+    from tidelog.remote.reads import PendingRead, RemoteReads
+    from tidelog.replication.partition import Partition, ReadResult
+    from tidelog.replication.purgatory import Timers
+    from tidelog.replication.replica_manager import ReplicaManager
+    from tidelog_protocol.messages.data import FetchResponse
+    from tidelog_protocol.schema import Buffer
+    from tidelog_storage.remote.reader import RemoteRecords
+
+    Answer = Callable[[FetchWork, list[ReadResult]], FetchResponse | list[Buffer]]
+
+__all__ = ["DelayedRemoteFetch", "RemoteFetches"]
+
+_EXPIRES = Name("kafka.server", "DelayedRemoteFetchMetrics", "ExpiresPerSec")
+
+
+class RemoteFetches:
+    """Where fetches wait for the remote tier: the RemoteFetchPurgatory."""
+
+    def __init__(
+        self,
+        replicas: ReplicaManager,
+        reads: RemoteReads,
+        timers: Timers,
+    ) -> None:
+        self.replicas = replicas
+        self.reads = reads
+        self.purgatory: Purgatory[tuple[str, int]] = Purgatory(timers)
+        replicas.purgatories.append(self.purgatory)
+
+    def fetch(
+        self, context: RequestContext, fetch: FetchWork, results: list[ReadResult], answer: Answer
+    ) -> FetchResponse | list[Buffer] | Deferred | None:
+        """Read what of these results is in the remote tier; None if nothing is, or may be read
+        now."""
+        remote = [index for index, result in enumerate(results) if result.remote is not None]
+        if not remote or self.reads.is_throttled():
+            return None
+        operation = DelayedRemoteFetch(self, fetch, results, answer)
+        operation.begin(remote)
+        if operation.is_ready:
+            return operation.answer(expired=False)
+        operation.deferred = context.defer(on_cancel=operation.cancel)
+        self.purgatory.park(operation, operation.keys(), self.reads.fetch_wait_ms)
+        return operation.deferred
+
+
+class DelayedRemoteFetch(DelayedOperation[tuple[str, int]]):
+    """A Fetch that waits for remote reads.
+
+    Case A: all of them are done.
+    Case B: one of their partitions is gone, offline, or not to be read here any more: it answers
+    with that error, the others with what there is.
+    Case C: the deadline. What has not begun to load is given up, what has is kept for the next try.
+    Case D: the connection is gone: cancelled.
+    Woken by: the reads, and the partitions of them when their role changes. Never by another
+    request on the connection: as in Kafka, that waits.
+    """
+
+    __slots__ = (
+        "_answer",
+        "_fetch",
+        "_fetches",
+        "_partitions",
+        "_pending",
+        "_reads",
+        "_results",
+        "deferred",
+    )
+
+    def __init__(
+        self, fetches: RemoteFetches, fetch: FetchWork, results: list[ReadResult], answer: Answer
+    ) -> None:
+        super().__init__()
+        self._fetches = fetches
+        self._fetch = fetch
+        self._results = results
+        self._answer = answer
+        self._reads: dict[int, PendingRead[RemoteRecords]] = {}  # by index of the request
+        self._partitions: dict[int, Partition] = {}
+        self._pending = 0
+        self.deferred: Deferred | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all reads are done."""
+        return not self._pending
+
+    def keys(self) -> list[tuple[str, int]]:
+        """The partitions that are read remotely."""
+        requests = (self._fetch.requests[index] for index in self._reads)
+        return [(request.topic or "", request.partition) for request in requests]
+
+    def begin(self, indexes: list[int]) -> None:
+        """Begin all reads, in their order, with what bytes the request has left for each."""
+        fetch = self._fetch
+        bytes_left = fetch.max_bytes
+        is_committed = fetch.isolation == TRANSACTION_COMMITTED
+        for index in indexes:
+            request = fetch.requests[index]
+            partition = self._fetches.replicas.partition(request.topic or "", request.partition)
+            assert not isinstance(partition, ErrorCode), "it has just been read"
+            max_bytes = min(request.max_bytes, bytes_left)
+            if max_bytes <= 0 and self._reads:
+                break
+            read = RemoteRead(
+                TopicIdPartition(partition.topic_id, *partition.topic_partition),
+                request.fetch_offset,
+                max_bytes,
+                min_one_batch=not self._reads,
+                committed=is_committed,
+            )
+            pending = self._fetches.reads.fetch(read, partition.log, self._read_done)
+            self._reads[index] = pending
+            self._partitions[index] = partition
+            bytes_left -= max_bytes
+            self._pending += not pending.is_done
+
+    def _read_done(self) -> None:
+        self._pending -= 1
+        if not self._pending:
+            self._fetches.purgatory.finish(self)  # Case A
+
+    def touch(self, key: tuple[str, int]) -> bool:
+        """Case B."""
+        for index in self._reads:
+            request = self._fetch.requests[index]
+            if (request.topic, request.partition) == key:
+                return self._error(index) is not None
+        return False
+
+    def cancel(self) -> None:
+        """Case D."""
+        self._fetches.purgatory.cancel(self)
+        for pending in self._reads.values():
+            pending.cancel()
+        self._forget()
+
+    def complete(self, *, expired: bool) -> None:
+        """Cases A, B and C."""
+        if expired and self._fetches.reads.meters is not None:
+            self._fetches.reads.meters.mark(_EXPIRES)
+        deferred = self.deferred
+        assert deferred is not None
+        deferred.complete(self.answer(expired=expired))
+
+    def answer(self, *, expired: bool) -> FetchResponse | list[Buffer]:
+        """What was read remotely, and all the rest as it is now."""
+        fetch, results, requests = self._fetch, self._results, list(self._fetch.requests)
+        local = {index for index, result in enumerate(results) if result.remote is None}
+        size = 0
+        for index, pending in self._reads.items():
+            result = results[index]
+            next_offset = self._settle(index, pending, result, expired=expired)
+            size += result.size
+            if next_offset > requests[index].fetch_offset:
+                local.add(index)  # nothing up to there: the local log goes on with it
+                requests[index] = copy.copy(requests[index])
+                requests[index].fetch_offset = next_offset
+        if local:
+            fresh = self._fetches.replicas.read(
+                [requests[index] for index in sorted(local)],
+                fetch,
+                max_bytes=max(0, fetch.max_bytes - size),
+                min_one_batch=not size,
+            )
+            for index, result in zip(sorted(local), fresh, strict=True):
+                results[index] = result
+        answer = self._answer
+        self._forget()
+        return answer(fetch, results)
+
+    def _settle(
+        self,
+        index: int,
+        pending: PendingRead[RemoteRecords],
+        result: ReadResult,
+        *,
+        expired: bool,
+    ) -> int:
+        """Put what became of a read into the partition's result; where to go on locally, or -1."""
+        error = self._error(index)
+        if error is not None:
+            pending.cancel()
+            result.refuse(error)
+        elif not pending.is_done:
+            pending.cancel()
+            if expired and pending.trouble is not None:
+                result.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
+        elif pending.error is not None:
+            is_missing = isinstance(pending.error, RemoteResourceNotFound)
+            result.refuse(
+                ErrorCode.OFFSET_OUT_OF_RANGE if is_missing else ErrorCode.UNKNOWN_SERVER_ERROR
+            )
+        else:
+            records = pending.result
+            assert records is not None
+            result.records = records.parts
+            result.size = records.size
+            if result.aborted is not None:
+                result.aborted = records.aborted
+            return -1 if records.size else records.next_offset
+        return -1
+
+    def _error(self, index: int) -> ErrorCode | None:
+        """Why a partition may no longer be read here."""
+        request, partition = self._fetch.requests[index], self._partitions[index]
+        now = self._fetches.replicas.partition(*partition.topic_partition)
+        if isinstance(now, ErrorCode):
+            return now
+        if now is not partition:  # of another topic with that name
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return now.leader_error(request.current_leader_epoch, leader_only=self._fetch.leader_only)
+
+    def _forget(self) -> None:
+        """Let go of records and connection: the purgatory keeps this object until its deadline."""
+        self._results = []
+        self._reads = {}
+        self._partitions = {}
+        self.deferred = None

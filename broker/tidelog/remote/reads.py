@@ -1,0 +1,374 @@
+"""Remote reads for consumers: fetches and look-ups by time, off the loop as far as they block.
+
+Owns: which reads are under way, retries while somebody waits, the age of what is cached. Reads run
+as the steps of `tidelog_storage.remote.reader` on the loop; what is not in memory is loaded in the
+reader pool (`loading.py`). A read that finds everything in memory is done before `fetch` returns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+from tidelog.remote.loading import Loader, LostError
+from tidelog_storage.remote.api import (
+    RemoteResourceNotFound,
+    RemoteStorageError,
+    RetriableRemoteStorageError,
+)
+from tidelog_storage.remote.chunks import Chunk
+from tidelog_storage.remote.reader import NeedIndexes, Pause, read, search
+from tidelog_storage.remote.sources import Job
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from tidelog.config.broker import BrokerConfig
+    from tidelog.metrics.meters import Meters
+    from tidelog.remote.pools import Pool
+    from tidelog.remote.quotas import RateQuota
+    from tidelog.seams import Clock, Rng
+    from tidelog_storage.log import Log
+    from tidelog_storage.remote.api import RemoteLogMetadata, RemoteSegment, TopicIdPartition
+    from tidelog_storage.remote.index_cache import RemoteIndexes
+    from tidelog_storage.remote.reader import Need, RemoteRead, RemoteRecords, Steps
+    from tidelog_storage.remote.sources import Sources
+    from tidelog_storage.types import OffsetAndTimestamp
+
+__all__ = ["PendingRead", "RemoteReads"]
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+_BACKOFF_MIN_S = 0.02
+_BACKOFF_MAX_S = 0.4
+_CLEAN_INTERVAL_S = 10.0
+
+
+class PendingRead(Generic[T]):
+    """A read under way, or its end: `is_done` with a `result` or an `error`.
+
+    `trouble` is the error that it is being retried for. RemoteResourceNotFound stands for an offset
+    that is in no remote segment; any other error is the remote tier's.
+    """
+
+    __slots__ = ("error", "is_done", "on_cancel", "result", "trouble")
+
+    def __init__(self) -> None:
+        self.is_done = False
+        self.result: T | None = None
+        self.error: BaseException | None = None
+        self.trouble: RetriableRemoteStorageError | None = None
+        self.on_cancel: Callable[[], object] | None = None
+
+    def cancel(self) -> None:
+        """Nobody waits for it any more; nothing happens to one that is done."""
+        on_cancel, self.on_cancel = self.on_cancel, None
+        if on_cancel is not None:
+            on_cancel()
+
+
+class _Run(Generic[T]):
+    """One try of a read: its steps and what they need next, or their end."""
+
+    __slots__ = ("is_done", "job", "need", "result", "steps")
+
+    def __init__(self, steps: Steps[T]) -> None:
+        self.steps = steps
+        self.job: Job | None = None  # what is to be loaded for `need`
+        self.result: T | None = None
+        self.is_done = False
+        self.need: Need = Pause()
+        self.supply(None)
+
+    def supply(self, value: Chunk | RemoteIndexes | None) -> None:
+        """Give what is needed, go to the next need."""
+        self.job = None
+        try:
+            self.need = self.steps.send(value)
+        except StopIteration as stop:
+            self.result = stop.value
+            self.is_done = True
+
+
+class _Ask(Generic[T]):
+    """A read: how to begin a try of it, and whom to tell."""
+
+    __slots__ = ("end", "on_done", "pending", "steps", "topic")
+
+    def __init__(
+        self,
+        topic: str,
+        steps: Callable[[], Steps[T]],
+        end: Callable[[T], None],
+        on_done: Callable[[], None],
+    ) -> None:
+        self.topic = topic
+        self.steps = steps
+        self.end = end
+        self.on_done = on_done
+        self.pending: PendingRead[T] = PendingRead()
+
+
+class RemoteReads:
+    """The remote reads of one broker (Kafka: RemoteLogManager.asyncRead, asyncOffsetRead)."""
+
+    def __init__(
+        self,
+        sources: Sources,
+        metadata: RemoteLogMetadata,
+        pool: Pool,
+        *,
+        quota: RateQuota,
+        clock: Clock,
+        rng: Rng,
+        meters: Meters | None = None,
+    ) -> None:
+        """`pool` is the reader pool, `quota` remote.log.manager.fetch.max.bytes.per.second."""
+        self.sources = sources
+        self._metadata = metadata
+        self.fetch_wait_ms = 500
+        self.list_offsets_timeout_ms = 30_000
+        self._pool = pool
+        self._loader = Loader(sources, pool, self._now_ms)
+        self._quota = quota
+        self._clock = clock
+        self._rng = rng
+        self.meters = meters
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._cleaning: asyncio.TimerHandle | None = None
+        self._is_closed = False
+
+    def __len__(self) -> int:
+        """Reads that are not done."""
+        return len(self._tasks)
+
+    @property
+    def flights(self) -> int:
+        """What is being loaded or waits for it."""
+        return len(self._loader)
+
+    # ---- reads --------------------------------------------------------------------------------
+
+    def is_throttled(self) -> bool:
+        """Whether the fetch quota is used up (KIP-956): partitions answer empty meanwhile."""
+        return self._quota.throttle_s(self._clock.monotonic()) > 0
+
+    def fetch(
+        self, request: RemoteRead, log: Log, on_done: Callable[[], None]
+    ) -> PendingRead[RemoteRecords]:
+        """Read for a consumer. `on_done` is called later, unless the read is done at once or
+        cancelled first."""
+
+        def end(records: RemoteRecords) -> None:
+            if records.size:
+                self._quota.record(records.size, self._clock.monotonic())
+                self._mark("RemoteFetchBytesPerSec", topic, records.size)
+                self._read_on(request, records, log)
+
+        topic = request.partition.topic
+        self._mark("RemoteFetchRequestsPerSec", topic)
+        return self._start(_Ask(topic, lambda: read(request, log, self._metadata), end, on_done))
+
+    def offset_for_timestamp(
+        self, timestamp: int, partition: TopicIdPartition, log: Log, on_done: Callable[[], None]
+    ) -> PendingRead[OffsetAndTimestamp | None]:
+        """Look for a remote record as new as `timestamp` (KIP-1075); None: look in the local part.
+        `on_done` as in `fetch`."""
+        return self._start(
+            _Ask(
+                partition.topic,
+                lambda: search(timestamp, partition, log, self._metadata),
+                lambda _: None,
+                on_done,
+            )
+        )
+
+    def _start(self, ask: _Ask[T]) -> PendingRead[T]:
+        """Go as far as memory reaches, then on in a task."""
+        pending = ask.pending
+        run: _Run[T] | None = None
+        try:
+            if self._is_closed:
+                raise RemoteStorageError("the broker stops")
+            self._keep_clean()
+            run = _Run(ask.steps())
+            self._advance(run)
+        except RetriableRemoteStorageError as error:
+            pending.trouble = error
+            run = None
+        except RemoteStorageError as error:
+            self._fail(ask, error)
+            return pending
+        if run is not None and run.is_done:
+            self._finish(ask, run)
+            return pending
+        task = asyncio.get_running_loop().create_task(
+            self._drive(ask, run), name=f"read of {ask.topic}"
+        )
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        pending.on_cancel = task.cancel
+        return pending
+
+    def _finish(self, ask: _Ask[T], run: _Run[T]) -> None:
+        pending = ask.pending
+        pending.is_done = True
+        pending.result = run.result
+        ask.end(cast("T", run.result))  # the steps have ended with it
+
+    def _fail(self, ask: _Ask[Any], error: BaseException) -> None:
+        ask.pending.is_done = True
+        ask.pending.error = error
+        if not isinstance(error, RemoteResourceNotFound):
+            self._mark("RemoteFetchErrorsPerSec", ask.topic)
+            _log.warning("read of %s in the remote tier failed: %s", ask.topic, error)
+
+    async def _drive(self, ask: _Ask[T], run: _Run[T] | None) -> None:
+        """Bring a read to its end, trying again what may heal until it is cancelled."""
+        backoff_s = _BACKOFF_MIN_S
+        is_lost = False
+        pending = ask.pending
+        while not pending.is_done:
+            try:
+                if run is None:
+                    await asyncio.sleep(backoff_s * self._rng.uniform(0.8, 1.2))
+                    backoff_s = min(2 * backoff_s, _BACKOFF_MAX_S)
+                    run = _Run(ask.steps())
+                await self._run_on(run)
+                self._finish(ask, run)
+            except RetriableRemoteStorageError as error:
+                pending.trouble = error
+                run = None
+            except LostError as error:
+                # The store has no such object. If the segment was deleted meanwhile, its metadata
+                # says so, and the next try what that means.
+                if is_lost:
+                    self._fail(ask, RemoteStorageError(str(error)))
+                is_lost = True
+                run = None
+            except RemoteStorageError as error:
+                self._fail(ask, error)
+            except Exception as error:  # noqa: BLE001 - plug-ins raise what they like
+                _log.exception("read of %s in the remote tier", ask.topic)
+                self._fail(ask, error)
+        pending.on_cancel = None
+        ask.on_done()
+
+    async def _run_on(self, run: _Run[T]) -> None:
+        """Load what is needed until the steps end."""
+        self._advance(run)
+        while not run.is_done:
+            job = run.job
+            if job is None:  # a pause
+                await asyncio.sleep(0)
+                run.supply(None)
+            else:
+                loaded = await self._loader.loaded(job)
+                if isinstance(loaded, Chunk) or loaded.times is not None or not job.with_times:
+                    run.supply(loaded)
+            self._advance(run)
+
+    def _advance(self, run: _Run[T]) -> None:
+        """Feed the steps from memory until they end, pause or wait for a `job`."""
+        now_ms = self._now_ms()
+        while not run.is_done:
+            need = run.need
+            if isinstance(need, Pause):
+                return
+            found = self.sources.lookup(need, now_ms)
+            if not isinstance(found, Job):
+                run.supply(found)
+            elif not isinstance(need, NeedIndexes) and need.is_optional:
+                run.supply(None)
+            else:
+                run.job = found
+                return
+
+    # ---- what follows a read ------------------------------------------------------------------
+
+    def _read_on(self, request: RemoteRead, records: RemoteRecords, log: Log) -> None:
+        """A consumer was served: have ready what it asks for next, if it goes on like that."""
+        window_bytes = self.sources.read_ahead.read_on(
+            request.partition, request.offset, records.next_offset
+        )
+        if window_bytes and records.place is not None:
+            segment, position = records.place
+            self._loader.fetch_ahead(
+                segment, position, window_bytes, lambda after: self._following(after, log)
+            )
+
+    def _following(self, segment: RemoteSegment, log: Log) -> RemoteSegment | None:
+        """The segment that a reader comes to next."""
+        offset = segment.end_offset + 1
+        epoch = log.epochs.epoch_for_offset(offset)
+        if epoch is None or offset >= log.local_log_start_offset:
+            return None
+        try:
+            return self._metadata.segment_for(segment.partition, epoch, offset)
+        except RemoteStorageError:
+            return None
+
+    # ---- the caches ---------------------------------------------------------------------------
+
+    def forget(self, segment_ids: Iterable[bytes]) -> None:
+        """Segments were deleted: drop what is cached of them at once."""
+        self.sources.forget(segment_ids, self._now_ms())
+
+    def reconfigure(self, config: BrokerConfig) -> None:
+        """Follow dynamic settings; the threads and the quota are their owners'."""
+        self.fetch_wait_ms = config.remote_fetch_max_wait_ms
+        self.list_offsets_timeout_ms = config.remote_list_offsets_request_timeout_ms
+        self.resize_index_cache(config.remote_log_index_file_cache_total_size_bytes)
+
+    def resize_index_cache(self, capacity_bytes: int) -> None:
+        """Follow remote.log.index.file.cache.total.size.bytes."""
+        self.sources.indexes.resize(capacity_bytes, self._now_ms())
+        self._keep_clean()
+
+    def _keep_clean(self) -> None:
+        """While there is something in the caches, look after it now and then."""
+        if self._cleaning is None and not self._is_closed:
+            loop = asyncio.get_running_loop()
+            self._cleaning = loop.call_later(_CLEAN_INTERVAL_S, self._clean)
+
+    def _clean(self) -> None:
+        self._cleaning = None
+        indexes = self.sources.indexes
+        due = indexes.expire(self._now_ms())
+        if due:
+            task = asyncio.get_running_loop().create_task(self._remove(due))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        if len(indexes) or indexes.has_removals:
+            self._keep_clean()
+
+    async def _remove(self, paths: list[str]) -> None:
+        """Remove files of the index cache on a thread; what fails is left for the next start."""
+        try:
+            await self._pool.run(self.sources.indexes.remove_files, paths)
+        except Exception as error:  # noqa: BLE001 - a full pool, a disk: nobody waits for this
+            _log.warning("index cache: %s", error)
+
+    async def close(self) -> None:
+        """Cancel all reads and let go of the caches; what a thread has begun is left to it."""
+        self._is_closed = True
+        if self._cleaning is not None:
+            self._cleaning.cancel()
+            self._cleaning = None
+        waiting = list(self._tasks)
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        await self._loader.close()
+        self.sources.read_ahead.clear()
+        self.sources.indexes.close()
+
+    def _now_ms(self) -> int:
+        return self._clock.wall_ms()
+
+    def _mark(self, name: str, topic: str, amount: float = 1) -> None:
+        if self.meters is not None:
+            self.meters.mark_topic(name, topic, amount)
