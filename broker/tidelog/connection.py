@@ -367,6 +367,9 @@ class Connection(asyncio.BufferedProtocol):
             except OSError:
                 written = 0  # full or broken: the transport finds out and sees to it
             self._out_bytes -= written
+            if not self._out_bytes:  # the rule: sockets have room for a large answer (`runtime.py`)
+                out.clear()
+                return
             while written:
                 part = out.popleft()
                 written -= len(part)

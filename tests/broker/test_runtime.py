@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tidelog.runtime import (
+    SEND_BUFFER_BYTES,
     AwaitedFiles,
     DetachedExecutor,
     SystemClock,
@@ -156,6 +157,40 @@ def test_network_connects_and_refuses() -> None:
         await asyncio.sleep(0)
 
     asyncio.run(test())
+
+
+async def send_buffer_of_accepted() -> int:
+    loop = asyncio.get_running_loop()
+    accepted: asyncio.Future[int] = loop.create_future()
+
+    class Server(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            end = transport.get_extra_info("socket")
+            accepted.set_result(end.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF))
+            transport.close()
+
+    listener = await SystemNetwork().listen("127.0.0.1", 0, Server)
+    transport, _ = await loop.create_connection(asyncio.Protocol, "127.0.0.1", listener.port)
+    limit = await accepted
+    transport.close()
+    listener.close()
+    await asyncio.sleep(0)
+    return limit
+
+
+def test_a_large_answer_goes_out_whole_where_the_system_allows_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with socket.socket() as plain:
+        plain.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES // 2)
+        allowed = plain.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
+    if allowed >= SEND_BUFFER_BYTES:
+        assert asyncio.run(send_buffer_of_accepted()) == allowed
+    # What would not be granted is not asked for: the system goes on choosing by itself.
+    monkeypatch.setattr("tidelog.runtime.SEND_BUFFER_BYTES", 2 << 30)
+    left_alone = asyncio.run(send_buffer_of_accepted())
+    monkeypatch.setattr("tidelog.runtime._enlarge_send_buffers", lambda server: None)
+    assert asyncio.run(send_buffer_of_accepted()) == left_alone != allowed
 
 
 def test_volume_bytes(tmp_path: Path) -> None:
