@@ -8,6 +8,7 @@ this is in `membership/`.
 
 from __future__ import annotations
 
+import asyncio
 from types import CoroutineType
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from typing import Any, Protocol
 
+    from tidelog.api.fetch_remote import RemoteFetches
+    from tidelog.api.offsets_remote import RemoteOffsets
     from tidelog.auto_topics import AutoTopics
     from tidelog.config.broker import BrokerConfig
     from tidelog.controller.controller import Controller
@@ -37,6 +40,10 @@ if TYPE_CHECKING:
     from tidelog.groups.coordinator import GroupCoordinator
     from tidelog.metadata.image import ClusterImage
     from tidelog.metadata.log import MetadataLog
+    from tidelog.metrics.meters import Meters
+    from tidelog.peers import PeerChannel
+    from tidelog.remote.reads import RemoteReads
+    from tidelog.remote.tier import RemoteTier
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog.seams import Runtime
     from tidelog.transactions.transactions import Transactions
@@ -49,7 +56,7 @@ if TYPE_CHECKING:
             ...
 
 
-__all__ = ["client_handlers", "joined", "lone_handlers"]
+__all__ = ["client_handlers", "joined", "lone_handlers", "remote_tier"]
 
 
 def client_handlers(
@@ -64,8 +71,15 @@ def client_handlers(
     topics: AutoTopics,
     transactions: Transactions,
     volume_bytes: Callable[[str], tuple[int, int]],
+    reads: RemoteReads | None = None,
 ) -> dict[ApiKey, Handler]:
-    """What clients and following brokers ask of any broker, alone or one of several."""
+    """What clients and following brokers ask of any broker, alone or one of several.
+
+    `reads` are there if this broker has a remote tier.
+    """
+    remote_fetches = remote_offsets = None
+    if reads is not None:
+        remote_fetches, remote_offsets = remote_parts(replicas, reads)
 
     def image() -> ClusterImage:
         return metadata.image
@@ -73,8 +87,8 @@ def client_handlers(
     handlers = joined(
         (
             ProduceApi(replicas, transactions),
-            FetchApi(replicas, config, runtime.rng),
-            OffsetsApi(replicas),
+            FetchApi(replicas, config, runtime.rng, remote_fetches),
+            OffsetsApi(replicas, remote_offsets),
             TransactionsApi(transactions, groups.partition_for),
             LogDirsApi(replicas.logs, volume_bytes),
             MetadataApi(metadata, topics, config),
@@ -100,6 +114,50 @@ def client_handlers(
         )
     )
     return handlers | txn_admin_handlers(transactions, replicas, runtime)
+
+
+def remote_tier(
+    *,
+    config: BrokerConfig,
+    runtime: Runtime,
+    cluster_id: str,
+    replicas: ReplicaManager,
+    metadata: MetadataLog,
+    topics: AutoTopics,
+    new_channel: Callable[[str, int], PeerChannel] | None,
+    meters: Meters,
+    on_failure: Callable[[BaseException], None],
+) -> RemoteTier | None:
+    """The remote tier, open; None if this broker is to have none. StartError, OSError."""
+    if not config.remote_log_storage_system_enable:
+        return None
+    from tidelog.remote.tier import RemoteTier
+
+    tier = RemoteTier(
+        config=config,
+        runtime=runtime,
+        cluster_id=cluster_id,
+        replicas=replicas,
+        logs=replicas.logs,
+        image=lambda: metadata.image,
+        create_topic=topics.create,
+        new_channel=new_channel,
+        meters=meters,
+        on_failure=on_failure,
+    )
+    tier.open()
+    return tier
+
+
+def remote_parts(
+    replicas: ReplicaManager, reads: RemoteReads
+) -> tuple[RemoteFetches, RemoteOffsets]:
+    """Where fetches and look-ups wait for the remote tier. Called on the running loop."""
+    from tidelog.api.fetch_remote import RemoteFetches
+    from tidelog.api.offsets_remote import RemoteOffsets
+
+    loop = asyncio.get_running_loop()
+    return RemoteFetches(replicas, reads, loop), RemoteOffsets(replicas, reads, loop)
 
 
 def lone_handlers(

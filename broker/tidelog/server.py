@@ -5,13 +5,14 @@ Start, each step needing the ones before:
 1. listen: a taken port is known before any file is touched; clients that come early wait unread
 2. log directories: lock, identity, recovery of what was not closed in order
 3. metadata log: replay, a new controller epoch
-4. replica manager and coordinators, which follow the metadata log's images in this order
+4. replica manager, coordinators and remote tier, which follow the metadata log's images in this
+   order
 5. register the broker with its address: the first image is published, partitions open and lead
 6. handlers, timers; then requests are read: ready
 
 Stop is the reverse, so that nobody is called after what it needs has gone: listener and
-connections, handlers, timers, coordinators, metadata log, and last the logs, whose clean-shutdown
-mark says that everything before was in order.
+connections, handlers, timers, coordinators, remote tier, metadata log, and last the logs, whose
+clean-shutdown mark says that everything before was in order.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.api.log_dirs import unknown_volume
 from tidelog.api.versions import VersionsApi
-from tidelog.assembly import client_handlers, lone_handlers
+from tidelog.assembly import client_handlers, lone_handlers, remote_tier
 from tidelog.auto_topics import AutoTopics
 from tidelog.connections import Connections
 from tidelog.controller.controller import Controller
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from tidelog.dispatch import Handler
     from tidelog.membership.membership import Membership
     from tidelog.metrics.prometheus import PrometheusEndpoint
+    from tidelog.remote.tier import RemoteTier
     from tidelog.seams import Runtime
     from tidelog_protocol.apis import ApiKey
     from tidelog_storage.manager import LogManager
@@ -103,6 +105,7 @@ class BrokerServer:
         self._replicas: ReplicaManager | None = None
         self._groups: GroupCoordinator | None = None
         self._transactions: Transactions | None = None
+        self._tier: RemoteTier | None = None
         self._group_admin: GroupAdmin | None = None
         self._maintenance: Maintenance | None = None
         self._dispatcher: Dispatcher | None = None
@@ -190,7 +193,7 @@ class BrokerServer:
                 log_dirs=[directory.directory_id for directory in logs.directories],
                 previous_broker_epoch=logs.clean_broker_epoch,
             )
-        transactions = self._transactions = Transactions(
+        self._transactions = Transactions(
             config=config,
             clock=runtime.clock,
             loop=loop,
@@ -203,11 +206,8 @@ class BrokerServer:
             controller.create_topics if membership is None else membership.forwarding.create_topics,
             config,
         )
-        metadata.subscribe(replicas.apply)
-        if membership is not None:
-            membership.follow()
-        metadata.subscribe(groups.on_image)
-        metadata.subscribe(transactions.on_image)
+        self._tier = self._remote_tier(cluster_id, replicas, metadata)
+        self._follow_images(metadata, replicas)
         metadata.open()
         if membership is None:
             await self._register()
@@ -227,6 +227,35 @@ class BrokerServer:
         self._maintenance.start()
         self._metrics = metrics_endpoint(self.meters, config)
         self._connections.open(self._dispatcher)
+
+    def _remote_tier(
+        self, cluster_id: str, replicas: ReplicaManager, metadata: MetadataLog
+    ) -> RemoteTier | None:
+        membership = self._membership
+        assert self._auto_topics is not None
+        return remote_tier(
+            config=self.config,
+            runtime=self.runtime,
+            cluster_id=cluster_id,
+            replicas=replicas,
+            metadata=metadata,
+            topics=self._auto_topics,
+            new_channel=None if membership is None else membership.colleague_channel,
+            meters=self.meters,
+            on_failure=self._fail,
+        )
+
+    def _follow_images(self, metadata: MetadataLog, replicas: ReplicaManager) -> None:
+        """Whose turn it is when the cluster changes: each needs the ones before to know."""
+        assert self._groups is not None
+        assert self._transactions is not None
+        metadata.subscribe(replicas.apply)
+        if self._membership is not None:
+            self._membership.follow()
+        metadata.subscribe(self._groups.on_image)
+        metadata.subscribe(self._transactions.on_image)
+        if self._tier is not None:
+            metadata.subscribe(self._tier.on_image)
 
     async def _join(self, membership: Membership) -> None:
         """Join, unless this broker's own disk fails while it waits for the others."""
@@ -304,6 +333,8 @@ class BrokerServer:
         self._listeners.close()
         await self._close_connections()
         await self._stop_serving()
+        if self._tier is not None:
+            await self._tier.stop()
         await self._stop_sharing()
         self.runtime.executor.close()  # a checkpoint under way is not to come after the last one
         if self._logs is not None:
@@ -369,6 +400,8 @@ class BrokerServer:
             await self._membership.close()
             await self._membership.abandon()
         await self._stop_serving()
+        if self._tier is not None:
+            await self._tier.abandon()
         if self._replicas is not None:
             await self._replicas.stop()
             self._replicas.close()

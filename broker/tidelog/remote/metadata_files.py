@@ -40,7 +40,8 @@ VERSION = 1  # Kafka's, which had neither checksum nor ids, was 0
 ENTRIES_AT_ONCE = 200  # some ten milliseconds of coding, between which the loop runs
 
 _HEAD = struct.Struct(">hI")  # version, checksum of the rest
-_FACTS = struct.Struct(">16s16siiqbiii")  # ids, partitions, offset, state; counts of what follows
+# ids, partitions, length of the name, offset, state; counts of what follows
+_FACTS = struct.Struct(">16s16siihqbiii")
 _PAIR = struct.Struct(">iq")
 
 
@@ -91,6 +92,19 @@ class MetadataFiles:
             log.warning("%s is left out: %s", path, error)
             return {}
 
+    async def partitions(self, known_topic_ids: Collection[bytes]) -> list[TopicIdPartition]:
+        """Whose snapshots there are, of topics that are not known (any more)."""
+        found = []
+        for name in await self._files.list(self.folder):
+            if not name.endswith(SUFFIX):
+                continue
+            try:
+                if uuid_from_str(name[:22]) not in known_topic_ids:
+                    found.append(_parse_head(await self._files.read(f"{self.folder}/{name}"))[1])
+            except (OSError, ValueError, struct.error) as error:
+                log.warning("%s is left out: %s", name, error)
+        return found
+
     # -- writing -----------------------------------------------------------------------------------
 
     async def save(
@@ -123,18 +137,21 @@ def _file_name(partition: TopicIdPartition) -> str:
 async def _encode(saved: SavedPartition, topic_id: bytes) -> bytes:
     snapshot = saved.snapshot
     state = snapshot.delete_state
+    name = snapshot.partition.topic.encode()
     parts = [
         _FACTS.pack(
             topic_id,
             snapshot.partition.topic_id,
             snapshot.partition.partition,
             saved.metadata_partition,
+            len(name),
             saved.next_offset,
             -1 if state is None else state,
             len(snapshot.segments),
             len(snapshot.finished),
             len(snapshot.highest_offsets),
-        )
+        ),
+        name,
     ]
     for number, segment in enumerate(snapshot.segments, 1):
         entry = encode_snapshot_entry(segment)
@@ -147,16 +164,24 @@ async def _encode(saved: SavedPartition, topic_id: bytes) -> bytes:
     return _HEAD.pack(VERSION, zlib.crc32(body)) + body
 
 
-async def _decode(data: bytes, partition: TopicIdPartition, topic_id: bytes) -> SavedPartition:
+def _parse_head(data: bytes) -> tuple[bytes, TopicIdPartition, tuple[int, ...], memoryview]:
+    """The metadata topic's id, whose snapshot it is, the other facts, and what follows them."""
     version, checksum = _HEAD.unpack_from(data)
     body = memoryview(data)[_HEAD.size :]
     if version != VERSION or zlib.crc32(body) != checksum:
         raise ValueError("unknown version or wrong checksum")
-    facts = _FACTS.unpack_from(body)
-    if facts[:3] != (topic_id, partition.topic_id, partition.partition):
+    topic_id, user_topic_id, number, index, name_size, *facts = _FACTS.unpack_from(body)
+    end = _FACTS.size + name_size
+    partition = TopicIdPartition(user_topic_id, str(body[_FACTS.size : end], "utf-8"), number)
+    return topic_id, partition, (index, *facts), body[end:]
+
+
+async def _decode(data: bytes, partition: TopicIdPartition, topic_id: bytes) -> SavedPartition:
+    found_id, found, facts, body = _parse_head(data)
+    if (found_id, found) != (topic_id, partition):
         raise ValueError("it is of another topic")
-    metadata_partition, next_offset, state, segments_count, finished_count, pairs_count = facts[3:]
-    position = _FACTS.size
+    metadata_partition, next_offset, state, segments_count, finished_count, pairs_count = facts
+    position = 0
     segments: list[RemoteSegment] = []
     for number in range(1, segments_count + 1):
         size = int.from_bytes(body[position : position + 4], "big")

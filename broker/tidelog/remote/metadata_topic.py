@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from tidelog_protocol.messages.admin import CreateTopicsRequest
     from tidelog_storage.remote.api import (
         PartitionDelete,
+        PartitionDeleteState,
         RemoteSegment,
         SegmentUpdate,
         TopicIdPartition,
@@ -425,6 +426,10 @@ class TopicBasedMetadata:
         is not empty (KIP-1058)."""
         return self._known(partition).cache.next_segment_with_txn_index(epoch, offset)
 
+    def delete_state(self, partition: TopicIdPartition) -> PartitionDeleteState | None:
+        """How far the deletion of the partition has come, None if nobody has marked it."""
+        return self._known(partition).cache.delete_state
+
     # -- stop --------------------------------------------------------------------------------------
 
     async def _save(self) -> None:
@@ -450,14 +455,15 @@ class TopicBasedMetadata:
             for tracked in changed:
                 tracked.is_saved = False
 
-    async def stop(self) -> None:
+    async def stop(self, *, saves: bool = True) -> None:
         """Save, and read no more; `close` comes after."""
         tasks = [*self._looking.values(), *([] if self._main is None else [self._main])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._consumer.stop()
-        await self._save()
+        if saves:
+            await self._save()
 
     def close(self) -> None:
         """Publish and read no more; closing twice is allowed."""

@@ -1,0 +1,277 @@
+"""One partition's copy task on its leader (KIP-405): which segments go to the remote tier, and the
+steps of each copy.
+
+`Copier` belongs to one `TieredPartition`, which runs it when there may be something to do. State
+changes on the loop; the store's calls run on the copier pool with frozen values. A copy under way
+when leadership goes is finished, and published if it succeeds; no other is begun.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from tidelog.remote.shared import delete_segment, highest_live_offset, name_of
+from tidelog.replication.purgatory import DelayedOperation
+from tidelog_storage.remote.api import (
+    RemoteStorageError,
+    RetriableRemoteStorageError,
+    SegmentState,
+)
+from tidelog_storage.remote.copier import candidates
+from tidelog_storage.remote.lineage import copied_up_to, find_log_start
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tidelog.remote.shared import Shared
+    from tidelog.replication.partition import Partition
+    from tidelog_storage.log import Log
+    from tidelog_storage.remote.api import RemoteSegment, TopicIdPartition
+    from tidelog_storage.remote.copier import CopyCandidate
+
+__all__ = ["Copier", "LogCutError"]
+
+log = logging.getLogger("tidelog.remote.copy")
+
+QUOTA_WAIT_S = 1.0
+WATCH_MS = 3_600_000
+
+
+class LogCutError(RemoteStorageError):
+    """The log was cut while a segment of it was copied: what is remote may be half of it."""
+
+
+class CustomMetadataError(RemoteStorageError):
+    """The store wants more to be kept with a segment than
+    remote.log.metadata.custom.metadata.max.bytes."""
+
+
+class Copier:
+    """How far a partition is copied, and its copy under way.
+
+    `term` counts leaderships of this broker; None while it does not lead. `copied_offset` is the
+    last offset that is remote, -1 for none, None before that was found in this term. `copying` are
+    the ids of segments being copied, which expiration leaves alone.
+    """
+
+    def __init__(
+        self,
+        shared: Shared,
+        partition: TopicIdPartition,
+        replica: Partition,
+        wake: Callable[[], None],
+    ) -> None:
+        """`wake` has this run again soon."""
+        self.copying: set[bytes] = set()
+        self.copied_offset: int | None = None
+        self.has_given_up = False
+        self._shared = shared
+        self._partition = partition
+        self._replica = replica
+        self._wake = wake
+        self._terms = 0
+        self._term: int | None = None
+        self._watch: _OffsetWatch | None = None
+
+    @property
+    def leads(self) -> bool:
+        """Whether this broker leads the partition."""
+        return self._term is not None
+
+    @property
+    def _log(self) -> Log:
+        return self._replica.log
+
+    def lead(self, replica: Partition) -> None:
+        """This broker leads, in a new epoch: find out anew how far the log is copied."""
+        self._replica = replica
+        self._terms += 1
+        self._term = self._terms
+        self.copied_offset = None
+        self.has_given_up = False
+
+    def resign(self) -> None:
+        """Begin no other copy."""
+        self._term = None
+        if self._watch is not None:
+            self._shared.replicas.fetch_purgatory.cancel(self._watch)
+            self._watch = None
+
+    def _is_over(self, term: int | None) -> bool:
+        config = self._log.config
+        return self._term != term or not self._log.is_tiered or config.remote_log_copy_disable
+
+    # -- where to begin ----------------------------------------------------------------------------
+
+    def find_positions(self) -> None:
+        """Once per leadership: the log start, the remote part counted in, and up to where the log
+        is copied. RemoteStorageNotReady."""
+        if self.copied_offset is not None or not self.leads:
+            return
+        shared, held, partition = self._shared, self._log, self._partition
+        epochs = held.epochs.entries
+        start = find_log_start(
+            epochs,
+            held.local_log_start_offset,
+            lambda epoch: shared.metadata.segments(partition, epoch),
+        )
+        held.maybe_increment_log_start(start, "remote log start")
+        copied = copied_up_to(
+            epochs,
+            held.log_end_offset,
+            lambda epoch: highest_live_offset(shared.metadata, partition, epoch),
+        )
+        self.copied_offset = copied.offset
+        held.set_highest_remote_offset(copied.offset)
+        log.info("%s is copied up to %d", name_of(partition), copied.offset)
+
+    # -- copying -----------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Copy what may be copied now. Raises what stopped it: RetriableRemoteStorageError to try
+        again soon, any other error to try again later."""
+        term = self._term
+        if term is None or self._is_over(term) or self.has_given_up:
+            return
+        self.find_positions()
+        copied = self.copied_offset
+        assert copied is not None
+        if 0 < self._log.last_stable_offset > copied:
+            for candidate in candidates(self._log, copied, self._shared.clock.wall_ms()):
+                await self._wait_for_quota(term)
+                if self._is_over(term):
+                    return
+                if self._is_here(candidate):
+                    await self._copy(candidate, term)
+        self._watch_for_more()
+
+    def _is_here(self, candidate: CopyCandidate) -> bool:
+        """Whether the segment is still one of the log and anybody needs it."""
+        held = self._log.segments.floor(candidate.start_offset)
+        return (
+            held is not None
+            and held.base_offset == candidate.start_offset
+            and candidate.end_offset >= self._log.log_start_offset
+        )
+
+    async def _wait_for_quota(self, term: int) -> None:
+        quota, clock = self._shared.copy_quota, self._shared.clock
+        while not self._is_over(term):
+            if quota.throttle_s(clock.monotonic()) <= 0:
+                break
+            await asyncio.sleep(QUOTA_WAIT_S)
+
+    async def _copy(self, candidate: CopyCandidate, term: int) -> None:
+        shared, held = self._shared, self._log
+        shared.copy_quota.record(candidate.size, shared.clock.monotonic())
+        segment = candidate.started(
+            self._partition, shared.rng.uuid(), shared.node_id, shared.clock.wall_ms()
+        )
+        truncations = held.truncations
+        self.copying.add(segment.segment_id)
+        try:
+            await self._flush(candidate)
+            await shared.metadata.add(segment)
+            custom_metadata = await self._ship(segment, candidate, truncations)
+            finished = SegmentState.COPY_SEGMENT_FINISHED
+            await shared.metadata.update(shared.change(segment, finished, custom_metadata))
+        finally:
+            self.copying.discard(segment.segment_id)
+        held.set_highest_remote_offset(candidate.end_offset)
+        shared.meters.mark_topic("RemoteCopyBytesPerSec", segment.partition.topic, segment.size)
+        log.debug("%s: copied %d", name_of(self._partition), candidate.end_offset)
+        if self._term == term:
+            self.copied_offset = candidate.end_offset
+
+    async def _flush(self, candidate: CopyCandidate) -> None:
+        """What is copied is on this disk: else a power failure could leave the log shorter than its
+        remote part."""
+        held = self._log
+        segment = held.segments.floor(candidate.start_offset)
+        assert segment is not None
+        held.sealed_files(segment)  # makes what a crash has left out
+        task = held.prepare_flush(candidate.end_offset + 1)
+        if task is not None:
+            await self._shared.executor.run(task)
+            held.flushed(task)
+
+    async def _ship(
+        self, segment: RemoteSegment, candidate: CopyCandidate, truncations: int
+    ) -> bytes | None:
+        """The store's part: its custom metadata. What fails for good is deleted again."""
+        shared, topic = self._shared, segment.partition.topic
+        shared.meters.mark_topic("RemoteCopyRequestsPerSec", topic)
+        try:
+            custom_metadata = await shared.pools.copier.run(
+                shared.storage.copy_segment, segment, candidate.files
+            )
+            self._check(custom_metadata, truncations)
+        except RetriableRemoteStorageError:
+            raise  # it stays as begun, and goes with the retention of its offsets
+        except Exception as error:
+            shared.meters.mark_topic("RemoteCopyErrorsPerSec", topic)
+            self.has_given_up = isinstance(error, CustomMetadataError)
+            log.warning("%s: %s", name_of(self._partition), error)
+            await delete_segment(shared, segment, shared.pools.copier)
+            raise
+        return custom_metadata
+
+    def _check(self, custom_metadata: bytes | None, truncations: int) -> None:
+        if self._log.truncations != truncations:
+            raise LogCutError("the log was cut while this segment was copied")
+        size, size_max = len(custom_metadata or b""), self._shared.custom_metadata_bytes_max
+        if size > size_max:
+            raise CustomMetadataError(f"{size} bytes of custom metadata are more than {size_max}")
+
+    # -- what comes next ---------------------------------------------------------------------------
+
+    def _watch_for_more(self) -> None:
+        """Run again as soon as a segment that is sealed by now is below the last stable offset."""
+        held, copied = self._log, self.copied_offset
+        if copied is None or not self.leads:
+            return
+        following = held.segments.after(max(copied + 1, held.log_start_offset))
+        if following is None or following.base_offset <= held.last_stable_offset:
+            return
+        if self._watch is None or self._watch.closed:
+            watch = self._watch = _OffsetWatch(held, following.base_offset, self._wake)
+            key = self._replica.topic_partition
+            self._shared.replicas.fetch_purgatory.park(watch, [key], WATCH_MS)
+
+    def lag(self) -> tuple[int, int]:
+        """Bytes and number of the sealed segments that are not remote, 0 unless this broker
+        leads."""
+        if self.copied_offset is None or not self.leads:
+            return 0, 0
+        held = self._log
+        waiting = [
+            segment.size
+            for segment in held.segments.from_floor(self.copied_offset + 1)
+            if segment is not held.segments.active and segment.base_offset > self.copied_offset
+        ]
+        return sum(waiting), len(waiting)
+
+
+class _OffsetWatch(DelayedOperation[tuple[str, int]]):
+    """A sealed segment waits until all of it is stable.
+
+    Case A: the last stable offset has reached it: the copier runs.
+    Case B: an hour is over: it runs too, and looks.
+    Woken by: the partition, whenever its watermarks move.
+    """
+
+    __slots__ = ("_log", "_offset", "_wake")
+
+    def __init__(self, held: Log, offset: int, wake: Callable[[], None]) -> None:
+        super().__init__()
+        self._log = held
+        self._offset = offset
+        self._wake = wake
+
+    def touch(self, key: tuple[str, int]) -> bool:
+        return self._log.last_stable_offset >= self._offset
+
+    def complete(self, *, expired: bool) -> None:
+        self._wake()

@@ -1,0 +1,304 @@
+"""The remote part of what is deleted or disabled: deleted topics, and topics that leave the remote
+tier (KIP-405, KIP-950).
+
+A deleted partition is marked first, in the metadata topic, so that it is known whatever happens
+next; its leader then deletes at once. What it cannot delete the remover finishes, on the broker
+that leads the metadata partition. Every step may be done again by anybody; all is keyed by topic
+id, so that a new topic of the same name is another one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from tidelog.remote.metadata_client import TopicError
+from tidelog.remote.shared import delete_segment, name_of, until_ready
+from tidelog_protocol.errors import ProtocolError
+from tidelog_storage.remote.api import (
+    PartitionDelete,
+    PartitionDeleteState,
+    RemoteStorageError,
+    RemoteStorageNotReady,
+    RetriableRemoteStorageError,
+)
+from tidelog_storage.remote.metadata_records import decode
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from tidelog.remote.metadata_client import MetadataTopicClient
+    from tidelog.remote.metadata_topic import TopicBasedMetadata
+    from tidelog.remote.shared import Shared
+    from tidelog.remote.tasks import Pace, TieredPartition
+    from tidelog_storage.remote.api import TopicIdPartition
+
+__all__ = ["Deletions", "PartitionRemover"]
+
+log = logging.getLogger("tidelog.remote.deletion")
+
+READY_S_MAX = 120.0
+FIRST_RUN_S_MAX = 600.0
+
+
+class Deletions:
+    """What is being deleted by this broker; a partition at most once at a time."""
+
+    def __init__(self, shared: Shared, pace: Pace, topic: TopicBasedMetadata | None) -> None:
+        """`topic` is the metadata if it is our own."""
+        self._shared = shared
+        self._pace = pace
+        self._topic = topic
+        self._under_way: dict[TopicIdPartition, asyncio.Task[None]] = {}
+
+    def __contains__(self, partition: TopicIdPartition) -> bool:
+        return partition in self._under_way
+
+    def topic_deleted(self, tiered: TieredPartition) -> None:
+        """The topic is gone: delete its remote part if this broker led it, else see that somebody
+        marks it."""
+        work = self._delete if tiered.leads else self._see_to_it
+        self._begin(tiered.partition, self._ended(tiered, work(tiered.partition)))
+
+    def orphaned(self, partition: TopicIdPartition) -> None:
+        """A topic was deleted while this broker, which knew its remote part, was away."""
+        self._begin(partition, self._forgotten(partition, self._delete(partition)))
+
+    def disabled(self, tiered: TieredPartition, *, delete: bool) -> None:
+        """The topic has left the remote tier (KIP-950); its leader deletes its remote part."""
+        partition = tiered.partition
+        work = self._purge(partition) if delete else _nothing()
+        self._begin(partition, self._ended(tiered, work))
+
+    def left(self, tiered: TieredPartition) -> None:
+        """The replica has left this broker: what is under way may end."""
+        self._begin(tiered.partition, self._ended(tiered, _nothing()))
+
+    def enabled(self, partition: TopicIdPartition) -> None:
+        """The partition comes back to the remote tier: what is left of it expires."""
+        task = self._under_way.pop(partition, None)
+        if task is not None:
+            task.cancel()
+
+    def _begin(self, partition: TopicIdPartition, work: Coroutine[None, None, None]) -> None:
+        earlier = self._under_way.get(partition)
+
+        async def run() -> None:
+            if earlier is not None:
+                await asyncio.wait([earlier])
+            await work
+
+        loop = asyncio.get_running_loop()
+        task = loop.create_task(run(), name=f"remote deletion {name_of(partition)}")
+        self._under_way[partition] = task
+
+        def done(ended: asyncio.Task[None]) -> None:
+            work.close()  # if it never began
+            if self._under_way.get(partition) is ended:
+                del self._under_way[partition]
+
+        task.add_done_callback(done)
+
+    async def _ended(self, tiered: TieredPartition, work: Coroutine[None, None, None]) -> None:
+        """Do it when no copy is under way any more."""
+        try:
+            await tiered.end()
+        except BaseException:
+            work.close()
+            raise
+        await self._forgotten(tiered.partition, work)
+
+    async def _forgotten(
+        self, partition: TopicIdPartition, work: Coroutine[None, None, None]
+    ) -> None:
+        """Do it, then let go of the metadata; not if this is given up, because somebody else wants
+        the partition or the broker stops: its file must then tell of it."""
+        try:
+            await work
+        except RemoteStorageError as error:
+            log.warning("remote part of %s: %s", name_of(partition), error)
+        except Exception:
+            log.exception("remote part of %s", name_of(partition))
+        if self._under_way.get(partition) is asyncio.current_task():
+            self._shared.metadata.on_stop_partitions({partition})
+
+    async def stop(self) -> None:
+        """End now; what is marked is deleted by somebody later."""
+        tasks = list(self._under_way.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # -- deleted topics ----------------------------------------------------------------------------
+
+    async def _delete(self, partition: TopicIdPartition) -> None:
+        await until_ready(self._shared.metadata, partition)
+        await self._mark(partition)
+        await self.remove(partition)
+
+    async def _see_to_it(self, partition: TopicIdPartition) -> None:
+        """The leader may have died: mark it if nobody else does."""
+        if self._topic is None:
+            return
+        await until_ready(self._shared.metadata, partition)
+        await asyncio.sleep(self._pace.interval_s)
+        if self._topic.delete_state(partition) is None:
+            await self._mark(partition)
+
+    async def _mark(self, partition: TopicIdPartition) -> None:
+        """Until it is marked: from then on it can't be forgotten."""
+        failures = 0
+        while True:
+            try:
+                await self._put(partition, PartitionDeleteState.DELETE_PARTITION_MARKED)
+            except RetriableRemoteStorageError as error:
+                failures += 1
+                log.info("%s: %s", name_of(partition), error)
+                await asyncio.sleep(self._pace.pause_s(failures, self._shared.rng))
+            else:
+                return
+
+    async def _put(self, partition: TopicIdPartition, state: PartitionDeleteState) -> bool:
+        """Publish a state; False if the partition is past it."""
+        shared = self._shared
+        event = PartitionDelete(partition, shared.node_id, shared.clock.wall_ms(), state)
+        try:
+            await shared.metadata.put_partition_delete(event)
+        except ValueError as error:
+            log.info("%s: %s", name_of(partition), error)
+            return False
+        return True
+
+    async def remove(self, partition: TopicIdPartition) -> None:
+        """Delete all remote segments of a marked partition; raises if some could not be."""
+        if not await self._put(partition, PartitionDeleteState.DELETE_PARTITION_STARTED):
+            return
+        await self._delete_all(partition)
+        await self._put(partition, PartitionDeleteState.DELETE_PARTITION_FINISHED)
+        log.info("the remote part of %s is deleted", name_of(partition))
+
+    async def _delete_all(self, partition: TopicIdPartition) -> None:
+        failure: Exception | None = None
+        for segment in list(self._shared.metadata.segments(partition)):
+            try:
+                await delete_segment(self._shared, segment, self._shared.pools.expiration)
+            except RemoteStorageNotReady:
+                raise
+            except Exception as error:  # noqa: BLE001 - of any plug-in: the others are tried too
+                failure = error
+        if failure is not None:
+            raise failure
+
+    # -- disabled topics ---------------------------------------------------------------------------
+
+    async def _purge(self, partition: TopicIdPartition) -> None:
+        """Until nothing is left: the topic goes on, so nobody else would do it."""
+        await until_ready(self._shared.metadata, partition)
+        failures = 0
+        while list(self._shared.metadata.segments(partition)):
+            try:
+                await self._delete_all(partition)
+            except RemoteStorageNotReady:
+                raise
+            except Exception as error:  # noqa: BLE001 - of any plug-in
+                failures += 1
+                log.warning("remote part of %s: %s", name_of(partition), error)
+                await asyncio.sleep(self._pace.pause_s(failures, self._shared.rng))
+
+
+async def _nothing() -> None:
+    pass
+
+
+class PartitionRemover:
+    """Finishes, for the metadata partitions led here, what others have marked and left.
+
+    `_scanned` is up to where each of them was looked through.
+    """
+
+    def __init__(
+        self,
+        shared: Shared,
+        client: MetadataTopicClient,
+        metadata: TopicBasedMetadata,
+        deletions: Deletions,
+        interval_s: float,
+    ) -> None:
+        """`interval_s`: remote.partition.remover.task.interval.ms."""
+        self._shared = shared
+        self._client = client
+        self._metadata = metadata
+        self._deletions = deletions
+        self._interval_s = interval_s
+        self._scanned: dict[int, int] = {}
+        self._unfinished: dict[int, dict[TopicIdPartition, None]] = {}
+
+    async def run(self) -> None:
+        """Look and finish, again and again."""
+        await asyncio.sleep(min(self._interval_s, FIRST_RUN_S_MAX))
+        while True:
+            try:
+                await self.look()
+            except Exception:
+                log.exception("looking for remote parts of deleted topics failed")
+            await asyncio.sleep(self._interval_s)
+
+    async def look(self) -> None:
+        """One pass over the metadata partitions led here."""
+        for index in range(self._client.partition_count):
+            if self._client.leader_of(index) != self._shared.node_id:
+                continue
+            try:
+                await self._scan(index)
+            except TopicError as error:
+                log.info("%s", error)
+                self._scanned.pop(index, None)
+                continue
+            for partition in list(self._unfinished.get(index, ())):
+                await self._finish(partition)
+
+    async def _scan(self, index: int) -> None:
+        """Note what is marked and not finished."""
+        unfinished = self._unfinished.setdefault(index, {})
+        while True:
+            offset = self._scanned.get(index, 0)
+            chunk = self._client.read_here(index, offset)
+            if chunk is None or chunk.next_offset == offset:
+                return
+            for _, value in chunk.records:
+                event = _partition_delete(value)
+                if event is None:
+                    continue
+                if event.state is PartitionDeleteState.DELETE_PARTITION_FINISHED:
+                    unfinished.pop(event.partition, None)
+                else:
+                    unfinished[event.partition] = None
+            self._scanned[index] = chunk.next_offset
+            await asyncio.sleep(0)
+
+    async def _finish(self, partition: TopicIdPartition) -> None:
+        if partition in self._deletions or self._metadata.is_tracked(partition):
+            return
+        self._metadata.on_leadership_changes(set(), {partition})
+        try:
+            async with asyncio.timeout(READY_S_MAX):
+                await until_ready(self._metadata, partition)
+            await self._deletions.remove(partition)
+        except TimeoutError:
+            log.info("the metadata of %s is not ready", name_of(partition))
+        except Exception as error:  # noqa: BLE001 - of any plug-in: it is tried again
+            log.warning("remote part of %s: %s", name_of(partition), error)
+        finally:
+            self._metadata.on_stop_partitions({partition})
+
+
+def _partition_delete(value: bytes | None) -> PartitionDelete | None:
+    """The event, if the record is of this kind."""
+    if value is None:
+        return None
+    try:
+        event = decode(value)
+    except (ProtocolError, ValueError):
+        return None
+    return event if isinstance(event, PartitionDelete) else None

@@ -1,0 +1,61 @@
+"""Gauges of the remote tier, by Kafka's names: how much waits to be copied or deleted, how much is
+there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.metrics.meters import BROKER_TOPIC_METRICS, Name, Sample
+from tidelog_storage.remote.api import RemoteStorageNotReady, SegmentState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from tidelog.metrics.meters import Meters
+    from tidelog.remote.tasks import TieredPartition
+    from tidelog_storage.remote.api import RemoteLogMetadata
+
+__all__ = ["tell_gauges"]
+
+
+def tell_gauges(
+    meters: Meters,
+    partitions: Mapping[tuple[str, int], TieredPartition],
+    metadata: RemoteLogMetadata,
+) -> None:
+    """Register the gauges; each is computed when somebody asks."""
+
+    def tell(name: str, value_of: Callable[[TieredPartition], int]) -> None:
+        meters.gauge(
+            Name(*BROKER_TOPIC_METRICS, name), lambda: _samples(partitions.values(), value_of)
+        )
+
+    tell("RemoteCopyLagBytes", lambda each: each.copier.lag()[0])
+    tell("RemoteCopyLagSegments", lambda each: each.copier.lag()[1])
+    tell("RemoteDeleteLagBytes", lambda each: each.expiration.lag[0])
+    tell("RemoteDeleteLagSegments", lambda each: each.expiration.lag[1])
+    tell("RemoteLogMetadataCount", lambda each: _remote(metadata, each)[0])
+    tell("RemoteLogSizeBytes", lambda each: _remote(metadata, each)[1])
+
+
+def _samples(
+    partitions: Iterable[TieredPartition], value_of: Callable[[TieredPartition], int]
+) -> list[Sample]:
+    """For each topic; who does not lead a partition tells nothing of it."""
+    values: dict[str, int] = {}
+    for each in partitions:
+        if each.leads:
+            topic = each.partition.topic
+            values[topic] = values.get(topic, 0) + value_of(each)
+    total = Sample((), sum(values.values()))
+    return [total, *(Sample((("topic", topic),), value) for topic, value in values.items())]
+
+
+def _remote(metadata: RemoteLogMetadata, each: TieredPartition) -> tuple[int, int]:
+    """Number of segments that are known, and bytes of those that can be read."""
+    try:
+        segments = list(metadata.segments(each.partition))
+    except RemoteStorageNotReady:
+        return 0, 0
+    finished = SegmentState.COPY_SEGMENT_FINISHED
+    return len(segments), sum(one.size for one in segments if one.state is finished)

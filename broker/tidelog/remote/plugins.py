@@ -1,0 +1,114 @@
+"""The stores and metadata managers that the configuration names, built and configured (KIP-405).
+
+A class is named `module.Class` or `module:Class`. Kafka's own names stand for what we have of the
+same kind, so that its configuration files can be used.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from tidelog.start_error import StartError, one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tidelog.config.broker import BrokerConfig
+    from tidelog_storage.remote.api import RemoteLogMetadata, RemoteStorage
+    from tidelog_storage.seams import FileSystem
+
+__all__ = ["is_topic_based", "load_class", "metadata_properties", "new_metadata", "new_storage"]
+
+_DIRECTORY_STORE = "tidelog_storage.remote.directory_store.DirectoryStore"
+_OURS = {
+    # of Kafka's tests, with the same setting `dir`
+    "org.apache.kafka.server.log.remote.storage.LocalTieredStorage": _DIRECTORY_STORE,
+}
+_TOPIC_BASED = (
+    "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager",
+    "tidelog.remote.metadata_topic.TopicBasedMetadata",
+    "tidelog.remote.metadata_topic:TopicBasedMetadata",
+)
+
+
+def load_class(key: str, name: str, path: str | None) -> type[Any]:
+    """The class that the setting `key` names; StartError if there is none.
+
+    `path` are folders to look in before all others, as in PYTHONPATH.
+    """
+    name = _OURS.get(name, name)
+    for folder in reversed((path or "").split(os.pathsep)):
+        if folder and folder not in sys.path:
+            sys.path.insert(0, folder)
+    module_name, colon, class_name = name.partition(":")
+    if not colon:
+        module_name, _, class_name = name.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module_name), class_name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise StartError(f"{key}: no class {name}: {one_line(error)}") from error
+    if not isinstance(found, type):
+        raise StartError(f"{key}: {name} is not a class")
+    return found
+
+
+def new_storage(config: BrokerConfig, files: FileSystem, cluster_id: str) -> RemoteStorage:
+    """The remote store; the directory store unless another is named."""
+    key = "remote.log.storage.manager.class.name"
+    name = config.remote_log_storage_manager_class_name or _DIRECTORY_STORE
+    wanted = load_class(key, name, config.remote_log_storage_manager_class_path)
+    is_directory = f"{wanted.__module__}.{wanted.__qualname__}" == _DIRECTORY_STORE
+    storage: RemoteStorage = wanted(files) if is_directory else wanted()
+    prefix = config.remote_log_storage_manager_impl_prefix
+    _configure(storage, prefix, config.given_with_prefix(prefix) | _place(config, cluster_id))
+    return storage
+
+
+def is_topic_based(config: BrokerConfig) -> bool:
+    """Whether the metadata is kept in our own topic."""
+    return config.remote_log_metadata_manager_class_name in _TOPIC_BASED
+
+
+def metadata_properties(config: BrokerConfig, cluster_id: str) -> dict[str, str]:
+    """What the metadata manager is given."""
+    prefix = config.remote_log_metadata_manager_impl_prefix
+    properties = config.given_with_prefix(prefix) | _place(config, cluster_id)
+    properties["log.dir"] = config.log_directories()[0]
+    if config.remote_log_metadata_manager_listener_name is not None:
+        listener = config.remote_log_metadata_manager_listener_name
+        for endpoint in config.advertised_endpoints():
+            if endpoint.name == listener.upper():
+                servers = f"{endpoint.host}:{endpoint.port}"
+                properties["remote.log.metadata.common.client.bootstrap.servers"] = servers
+    return properties
+
+
+def new_metadata(config: BrokerConfig, cluster_id: str) -> RemoteLogMetadata:
+    """A user's metadata manager."""
+    key = "remote.log.metadata.manager.class.name"
+    wanted = load_class(
+        key,
+        config.remote_log_metadata_manager_class_name,
+        config.remote_log_metadata_manager_class_path,
+    )
+    metadata: RemoteLogMetadata = wanted()
+    prefix = config.remote_log_metadata_manager_impl_prefix
+    _configure(metadata, prefix, metadata_properties(config, cluster_id))
+    return metadata
+
+
+def _place(config: BrokerConfig, cluster_id: str) -> dict[str, str]:
+    node_id = str(config.node_id)
+    return {"node.id": node_id, "broker.id": node_id, "cluster.id": cluster_id}
+
+
+def _configure(
+    plug_in: RemoteStorage | RemoteLogMetadata, prefix: str, properties: Mapping[str, str]
+) -> None:
+    try:
+        plug_in.configure(properties)
+    except (ValueError, ImportError, OSError) as error:
+        raise StartError(f"{prefix}{one_line(error)}") from error

@@ -1,0 +1,118 @@
+"""What the tasks of all partitions share, and the one way in which a remote segment is deleted."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from tidelog_storage.remote.api import RemoteResourceNotFound, SegmentState, SegmentUpdate
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from tidelog.metrics.meters import Meters
+    from tidelog.remote.pools import Pool, Pools
+    from tidelog.remote.quotas import RateQuota
+    from tidelog.replication.replica_manager import ReplicaManager
+    from tidelog.seams import Clock, Executor, Rng
+    from tidelog_storage.remote.api import (
+        RemoteLogMetadata,
+        RemoteSegment,
+        RemoteStorage,
+        TopicIdPartition,
+    )
+
+__all__ = ["Shared", "delete_segment", "highest_live_offset", "name_of", "until_ready"]
+
+log = logging.getLogger("tidelog.remote")
+
+READY_POLL_S = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """The tier of one broker, for its tasks. `executor` is for local fsync, never for the store.
+
+    `forget` drops what is cached of segments that are gone.
+    """
+
+    node_id: int
+    clock: Clock
+    rng: Rng
+    executor: Executor
+    replicas: ReplicaManager
+    metadata: RemoteLogMetadata
+    storage: RemoteStorage
+    pools: Pools
+    copy_quota: RateQuota
+    meters: Meters
+    custom_metadata_bytes_max: int
+    forget: Callable[[Iterable[bytes]], None]
+
+    def change(
+        self, segment: RemoteSegment, state: SegmentState, custom_metadata: bytes | None = None
+    ) -> SegmentUpdate:
+        """The event of a segment's new state, by this broker and now."""
+        return SegmentUpdate(
+            segment.partition,
+            segment.segment_id,
+            self.node_id,
+            self.clock.wall_ms(),
+            state,
+            custom_metadata,
+        )
+
+
+def name_of(partition: TopicIdPartition) -> str:
+    """As logs show it."""
+    return f"{partition.topic}-{partition.partition}"
+
+
+async def until_ready(metadata: RemoteLogMetadata, partition: TopicIdPartition) -> None:
+    """Wait until the metadata of a partition is ready."""
+    while not metadata.is_ready(partition):  # noqa: ASYNC110 - plug-ins can only be asked
+        await asyncio.sleep(READY_POLL_S)
+
+
+async def delete_segment(shared: Shared, segment: RemoteSegment, pool: Pool) -> None:
+    """DELETE_SEGMENT_STARTED, the store's part, DELETE_SEGMENT_FINISHED: again from the beginning
+    after a failure, which is raised."""
+    metadata, topic = shared.metadata, segment.partition.topic
+    shared.meters.mark_topic("RemoteDeleteRequestsPerSec", topic)
+    try:
+        await metadata.update(shared.change(segment, SegmentState.DELETE_SEGMENT_STARTED))
+        await pool.run(shared.storage.delete_segment, segment)
+        await metadata.update(shared.change(segment, SegmentState.DELETE_SEGMENT_FINISHED))
+    except RemoteResourceNotFound:
+        log.info("segment %s is gone already", segment.segment_id.hex())
+    except Exception:
+        shared.meters.mark_topic("RemoteDeleteErrorsPerSec", topic)
+        raise
+    shared.forget((segment.segment_id,))
+
+
+def highest_live_offset(
+    metadata: RemoteLogMetadata, partition: TopicIdPartition, epoch: int
+) -> int | None:
+    """The largest offset of an epoch that can be read remotely now, for `copied_up_to`.
+
+    Not the largest ever copied: after the remote part was deleted (KIP-950) what is local only must
+    not be taken for copied when the topic comes back to the remote tier.
+    """
+    highest = metadata.highest_offset(partition, epoch)
+    if highest is None:
+        return None
+    best: int | None = None
+    for segment in metadata.segments(partition, epoch):
+        if segment.state is SegmentState.COPY_SEGMENT_FINISHED:
+            end = _end_in_epoch(segment, epoch)
+            if best is None or end > best:
+                best = end
+    return best
+
+
+def _end_in_epoch(segment: RemoteSegment, epoch: int) -> int:
+    ends = [start - 1 for _, start in segment.epochs[1:]] + [segment.end_offset]
+    return next(end for (own, _), end in zip(segment.epochs, ends, strict=True) if own == epoch)

@@ -1,0 +1,234 @@
+"""The tasks of one tiered partition (KIP-405): when they run, and what ends them.
+
+Copy and expiration run on the leader, the follower's task learns how far the log is copied, so that
+its own local retention may delete: every task interval, and at once when something has happened.
+One run at a time; after a failure that may pass soon, with growing pauses. All skip while the
+metadata is not ready.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog.remote.copying import Copier
+from tidelog.remote.expiration import Expiration
+from tidelog.remote.shared import highest_live_offset, name_of
+from tidelog_storage.remote.api import (
+    RemoteStorageError,
+    RemoteStorageNotReady,
+    RetriableRemoteStorageError,
+)
+from tidelog_storage.remote.lineage import copied_up_to
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from tidelog.config.broker import BrokerConfig
+    from tidelog.remote.shared import Shared
+    from tidelog.replication.partition import Partition
+    from tidelog.seams import Rng
+    from tidelog_storage.remote.api import TopicIdPartition
+
+__all__ = ["Pace", "Repeated", "TieredPartition"]
+
+log = logging.getLogger("tidelog.remote")
+
+
+class Pace(NamedTuple):
+    """How often tasks run, in seconds: the interval, and the pauses after failures."""
+
+    interval_s: float
+    backoff_s: float
+    backoff_s_max: float
+    jitter: float
+
+    @classmethod
+    def of(cls, config: BrokerConfig) -> Pace:
+        """Kafka's remote.log.manager.task.* settings."""
+        return cls(
+            config.remote_log_manager_task_interval_ms / 1000,
+            config.remote_log_manager_task_retry_backoff_ms / 1000,
+            config.remote_log_manager_task_retry_backoff_max_ms / 1000,
+            config.remote_log_manager_task_retry_jitter,
+        )
+
+    def pause_s(self, failures: int, rng: Rng) -> float:
+        """After so many failures in a row, spread by chance."""
+        pause_s: float = min(self.backoff_s * 2 ** min(failures - 1, 32), self.backoff_s_max)
+        return pause_s * rng.uniform(1 - self.jitter, 1 + self.jitter)
+
+
+class Repeated:
+    """Work that is done again and again by one asyncio task, never twice at a time."""
+
+    def __init__(
+        self, name: str, work: Callable[[], Awaitable[None]], pace: Pace, rng: Rng
+    ) -> None:
+        """`work` raises RetriableRemoteStorageError for what may pass soon."""
+        self._name = name
+        self._work = work
+        self._pace = pace
+        self._rng = rng
+        self._wake = asyncio.Event()
+        self._is_ending = False
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=name)
+
+    def wake(self) -> None:
+        """Run now; after the present run, if there is one. A pause after a failure is kept."""
+        self._wake.set()
+
+    async def end(self) -> None:
+        """Let the present run end, and begin no other."""
+        self._is_ending = True
+        self._wake.set()
+        await asyncio.wait([self._task])
+
+    async def cancel(self) -> None:
+        """End now."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        failures = 0
+        while not self._is_ending:
+            self._wake.clear()
+            try:
+                await self._work()
+                failures = 0
+            except RemoteStorageNotReady:
+                pass  # whoever makes it ready wakes it
+            except RetriableRemoteStorageError as error:
+                failures += 1
+                log.info("%s: %s", self._name, error)
+            except RemoteStorageError as error:
+                failures = 0
+                log.warning("%s: %s", self._name, error)
+            except Exception:
+                failures = 0
+                log.exception("%s failed", self._name)
+            if failures:
+                await self._pause(self._pace.pause_s(failures, self._rng))
+            else:
+                await self._rest()
+
+    async def _pause(self, seconds: float) -> None:
+        """Nothing but the end shortens it: a store that is away is not asked at each roll."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + seconds
+        while not self._is_ending and loop.time() < until:
+            self._wake.clear()
+            try:
+                async with asyncio.timeout_at(until):
+                    await self._wake.wait()
+            except TimeoutError:
+                return
+
+    async def _rest(self) -> None:
+        try:
+            async with asyncio.timeout(self._pace.interval_s):
+                await self._wake.wait()
+        except TimeoutError:
+            return
+
+
+class TieredPartition:
+    """One tiered partition on this broker, in whichever role."""
+
+    def __init__(
+        self, shared: Shared, partition: TopicIdPartition, replica: Partition, pace: Pace
+    ) -> None:
+        self.partition = partition
+        self.replica = replica
+        self.copier = Copier(shared, partition, replica, self.wake)
+        self.expiration = Expiration(shared, partition, self.copier)
+        self._shared = shared
+        self._pace = pace
+        self._copying: Repeated | None = None
+        self._tending: Repeated | None = None
+        self._is_over = False
+
+    @property
+    def leads(self) -> bool:
+        """Whether this broker leads it."""
+        return self.copier.leads
+
+    def lead(self, replica: Partition) -> None:
+        """This broker leads it, in a new epoch."""
+        self.replica = replica
+        self.copier.lead(replica)
+        if self._copying is None:
+            self._copying = self._repeat("copy", self._copy)
+        self._start()
+
+    def follow(self, replica: Partition) -> None:
+        """This broker follows it: a copy under way is finished, no other is begun."""
+        self.replica = replica
+        self.copier.resign()
+        self._start()
+
+    def _start(self) -> None:
+        if self._tending is None:
+            self._tending = self._repeat("tend", self._tend)
+        self.wake()
+
+    def _repeat(self, what: str, work: Callable[[], Awaitable[None]]) -> Repeated:
+        name = f"remote {what} {name_of(self.partition)}"
+        return Repeated(name, work, self._pace, self._shared.rng)
+
+    def wake(self) -> None:
+        """Something has happened: a roll, a change of settings, the metadata is ready."""
+        for repeated in (self._copying, self._tending):
+            if repeated is not None:
+                repeated.wake()
+
+    async def end(self) -> None:
+        """Begin nothing more, and return when what is under way has ended."""
+        self._is_over = True
+        self.copier.resign()
+        for repeated in (self._copying, self._tending):
+            if repeated is not None:
+                await repeated.end()
+
+    async def cancel(self) -> None:
+        """End now: the broker stops."""
+        self._is_over = True
+        self.copier.resign()
+        for repeated in (self._copying, self._tending):
+            if repeated is not None:
+                await repeated.cancel()
+
+    @property
+    def _is_ready(self) -> bool:
+        return (
+            not self._is_over
+            and self.replica.log.is_tiered
+            and self._shared.metadata.is_ready(self.partition)
+        )
+
+    async def _copy(self) -> None:
+        if self.leads and self._is_ready:
+            await self.copier.run()
+
+    async def _tend(self) -> None:
+        """Expiration on the leader; on a follower, how far the log is copied."""
+        if not self._is_ready:
+            return
+        if self.leads:
+            leader_epoch = self.replica.leader_epoch
+            await self.expiration.run(
+                self.replica.log,
+                lambda: self.leads and self._is_ready and self.replica.leader_epoch == leader_epoch,
+            )
+        else:
+            self._learn()
+
+    def _learn(self) -> None:
+        held, metadata = self.replica.log, self._shared.metadata
+        copied = copied_up_to(
+            held.epochs.entries,
+            held.log_end_offset,
+            lambda epoch: highest_live_offset(metadata, self.partition, epoch),
+        )
+        held.set_highest_remote_offset(copied.offset)
