@@ -10,6 +10,7 @@ import tidelog
 from support.clusters import FAST, image_of, run, until
 from support.txn_client import Nodes, TxnProducer
 from tidelog.metadata.image import TRANSACTION_STATE_TOPIC
+from tidelog.transactions import decisions, transaction
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -170,6 +171,37 @@ def test_restarts_forget_nothing(tmp_path: Path, version: int) -> None:
             assert await nodes.committed("g", "t", require_stable=True) == (3, ErrorCode.NONE)
             assert await again.init() is ErrorCode.NONE
             assert (again.producer_id, again.epoch > epoch) == (producer_id, True)
+
+    run(test)
+
+
+@BOTH
+def test_the_last_epochs_transaction_runs_out_of_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    """Its end needs a new producer id, of which a coordinator that has just started has none: only
+    requests for a producer had a block brought, and nobody makes one here."""
+    for module in (decisions, transaction):
+        monkeypatch.setattr(module, "EPOCH_MAX", 1)  # so that epoch 0 is the last for clients
+
+    async def test() -> None:
+        settings = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "20"}
+        async with (
+            tidelog.Cluster(data_dir=tmp_path) as cluster,
+            Nodes(cluster.bootstrap_servers) as nodes,
+        ):
+            await nodes.create("t")
+            producer = TxnProducer(nodes, "tx", version=version)
+            assert await producer.init(timeout_ms=100) is ErrorCode.NONE
+            assert await producer.send("t", b"late") is ErrorCode.NONE
+        async with (
+            tidelog.Cluster(settings, data_dir=tmp_path) as cluster,
+            Nodes(cluster.bootstrap_servers) as nodes,
+        ):
+            stable = 0
+            while stable < 2:
+                stable = await nodes.end_offset("t", committed=True)
+            assert (await nodes.fetched("t"))[0] == []
 
     run(test)
 

@@ -187,7 +187,7 @@ class MarkerSender:
         """Give each partition to its leader's queue; a deleted topic needs no marker."""
         assert self._image is not None, "a coordinator leads by an image"
         by_leader: dict[int, set[TopicPartition]] = {}
-        for one in partitions:
+        for one in sorted(partitions):  # so that a run can be repeated
             topic = self._image.topics.get(one.topic)
             if topic is None or one.partition >= len(topic.partitions):
                 marking.left.discard(one)

@@ -29,6 +29,7 @@ class ProducerIds:
         self._allocate = allocate
         self._left = range(0)
         self._allocating = asyncio.Lock()
+        self._ordered: asyncio.Task[None] | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -37,11 +38,18 @@ class ProducerIds:
 
     def take(self) -> int:
         """An id nobody ever had. StorageError COORDINATOR_LOAD_IN_PROGRESS, as Kafka's, if there is
-        none in memory: the client asks again."""
+        none in memory: a block is on its way then, whoever needs it asks again."""
         if not self._left:
+            if self._ordered is None or self._ordered.done():
+                self._ordered = asyncio.get_running_loop().create_task(self.refill())
             raise StorageError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "no block of producer ids")
         producer_id, self._left = self._left[0], self._left[1:]
         return producer_id
+
+    def close(self) -> None:
+        """Wait for no block any more."""
+        if self._ordered is not None:
+            self._ordered.cancel()
 
     async def refill(self) -> None:
         """Have at least one id, unless the controller refuses: then `take` will say so."""

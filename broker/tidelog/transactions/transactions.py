@@ -141,6 +141,7 @@ class Transactions:
 
     def close(self) -> None:
         """Stop; the metadata log still runs."""
+        self.producer_ids.close()
         if self._coordinator is not None:
             self._coordinator.close()
         if self._colleagues is not None:
