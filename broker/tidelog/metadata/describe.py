@@ -115,7 +115,7 @@ def describe_broker(
     """Settings of this broker, dynamic ones included."""
     dynamic = image.broker_config(config.node_id)
     effective = config.with_dynamic(dynamic)
-    every: Iterable[str] = dict.fromkeys((*BrokerConfig.KEYS, *dynamic))
+    every: Iterable[str] = dict.fromkeys((*BrokerConfig.KEYS, *config.given, *dynamic))
     return [
         _broker_entry(name, effective, broker_synonyms(config, image, name))
         for name in every
