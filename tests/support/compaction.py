@@ -35,7 +35,7 @@ def open_manager(files, settings=None, **options):
     settings = settings or compacted()
     manager = LogManager(files, ["data"], settings, **options)
     manager.open(now_ms=NOW, cluster_id="c", node_id=1, new_directory_id=lambda: b"d" * 16)
-    for log in manager.loaded():
+    for _, log in manager.items():  # noqa: PERF102 - no dictionary: this loads them
         log.config = settings  # as the broker does
     return manager
 
