@@ -13,6 +13,8 @@ from support.clusters import controller_of, image_of, run, until
 from support.wire_client import WireClient
 from tidelog.config.vocabulary import ConfigError
 from tidelog.doors.cluster_settings import node_properties, profile_of
+from tidelog.doors.nodes import LocalNode
+from tidelog.start_error import StartError
 from tidelog_protocol.messages.admin import CreateTopicsRequest
 from tidelog_protocol.messages.cluster import (
     DescribeClusterRequest,
@@ -79,6 +81,60 @@ def test_three_brokers_are_one_cluster() -> None:
             async with await WireClient.connect(servers[1]) as client:
                 described = await client.ask(DescribeClusterRequest(), 1)
             assert len(described.brokers) == 3
+
+    run(test)
+
+
+class Lagging:
+    """Broker 1 hears of another one only when it has been asked some times more."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, unheard_of: int) -> None:
+        self.unheard_of, self.looks_left = unheard_of, 5
+        known = LocalNode.known
+
+        async def known_late(node: LocalNode) -> set[int]:
+            node_ids = await known(node)
+            if node.node_id == 1 and self.unheard_of in node_ids and self.looks_left:
+                self.looks_left -= 1
+                return node_ids - {self.unheard_of}
+            return node_ids
+
+        monkeypatch.setattr(LocalNode, "known", known_late)
+
+
+def test_a_start_ends_when_each_broker_knows_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients of one broker were told of two brokers, as its image had yet to come."""
+
+    async def test() -> None:
+        lagging = Lagging(monkeypatch, unheard_of=2)
+        async with tidelog.Cluster(brokers=3) as cluster:
+            assert lagging.looks_left == 0
+            lagging.unheard_of, lagging.looks_left = 4, 5
+            await cluster.add_broker()
+            assert lagging.looks_left == 0
+            await cluster.brokers[2].stop()
+            lagging.unheard_of, lagging.looks_left = 3, 5
+            await cluster.brokers[2].start()
+            assert lagging.looks_left == 0
+
+    run(test)
+
+
+def test_a_cluster_that_does_not_come_together_did_not_start(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    async def test() -> None:
+        lagging = Lagging(monkeypatch, unheard_of=2)
+        lagging.looks_left = 1_000_000
+        with monkeypatch.context() as impatient:
+            impatient.setattr("tidelog.doors.nodes.WHOLE_S_MAX", 0.1)
+            cluster = tidelog.Cluster(brokers=3, data_dir=tmp_path)
+            with pytest.raises(StartError, match="not all brokers know of each other"):
+                await cluster.start()
+            assert not any(node.is_running for node in cluster.brokers)
+        lagging.looks_left = 0
+        async with cluster:
+            assert len(cluster.bootstrap_servers.split(",")) == 3
 
     run(test)
 

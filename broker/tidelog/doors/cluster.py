@@ -154,7 +154,8 @@ class Cluster:
     # -- start and stop ----------------------------------------------------------------------------
 
     async def start(self) -> Self:
-        """Start all brokers; ConfigError or StartError say in one line why it can't be."""
+        """Start all brokers, until each knows of all; ConfigError or StartError say in one line why
+        it can't be."""
         if any(node.is_running for node in self.brokers):
             raise ClusterError("the cluster is running already")
         try:
@@ -181,20 +182,24 @@ class Cluster:
 
         tasks = [asyncio.ensure_future(node.start()) for node in self.brokers]
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-        finally:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+            for task in done:
+                task.result()
+        except BaseException as error:
             for task in tasks:
                 task.cancel()
-        results = await asyncio.gather(*tasks, return_exceptions=True)
-        errors = [result for result in results if isinstance(result, BaseException)]
-        if not errors:
-            return
-        await asyncio.gather(*(node.kill() for node in self.brokers))
-        error = next((e for e in errors if not isinstance(e, asyncio.CancelledError)), errors[0])
-        is_late = isinstance(error, StartError) and "cannot listen" in str(error)
-        if is_late and self._count > 1 and not self._port:
-            raise OSError(str(error))
-        raise error
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(*(node.kill() for node in self.brokers))
+            is_late = isinstance(error, StartError) and "cannot listen" in str(error)
+            if is_late and self._count > 1 and not self._port:
+                raise OSError(str(error)) from error
+            raise
+
+    async def _gathered(self, node: Node) -> None:
+        """Return when all brokers that run know of each other, this new one included."""
+        from tidelog.doors.nodes import until_whole
+
+        await until_whole([node, *(other for other in self.brokers if other is not node)])
 
     async def _new_nodes(self) -> list[Node]:
         from tidelog.runtime import system_runtime
@@ -263,6 +268,7 @@ class Cluster:
                 properties,
                 cluster_id=self._cluster_id,
                 durable=durable,
+                on_start=self._gathered,
                 on_end=self._node_failed,
             )
         return LocalNode(
@@ -270,6 +276,7 @@ class Cluster:
             cluster_id=self._cluster_id,
             runtime=self._runtime,
             durable=durable,
+            on_start=self._gathered,
             on_end=self._node_failed,
         )
 

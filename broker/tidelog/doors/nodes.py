@@ -2,6 +2,9 @@
 
 Both have the same verbs and keep their place (settings, data, ports) over their lives: `start`,
 `stop` in order, `kill` as a crash does. Built by `cluster.py`.
+
+A broker is ready when it knows itself that it is unfenced; its colleagues hear of it a moment
+later. Users' clients may ask any of them, so a start ends when all know of all (`until_whole`).
 """
 
 from __future__ import annotations
@@ -16,13 +19,15 @@ from tidelog.runtime import system_runtime, volume_bytes
 from tidelog.server import BrokerServer, StartError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from tidelog.seams import Runtime
 
-__all__ = ["LocalNode", "ProcessNode"]
+__all__ = ["LocalNode", "ProcessNode", "until_whole"]
 
 STOP_S_MAX = 10.0
+WHOLE_S_MAX = 30.0
+LOOK_AGAIN_S = 0.01
 
 
 class LocalNode:
@@ -35,15 +40,18 @@ class LocalNode:
         cluster_id: str,
         runtime: Runtime | None,
         durable: bool,
+        on_start: Callable[[LocalNode], Awaitable[None]],
         on_end: Callable[[], None],
     ) -> None:
-        """`on_end` is called when it ended by itself; `cluster_id` is for new directories, "" for
+        """`on_start` is called when it is ready, and ends its start; `on_end` when it ended by
+        itself. `cluster_id` is for new directories, "" for
         one of their own; without `durable` nothing is forced to disk."""
         self.config = BrokerConfig.from_properties(properties)
         self.failure: BaseException | None = None
         self._cluster_id = cluster_id
         self._runtime = runtime
         self._durable = durable
+        self._on_start = on_start
         self._on_end = on_end
         self._server: BrokerServer | None = None
         self._ending: asyncio.Task[None] | None = None
@@ -86,6 +94,18 @@ class LocalNode:
         server.on_failure = self._failed
         await server.start()
         self._server = server
+        try:
+            await self._on_start(self)
+        except BaseException:
+            await self.kill()
+            raise
+
+    async def known(self) -> set[int]:
+        """The ids of the brokers that it knows to be there; none if it doesn't run."""
+        if self._server is None:
+            return set()
+        image = self._server.metadata.image
+        return {node_id for node_id in image.brokers if image.is_alive(node_id)}
 
     def _failed(self) -> None:
         """Its disk can't be trusted any more: it has to go, as if its process had ended."""
@@ -121,6 +141,7 @@ class ProcessNode:
         *,
         cluster_id: str,
         durable: bool,
+        on_start: Callable[[ProcessNode], Awaitable[None]],
         on_end: Callable[[], None],
     ) -> None:
         """As for `LocalNode`."""
@@ -128,6 +149,7 @@ class ProcessNode:
         self.failure: BaseException | None = None
         self._cluster_id = cluster_id
         self._durable = durable
+        self._on_start = on_start
         self._on_end = on_end
         self._process: asyncio.subprocess.Process | None = None
         self._watching: asyncio.Task[None] | None = None
@@ -187,6 +209,34 @@ class ProcessNode:
         self._bootstrap_server = line.removeprefix(READY_WORDS)
         self._process = process
         self._watching = asyncio.get_running_loop().create_task(self._watch(process))
+        try:
+            await self._on_start(self)
+        except BaseException:
+            await self.kill()
+            raise
+
+    async def known(self) -> set[int]:
+        """The ids of the brokers that it tells clients of; none if it can't be asked."""
+        from tidelog.peers import PeerChannel, PeerError  # noqa: PLC0415 - clusters alone need it
+        from tidelog_protocol.messages.cluster import MetadataRequest  # noqa: PLC0415
+
+        host, _, port = self._bootstrap_server.rpartition(":")
+        runtime = system_runtime()
+        channel = PeerChannel(
+            runtime.network,
+            runtime.clock,
+            asyncio.get_running_loop(),
+            host.strip("[]"),
+            int(port),
+            client_id="tidelog",
+        )
+        try:
+            answer = await channel.ask(MetadataRequest(topics=[]))
+        except PeerError:
+            return set()
+        finally:
+            channel.close()
+        return {broker.node_id for broker in answer.brokers}
 
     async def _watch(self, process: asyncio.subprocess.Process) -> None:
         """Notice when it ends by itself."""
@@ -225,3 +275,28 @@ async def _end(process: asyncio.subprocess.Process, how: str) -> None:
         await process.wait()
     finally:
         process.stdin.close()
+
+
+async def until_whole(nodes: Sequence[LocalNode | ProcessNode]) -> None:
+    """Return when each of these that runs knows that all of these that run are there.
+
+    StartError when they don't for long.
+    """
+    try:
+        async with asyncio.timeout(WHOLE_S_MAX):
+            while True:
+                if await _are_whole(nodes):
+                    return
+                await asyncio.sleep(LOOK_AGAIN_S)
+    except TimeoutError:
+        raise StartError(f"not all brokers know of each other after {WHOLE_S_MAX:g} s") from None
+
+
+async def _are_whole(nodes: Sequence[LocalNode | ProcessNode]) -> bool:
+    running = [node for node in nodes if node.is_running]
+    if len(running) > 1:
+        node_ids = {node.node_id for node in running}
+        for node in running:
+            if not node_ids <= await node.known():
+                return False
+    return True
