@@ -302,3 +302,29 @@ def test_a_node_that_cannot_write_lets_another_lead() -> None:
         await world.until(world.is_settled)
 
     simulate(story)
+
+
+def test_records_that_rot_before_they_count_are_not_believed() -> None:
+    """They were read again from the disk when they were committed, and nobody looked."""
+
+    async def story(world: QuorumWorld) -> None:
+        await world.start()
+        leader = await world.elected()
+        await world.until(world.is_settled)
+        follower = next(node for node in world.live if node is not leader)
+        take = follower.metadata.append_fetched
+
+        def take_and_rot(records: memoryview, epoch: int) -> None:
+            take(records, epoch)
+            path = max(path for path in follower.disk.names if path.endswith(".log"))
+            size = len(follower.disk.names[path].data)
+            follower.disk.flip(path, size - 3, 0)  # in the value: it still reads well
+
+        follower.metadata.append_fetched = take_and_rot  # type: ignore[method-assign]
+        await leader.commit("a")
+        await world.until(lambda: follower.failures)
+        assert "damaged at" in str(follower.failures.pop())
+        assert follower.settings == {}
+        await leader.commit("b")
+
+    simulate(story)

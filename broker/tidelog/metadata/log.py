@@ -28,7 +28,7 @@ from tidelog.metadata.durable import DurableEnd
 from tidelog.metadata.image import CLUSTER_METADATA_TOPIC, ClusterImage
 from tidelog.metadata.quorum_state import Election, read_quorum_state, write_quorum_state
 from tidelog.metadata.replay import ImageBuilder, replay
-from tidelog_protocol.batch import iter_batches
+from tidelog_protocol.batch import crc_is_valid, iter_batches
 from tidelog_protocol.errors import ErrorCode, ProtocolError
 from tidelog_protocol.messages import metadata_records as tables
 from tidelog_protocol.records import ControlType, Record, build_batch, iter_records
@@ -275,13 +275,16 @@ class MetadataLog:
                 builder.apply(record)
 
     def _batches(self, position: int, end: int) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """The batches of [position, end), which are batch boundaries."""
+        """The batches of [position, end), which are batch boundaries. ProtocolError for one that
+        is no longer what was written."""
         while position < end:
             outcome = self.log.read(position, _READ_BYTES, upper_bound=end, min_one_batch=True)
             assert isinstance(outcome, Records)
             assert outcome.size, f"nothing to read at {position} of {self.log}"
             data = memoryview(b"".join(outcome.parts))
             for start, header in iter_batches(data):
+                if not crc_is_valid(data, header, start):
+                    raise ProtocolError(f"the metadata log is damaged at {header.base_offset}")
                 if position <= header.base_offset < end:
                     yield header, data[start : start + header.size_in_bytes]
                 position = max(position, header.next_offset)

@@ -26,7 +26,7 @@ from tidelog.metadata.log import (
 )
 from tidelog.metadata.quorum_state import Election, read_quorum_state, write_quorum_state
 from tidelog.metadata.replay import ImageBuilder
-from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.errors import ErrorCode, ProtocolError
 from tidelog_protocol.records import ControlType, control_type, iter_records
 from tidelog_storage.types import UNDEFINED_OFFSET, StorageError
 
@@ -276,7 +276,10 @@ class ReplicatedMetadataLog(MetadataLog):
         self._publish(image)
 
     def advance(self, offset: int) -> None:
-        """Everything below `offset` is committed: apply it and tell who waits for it."""
+        """Everything below `offset` is committed: apply it and tell who waits for it.
+
+        If it is no longer what was appended, this node takes part in nothing any more.
+        """
         offset = min(offset, self.log.log_end_offset)
         if offset <= self.log.high_watermark and offset <= self.image.offset + 1:
             return
@@ -286,7 +289,11 @@ class ReplicatedMetadataLog(MetadataLog):
             while self._pending and self._pending[0].offset < offset:
                 image = self._pending.popleft()
         else:
-            image = self.latest = self._apply(offset)
+            try:
+                image = self.latest = self._apply(offset)
+            except (ProtocolError, StorageError) as error:  # the disk gives something else back
+                self.fail(error)
+                return
         self._publish(image)
         self._maybe_snapshot()
         while self._waiting and self._waiting[0][0] <= offset:

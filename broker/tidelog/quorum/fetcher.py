@@ -189,5 +189,7 @@ class Fetcher:
             if answer.records:
                 metadata.append_fetched(memoryview(answer.records), epoch)
             metadata.advance(answer.high_watermark)
+            if quorum.is_out:
+                return True  # what it has is damaged
         quorum.step(e.LeaderAnswered(epoch))
         return True

@@ -175,6 +175,7 @@ class ClusterCheckers:
         image = self.machines.image()
         assert image is not None
         self.check_bytes()
+        self._check_images(image)
         for node_id, machine in self.machines.by_id.items():
             self._check_epochs(machine)
             self._check_metadata(node_id)
@@ -185,6 +186,17 @@ class ClusterCheckers:
             for state in found.partitions:
                 for node_id in state.replicas:
                     self._check_replica(node_id, topic.partition(state.partition))
+
+    def _check_images(self, image: Any) -> None:
+        """Whoever has come as far knows the same cluster."""
+        parts = ("brokers", "broker_configs", "features", "next_producer_id", "topic_configs")
+        for node_id, server in self.machines.servers():
+            known = server._metadata.image
+            for part in (*parts, "topics") if known.offset == image.offset else ():
+                require(
+                    getattr(known, part) == getattr(image, part),
+                    f"{node_id} knows other {part} at offset {image.offset}",
+                )
 
     def _check_metadata(self, node_id: int) -> None:
         """No committed metadata record is lost, unless a snapshot has it."""

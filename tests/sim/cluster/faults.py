@@ -18,6 +18,7 @@ import random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sim.cluster.machines import host_of
+from sim.cluster.metadata_rot import METADATA_ROT, draw_metadata_rot
 from sim.cluster.sequences import SEQUENCES, Play
 from sim.cluster.transactions_plays import PLAYS, draw_plays, play
 from sim.cluster.writers import SteadyIdempotent, SteadyPlain
@@ -108,13 +109,20 @@ def _draw_sequences(seed: int | str, brokers: int) -> list[ClusterFault]:
         return []  # nobody may be missed
     rng = random.Random(f"{seed}:sequences")
     kinds = rng.choices(list(SEQUENCES), list(SEQUENCES.values()), k=rng.randint(1, SEQUENCES_MAX))
-    return [
-        ClusterFault(rng.uniform(0.1, PLAN_S), kind, rng.randint(1, brokers), 0, 0)
-        for kind in kinds
-    ] + [
-        ClusterFault(at_s, kind, rng.randint(1, brokers), 0, 0)
-        for at_s, kind in draw_plays(seed, PLAN_S)
-    ]
+    return (
+        [
+            ClusterFault(rng.uniform(0.1, PLAN_S), kind, rng.randint(1, brokers), 0, 0)
+            for kind in kinds
+        ]
+        + [
+            ClusterFault(at_s, kind, rng.randint(1, brokers), 0, 0)
+            for at_s, kind in draw_plays(seed, PLAN_S)
+        ]
+        + [
+            ClusterFault(at_s, METADATA_ROT, node, 0, for_s)
+            for at_s, node, for_s in draw_metadata_rot(seed, brokers, PLAN_S)
+        ]
+    )
 
 
 class ClusterFaults:
@@ -220,6 +228,8 @@ class ClusterFaults:
                 await self._elect(fault.node)
             case "bit rot":
                 await self.world.rot.strike(fault.node, fault.amount, fault.for_s)
+            case "metadata rot":
+                await self.world.metadata_rot.strike(fault.node, fault.for_s)
             case "pause":
                 await self._pause(fault.node, fault.for_s)
             case "slow disk" | "full disk" | "slow network" | "slow link":
@@ -261,6 +271,7 @@ class ClusterFaults:
             self._without_power.clear()
         damage = self.world.rot.damage
         alone = damage is None or damage.machine is self.machines.by_id[node_id]
+        alone = alone and self.world.metadata_rot.machine is None  # it may be long in coming back
         others = {*self._without_power, *self._cut_off} - {node_id}
         return is_whole and alone and not others
 

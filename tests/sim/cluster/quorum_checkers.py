@@ -21,7 +21,16 @@ class QuorumChecker:
         self._leaders: dict[int, int] = {}  # by epoch
         self._epochs: dict[int, int] = {}  # by node, the newest that it was in
         self._ends: dict[int, int] = {}  # by node, where its log ended when it was last looked at
+        self._kept: dict[int, int] = {}  # by node, how far it has what it knew to be committed
         self._votes: dict[tuple[int, int], int] = {}  # by node and epoch
+
+    def epochs(self) -> list[int]:
+        """The newest that each node was in."""
+        return list(self._epochs.values())
+
+    def kept(self, node_id: int) -> int:
+        """How far a node's copy is known to be good and committed."""
+        return self._kept.get(node_id, 0)
 
     def look(self, node_id: int, core: Any, metadata: Any) -> None:
         """A node's state machine and its log, between two of its steps."""
@@ -34,6 +43,10 @@ class QuorumChecker:
         self._epochs[node_id] = epoch
         self._check_vote(node_id, core)
         end = self._ends[node_id] = metadata.log_end()[1]
+        kept = self._kept.get(node_id, 0)
+        if end < kept:
+            require(False, f"quorum: {node_id} knew of what was committed up to {kept}, has {end}")
+        self._kept[node_id] = max(kept, min(metadata.high_watermark, metadata._flushed))
         if metadata.high_watermark > self.committed_end:
             self._check_majority(node_id, metadata)
         if core.role is Role.LEADER and epoch not in self._leaders:

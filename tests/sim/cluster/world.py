@@ -15,6 +15,7 @@ from sim.cluster.faults import ClusterFaults
 from sim.cluster.groups import ClusterGroup, ClusterMember
 from sim.cluster.growth import Operator
 from sim.cluster.machines import Machines
+from sim.cluster.metadata_rot import MetadataRot
 from sim.cluster.moves import Mover
 from sim.cluster.producers import (
     ClusterProducer,
@@ -61,6 +62,7 @@ class ClusterWorld:
         self.transactions = Transactions(self)
         self.faults = ClusterFaults(self, plan)
         self.base_topics: list[TopicHistory] = []
+        self.metadata_rot = MetadataRot(self)
         self.producer_ids: set[int] = set()
         self.clients: list[str] = ["admin", "mover", "operator"]
         self.leaving: set[int] = set()  # brokers that get no replicas any more

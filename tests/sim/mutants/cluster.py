@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tidelog import internal_topics
 from tidelog.controller import brokers as controller_brokers
 from tidelog.controller import partitions as controller_partitions
 from tidelog.controller.changes import PartitionDraft
+from tidelog.groups.shard import GroupShard
+from tidelog.metadata.durable import DurableEnd
 from tidelog.metadata.replicated import ReplicatedMetadataLog
 from tidelog.quorum.core import QuorumCore
 from tidelog.replication import replica as replica_module
 from tidelog.replication import replica_fetcher
 from tidelog.replication.partition import Partition
 from tidelog.replication.replica import Replica
+from tidelog.replication.replica_manager import ReplicaManager
 from tidelog.replication.truncation import Truncation
+from tidelog_storage import replicated, segment
+from tidelog_storage.compaction import rewriting
+from tidelog_storage.directory import LogDirectory
 from tidelog_storage.epochs import LeaderEpochCache
 
 if TYPE_CHECKING:
@@ -172,7 +179,49 @@ def follow_without_producers(patch: Patch) -> None:
     patch(Replica, "append_as_follower", append_as_follower)
 
 
+def begin_where_the_deleted_ended(patch: Patch) -> None:
+    """A topic of a deleted name begins with the checkpoints of the one that was deleted."""
+    patch(LogDirectory, "clear_for", lambda *_: None)
+
+
+def believe_every_offset(patch: Patch) -> None:
+    """A new group coordinator tells offsets before it knows what was committed after them."""
+    patch(GroupShard, "knows_committed", property(lambda _self: True))
+
+
+def believe_every_checksum(patch: Patch) -> None:
+    """Nobody looks at checksums: what has rotted is copied, compacted and loaded."""
+    for module in (replicated, rewriting, segment, internal_topics):
+        patch(module, "crc_is_valid", lambda *_: True)
+
+
+def cut_rotten_metadata(patch: Patch) -> None:
+    """A voter whose log is damaged goes on with what lies before the damage."""
+    patch(DurableEnd, "read", lambda _self: 0)
+
+
+def keep_strays(patch: Patch) -> None:
+    """Logs of topics and replicas that went while a broker was away stay there for good."""
+    patch(ReplicaManager, "_delete_strays", lambda *_: None)
+
+
+def ignore_the_log_start(patch: Patch) -> None:
+    """A follower keeps what its leader has deleted."""
+    original = Replica.advance_as_follower
+
+    def advance_as_follower(self: Replica, high_watermark: int, _log_start: int) -> bool:
+        return original(self, high_watermark, 0)
+
+    patch(Replica, "advance_as_follower", advance_as_follower)
+
+
 MUTANTS = {
+    "begin-where-the-deleted-ended": begin_where_the_deleted_ended,
+    "believe-every-checksum": believe_every_checksum,
+    "believe-every-offset": believe_every_offset,
+    "cut-rotten-metadata": cut_rotten_metadata,
+    "ignore-the-log-start": ignore_the_log_start,
+    "keep-strays": keep_strays,
     "truncate-to-the-high-watermark": truncate_to_the_high_watermark,
     "skip-the-divergence-check": skip_the_divergence_check,
     "cut-nothing": cut_nothing,
