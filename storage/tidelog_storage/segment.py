@@ -104,12 +104,12 @@ class Segment:
         self.max_timestamp = NO_TIMESTAMP  # valid after `know_timestamps`
         self.max_timestamp_offset = base_offset  # last offset of the batch that has it
         self.bytes_since_index_entry = 0
-        self.index_is_full = False
         self.is_idle = False  # not read since the log last looked
         self._index_interval_bytes = options.index_interval_bytes
         self._offset_entries_max = options.index_bytes_max // OffsetIndex.ENTRY_BYTES
         # the last slot is kept for the entry made when the segment is sealed
         self._time_entries_max = options.index_bytes_max // TimeIndex.ENTRY_BYTES - 1
+        self.index_is_full = self._time_entries_max <= 0  # then each batch has a segment
         self._records: File | None = None
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
@@ -207,7 +207,7 @@ class Segment:
         self.max_timestamp = NO_TIMESTAMP
         self.max_timestamp_offset = self.base_offset
         self.bytes_since_index_entry = 0
-        self.index_is_full = False
+        self.index_is_full = self._time_entries_max <= 0
         self._first_timestamp = None
 
     def load_indexes(self) -> None:

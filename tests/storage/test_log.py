@@ -237,6 +237,16 @@ def test_rolls_when_an_index_is_full(files):
     assert log.segments.base_offsets == [0, 3, 6, 9], "a time index entry has 12 bytes"
 
 
+@pytest.mark.parametrize("batches", [1, 2])
+def test_an_index_of_so_many_slots_makes_segments_of_so_many_batches(files, batches):
+    """As Apache Kafka's tiered tests have it: one slot is that of the sealed segment's end."""
+    settings = config(index_interval_bytes=1, segment_index_bytes=12 * batches)
+    log = open_log(files, settings=settings)
+    for index in range(6):
+        append(log, 1, timestamp=NOW + index)
+    assert log.segments.base_offsets == list(range(0, 6, batches))
+
+
 def test_rolls_before_offsets_outgrow_31_bits(log):
     append(log, 1)
     far = batch(1, base_offset=(1 << 31) + 1, leader_epoch=0)
