@@ -6,12 +6,16 @@ import itertools
 
 import pytest
 
-from broker.group_broker import NODE_ID, GroupBroker, topic
+from broker.group_broker import NODE_ID, GroupBroker, Pending, topic
 from sim.disk import SimDisk
 from sim.run import run_seed
 from support.logs import NOW, append, batch, open_log
+from tidelog.groups.offsets import OffsetAndMetadata, OffsetChange
 from tidelog.metadata.image import GROUP_METADATA_TOPIC, PartitionImage, TopicImage
+from tidelog.replication.replica_state import ReplicaState
+from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.group_offsets import OffsetCommitRequest, OffsetFetchRequest
+from tidelog_protocol.records import ControlType, build_end_transaction_marker
 from tidelog_storage.config import LogConfig
 
 INDEX_SUFFIXES = (".index", ".timeindex")
@@ -194,3 +198,48 @@ def test_committed_offsets_do_not_go_back_when_the_coordinator_changes():
     assert replica.advance_high_watermark()
     broker.replica_manager.appended([replica.topic_partition])
     assert waiting.answer.groups[0].topics[0].partitions[0].committed_offset == 5
+
+
+def test_offsets_are_not_forgotten_between_their_marker_and_its_commit():
+    """A fetch of stable offsets waited for what was there before it; meanwhile the marker of a
+    transaction was written, whose offsets no longer waited then and were not yet committed. Of two
+    members of a group both copied the same records (seed 424 of three brokers, with members)."""
+    broker = GroupBroker(partitions=1)
+    coordinator = broker.coordinator
+    (shard,) = coordinator.active_shards()
+    replica = broker.replica_manager.partition(GROUP_METADATA_TOPIC, 0)
+
+    def write(index: int, offset: int, producer: tuple[int, int] | None) -> None:
+        change = OffsetChange("g", "a", index, OffsetAndMetadata(offset, -1, "", NOW))
+        if producer is None:
+            coordinator.write_offsets(shard, [change], errors.append)
+        else:
+            coordinator.write_transactional_offsets(shard, [change], producer, errors.append)
+
+    errors: list[ErrorCode] = []
+    write(0, 5, (7, 0))
+    replica._sole_replica, replica.isr = False, (NODE_ID, 2)
+    replica.remotes[2] = ReplicaState()
+    write(1, 1, None)
+    both = OffsetFetchRequest.OffsetFetchRequestTopics(name="a", partition_indexes=[0, 1])
+    group = OffsetFetchRequest.OffsetFetchRequestGroup(group_id="g", topics=[both])
+    message = OffsetFetchRequest(groups=[group], require_stable=True)
+    waiting = broker.send(message, 8)
+    before = replica.log.log_end_offset
+    marker = build_end_transaction_marker(
+        ControlType.COMMIT, producer_id=7, producer_epoch=0, coordinator_epoch=0, timestamp=NOW
+    )
+    coordinator.end_transaction(0, memoryview(bytearray(marker)), errors.append)
+
+    def answered(asked: Pending, end: int) -> list[tuple[int, int, int]]:
+        replica.remotes[2].log_end_offset = end
+        assert replica.advance_high_watermark()
+        broker.replica_manager.appended([replica.topic_partition])
+        (topic,) = asked.answer.groups[0].topics
+        return [(p.partition_index, p.committed_offset, p.error_code) for p in topic.partitions]
+
+    unstable = ErrorCode.UNSTABLE_OFFSET_COMMIT
+    assert answered(waiting, before) == [(0, -1, unstable), (1, 1, 0)]
+    again = broker.send(message, 8)
+    assert answered(again, replica.log.log_end_offset) == [(0, 5, 0), (1, 1, 0)]
+    assert errors == [ErrorCode.NONE] * 3

@@ -118,7 +118,9 @@ class GroupAdmin:
         """OffsetFetch: the committed offsets of a group, none for an unknown one.
 
         With `require_stable` (KIP-447) everything written before counts, so it is waited for, and
-        topics and partitions with an open transaction are told. Without, what was there before this
+        topics and partitions with an open transaction are told; what is written while this waits
+        does not count, or offsets whose marker comes then would be neither open nor committed.
+        Without, what was there before this
         coordinator is waited for: its high watermark begins lower than its predecessor's was, and
         what that one has told must not be taken back. (Apache Kafka 4 answers with less.)
         """
@@ -127,12 +129,17 @@ class GroupAdmin:
         if isinstance(shard, ErrorCode):
             on_done(shard, _NO_OFFSETS, _STABLE)
             return
-        if not require_stable:
+        unstable: AbstractSet[tuple[str, int]] = _STABLE
+        latest = _NO_OFFSETS
+        if require_stable:
+            unstable = shard.pending.of_group(group_id)
+            latest = {name: dict(each) for name, each in shard.latest.of_group(group_id).items()}
+        else:
             coordinator.advance(shard)
             if shard.knows_committed:
                 on_done(ErrorCode.NONE, shard.committed.of_group(group_id), _STABLE)
                 return
-        stable_shard = shard
+        committed = shard.committed
 
         def settled(error: ErrorCode) -> None:
             if error is ErrorCode.COORDINATOR_NOT_AVAILABLE:
@@ -140,8 +147,8 @@ class GroupAdmin:
             if error is not ErrorCode.NONE:
                 on_done(error, _NO_OFFSETS, _STABLE)
             else:
-                unstable = stable_shard.pending.of_group(group_id) if require_stable else _STABLE
-                on_done(error, stable_shard.committed.of_group(group_id), unstable)
+                offsets = latest if require_stable else committed.of_group(group_id)
+                on_done(error, offsets, unstable)
 
         coordinator.settled(shard, settled)
 
