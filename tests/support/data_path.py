@@ -157,7 +157,12 @@ class DataPath:
             {"node.id": str(node_id)}
             | {name.replace("_", "."): value for name, value in properties.items()}
         )
-        self.logs = LogManager(OsFileSystem(), [str(folder)], LogConfig.from_broker({}))
+        self.logs = LogManager(
+            OsFileSystem(),
+            [str(folder)],
+            LogConfig.from_broker({}),
+            remote_storage_system_enable=self.config.remote_log_storage_system_enable,
+        )
         self.logs.open(
             now_ms=NOW_MS,
             cluster_id="test-cluster-id-000000",
