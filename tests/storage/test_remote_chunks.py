@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from support.logs import batch
+from support.logs import NOW, batch
 from support.remote import PARTITION, remote_segment
 from tidelog_protocol.records import set_offset_and_epoch
 from tidelog_storage.remote.api import RemoteStorageError, RetriableRemoteStorageError
@@ -199,16 +199,16 @@ def chunk_of(start, size):
 def test_chunks_go_when_there_are_too_many():
     ahead = ReadAhead(1000, chunk_bytes=100)
     for number in range(12):
-        ahead.put(SEGMENT, chunk_of(number * 100, 84))
-        ahead.get(SEGMENT.segment_id, 0)  # is used all the time
+        ahead.put(SEGMENT, chunk_of(number * 100, 84), NOW)
+        ahead.get(SEGMENT.segment_id, 0, NOW)  # is used all the time
         assert ahead.bytes <= 1000
-    assert ahead.get(SEGMENT.segment_id, 0) is not None
+    assert ahead.get(SEGMENT.segment_id, 0, NOW) is not None
     assert not ahead.has(SEGMENT.segment_id, 100)
     assert len(ahead) == 10
-    ahead.put(SEGMENT, chunk_of(5000, 5000))  # is more than all: served, not kept
+    ahead.put(SEGMENT, chunk_of(5000, 5000), NOW)  # is more than all: served, not kept
     assert len(ahead) == 10
     other = remote_segment(9)
-    ahead.put(other, chunk_of(0, 84))
+    ahead.put(other, chunk_of(0, 84), NOW)
     ahead.forget(SEGMENT.segment_id)
     assert (len(ahead), ahead.bytes) == (1, 100)
     ahead.clear()
@@ -222,26 +222,39 @@ def test_the_bytes_are_counted(steps):
     for verb, number, size in steps:
         segment = segments[number]
         if verb in "pa":
-            ahead.put(segment, chunk_of(0, size), ahead=verb == "a")
+            ahead.put(segment, chunk_of(0, size), NOW, ahead=verb == "a")
         elif verb == "g":
-            ahead.get(segment.segment_id, 0)
+            ahead.get(segment.segment_id, 0, NOW)
         else:
             ahead.forget(segment.segment_id)
-        held = [ahead._chunks[key].weight for key in ahead._chunks]
-        assert ahead.bytes == sum(held) <= 900
-        assert ahead._unread.keys() <= ahead._chunks.keys()
-        assert ahead._unread_bytes == sum(ahead._unread.values())
+        kept = [*ahead._read.chunks.values(), *ahead._ahead.chunks.values()]
+        assert ahead.bytes == sum(chunk.weight for chunk, _ in kept) <= 900
+        assert len(ahead) == len(kept)
+        assert not ahead._read.chunks.keys() & ahead._ahead.chunks.keys()
 
 
 def test_what_nobody_came_for_yet_is_bounded():
     ahead = ReadAhead(1000, chunk_bytes=100)
-    assert ahead.has_room_ahead(0)
-    assert not ahead.has_room_ahead(450)
+    assert ahead.has_room_ahead(500, NOW)
+    assert not ahead.has_room_ahead(501, NOW)
     for number in range(4):
-        ahead.put(SEGMENT, chunk_of(number * 100, 100), ahead=True)
-    assert not ahead.has_room_ahead(0)
-    ahead.get(SEGMENT.segment_id, 0)
-    assert ahead.has_room_ahead(0)
+        ahead.put(SEGMENT, chunk_of(number * 100, 100), NOW + number, ahead=True)
+    assert not ahead.has_room_ahead(100, NOW + 29_999)
+    ahead.get(SEGMENT.segment_id, 0, NOW)
+    assert ahead.has_room_ahead(100, NOW)
+    ahead.put(SEGMENT, chunk_of(400, 100), NOW + 4, ahead=True)
+    assert ahead.has_room_ahead(100, NOW + 30_001)  # the reader of the oldest has gone
+    assert not ahead.has(SEGMENT.segment_id, 100)
+    assert ahead.has(SEGMENT.segment_id, 200)
+
+
+def test_what_was_read_goes_before_what_is_still_to_be_read():
+    ahead = ReadAhead(1000, chunk_bytes=100)
+    for number in range(4):
+        ahead.put(SEGMENT, chunk_of(number * 100, 84), NOW, ahead=True)
+    for number in range(4, 20):
+        ahead.put(SEGMENT, chunk_of(number * 100, 84), NOW)
+    assert all(ahead.has(SEGMENT.segment_id, number * 100) for number in range(4))
 
 
 def test_a_reader_that_goes_on_gets_a_window_that_doubles():

@@ -143,7 +143,7 @@ class Loader:
         for _ in range(_AHEAD_SEGMENTS_MAX):
             for job in self.sources.ahead(segment, position, window_bytes, self._now_ms()):
                 if job.key not in self._flights:
-                    if not self._may_fetch_ahead():
+                    if not self._may_fetch_ahead(job):
                         return
                     flight = self._take_off(job, is_ahead=True)
                     if job.place is None:
@@ -172,11 +172,12 @@ class Loader:
 
         return go_on
 
-    def _may_fetch_ahead(self) -> bool:
+    def _may_fetch_ahead(self, job: Job) -> bool:
         """Half of the threads at most, and none that somebody waits for."""
         pool = self._pool
         is_idle = not pool.pending and 2 * pool.running < pool.threads_max
-        return is_idle and self.sources.read_ahead.has_room_ahead(self._ahead_bytes)
+        wanted = self._ahead_bytes + job.bytes
+        return is_idle and self.sources.read_ahead.has_room_ahead(wanted, self._now_ms())
 
     async def close(self) -> None:
         """Give up all; what a thread has begun is left to it."""

@@ -25,6 +25,7 @@ CAPACITY_BYTES = 64 << 20
 WINDOW_BYTES_MAX = 8 << 20
 _READERS_MAX = 256  # that read on, remembered by the offset where they stopped
 _GRIDS_MAX = 1024
+_AHEAD_MS_MAX = 30_000
 
 
 class Grid:
@@ -63,11 +64,39 @@ class Grid:
             insort(self._bounds, bound)
 
 
-class ReadAhead:
-    """The chunks that are there, least recently used first.
+class _Chunks:
+    """Some chunks in an order, and their weight."""
 
-    Invariant: `bytes` is the weight of all of them and at most `capacity_bytes`. `_unread` are
-    those that were fetched ahead and that nobody came for yet; they take at most half of it.
+    __slots__ = ("bytes", "chunks")
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.chunks: dict[tuple[bytes, int], tuple[Chunk, int]] = {}  # with when they came
+
+    def put(self, key: tuple[bytes, int], chunk: Chunk, now_ms: int) -> None:
+        """Add one that is not there, as the newest."""
+        self.chunks[key] = (chunk, now_ms)
+        self.bytes += chunk.weight
+
+    def pop(self, key: tuple[bytes, int]) -> Chunk | None:
+        """Take one out."""
+        entry = self.chunks.pop(key, None)
+        if entry is None:
+            return None
+        self.bytes -= entry[0].weight
+        return entry[0]
+
+    def drop_oldest(self) -> None:
+        """Let the first one go."""
+        self.pop(next(iter(self.chunks)))
+
+
+class ReadAhead:
+    """The chunks that are there.
+
+    `_read` are those somebody came for, least recently used first; they go before `_ahead`,
+    which were fetched for readers still to come and take at most half of the room.
+    Invariant: `bytes` is the weight of all and at most `capacity_bytes`; no key is in both.
     """
 
     def __init__(
@@ -77,18 +106,21 @@ class ReadAhead:
         chunk_bytes: int = CHUNK_BYTES,
         window_bytes_max: int = WINDOW_BYTES_MAX,
     ) -> None:
-        self.bytes = 0
         self.capacity_bytes = capacity_bytes
         self.chunk_bytes = chunk_bytes
         self._window_bytes_max = window_bytes_max
-        self._chunks: dict[tuple[bytes, int], Chunk] = {}
-        self._unread: dict[tuple[bytes, int], int] = {}
-        self._unread_bytes = 0
+        self._read = _Chunks()
+        self._ahead = _Chunks()
         self._grids: dict[bytes, Grid] = {}
         self._readers: dict[tuple[bytes, int, int], int] = {}
 
     def __len__(self) -> int:
-        return len(self._chunks)
+        return len(self._read.chunks) + len(self._ahead.chunks)
+
+    @property
+    def bytes(self) -> int:
+        """The weight of all chunks."""
+        return self._read.bytes + self._ahead.bytes
 
     # ---- chunks -------------------------------------------------------------------------------
 
@@ -103,62 +135,63 @@ class ReadAhead:
             grids[segment.segment_id] = grid
         return grid
 
-    def get(self, segment_id: bytes, start: int) -> Chunk | None:
+    def get(self, segment_id: bytes, start: int, now_ms: int) -> Chunk | None:
         """The chunk that begins at this byte, for a reader."""
         key = (segment_id, start)
-        chunk = self._chunks.pop(key, None)
+        chunk = self._read.pop(key) or self._ahead.pop(key)
         if chunk is not None:
-            self._chunks[key] = chunk
-            self._unread_bytes -= self._unread.pop(key, 0)
+            self._read.put(key, chunk, now_ms)
         return chunk
 
     def has(self, segment_id: bytes, start: int) -> bool:
         """Whether the chunk is there; it is no nearer to being used for that."""
-        return (segment_id, start) in self._chunks
+        key = (segment_id, start)
+        return key in self._read.chunks or key in self._ahead.chunks
 
-    def put(self, segment: RemoteSegment, chunk: Chunk, *, ahead: bool = False) -> None:
+    def put(
+        self, segment: RemoteSegment, chunk: Chunk, now_ms: int, *, ahead: bool = False
+    ) -> None:
         """Keep a chunk, and let others go for it; `ahead` if nobody has come for it yet."""
         key = (segment.segment_id, chunk.start)
-        self._drop(key)
+        self._read.pop(key)
+        self._ahead.pop(key)
         grid = self._grids.get(segment.segment_id)
         if grid is not None:
             grid.add(chunk.end)
-        weight = chunk.weight
-        if weight > self.capacity_bytes:
+        if chunk.weight > self.capacity_bytes:
             return
-        self._chunks[key] = chunk
-        self.bytes += weight
-        if ahead:
-            self._unread[key] = weight
-            self._unread_bytes += weight
+        (self._ahead if ahead else self._read).put(key, chunk, now_ms)
         while self.bytes > self.capacity_bytes:
-            self._drop(next(iter(self._chunks)))
+            (self._read if self._read.chunks else self._ahead).drop_oldest()
 
     def forget(self, segment_id: bytes) -> None:
         """The segment is gone, or what is known of it was wrong."""
         self._grids.pop(segment_id, None)
-        for key in [key for key in self._chunks if key[0] == segment_id]:
-            self._drop(key)
+        for chunks in (self._read, self._ahead):
+            for key in [key for key in chunks.chunks if key[0] == segment_id]:
+                chunks.pop(key)
 
     def clear(self) -> None:
         """Let all go."""
-        self._chunks.clear()
-        self._unread.clear()
+        self._read = _Chunks()
+        self._ahead = _Chunks()
         self._grids.clear()
         self._readers.clear()
-        self.bytes = self._unread_bytes = 0
-
-    def _drop(self, key: tuple[bytes, int]) -> None:
-        chunk = self._chunks.pop(key, None)
-        if chunk is not None:
-            self.bytes -= chunk.weight
-            self._unread_bytes -= self._unread.pop(key, 0)
 
     # ---- readers ------------------------------------------------------------------------------
 
-    def has_room_ahead(self, in_flight_bytes: int) -> bool:
-        """Whether one more chunk may be fetched ahead while so many bytes of others are."""
-        return self._unread_bytes + in_flight_bytes + self.chunk_bytes <= self.capacity_bytes // 2
+    def has_room_ahead(self, wanted: int, now_ms: int) -> bool:
+        """Whether so many bytes may be fetched ahead, what is on its way counted in.
+
+        What nobody came for in a long time makes room: its reader has gone.
+        """
+        ahead = self._ahead
+        while ahead.chunks and ahead.bytes + wanted > self.capacity_bytes // 2:
+            _, came_ms = next(iter(ahead.chunks.values()))
+            if now_ms - came_ms < _AHEAD_MS_MAX:
+                return False
+            ahead.drop_oldest()
+        return wanted <= self.capacity_bytes // 2
 
     def read_on(self, partition: TopicIdPartition, offset: int, next_offset: int) -> int:
         """A read of [offset, next offset) was served: how many bytes to have ready behind it.

@@ -62,7 +62,7 @@ class Sources:
             return Job(segment, None, need.with_times)
         grid = self.read_ahead.grid(segment, need.indexes.offsets)
         place = grid.place(need.position)
-        chunk = self.read_ahead.get(segment.segment_id, place.start)
+        chunk = self.read_ahead.get(segment.segment_id, place.start, now_ms)
         return Job(segment, place) if chunk is None else chunk
 
     def ahead(
@@ -94,7 +94,7 @@ class Sources:
     ) -> None:
         """Take what was loaded; `ahead` if nobody waits for it yet."""
         if isinstance(loaded, Chunk):
-            self.read_ahead.put(job.segment, loaded, ahead=ahead)
+            self.read_ahead.put(job.segment, loaded, now_ms, ahead=ahead)
         else:
             self.indexes.put(job.segment, loaded, now_ms)
 
