@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
-from support.data_path import NODE_ID, NOW_MS, DataPath, batch, topic_id
+from support.data_path import NODE_ID, NOW_MS, DataPath, topic_id
 from tidelog.metadata.image import BrokerImage
 from tidelog.replication.fetch_sessions import FetchedPartition
 from tidelog.replication.partition import HIGH_WATERMARK, LOG_END, FetchParams, SearchRemote
