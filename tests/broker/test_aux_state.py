@@ -1,4 +1,4 @@
-"""A follower whose offset the leader has in the remote tier alone; all of `follower-start-offset`."""
+"""A follower whose offset the leader has in the remote tier alone: `follower-start-offset` too."""
 
 from __future__ import annotations
 
