@@ -308,6 +308,7 @@ class BrokerServer:
             replicas=replicas,
             groups=self._groups,
             group_admin=self._group_admin,
+            reads=None if self._tier is None else self._tier.reads,
             topics=self._auto_topics,
             transactions=self._transactions,
             volume_bytes=self._volume_bytes,

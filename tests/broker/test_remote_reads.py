@@ -10,6 +10,7 @@ import pytest
 from support.logs import NOW
 from support.remote import PARTITION
 from support.remote_reads import ReadsWorld, run
+from tidelog.config.broker import BrokerConfig
 from tidelog.metrics.meters import BROKER_TOPIC_METRICS, Name
 from tidelog.remote.pools import PoolFullError
 from tidelog_storage.remote.api import (
@@ -63,7 +64,7 @@ async def test_a_reader_that_goes_on_waits_for_the_first_chunks_alone():
 async def test_reading_ahead_is_bounded_by_bytes():
     world = ReadsWorld(400, capacity_bytes=5000, window_bytes_max=100_000)
     assert await world.read_all(700) == world.local()
-    assert world.read_ahead.bytes <= 5000
+    assert world.read_ahead.weight <= 5000
     assert world.store.bytes_fetched(of_log=True) <= 1.1 * len(world.local())
 
 
@@ -321,7 +322,22 @@ async def test_indexes_that_nobody_uses_go_and_their_files_too():
     await asyncio.sleep(15 * 60 + 30)
     assert len(world.cache) == 0
     assert world.files.list(world.cache.folder) == []
-    world.reads.resize_index_cache(1)
+
+
+@simulated
+async def test_dynamic_settings_are_followed():
+    world = ReadsWorld()
+    await world.read(0)
+    await world.read(world.segments[1].start_offset)
+    config = {
+        "node.id": "1",
+        "remote.fetch.max.wait.ms": "70",
+        "remote.list.offsets.request.timeout.ms": "80",
+        "remote.log.index.file.cache.total.size.bytes": "1",
+    }
+    world.reads.reconfigure(BrokerConfig.from_properties(config))
+    assert (world.reads.fetch_wait_ms, world.reads.list_offsets_timeout_ms) == (70, 80)
+    assert len(world.cache) == 1
 
 
 # ---- the quota -----------------------------------------------------------------------------------

@@ -201,7 +201,7 @@ def test_chunks_go_when_there_are_too_many():
     for number in range(12):
         ahead.put(SEGMENT, chunk_of(number * 100, 84), NOW)
         ahead.get(SEGMENT.segment_id, 0, NOW)  # is used all the time
-        assert ahead.bytes <= 1000
+        assert ahead.weight <= 1000
     assert ahead.get(SEGMENT.segment_id, 0, NOW) is not None
     assert not ahead.has(SEGMENT.segment_id, 100)
     assert len(ahead) == 10
@@ -210,9 +210,9 @@ def test_chunks_go_when_there_are_too_many():
     other = remote_segment(9)
     ahead.put(other, chunk_of(0, 84), NOW)
     ahead.forget(SEGMENT.segment_id)
-    assert (len(ahead), ahead.bytes) == (1, 100)
+    assert (len(ahead), ahead.weight) == (1, 100)
     ahead.clear()
-    assert (len(ahead), ahead.bytes) == (0, 0)
+    assert (len(ahead), ahead.weight) == (0, 0)
 
 
 @given(st.lists(st.tuples(st.sampled_from("pgaf"), st.integers(0, 9), st.integers(1, 300))))
@@ -228,7 +228,7 @@ def test_the_bytes_are_counted(steps):
         else:
             ahead.forget(segment.segment_id)
         kept = [*ahead._read.chunks.values(), *ahead._ahead.chunks.values()]
-        assert ahead.bytes == sum(chunk.weight for chunk, _ in kept) <= 900
+        assert ahead.weight == sum(chunk.weight for chunk, _ in kept) <= 900
         assert len(ahead) == len(kept)
         assert not ahead._read.chunks.keys() & ahead._ahead.chunks.keys()
 

@@ -321,12 +321,8 @@ class RemoteReads:
         """Follow dynamic settings; the threads and the quota are their owners'."""
         self.fetch_wait_ms = config.remote_fetch_max_wait_ms
         self.list_offsets_timeout_ms = config.remote_list_offsets_request_timeout_ms
-        self.resize_index_cache(config.remote_log_index_file_cache_total_size_bytes)
-
-    def resize_index_cache(self, capacity_bytes: int) -> None:
-        """Follow remote.log.index.file.cache.total.size.bytes."""
-        self.sources.indexes.resize(capacity_bytes, self._now_ms())
-        self._keep_clean()
+        size_bytes = config.remote_log_index_file_cache_total_size_bytes
+        self.sources.indexes.resize(size_bytes, self._now_ms())
 
     def _keep_clean(self) -> None:
         """While there is something in the caches, look after it now and then."""

@@ -104,6 +104,7 @@ class RemoteTier:
             window_s=config.remote_log_manager_fetch_quota_window_size_seconds,
         )
         self.reads = self._new_reads(meters)
+        self.reads.reconfigure(config)
         self._shared = Shared(
             node_id=config.node_id,
             clock=runtime.clock,
@@ -199,7 +200,7 @@ class RemoteTier:
         self.pools.resize(config)
         self._copy_quota.bytes_per_second = config.remote_log_manager_copy_max_bytes_per_second
         self._fetch_quota.bytes_per_second = config.remote_log_manager_fetch_max_bytes_per_second
-        self.reads.resize_index_cache(config.remote_log_index_file_cache_total_size_bytes)
+        self.reads.reconfigure(config)
 
     def _resume(self, image: ClusterImage) -> None:
         """Go on with what an earlier life has left, and begin to look for what others have."""

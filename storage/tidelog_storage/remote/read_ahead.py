@@ -96,7 +96,7 @@ class ReadAhead:
 
     `_read` are those somebody came for, least recently used first; they go before `_ahead`,
     which were fetched for readers still to come and take at most half of the room.
-    Invariant: `bytes` is the weight of all and at most `capacity_bytes`; no key is in both.
+    Invariant: `weight` is that of all and at most `capacity_bytes`; no key is in both.
     """
 
     def __init__(
@@ -118,8 +118,8 @@ class ReadAhead:
         return len(self._read.chunks) + len(self._ahead.chunks)
 
     @property
-    def bytes(self) -> int:
-        """The weight of all chunks."""
+    def weight(self) -> int:
+        """Bytes of all chunks."""
         return self._read.bytes + self._ahead.bytes
 
     # ---- chunks -------------------------------------------------------------------------------
@@ -161,7 +161,7 @@ class ReadAhead:
         if chunk.weight > self.capacity_bytes:
             return
         (self._ahead if ahead else self._read).put(key, chunk, now_ms)
-        while self.bytes > self.capacity_bytes:
+        while self.weight > self.capacity_bytes:
             (self._read if self._read.chunks else self._ahead).drop_oldest()
 
     def forget(self, segment_id: bytes) -> None:
