@@ -11,7 +11,7 @@ from support.logs import append, check_indexes, config, offsets, open_log, read_
 from tidelog_protocol.primitives import uuid_to_str
 from tidelog_storage.manager import LogManager
 from tidelog_storage.os_files import OsFileSystem
-from tidelog_storage.types import AbortedTransaction, TopicPartition
+from tidelog_storage.types import AbortedTransaction, InRemoteTier, TopicPartition
 
 VECTORS = Path(__file__).parent / "vectors" / "kafka-4.3.1" / "log-dir"
 INTERVALS = {"fc-none-0": 4096, "fidx-0": 4096, "ftxn-0": 0, "__consumer_offsets-0": 4096}
@@ -123,3 +123,36 @@ def test_a_log_directory_of_kafka(tmp_path):
     again = open_log(OsFileSystem(), target / "fidx-0")
     assert offsets(again)[-1] == (300, 300)
     assert [tuple(entry) for entry in again.epochs.entries] == [(0, 0), (1, 300)]
+
+
+def test_a_tiered_log_of_kafka(tmp_path):
+    """All but its newest segment is in the remote tier alone."""
+    target = tmp_path / "data"
+    shutil.copytree(VECTORS.parent / "tiered", target)
+    shutil.copy(VECTORS.parent / "kafka_cleanshutdown", target / ".kafka_cleanshutdown")
+    lines = (target / "meta.properties").read_text().splitlines()
+    owner = dict(line.split("=") for line in lines if "=" in line)
+    tiered = config(remote_storage_enable=True, local_retention_bytes=1)
+    logs = LogManager(OsFileSystem(), [str(target)], config(), remote_storage_system_enable=True)
+    logs.open(
+        now_ms=0,
+        cluster_id=owner["cluster.id"],
+        node_id=int(owner["node.id"]),
+        new_directory_id=lambda: bytes(16),
+    )
+    log = logs.get(TopicPartition("ftiny", 0))
+    assert log is not None
+    log.config = tiered
+    assert (log.log_start_offset, log.local_log_start_offset, log.log_end_offset) == (0, 182, 222)
+    assert [tuple(entry) for entry in log.epochs.entries] == [(0, 0), (1, 80)]
+    assert log.read(0, 99, upper_bound=222) == InRemoteTier(0, 0, 182)
+    assert log.read(181, 99, upper_bound=222) == InRemoteTier(181, 1, 182)
+    assert offsets(log, start=182)[0][0] == 182
+    log.set_high_watermark(222)
+    log.roll(0)
+    files = log.sealed_files(log.segments.first)
+    snapshot = Path(files.producer_snapshot)
+    kept = VECTORS.parent / "tiered" / "ftiny-0"
+    assert snapshot.read_bytes() == (kept / snapshot.name).read_bytes()
+    logs.shutdown()
+    assert (target / "log-start-offset-checkpoint").read_bytes() == b"0\n1\nftiny 0 0\n"
