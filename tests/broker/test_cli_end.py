@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tidelog_bench.peers.address import free_ports
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -101,11 +103,7 @@ def test_one_that_cannot_be_interrupted_is_ended(tmp_path: Path) -> None:
 
 def waiting(tmp_path: Path, *program: str) -> tuple[subprocess.Popen[str], int]:
     """One of two brokers, which finds no other; and the port of its controller listener."""
-    with (
-        socket.create_server(("127.0.0.1", 0)) as one,
-        socket.create_server(("127.0.0.1", 0)) as two,
-    ):
-        ports = [one.getsockname()[1], two.getsockname()[1]]
+    ports = free_ports(2)
     process = subprocess.Popen(
         [
             *(sys.executable, *program, "broker", "--node-id", "1", "--port", "0"),

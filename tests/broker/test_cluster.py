@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,6 +17,7 @@ from support.wire_client import WireClient
 from tidelog.config.vocabulary import ConfigError
 from tidelog.doors.cluster import broker_properties, properties_of
 from tidelog.server import StartError
+from tidelog_bench.peers.address import free_port
 from tidelog_protocol.messages.cluster import MetadataRequest
 
 if TYPE_CHECKING:
@@ -67,9 +67,7 @@ def test_listeners_and_a_host_or_port_are_not_both_listened_on(
 
 
 def test_listeners_are_listened_on() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     with tidelog.run(listeners=f"PLAINTEXT://127.0.0.1:{port}") as cluster:
         assert cluster.bootstrap_servers == f"127.0.0.1:{port}"
 
@@ -185,7 +183,7 @@ def test_the_broker_ends_with_the_process_that_ran_it(tmp_path: Path) -> None:
     async def ended() -> None:
         event = asyncio.Event()
         asyncio.get_running_loop().add_reader(descriptor, event.set)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await event.wait()
         asyncio.get_running_loop().remove_reader(descriptor)
 

@@ -66,7 +66,7 @@ class Driven:
 
 
 async def until(enough: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not enough():  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(0.001)
 

@@ -80,7 +80,7 @@ def maintenance(
 
 
 async def until(logs: Recorder, enough: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not enough():
             await logs.changed.wait()
             logs.changed.clear()

@@ -356,7 +356,7 @@ def test_an_empty_commit_waits_for_what_it_saw() -> None:
     async def run() -> None:
         metadata = Metadata()
         await metadata.register()
-        await asyncio.wait_for(metadata.log.commit(), 1)
+        await asyncio.wait_for(metadata.log.commit(), 60)
         metadata.executor.hold()
         writing = asyncio.ensure_future(metadata.log.commit([setting("a")]))
         await asyncio.sleep(0)

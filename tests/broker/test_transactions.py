@@ -130,7 +130,7 @@ def test_a_transaction_that_runs_out_of_time_is_aborted(version: int) -> None:
         ):
             await nodes.create("t")
             producer = TxnProducer(nodes, "tx", version=version)
-            assert await producer.init(timeout_ms=100) is ErrorCode.NONE
+            assert await producer.init(timeout_ms=1500) is ErrorCode.NONE
             assert await producer.send("t", b"late") is ErrorCode.NONE
             stable = 0
             while stable < 2:

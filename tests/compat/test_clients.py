@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.compat, pytest.mark.timeout(180)]
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 TIME = 1_700_000_000_000
-SESSION_TIMEOUT_MS = 2000
+SESSION_TIMEOUT_MS = 5000
 
 
 def make(index: int, **more: Any) -> dict[str, Any]:
@@ -271,7 +271,7 @@ def test_a_static_member_comes_back_to_its_partitions(
     doomed_client.process.kill()
     # Its session has 30 s left. As a third member the new one would get two partitions.
     client.call("join", member="returns", instance="two", **join)
-    eventually(lambda: share(client, "returns"), left.__eq__, 15)
+    eventually(lambda: share(client, "returns"), left.__eq__, 29)
     assert share(client, "stays") == kept
     produce(client, name, [make(index, partition=index % 6) for index in range(12)])
     eventually(lambda: len(consumed(client, "returns")), (6).__eq__)
