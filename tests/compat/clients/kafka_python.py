@@ -141,6 +141,31 @@ class KafkaPythonDriver(Driver):
         end(producer, commit=request["commit"])
         return copied
 
+    def do_produce(self, request: dict[str, Any]) -> dict[str, Any]:
+        producer = KafkaProducer(
+            bootstrap_servers=request["bootstrap"],
+            acks=request["acks"] if request["acks"] == "all" else int(request["acks"]),
+            enable_idempotence=request["idempotent"],
+            compression_type=None if request["codec"] == "none" else request["codec"],
+            linger_ms=5,
+            max_request_size=20_000_000,
+        )
+        futures = [
+            producer.send(
+                request["topic"],
+                key=decoded(one.get("key")),
+                value=decoded(one.get("value")),
+                headers=[(name, decoded(value)) for name, value in one.get("headers", [])],
+                partition=one.get("partition"),
+                timestamp_ms=one.get("timestamp"),
+            )
+            for one in request["records"]
+        ]
+        producer.flush(WAIT_S)
+        sent = [future.get(WAIT_S) for future in futures]
+        producer.close()
+        return {"offsets": [[metadata.partition, metadata.offset] for metadata in sent]}
+
     def do_consume(self, request: dict[str, Any]) -> dict[str, Any]:
         consumer = KafkaConsumer(
             bootstrap_servers=request["bootstrap"],
