@@ -162,6 +162,7 @@ class LogState:
         if self.is_tiered and self._epochs_lost is not None:
             self.epochs.is_dirty = False  # a file that was made up would hide the damage
             raise CheckpointError(self._epochs_lost)
+        self.segments.active.use(SegmentOptions.of(config))
         self._rolls = RollPolicy(config, str(self.topic_partition))
         self._flush_messages = min(config.flush_messages, _UNLIMITED)
 

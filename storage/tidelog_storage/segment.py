@@ -105,17 +105,23 @@ class Segment:
         self.max_timestamp_offset = base_offset  # last offset of the batch that has it
         self.bytes_since_index_entry = 0
         self.is_idle = False  # not read since the log last looked
-        self._index_interval_bytes = options.index_interval_bytes
-        self._offset_entries_max = options.index_bytes_max // OffsetIndex.ENTRY_BYTES
-        # the last slot is kept for the entry made when the segment is sealed
-        self._time_entries_max = options.index_bytes_max // TimeIndex.ENTRY_BYTES - 1
-        self.index_is_full = self._time_entries_max <= 0  # then each batch has a segment
         self._records: File | None = None
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
         self._transaction_index: TransactionIndex | None = None
         self._timestamps_known = False
         self._first_timestamp: int | None = None
+        self.use(options)
+
+    def use(self, options: SegmentOptions) -> None:
+        """From now on go by these: a log is loaded before its topic's configuration is known."""
+        self._index_interval_bytes = options.index_interval_bytes
+        self._offset_entries_max = options.index_bytes_max // OffsetIndex.ENTRY_BYTES
+        # the last slot is kept for the entry made when the segment is sealed
+        self._time_entries_max = options.index_bytes_max // TimeIndex.ENTRY_BYTES - 1
+        self.index_is_full = self._time_entries_max <= 0  # then each batch has a segment
+        if self._offset_index is not None:
+            self._note_fullness()
 
     @classmethod
     def create(

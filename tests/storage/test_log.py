@@ -247,6 +247,17 @@ def test_an_index_of_so_many_slots_makes_segments_of_so_many_batches(files, batc
     assert log.segments.base_offsets == list(range(0, 6, batches))
 
 
+def test_an_active_segment_goes_by_the_configuration_that_comes_after_it_was_loaded(files):
+    log = open_log(files, settings=config())
+    append(log, 1, timestamp=NOW)
+    log.close()
+    log = open_log(files, settings=config())  # as a manager loads it, with the broker's defaults
+    log.config = config(segment_index_bytes=12)
+    append(log, 1, timestamp=NOW)
+    append(log, 1, timestamp=NOW)
+    assert log.segments.base_offsets == [0, 1, 2]
+
+
 def test_rolls_before_offsets_outgrow_31_bits(log):
     append(log, 1)
     far = batch(1, base_offset=(1 << 31) + 1, leader_epoch=0)
