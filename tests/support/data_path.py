@@ -148,6 +148,7 @@ class DataPath:
         apply_first: bool = True,
         node_id: int = NODE_ID,
         clock: ManualClock | None = None,
+        syncs: bool = True,
         **properties: str,
     ) -> None:
         self.node_id = node_id
@@ -158,7 +159,7 @@ class DataPath:
             | {name.replace("_", "."): value for name, value in properties.items()}
         )
         self.logs = LogManager(
-            OsFileSystem(),
+            OsFileSystem(syncs=syncs),
             [str(folder)],
             LogConfig.from_broker({}),
             remote_storage_system_enable=self.config.remote_log_storage_system_enable,

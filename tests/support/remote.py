@@ -78,19 +78,29 @@ def segment_files(
 
 
 def copy_log(
-    log: Log, store, files: FileSystem, *, first_id: int = 1, epochs=None
+    log: Log,
+    store,
+    files: FileSystem,
+    *,
+    first_id: int = 1,
+    epochs=None,
+    above: int = -1,
+    partition: TopicIdPartition = PARTITION,
 ) -> list[RemoteSegment]:
     """Copy all segments of a log but the active one to a store; what their metadata says.
 
-    `epochs` are the log's own, unless others are to be told.
+    `epochs` are the log's own, unless others are to be told; segments that end at or below `above`
+    are left out.
     """
     entries = [tuple(entry) for entry in (epochs or log.epochs.entries)]
     copied = []
     sealed = list(log.segments)
     log.flush()
     for number, (segment, following) in enumerate(pairwise(sealed)):
-        segment.know_timestamps()
         end = following.base_offset
+        if end <= above + 1:
+            continue
+        segment.know_timestamps()
         inside = [(epoch, start) for epoch, start in entries if segment.base_offset < start < end]
         before = [epoch for epoch, start in entries if start <= segment.base_offset]
         first = [(before[-1], segment.base_offset)] if before else []
@@ -103,6 +113,7 @@ def copy_log(
             first_id + number,
             segment.base_offset,
             end - 1,
+            partition=partition,
             max_timestamp=segment.max_timestamp,
             epochs=(*first, *inside),
             size=segment.size,
