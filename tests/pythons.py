@@ -35,7 +35,8 @@ def run(version: str, python: str) -> int:
     uv = [str(ROOT / ".venv/bin/uv"), "--quiet"]
     subprocess.run([*uv, "venv", "--allow-existing", "--python", python, str(venv)], check=True)
     target = str(venv / "bin/python")
-    subprocess.run([*uv, "pip", "install", "--python", target, "-e", f"{ROOT}[test]"], check=True)
+    package = f"{ROOT}[test,s3,metrics]"
+    subprocess.run([*uv, "pip", "install", "--python", target, "-e", package], check=True)
     command = [target, "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup", "-m", MARKERS]
     return subprocess.run([*command, *ROOMS], cwd=ROOT, check=False).returncode
 
