@@ -239,7 +239,7 @@ class Dispatcher:
     def __init__(self, handlers: Mapping[ApiKey, Handler]) -> None:
         self._handlers = dict(handlers)
         self._routes: dict[int, Route] = {}  # by api key << 16 | version, compiled at first use
-        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._tasks: dict[asyncio.Task[None], Coroutine[Any, Any, Any]] = {}
 
     def dispatch(self, peer: Peer, frame: Buffer) -> RequestContext:
         """Handle one request frame.
@@ -315,8 +315,11 @@ class Dispatcher:
             f"#{context.correlation_id}"
         )
         task = asyncio.get_running_loop().create_task(self._answer(context, coroutine), name=name)
-        self._tasks[task] = None
-        task.add_done_callback(self._tasks.pop)
+        self._tasks[task] = coroutine
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.pop(task).close()  # it has not begun if the task was cancelled before that
 
     async def _answer(self, context: RequestContext, coroutine: Coroutine[Any, Any, Any]) -> None:
         """Own one coroutine handler. It goes on when its client has gone, as in Kafka."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from typing import Any
 
 import pytest
@@ -112,6 +113,22 @@ def test_a_coroutine_that_fails_closes_its_connection(caplog: pytest.LogCaptureF
 
     asyncio.run(test())
     assert "gone wrong" in caplog.text
+
+
+def test_a_stop_before_a_coroutine_has_begun_closes_it() -> None:
+    """It was left to the garbage collector, which warns of it."""
+
+    async def later() -> HeartbeatResponse:
+        return answered()
+
+    async def test() -> None:
+        coroutine = later()
+        dispatcher = Dispatcher({ApiKey.HEARTBEAT: lambda context, request: coroutine})
+        dispatcher.dispatch(RecordingPeer(), frame())
+        await dispatcher.stop()
+        assert inspect.getcoroutinestate(coroutine) == inspect.CORO_CLOSED
+
+    asyncio.run(test())
 
 
 def test_deferred_hurries_once_and_never_after_its_end() -> None:
