@@ -1,0 +1,81 @@
+"""A remote store that does what tests tell it, in front of a directory; plugged in by its name.
+
+    remote.log.storage.manager.class.name = support.flaky_store.FlakyStore
+
+All stores of one directory share one `Faults`: `faults_of(directory)`.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from tidelog_storage.remote.directory_store import DirectoryStore
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import BinaryIO
+
+    from tidelog_storage.remote.api import IndexKind, RemoteSegment, SegmentFiles
+
+NAME = "support.flaky_store.FlakyStore"
+HANG_S_MAX = 60.0
+
+
+class Faults:
+    """`errors` by the verb that raises them; calls wait for `gate`. `calls` are (verb, node id,
+    topic, start offset) as they came."""
+
+    def __init__(self) -> None:
+        self.errors: dict[str, Exception] = {}
+        self.gate = threading.Event()
+        self.gate.set()
+        self.waiting = 0
+        self.custom_metadata: bytes | None = None
+        self.calls: list[tuple[str, int, str, int]] = []
+
+    def count(self, verb: str, node_id: int | None = None) -> int:
+        return sum(1 for call in list(self.calls) if call[0] == verb and node_id in (None, call[1]))
+
+    def pass_by(self, verb: str, node_id: int, segment: RemoteSegment) -> None:
+        self.calls.append((verb, node_id, segment.partition.topic, segment.start_offset))
+        self.waiting += 1
+        assert self.gate.wait(HANG_S_MAX)
+        self.waiting -= 1
+        if verb in self.errors:
+            raise self.errors[verb]
+
+
+_FAULTS: dict[str, Faults] = {}
+
+
+def faults_of(directory: str) -> Faults:
+    return _FAULTS.setdefault(directory, Faults())
+
+
+class FlakyStore:
+    def configure(self, config: Mapping[str, str]) -> None:
+        self._node_id = int(config["node.id"])
+        self._faults = faults_of(config["dir"])
+        self._store = DirectoryStore()
+        self._store.configure(config)
+
+    def copy_segment(self, segment: RemoteSegment, data: SegmentFiles) -> bytes | None:
+        self._faults.pass_by("copy", self._node_id, segment)
+        self._store.copy_segment(segment, data)
+        return self._faults.custom_metadata
+
+    def fetch_segment(self, segment: RemoteSegment, start: int, end: int | None = None) -> BinaryIO:
+        self._faults.pass_by("fetch", self._node_id, segment)
+        return self._store.fetch_segment(segment, start, end)
+
+    def fetch_index(self, segment: RemoteSegment, kind: IndexKind) -> BinaryIO:
+        self._faults.pass_by("fetch_index", self._node_id, segment)
+        return self._store.fetch_index(segment, kind)
+
+    def delete_segment(self, segment: RemoteSegment) -> None:
+        self._faults.pass_by("delete", self._node_id, segment)
+        self._store.delete_segment(segment)
+
+    def close(self) -> None:
+        self._store.close()
