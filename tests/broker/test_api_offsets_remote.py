@@ -1,0 +1,226 @@
+"""ListOffsets by time over both tiers, and how it waits for the remote one."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from support.data_path import NOW_MS
+from support.remote_reads import run
+from support.tiered_path import TieredPath
+from tidelog.metrics.meters import Name
+from tidelog_protocol.apis import ApiKey
+from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.messages.data import ListOffsetsRequest
+from tidelog_storage.remote.api import RemoteStorageError, RetriableRemoteStorageError
+
+EXPIRES = Name("kafka.server", "DelayedRemoteListOffsetsMetrics", "ExpiresPerSec")
+
+
+@pytest.fixture
+def tiered(tmp_path):
+    """Run a test over a path whose topic foo has 20 records a partition, most of them remote."""
+
+    def play(story, **options):
+        async def test():
+            path = TieredPath(tmp_path, **options)
+            path.create("foo", 3)
+            for index in range(3):
+                path.fill("foo", index)
+                path.offload("foo", index)
+            try:
+                await story(path)
+                assert len(path.remote_offsets.purgatory) == 0
+            finally:
+                await path.reads.close()
+                path.logs.abandon()
+
+        run(test)
+
+    return play
+
+
+def time_of(offset):
+    """Of a record of `TieredPath.fill`: batches of two, their first records by offset in seconds
+    behind each other."""
+    return NOW_MS + 1000 * (offset // 2) + offset % 2
+
+
+def asked(path, *partitions, version=11, timeout_ms=30_000, **options):
+    """(index, timestamp, further fields) of foo's partitions; the answer, None so far."""
+    topic = ListOffsetsRequest.ListOffsetsTopic
+    request = ListOffsetsRequest(
+        replica_id=options.pop("replica_id", -1),
+        isolation_level=options.pop("isolation_level", 0),
+        timeout_ms=timeout_ms,
+        topics=[
+            topic(
+                name="foo",
+                partitions=[
+                    topic.ListOffsetsPartition(
+                        partition_index=index, timestamp=timestamp, **(more[0] if more else {})
+                    )
+                    for index, timestamp, *more in partitions
+                ],
+            )
+        ],
+    )
+    return path.call(ApiKey.LIST_OFFSETS, version, request)
+
+
+async def found(path, *partitions, **options):
+    """The partitions' answers."""
+    answer = asked(path, *partitions, **options)
+    if answer is None:
+        answer = await path.answered()
+    return [entry for topic in answer.topics for entry in topic.partitions]
+
+
+def test_times_in_both_tiers(tiered):
+    async def story(path):
+        border = path.partition("foo").log.local_log_start_offset
+        assert 0 < border < 20
+        for isolation in (0, 1):
+            for offset in range(20):
+                (entry,) = await found(path, (0, time_of(offset)), isolation_level=isolation)
+                assert (entry.error_code, entry.offset) == (0, offset)
+                assert (entry.timestamp, entry.leader_epoch) == (time_of(offset), 0)
+                (entry,) = await found(path, (0, time_of(offset) - 1))
+                assert entry.offset == (offset - 1 if offset % 2 else offset)
+        (entry,) = await found(path, (0, time_of(20)))
+        assert (entry.error_code, entry.offset, entry.timestamp) == (0, -1, -1)
+
+    tiered(story)
+
+
+def test_the_log_start_counts(tiered):
+    async def story(path):
+        path.partition("foo").delete_records(5)
+        (entry,) = await found(path, (0, 0))
+        assert (entry.offset, entry.timestamp) == (5, time_of(5))
+
+    tiered(story)
+
+
+def test_several_partitions_and_specials_in_one_request(tiered):
+    async def story(path):
+        entries = await found(path, (0, time_of(3)), (1, -1), (2, time_of(19)), (9, 0))
+        assert [(e.error_code, e.offset) for e in entries] == [(0, 3), (0, 20), (0, 19), (3, -1)]
+        assert path.executor.most_running >= 1
+        (entry,) = await found(path, (0, -4))
+        assert entry.offset == path.partition("foo").log.local_log_start_offset
+
+    tiered(story)
+
+
+def test_what_is_local_alone_waits_for_nothing(tiered):
+    async def story(path):
+        path.create("plain", configs={"remote.storage.enable": "false"})
+        calls = path.executor.calls
+        assert asked(path, (0, -2), (0, -2)) is not None
+        assert path.executor.calls == calls
+
+    tiered(story)
+
+
+def test_a_slow_tier_times_out_what_is_open(tiered):
+    async def story(path):
+        await found(path, (1, 0))  # in memory from now on
+        path.executor.is_hung = True
+        started = asyncio.get_running_loop().time()
+        entries = await found(path, (0, time_of(0)), (1, time_of(0)), timeout_ms=700)
+        assert 0.69 < asyncio.get_running_loop().time() - started < 0.75
+        assert [(e.error_code, e.offset) for e in entries] == [
+            (ErrorCode.REQUEST_TIMED_OUT, -1),
+            (0, 0),
+        ]
+        assert path.meters.count(EXPIRES) == 1
+        path.reads.list_offsets_timeout_ms = 50
+        started = asyncio.get_running_loop().time()
+        (entry,) = await found(path, (0, time_of(0)), version=9)  # no time-out of its own
+        assert asyncio.get_running_loop().time() - started < 0.1
+        assert entry.error_code == ErrorCode.REQUEST_TIMED_OUT
+        path.executor.release()
+        await asyncio.sleep(1)
+
+    tiered(story)
+
+
+def test_failures(tiered):
+    async def story(path):
+        path.store.error = RemoteStorageError("broken")
+        (entry,) = await found(path, (0, 0))
+        assert (entry.error_code, entry.offset) == (ErrorCode.UNKNOWN_SERVER_ERROR, -1)
+        path.store.error = RetriableRemoteStorageError("away")
+        assert asked(path, (0, 0)) is None
+        context = path.context
+        await asyncio.sleep(3)
+        path.store.error = None
+        answer = await path.answered(context)
+        assert answer.topics[0].partitions[0].offset == 0
+
+    tiered(story)
+
+
+def test_a_full_queue_is_an_error(tiered):
+    async def story(path):
+        path.executor.is_hung = True
+        path.pool.threads_max = 1
+        entries_context = asked(path, (0, 0), (1, 0), (2, 0))
+        assert entries_context is None
+        context = path.context
+        await asyncio.sleep(0.1)
+        path.executor.release()
+        answer = await path.answered(context)
+        errors = [entry.error_code for entry in answer.topics[0].partitions]
+        assert errors == [0, 0, ErrorCode.UNKNOWN_SERVER_ERROR]
+
+    tiered(story, pending_max=1)
+
+
+def test_a_partition_that_is_lost_answers_so_and_the_others_go_on(tiered):
+    async def story(path):
+        path.executor.is_hung = True
+        assert asked(path, (0, 0), (1, 0)) is None
+        context = path.context
+        path.change("foo", 0, leader=2, leader_epoch=1, replicas=(1, 2), isr=(1, 2))
+        await asyncio.sleep(0.1)
+        assert path.answer_of(context) is None
+        path.executor.release()
+        answer = await path.answered(context)
+        entries = answer.topics[0].partitions
+        assert entries[0].error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert (entries[1].error_code, entries[1].offset) == (0, 0)
+
+    tiered(story)
+
+
+def test_when_the_last_one_is_lost_the_answer_goes_out(tiered):
+    async def story(path):
+        path.executor.is_hung = True
+        assert asked(path, (0, 0)) is None
+        context = path.context
+        path.delete("foo")
+        answer = await path.answered(context, within_s=0.1)
+        error = answer.topics[0].partitions[0].error_code
+        assert error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        path.executor.release()
+        await asyncio.sleep(1)
+
+    tiered(story)
+
+
+def test_a_client_that_leaves_cancels_its_look_ups(tiered):
+    async def story(path):
+        path.executor.is_hung = True
+        for _ in range(50):
+            assert asked(path, (0, 0), (1, 0)) is None
+            path.context.deferred.cancel()
+        await asyncio.sleep(0.1)
+        assert len(path.remote_offsets.purgatory) == len(path.reads) == path.pool.pending == 0
+        path.executor.release()
+        await asyncio.sleep(1)
+        assert path.reads.flights == 0
+
+    tiered(story)
