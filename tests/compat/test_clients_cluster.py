@@ -4,6 +4,7 @@ records are produced and consumed, and nothing that was acknowledged is lost (cl
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ import tidelog
 from compat.clients.protocol import decoded, encoded
 from compat.conftest import CLIENTS, Client
 from compat.eventually import eventually
+from compat.line_process import WorkerError
 from support.clusters import FAST, create_topic, leader_of
 
 if TYPE_CHECKING:
@@ -108,6 +110,33 @@ class Load(threading.Thread):
         assert self.failure is None
 
 
+class Committed:
+    """What a group has committed, by partition: it never goes back, whoever is coordinator."""
+
+    def __init__(self, client: Client, group: str, topic: str) -> None:
+        self.offsets = [-1] * PARTITIONS
+        self._client, self._fields = client, {"group": group, "topic": topic}
+
+    def look(self) -> list[int]:
+        """The offsets now."""
+        now = [
+            self._client.call("committed", partition=partition, **self._fields)["offset"]
+            for partition in range(PARTITIONS)
+        ]
+        pairs = zip(now, self.offsets, strict=True)
+        assert all(new >= old for new, old in pairs), f"{self.offsets} went back to {now}"
+        self.offsets = now
+        return now
+
+    def commit(self) -> list[int]:
+        """Have all members commit what they have read; the offsets then."""
+        for member in MEMBERS:
+            # It may be rejoining (its generation is over then), or have read nothing yet.
+            with contextlib.suppress(WorkerError):
+                self._client.call("commit", member=member)
+        return self.look()
+
+
 def consumed(client: Client) -> list[dict[str, Any]]:
     return [
         record for member in MEMBERS for record in client.call("consumed", member=member)["records"]
@@ -132,6 +161,8 @@ def test_a_leader_dies_while_a_group_of_three_reads(
     eventually(shares, [2, 2, 2].__eq__, 60)
     load = Load(producer, topic)
     load.more(BEFORE)
+    committed = Committed(client, join["group"], topic)
+    eventually(committed.commit, lambda offsets: max(offsets) > 0, 60)
     victim = cluster.brokers[leader_of(client.bootstrap, topic) - 1]
     victim.kill()
     load.more(AFTER)
@@ -151,5 +182,10 @@ def test_a_leader_dies_while_a_group_of_three_reads(
     assert {place: number for number, place in load.acknowledged.items()} == read, (
         "lost, doubled or out of place"
     )
+    ends = [0] * PARTITIONS
+    for partition, offset in load.acknowledged.values():
+        ends[partition] = max(ends[partition], offset + 1)
+    eventually(committed.commit, ends.__eq__, 60)
     for member in MEMBERS:
         client.call("leave", member=member)
+    assert committed.look() == ends
