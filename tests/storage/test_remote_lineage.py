@@ -110,10 +110,51 @@ GOING = {"state": "DELETE_SEGMENT_STARTED"}
 COMING = {"state": "COPY_SEGMENT_STARTED"}
 
 
-def test_a_log_start_found_gives_up_no_local_record() -> None:
-    """A leader out of an unclean election may have what the remote tier has given up already."""
+def test_a_log_start_is_not_found_on_another_branch() -> None:
+    """The former leader of epoch 0 went on to 99 and expired its beginning; ours left it at 40."""
     metadata = metadata_of([segment_of({"start": 50, "end": 99, "epochs": [[0, 50]]})])
     assert lineage.find_log_start([(0, 0), (1, 40)], 0, metadata.segments) == 0
+    assert lineage.find_log_start([(0, 0), (1, 51)], 0, metadata.segments) == 50
+    assert lineage.find_log_start([(0, 70), (1, 90)], 80, metadata.segments) == 70
+
+
+def test_a_log_start_is_found_behind_what_is_nowhere() -> None:
+    """A dead branch holds what the former leader has expired, but not all up to the local start."""
+    dead = {"id": "dead", "start": 20, "end": 34, "epochs": [[8, 20]]}
+    live = {"id": "live", "start": 40, "end": 49, "epochs": [[9, 40]]}
+    epochs = [(8, 20), (9, 30)]
+
+    def found(local_start: int, *facts: dict[str, Any]) -> int:
+        metadata = metadata_of([segment_of(each) for each in facts])
+        return lineage.find_log_start(epochs, local_start, metadata.segments)
+
+    assert found(30, dead, live) == 20
+    assert found(36, dead, live) == 36
+    assert found(45, dead, live) == 40
+    assert found(60, dead, live) == 60
+    assert found(50, dead, live | {"start": 30, "epochs": [[9, 30]]}) == 20
+
+
+def test_what_is_local_only_again_is_not_copied() -> None:
+    metadata = metadata_of(
+        [
+            segment_of({"id": "s0", "start": 0, "end": 19, "epochs": [[0, 0], [1, 10]]}),
+            segment_of({"id": "s1", "start": 20, "end": 39, "epochs": [[1, 20]]}),
+            segment_of({"id": "s2", "start": 50, "end": 59, "epochs": [[2, 50]]}),
+        ]
+    )
+    epochs = [(0, 0), (1, 10), (2, 40)]
+
+    def kept(copied: int, local_start: int, lineage_: list[tuple[int, int]] = epochs) -> int:
+        return lineage.kept_up_to(copied, lineage_, local_start, 90, metadata.segment_for)
+
+    assert kept(59, 0) == 39  # 40-49 was deleted, or never came
+    assert kept(59, 40) == 39
+    assert kept(59, 50) == 59
+    assert kept(59, 60) == 59  # nothing of it is local any more
+    assert kept(-1, 0) == -1
+    assert kept(9, 0, [(0, 0), (3, 5)]) == 4  # the branch went elsewhere at 5
+    assert kept(9, 0, [(0, 5)]) == -1  # no epoch is known there
 
 
 EPOCHS = [(0, 0), (2, 10), (3, 20)]
@@ -137,9 +178,22 @@ def test_the_first_segment_may_begin_below_the_log_start() -> None:
     assert lineage.clipped([(2, 7), (3, 20)], 5, 30) == ((2, 7), (3, 20))
 
 
-def test_a_read_is_cut_where_its_epoch_ends() -> None:
-    ends = [lineage.readable_end(EPOCHS, epoch, 33) for epoch in (0, 2, 3)]
-    assert ends == [10, 20, 33]
+def test_each_epoch_has_its_part_of_a_segment() -> None:
+    segment = segment_of({"start": 5, "end": 29, "epochs": [[0, 5], [2, 10], [3, 10], [4, 25]]})
+    assert lineage.epoch_parts(segment) == [(0, 5, 9), (2, 10, 9), (3, 10, 24), (4, 25, 29)]
+    assert [lineage.part_end(segment, epoch) for epoch in (0, 3, 4)] == [9, 24, 29]
+
+
+def test_a_follower_begins_behind_the_segment_that_ends_soonest() -> None:
+    """The others may go on with another branch, and it would begin behind that."""
+    segments = [
+        segment_of({"id": "long", "start": 0, "end": 29, "epochs": [[0, 0], [1, 20]]}),
+        segment_of({"id": "short", "start": 5, "end": 12, "epochs": [[0, 5]]}),
+        segment_of({"id": "shorter", "start": 0, "end": 9, "epochs": [[0, 0]]}),
+        segment_of({"id": "coming", "start": 9, "end": 10, "epochs": [[0, 9]]} | COMING),
+    ]
+    found = [lineage.aux_segment(segments, *asked) for asked in [(0, 9), (0, 10), (0, 15), (1, 9)]]
+    assert [each and symbol(each) for each in found] == ["shorter", "short", "long", None]
 
 
 def test_offset_rules_name_every_hole() -> None:

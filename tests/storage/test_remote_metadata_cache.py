@@ -28,7 +28,8 @@ from tidelog_storage.remote.api import (
     SegmentState,
     is_legal,
 )
-from tidelog_storage.remote.metadata_cache import PartitionMetadata, epoch_parts
+from tidelog_storage.remote.lineage import epoch_parts
+from tidelog_storage.remote.metadata_cache import PartitionMetadata
 
 FILE = "segment-lifecycle.yaml"
 STARTED, FINISHED, DELETING, DELETED = SegmentState

@@ -241,6 +241,30 @@ def test_a_dead_branch_hides_nothing():
         assert tier.read_all() == tier.local()
 
 
+def test_a_read_is_cut_where_its_epoch_ends_in_the_segment():
+    """The branch left the epoch before the log did, and only its copy holds the first offsets."""
+    tier = Tier()
+    dead = open_log(tier.files, "data/dead-0", SETTINGS)
+    append(dead, 2, leader_epoch=0)
+    append(dead, 3, leader_epoch=1)
+    dead.roll(NOW)
+    live = open_log(tier.files, "data/live-0", SETTINGS)
+    for _ in range(2):
+        append(live, 1, leader_epoch=0)
+    live.roll(NOW)
+    append(live, 3, leader_epoch=0, size=99)
+    append(live, 1, leader_epoch=2, size=99)
+    live.roll(NOW)
+    copied = copy_log(live, tier.store, tier.files, first_id=1)
+    assert [segment.start_offset for segment in copied] == [0, 2]
+    tier.metadata.add(*copy_log(dead, tier.store, tier.files, first_id=5), copied[1])
+    tier.log, tier.view = live, LogView(live, 6)
+    assert bounds(b"".join(tier.read(0).parts)) == [(0, 1)]
+    assert bounds(b"".join(tier.read(2).parts)) == [(2, 4)]
+    assert b"".join(tier.read(2).parts) + b"".join(tier.read(5).parts) == tier.local(2)
+    assert tier.search(NOW + 2).offset == 4
+
+
 # ---- aborted transactions ------------------------------------------------------------------------
 
 

@@ -20,11 +20,14 @@ if TYPE_CHECKING:
     from tidelog_storage.remote.api import RemoteSegment
 
 __all__ = [
+    "aux_segment",
     "clipped",
     "copied_up_to",
+    "epoch_parts",
     "find_log_start",
     "in_lineage",
-    "readable_end",
+    "kept_up_to",
+    "part_end",
     "target_epoch",
     "without_empty",
 ]
@@ -79,10 +82,32 @@ def copied_up_to(
     for epoch, _ in reversed(without_empty(epochs)):
         highest = highest_offset(epoch)
         if highest is not None:
-            return OffsetAndEpoch(
-                min(highest, readable_end(epochs, epoch, log_end_offset) - 1), epoch
-            )
+            end = _epoch_end(epochs, epoch, log_end_offset)
+            return OffsetAndEpoch(min(highest, end - 1), epoch)
     return OffsetAndEpoch(UNDEFINED_OFFSET, UNDEFINED_EPOCH)
+
+
+def kept_up_to(
+    copied_offset: int,
+    epochs: Sequence[tuple[int, int]],
+    local_log_start_offset: int,
+    log_end_offset: int,
+    segment_for: Callable[[int, int], RemoteSegment | None],
+) -> int:
+    """Of what was copied (`copied_up_to`), up to where all that is local is *still* remote.
+
+    Copies may be gone: deleted with the topic's remote part (KIP-950), or as unreferenced by the
+    leader of another branch. What is local only must not be taken for copied: retention would
+    delete the last of it. `segment_for` is asked by epoch and offset.
+    """
+    offset = local_log_start_offset
+    while offset <= min(copied_offset, log_end_offset - 1):
+        epoch = _epoch_at(epochs, offset)
+        segment = None if epoch is None else segment_for(epoch, offset)
+        if epoch is None or segment is None:
+            return offset - 1
+        offset = min(part_end(segment, epoch) + 1, _epoch_end(epochs, epoch, log_end_offset))
+    return copied_offset
 
 
 def find_log_start(
@@ -91,28 +116,64 @@ def find_log_start(
     segments: Callable[[int], Iterable[RemoteSegment]],
 ) -> int:
     """Where the log begins, the remote tier counted in: for a new leader, who raises its log start
-    to it if that is lower.
+    to it if that is lower. The former leader may have expired what this one still counts in.
 
-    `segments` is asked by epoch, oldest first (`PartitionMetadata.segments`). Only finished ones
-    count: a reader sent to others would find nothing. Never above the local log start, so that no
-    record on this disk is given up.
+    `segments` is asked by epoch (`PartitionMetadata.segments`). The answer is the first remote
+    offset of the lineage from which on nothing is missing; without any, the local log start.
     """
-    for epoch, _ in epochs:
-        starts = [
-            segment.start_offset
-            for segment in segments(epoch)
-            if segment.state is SegmentState.COPY_SEGMENT_FINISHED
-        ]
-        if starts:
-            return min(*starts, local_log_start_offset)
-    return local_log_start_offset
+    found = sorted(
+        [part for entry in _with_ends(epochs) for part in _live_parts(*entry, segments(entry[0]))]
+    )
+    start: int | None = None
+    reached = 0
+    for first, after in found:
+        if start is None:
+            start = first
+        elif reached < min(first, local_log_start_offset):  # what is between is nowhere
+            start = min(first, local_log_start_offset)
+        reached = max(reached, after)
+    return local_log_start_offset if start is None or reached < local_log_start_offset else start
 
 
-def readable_end(epochs: Sequence[tuple[int, int]], epoch: int, log_end_offset: int) -> int:
-    """The first offset that is no longer of `epoch` (which the log has): where a remote read that
-    began in this epoch is cut, because behind it the segment may be of a dead branch."""
-    after = bisect_right(epochs, epoch, key=_epoch)
-    return epochs[after][1] if after < len(epochs) else log_end_offset
+def _with_ends(epochs: Sequence[tuple[int, int]]) -> list[tuple[int, int, int | None]]:
+    """(epoch, start, end): the end of the newest is not known."""
+    ends: list[int | None] = [start for _, start in epochs[1:]]
+    return [(*entry, end) for entry, end in zip(epochs, [*ends, None], strict=False)]
+
+
+def _live_parts(
+    epoch: int, start: int, end: int | None, segments: Iterable[RemoteSegment]
+) -> list[tuple[int, int]]:
+    """[first, after) of what finished segments have of the epoch while the log was in it: a branch
+    may have gone on in the epoch after the log had left it."""
+    parts = []
+    for segment in segments:
+        if segment.state is SegmentState.COPY_SEGMENT_FINISHED:
+            for own, first, last in epoch_parts(segment):
+                after = last + 1 if end is None else min(last + 1, end)
+                if own == epoch and max(first, start) < after:
+                    parts.append((max(first, start), after))
+    return parts
+
+
+def epoch_parts(segment: RemoteSegment) -> list[tuple[int, int, int]]:
+    """(epoch, first offset, last offset) of each epoch's part of a segment.
+
+    An epoch without records has a last offset below its first.
+    """
+    epochs = segment.epochs
+    ends = [start - 1 for _, start in epochs[1:]] + [segment.end_offset]
+    return [(epoch, start, end) for (epoch, start), end in zip(epochs, ends, strict=True)]
+
+
+def part_end(segment: RemoteSegment, epoch: int) -> int:
+    """The last offset of an epoch's part of a segment that has the epoch.
+
+    Behind it the segment may be of a dead branch, which took the epoch's end for granted earlier
+    than the log: a read that began in the epoch goes no further than this *and* the epoch's end in
+    the log's lineage.
+    """
+    return next(end for own, _, end in epoch_parts(segment) if own == epoch)
 
 
 def clipped(
@@ -138,6 +199,32 @@ def target_epoch(
         return local_log_start_epoch
     epoch, end_offset = answer
     return epoch if end_offset > local_log_start_offset - 1 else local_log_start_epoch
+
+
+def aux_segment(segments: Iterable[RemoteSegment], epoch: int, offset: int) -> RemoteSegment | None:
+    """The finished segment that holds `offset` of `epoch` and ends soonest behind it: where a
+    follower takes its auxiliary state from.
+
+    Not the one that reaches furthest, as for reads: what lies behind the epoch in a segment may be
+    of a dead branch, and the follower begins behind all of it.
+    """
+    found = [
+        segment
+        for segment in segments
+        if segment.state is SegmentState.COPY_SEGMENT_FINISHED
+        and any(own == epoch and start <= offset <= end for own, start, end in epoch_parts(segment))
+    ]
+    return min(found, key=lambda segment: segment.end_offset, default=None)
+
+
+def _epoch_end(epochs: Sequence[tuple[int, int]], epoch: int, log_end_offset: int) -> int:
+    after = bisect_right(epochs, epoch, key=_epoch)
+    return epochs[after][1] if after < len(epochs) else log_end_offset
+
+
+def _epoch_at(epochs: Sequence[tuple[int, int]], offset: int) -> int | None:
+    after = bisect_right(epochs, offset, key=_start)
+    return epochs[after - 1][0] if after else None
 
 
 def _epoch(entry: tuple[int, int]) -> int:

@@ -19,23 +19,14 @@ from tidelog_storage.remote.api import (
     SegmentState,
     is_legal,
 )
+from tidelog_storage.remote.lineage import epoch_parts
 
 if TYPE_CHECKING:
     from tidelog_storage.remote.api import PartitionDeleteState, SegmentUpdate, TopicIdPartition
 
-__all__ = ["PartitionMetadata", "PartitionSnapshot", "epoch_parts"]
+__all__ = ["PartitionMetadata", "PartitionSnapshot"]
 
 _by_start = attrgetter("start_offset")
-
-
-def epoch_parts(segment: RemoteSegment) -> list[tuple[int, int, int]]:
-    """(epoch, first offset, last offset) of each epoch's part of a segment.
-
-    An epoch without records has a last offset below its first.
-    """
-    epochs = segment.epochs
-    ends = [start - 1 for _, start in epochs[1:]] + [segment.end_offset]
-    return [(epoch, start, end) for (epoch, start), end in zip(epochs, ends, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +221,7 @@ class PartitionMetadata:
         """The finished segment whose part of `epoch` holds the offset: of several the one whose
         part reaches furthest, of those the one finished last.
 
-        The rest of the segment may be of a dead branch: see `lineage.readable_end`.
+        The rest of the segment may be of a dead branch: see `lineage.part_end`.
         """
         parts = self._parts.get(epoch)
         part = None if parts is None else parts.at(offset)
@@ -259,8 +250,7 @@ class PartitionMetadata:
         """The first segment whose transaction index is not empty, of those that `segment_for`
         answers for this offset of the epoch and the ones after it (KIP-1058).
 
-        The index may name transactions of a dead branch too: those that end at or above
-        `lineage.readable_end` of the segment's last epoch in the lineage are none of the log's.
+        Its transaction index may name transactions of a dead branch too.
         """
         parts = self._parts.get(epoch)
         if parts is None:

@@ -5,9 +5,9 @@
 cache or fetches it on a worker thread. Between steps they run on the loop, so they look up
 metadata, leader epochs and log start as they are now, not as they were when the read began.
 
-KIP-405, rules beyond it: a read is cut where the leader epoch it began in ends in the log's
-lineage, because behind that the segment may be of a dead branch; the same holds for aborted
-transactions.
+KIP-405, rules beyond it: a read is cut where the leader epoch it began in ends, in the segment or
+in the log's lineage, because behind that the segment may be of a dead branch; the same holds for
+aborted transactions.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.records import iter_records, read_header
 from tidelog_storage.remote.api import RemoteResourceNotFound
 from tidelog_storage.remote.chunks import CorruptRemoteDataError
+from tidelog_storage.remote.lineage import part_end
 from tidelog_storage.types import AbortedTransaction, OffsetAndTimestamp
 
 if TYPE_CHECKING:
@@ -126,7 +127,7 @@ def read(request: RemoteRead, log: Log, metadata: Metadata) -> Steps[RemoteRecor
         taken = yield from _take(request, offset, segment, indexes, end_offset=end_offset)
         if taken is not None:
             break
-        offset = min(segment.end_offset + 1, end_offset)  # a gap at the segment's end
+        offset = end_offset  # a gap at the segment's end
         if offset >= log.local_log_start_offset:
             return RemoteRecords((), 0, offset, () if request.committed else None)
     if not request.committed:
@@ -145,11 +146,17 @@ def _segment_at(
     if epoch is not None and offset >= log.log_start_offset:
         segment = metadata.segment_for(partition, epoch, offset)
         if segment is not None:
-            return segment, log.epochs.end_offset_for(epoch, log.log_end_offset).offset
+            return segment, _end_in(segment, epoch, log)
     raise RemoteResourceNotFound(
         f"{partition.topic}-{partition.partition}: no remote segment has offset {offset} of leader"
         f" epoch {epoch}; the log starts at {log.log_start_offset}"
     )
+
+
+def _end_in(segment: RemoteSegment, epoch: int, log: Log) -> int:
+    """The first offset of the segment that is no longer of the epoch, there or in the log."""
+    end_offset = log.epochs.end_offset_for(epoch, log.log_end_offset).offset
+    return min(part_end(segment, epoch) + 1, end_offset)
 
 
 def _take(
@@ -219,7 +226,7 @@ class _Aborted:
                 indexes = yield NeedIndexes(segment)
                 if self._add(segment, indexes):
                     return list(self._found)
-            offset = max(min(segment.end_offset + 1, end_offset), offset + 1)
+            offset = max(_end_in(segment, epoch, log), offset + 1)
         local = log.aborted_transactions(self._request.offset, self._upper_bound)
         self._found.update(dict.fromkeys(local))
         return list(self._found)
@@ -271,7 +278,7 @@ def search(
             )
             if found is not None:
                 return found
-        offset = min(segment.end_offset + 1, end_offset)
+        offset = end_offset
     return None
 
 
