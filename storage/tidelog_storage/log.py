@@ -174,7 +174,7 @@ class Log(LogState):
         """
         end = self.log_end_offset
         if offset >= upper_bound or offset < self.local_log_start_offset:
-            return self._read_nothing(offset, end)
+            return self._read_nothing(offset, upper_bound)
         try:
             return self._reader.read(
                 offset,
@@ -186,15 +186,15 @@ class Log(LogState):
         except OSError as error:
             raise self._failed(error) from error
 
-    def _read_nothing(self, offset: int, end: int) -> ReadOutcome:
-        if self.local_log_start_offset <= offset <= end:
+    def _read_nothing(self, offset: int, upper_bound: int) -> ReadOutcome:
+        local_start = self.local_log_start_offset
+        start = self.log_start_offset if self.is_tiered else local_start
+        if not start <= offset <= self.log_end_offset:
+            return OutOfRange(self.log_start_offset, self.log_end_offset)
+        if offset >= upper_bound:
             return Records((), 0, offset)
-        if self.is_tiered and self.log_start_offset <= offset < end:
-            epoch = self.epochs.epoch_for_offset(offset)
-            return InRemoteTier(
-                offset, UNDEFINED_EPOCH if epoch is None else epoch, self.local_log_start_offset
-            )
-        return OutOfRange(self.log_start_offset, end)
+        epoch = self.epochs.epoch_for_offset(offset)
+        return InRemoteTier(offset, UNDEFINED_EPOCH if epoch is None else epoch, local_start)
 
     def offset_for_timestamp(self, timestamp: int) -> OffsetAndTimestamp | None:
         """The first local record as new as `timestamp` (ms) or newer."""
@@ -223,7 +223,7 @@ class Log(LogState):
             self.epochs.truncate_from_end(offset)  # empty epochs must go too (replication.md 5.1)
             return False
         if self.segments.first.base_offset > offset:
-            self.truncate_fully_and_start_at(offset, now_ms=now_ms)
+            self._truncate_below_local_start(offset, now_ms)
             return True
         self._reader.forget()
         for segment in self.segments.remove_above(offset):
@@ -235,6 +235,16 @@ class Log(LogState):
         replay_producers(self)
         self._make_cut_durable(offset)
         return True
+
+    def _truncate_below_local_start(self, offset: int, now_ms: int) -> None:
+        """Nothing local stays. What the remote tier has below `offset` is still this log's."""
+        if not self.is_tiered or offset <= self.log_start_offset:
+            self.truncate_fully_and_start_at(offset, now_ms=now_ms)
+            return
+        epochs = self.epochs.entries_in_range(self.log_start_offset, offset)
+        self.truncate_fully_and_start_at(offset, self.log_start_offset, now_ms)
+        self.epochs.replace(epochs)
+        self.epochs.flush()
 
     def truncate_fully_and_start_at(
         self, offset: int, log_start: int | None = None, now_ms: int = 0

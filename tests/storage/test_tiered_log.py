@@ -104,6 +104,7 @@ def test_what_is_local_and_what_is_not(log):
     assert log.read(end, 99, upper_bound=end) == Records((), 0, end)
     assert log.read(end + 1, 99, upper_bound=end) == OutOfRange(0, end)
     assert log.read(local, 99, upper_bound=local) == Records((), 0, local)
+    assert log.read(3, 99, upper_bound=3) == Records((), 0, 3), "not stable yet"
 
 
 def test_below_the_log_start_is_nothing(log):
@@ -190,6 +191,19 @@ def test_highest_remote_offset_only_grows_until_the_log_is_cut(log):
     assert log.local_log_start_offset <= 16, "what took the place of copied records is not copied"
     log.truncate_fully_and_start_at(2)
     assert log.highest_remote_offset == 1
+
+
+def test_a_cut_below_the_local_start_keeps_the_remote_part(broker, log):
+    log.maybe_increment_log_start(3, "DeleteRecords")
+    log.truncate_to(10, NOW)
+    for _ in range(2):
+        assert (*starts(log), log.high_watermark, log.log_end_offset) == (3, 10, 10, 10)
+        assert log.epochs.entries == [(0, 3), (1, 8)]
+        assert log.read(9, 99, upper_bound=10) == InRemoteTier(9, 1, 10)
+        log = broker.crash()
+    log.truncate_to(2, NOW)
+    assert (*starts(log), log.log_end_offset) == (2, 2, 2)
+    assert log.epochs.entries == []
 
 
 def test_without_copies_the_log_start_follows(log):
