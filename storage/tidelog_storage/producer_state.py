@@ -225,6 +225,15 @@ class ProducerStateManager:
 
     # -- transactions --------------------------------------------------------------------------
 
+    def has_open_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        """Whether a transaction of this very epoch has begun here and not ended."""
+        entry = self.producers.get(producer_id)
+        return (
+            entry is not None
+            and entry.current_txn_first_offset >= 0
+            and entry.producer_epoch == producer_epoch
+        )
+
     def last_stable_offset(self, completed: CompletedTransaction) -> int:
         """The last stable offset to note in the transaction index for a completed transaction."""
         for first_offset, producer_id in self._ongoing.items():

@@ -129,14 +129,10 @@ class MarkerWriter:
 
 def _is_late(marker: Marker, partition: Partition) -> bool:
     """Whether it was meant for the transaction before (KIP-1228): with the second protocol every
-    end has an epoch of its own, above that of the records it ends."""
-    if marker.transaction_version < TransactionVersion.V2:
-        return False
-    entry = partition.log.producers.producers.get(marker.producer_id)
-    return (
-        entry is not None
-        and marker.producer_epoch == entry.producer_epoch
-        and entry.current_txn_first_offset >= 0  # else it is the same marker once more
+    end has an epoch of its own, above that of the records it ends. Without a transaction it is the
+    same marker once more."""
+    return marker.transaction_version >= TransactionVersion.V2 and (
+        partition.log.producers.has_open_transaction(marker.producer_id, marker.producer_epoch)
     )
 
 

@@ -64,12 +64,7 @@ class Verifications:
 
         `sequence` is the batch's first, -1 for the offsets of a group.
         """
-        entry = partition.log.producers.producers.get(producer_id)
-        if (
-            entry is not None
-            and entry.current_txn_first_offset >= 0
-            and entry.producer_epoch == producer_epoch
-        ):
+        if partition.log.producers.has_open_transaction(producer_id, producer_epoch):
             return None
         key = partition.topic_partition, producer_id
         epochs = producer_epoch, partition.leader_epoch
