@@ -19,11 +19,11 @@ refused by dispatch.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
 from tidelog.api.produce_gate import ProduceGate, RefusedError, is_transactional
+from tidelog.called_back import called_back
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.data import ProduceResponse
@@ -36,7 +36,7 @@ from tidelog_protocol.plain_answers import (
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
+    from collections.abc import Callable, Coroutine, Iterator, Mapping
 
     from tidelog.dispatch import Deferred, Handler, RequestContext
     from tidelog.replication.partition import Partition
@@ -77,6 +77,10 @@ _TOPIC_IDS_FROM = 13
 _ATTRIBUTES_LOW = 22  # low byte of a batch's attributes
 _TRANSACTIONAL_BIT = 0x10
 
+# What nearly all requests have, without a dictionary of their own.
+_NO_GUARDS: Mapping[TopicPartition, Guard] = {}
+_NOT_REFUSED: Mapping[TopicPartition, RefusedError] = {}
+
 
 class _Request:
     """What the appends of one request share, and what they leave behind.
@@ -104,8 +108,8 @@ class _Request:
         self.now_ms = now_ms
         self.internal_allowed = context.client_id == ADMIN_CLIENT_ID
         self.failed = False
-        self.guards: dict[TopicPartition, Guard] = {}
-        self.refused: dict[TopicPartition, RefusedError] = {}
+        self.guards: Mapping[TopicPartition, Guard] = _NO_GUARDS
+        self.refused: Mapping[TopicPartition, RefusedError] = _NOT_REFUSED
         self.topics: list[tuple[str, bytes, list[Any]]] = []
         self.touched: list[TopicPartition] = []
         # What acks=-1 still waits for: the partition, its offset, and where its outcome lies.
@@ -175,11 +179,9 @@ class ProduceApi:
                 _take_from_the_receive_buffer(request)
                 return self._ask_and_append(context, request, work)
         failure = self._append_all(context, work, request)
-        if work.acks == 0:
-            return None
         if work.waits:
             return self._park(context, work, failure, request.timeout_ms)
-        return work.answer() if failure is None else failure
+        return _answer_now(work, failure)
 
     async def _ask_and_append(
         self, context: RequestContext, request: ProduceRequest, work: _Request
@@ -189,22 +191,15 @@ class ProduceApi:
         work.refused = await self._gate.ask(request.transactional_id, work.guards, work.version)
         work.now_ms = self._replicas.clock.wall_ms()
         failure = self._append_all(context, work, request)
-        if work.acks == 0:
-            return None
         if not work.waits:
-            return work.answer() if failure is None else failure
-        answered: asyncio.Future[ProduceResponse | list[Buffer]] = (
-            asyncio.get_running_loop().create_future()
-        )
+            return _answer_now(work, failure)
 
-        def on_done(answer: ProduceResponse | list[Buffer]) -> None:
-            if not answered.done():
-                answered.set_result(answer)
+        def begin(on_done: Callable[[ProduceResponse | list[Buffer]], None]) -> None:
+            operation = self._await_acks(work, failure, request.timeout_ms, on_done)
+            if operation.decided:
+                on_done(self._settled(work, failure, operation.errors))
 
-        operation = self._await_acks(work, failure, request.timeout_ms, on_done)
-        if operation.decided:
-            return self._settled(work, failure, operation.errors)
-        return await answered
+        return await called_back(begin)
 
     def _transactional_batches(
         self, request: ProduceRequest, version: int
@@ -242,18 +237,12 @@ class ProduceApi:
 
     def _append_each(self, work: _Request, request: ProduceRequest) -> None:
         """Append every partition's batch, each for itself."""
-        replicas = self._replicas
-        by_id = work.version >= _TOPIC_IDS_FROM
         for topic in request.topic_data:
             outcomes: list[Any] = []
             work.topics.append((topic.name, topic.topic_id, outcomes))
             for data in topic.partition_data:
-                index = data.index
-                if by_id:
-                    partition = replicas.partition_by_id(topic.topic_id, index)
-                else:
-                    partition = replicas.partition(topic.name, index)
-                outcomes.append(self._append(work, partition, index, data.records, outcomes))
+                partition = self._partition(topic, data.index, work.version)
+                outcomes.append(self._append(work, partition, data.index, data.records, outcomes))
 
     def _append(
         self,
@@ -445,6 +434,15 @@ class ProduceApi:
                             answer.index,
                             ErrorCode(answer.error_code).name,
                         )
+
+
+def _answer_now(
+    work: _Request, failure: ProduceResponse | None
+) -> ProduceResponse | list[Buffer] | None:
+    """The answer when no replica is waited for; `failure` if there is one to tell."""
+    if work.acks == 0:
+        return None
+    return work.answer() if failure is None else failure
 
 
 def _has_transactional(request: ProduceRequest) -> bool:

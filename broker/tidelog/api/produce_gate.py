@@ -13,7 +13,7 @@ from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from tidelog.replication.partition import Partition
     from tidelog.transactions.transactions import Transactions
@@ -96,7 +96,7 @@ class ProduceGate:
         return guards
 
     async def ask(
-        self, transactional_id: str, guards: dict[TopicPartition, Guard], version: int
+        self, transactional_id: str, guards: Mapping[TopicPartition, Guard], version: int
     ) -> dict[TopicPartition, RefusedError]:
         """Why partitions may not be written, in the words of Produce; none for those that may."""
         from tidelog.transactions.decisions import (  # noqa: PLC0415 - first transaction

@@ -16,8 +16,10 @@ WriteTxnMarkers 2 (KIP-1228): the transaction's version.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
+from tidelog.called_back import called_back
 from tidelog.metadata.image import GROUP_METADATA_TOPIC, is_internal_topic
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
@@ -102,7 +104,7 @@ class TransactionsApi:
         producer_ids = self._transactions.producer_ids
         await producer_ids.refill()
         if request.transactional_id is not None:
-            return await self._initialised(context.api_version, request)
+            return await called_back(partial(self._init, context.api_version, request))
         try:
             return InitProducerIdResponse(producer_id=producer_ids.take(), producer_epoch=0)
         except StorageError as error:
@@ -114,21 +116,6 @@ class TransactionsApi:
         deferred = context.defer()
         self._init(context.api_version, request, deferred.complete)
         return deferred
-
-    async def _initialised(
-        self, version: int, request: InitProducerIdRequest
-    ) -> InitProducerIdResponse:
-        from asyncio import get_running_loop  # noqa: PLC0415 - this module is read without a loop
-
-        answered = get_running_loop().create_future()
-
-        def answer(response: InitProducerIdResponse) -> None:
-            if not answered.done():
-                answered.set_result(response)
-
-        self._init(version, request, answer)
-        response: InitProducerIdResponse = await answered
-        return response
 
     def _init(
         self,

@@ -12,8 +12,10 @@ before it.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
+from tidelog.called_back import called_back
 from tidelog.groups.admin import Committer
 from tidelog.groups.offsets import OffsetAndMetadata, OffsetChange
 from tidelog.metadata.image import GROUP_METADATA_TOPIC
@@ -131,9 +133,7 @@ class TxnOffsetsApi:
     ) -> ErrorCode:
         if not request.group_id:
             return ErrorCode.INVALID_GROUP_ID
-        from asyncio import get_running_loop  # noqa: PLC0415 - this module is read without a loop
-
-        from tidelog.transactions.decisions import ProducerIdAndEpoch  # noqa: PLC0415 - likewise
+        from tidelog.transactions.decisions import ProducerIdAndEpoch  # noqa: PLC0415 - seldom needed
 
         producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
         home = TopicPartition(GROUP_METADATA_TOPIC, self._group_partition(request.group_id))
@@ -144,16 +144,12 @@ class TxnOffsetsApi:
             )
             if error is not ErrorCode.NONE:
                 return error
-        written = get_running_loop().create_future()
-
-        def done(error: ErrorCode) -> None:
-            if not written.done():
-                written.set_result(error)
-
         committer = Committer(request.member_id, request.group_instance_id, request.generation_id)
-        self._admin.commit_in_transaction(request.group_id, committer, producer, changes, done)
-        result: ErrorCode = await written
-        return result
+        return await called_back(
+            partial(
+                self._admin.commit_in_transaction, request.group_id, committer, producer, changes
+            )
+        )
 
     async def _verified(
         self,

@@ -8,8 +8,10 @@ as a consumer, ListOffsets. Knows no events: values are bytes.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from tidelog.called_back import called_back
 from tidelog.internal_topics import InternalTopic
 from tidelog.peers import Channels, PeerError
 from tidelog.replication.partition import (
@@ -146,20 +148,13 @@ class MetadataTopicClient:
     async def _append(self, partition: Partition, index: int, value: bytes) -> int:
         now_ms = self.replicas.clock.wall_ms()
         batch = memoryview(bytearray(build_batch([Record(0, now_ms, None, value)])))
-        committed: asyncio.Future[ErrorCode] = asyncio.get_running_loop().create_future()
-
-        def settle(error: ErrorCode) -> None:
-            if not committed.done():
-                committed.set_result(error)
-
         try:
             result = self._topic.append_batch(
                 index, batch, leader_epoch=partition.leader_epoch, now_ms=now_ms
             )
         except StorageError as error:
             raise self._refused(index, error.code) from error
-        self._topic.commit(index, result.last_offset + 1, settle)
-        code = await committed
+        code = await called_back(partial(self._topic.commit, index, result.last_offset + 1))
         if code not in (ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND):
             raise self._refused(index, code)
         return result.last_offset

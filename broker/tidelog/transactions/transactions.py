@@ -8,8 +8,10 @@ transactions: most test runs have none, and every one waits for the start.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
+from tidelog.called_back import called_back
 from tidelog.internal_topics import partition_for
 from tidelog.metadata.image import TRANSACTION_STATE_TOPIC
 from tidelog.transactions.producer_ids import ProducerIds
@@ -194,13 +196,13 @@ class Transactions:
             return self.coordinator.verify_partitions(transactional_id, producer, partitions)
         from tidelog.transactions.transaction import TransactionVersion
 
-        added: asyncio.Future[ErrorCode] = self._loop.create_future()
-
-        def on_done(error: ErrorCode) -> None:
-            if not added.done():  # the client may have gone, and its handler with it
-                added.set_result(error)
-
-        self.coordinator.add_partitions(
-            transactional_id, producer, partitions, TransactionVersion.V2, on_done
+        error = await called_back(
+            partial(
+                self.coordinator.add_partitions,
+                transactional_id,
+                producer,
+                partitions,
+                TransactionVersion.V2,
+            )
         )
-        return dict.fromkeys(partitions, await added)
+        return dict.fromkeys(partitions, error)
