@@ -230,6 +230,12 @@ class LogState:
         if self.is_tiered and offset > self.highest_remote_offset:
             self.highest_remote_offset = offset
 
+    def reset_highest_remote_offset(self, offset: int) -> None:
+        """The remote tier has this log up to `offset` and no further: copies may be gone, deleted
+        by the leader of another branch. What is local only then must not be taken for copied."""
+        if self.is_tiered:
+            self.highest_remote_offset = offset
+
     def drop_remote_part(self) -> None:
         """The remote tier is not this log's any more: it begins where its local part does.
 

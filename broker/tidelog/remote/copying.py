@@ -12,7 +12,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from tidelog.remote.shared import delete_segment, highest_live_offset, name_of
+from tidelog.remote.shared import copied_offset, delete_segment, name_of
 from tidelog.replication.purgatory import DelayedOperation
 from tidelog_storage.remote.api import (
     RemoteStorageError,
@@ -20,7 +20,7 @@ from tidelog_storage.remote.api import (
     SegmentState,
 )
 from tidelog_storage.remote.copier import candidates
-from tidelog_storage.remote.lineage import copied_up_to, find_log_start
+from tidelog_storage.remote.lineage import find_log_start
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -111,21 +111,15 @@ class Copier:
         if self.copied_offset is not None or not self.leads:
             return
         shared, held, partition = self._shared, self._log, self._partition
-        epochs = held.epochs.entries
         start = find_log_start(
-            epochs,
+            held.epochs.entries,
             held.local_log_start_offset,
             lambda epoch: shared.metadata.segments(partition, epoch),
         )
         held.maybe_increment_log_start(start, "remote log start")
-        copied = copied_up_to(
-            epochs,
-            held.log_end_offset,
-            lambda epoch: highest_live_offset(shared.metadata, partition, epoch),
-        )
-        self.copied_offset = copied.offset
-        held.set_highest_remote_offset(copied.offset)
-        log.info("%s is copied up to %d", name_of(partition), copied.offset)
+        self.copied_offset = copied = copied_offset(shared.metadata, partition, held)
+        held.reset_highest_remote_offset(copied)
+        log.info("%s is copied up to %d", name_of(partition), copied)
 
     # -- copying -----------------------------------------------------------------------------------
 
@@ -179,7 +173,8 @@ class Copier:
             await shared.metadata.update(shared.change(segment, finished, custom_metadata))
         finally:
             self.copying.discard(segment.segment_id)
-        held.set_highest_remote_offset(candidate.end_offset)
+        if held.truncations == truncations:  # else the log may hold other records there by now
+            held.set_highest_remote_offset(candidate.end_offset)
         shared.meters.mark_topic("RemoteCopyBytesPerSec", segment.partition.topic, segment.size)
         log.debug("%s: copied %d", name_of(self._partition), candidate.end_offset)
         if self._term == term:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidelog_storage.remote.api import RemoteResourceNotFound, SegmentState, SegmentUpdate
+from tidelog_storage.remote.lineage import copied_up_to, kept_up_to
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from tidelog.remote.quotas import RateQuota
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog.seams import Clock, Executor, Rng
+    from tidelog_storage.log import Log
     from tidelog_storage.remote.api import (
         RemoteLogMetadata,
         RemoteSegment,
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
         TopicIdPartition,
     )
 
-__all__ = ["Shared", "delete_segment", "highest_live_offset", "name_of", "until_ready"]
+__all__ = ["Shared", "copied_offset", "delete_segment", "name_of", "until_ready"]
 
 log = logging.getLogger("tidelog.remote")
 
@@ -93,26 +95,16 @@ async def delete_segment(shared: Shared, segment: RemoteSegment, pool: Pool) -> 
     shared.forget((segment.segment_id,))
 
 
-def highest_live_offset(
-    metadata: RemoteLogMetadata, partition: TopicIdPartition, epoch: int
-) -> int | None:
-    """The largest offset of an epoch that can be read remotely now, for `copied_up_to`.
-
-    Not the largest ever copied: after the remote part was deleted (KIP-950) what is local only must
-    not be taken for copied when the topic comes back to the remote tier.
-    """
-    highest = metadata.highest_offset(partition, epoch)
-    if highest is None:
-        return None
-    best: int | None = None
-    for segment in metadata.segments(partition, epoch):
-        if segment.state is SegmentState.COPY_SEGMENT_FINISHED:
-            end = _end_in_epoch(segment, epoch)
-            if best is None or end > best:
-                best = end
-    return best
-
-
-def _end_in_epoch(segment: RemoteSegment, epoch: int) -> int:
-    ends = [start - 1 for _, start in segment.epochs[1:]] + [segment.end_offset]
-    return next(end for (own, _), end in zip(segment.epochs, ends, strict=True) if own == epoch)
+def copied_offset(metadata: RemoteLogMetadata, partition: TopicIdPartition, held: Log) -> int:
+    """Up to where a log is copied and all that it has locally still is; -1 for nowhere."""
+    epochs = held.epochs.entries
+    copied = copied_up_to(
+        epochs, held.log_end_offset, lambda epoch: metadata.highest_offset(partition, epoch)
+    )
+    return kept_up_to(
+        copied.offset,
+        epochs,
+        held.local_log_start_offset,
+        held.log_end_offset,
+        lambda epoch, offset: metadata.segment_for(partition, epoch, offset),
+    )

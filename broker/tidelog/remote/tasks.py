@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.remote.copying import Copier
 from tidelog.remote.expiration import Expiration
-from tidelog.remote.shared import highest_live_offset, name_of
+from tidelog.remote.shared import copied_offset, name_of
 from tidelog_storage.remote.api import (
     RemoteStorageError,
     RemoteStorageNotReady,
     RetriableRemoteStorageError,
 )
-from tidelog_storage.remote.lineage import copied_up_to
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -225,10 +224,5 @@ class TieredPartition:
             self._learn()
 
     def _learn(self) -> None:
-        held, metadata = self.replica.log, self._shared.metadata
-        copied = copied_up_to(
-            held.epochs.entries,
-            held.log_end_offset,
-            lambda epoch: highest_live_offset(metadata, self.partition, epoch),
-        )
-        held.set_highest_remote_offset(copied.offset)
+        held = self.replica.log
+        held.reset_highest_remote_offset(copied_offset(self._shared.metadata, self.partition, held))
