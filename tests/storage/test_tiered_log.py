@@ -202,7 +202,7 @@ def test_what_is_copied_no_more_is_kept(log):
     assert log.local_log_start_offset <= 16
     log.set_highest_remote_offset(23)
     log.delete_old_segments(NOW)
-    assert log.local_log_start_offset == 24
+    assert log.local_log_start_offset == 20
 
 
 def test_a_cut_below_the_local_start_keeps_the_remote_part(broker, log):
