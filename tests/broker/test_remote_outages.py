@@ -15,6 +15,7 @@ from tidelog.metrics.meters import BROKER_TOPIC_METRICS, Name
 from tidelog.start_error import StartError
 from tidelog_storage.remote.api import (
     RemoteStorageError,
+    RemoteStorageNotReady,
     RetriableRemoteStorageError,
     SegmentState,
 )
@@ -30,7 +31,10 @@ STARTED, FINISHED, DELETING, DELETED = SegmentState
 
 def known(it: TieredCluster, node_id: int, topic: str = "a") -> list[RemoteSegment]:
     tiered = it.tiered(node_id, topic)
-    return list(it.tier(node_id).metadata.segments(tiered.partition))
+    try:
+        return list(it.tier(node_id).metadata.segments(tiered.partition))
+    except RemoteStorageNotReady:
+        return []
 
 
 def count(it: TieredCluster, name: str) -> float:

@@ -3,8 +3,7 @@ intervals, one store for all brokers."""
 
 from __future__ import annotations
 
-import os
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -163,32 +162,26 @@ class TieredCluster:
     def remote(self, topic: str, index: int = 0) -> dict[int, list[str]]:
         """Values of each segment that the store has whole, by the segment's start offset."""
         segments: dict[int, list[str]] = {}
-        if not os.path.isdir(self.store):
-            return segments
-        for folder in sorted(Path(self.store).iterdir()):
-            if not folder.name.startswith(f"{topic}-{index}-"):
-                continue
-            for manifest in folder.glob("*.manifest.json"):
-                data = manifest.with_name(manifest.name[: -len(".manifest.json")] + ".log")
-                content = data.read_bytes()
-                values = [
-                    (record.value or b"").decode()
-                    for position, _ in iter_batches(content)
-                    for record in iter_records(content, position)
-                ]
-                segments[int(manifest.name[:20])] = values
+        for path in self._files(f"{topic}-{index}-"):
+            name, _, ending = path.name.partition(".")
+            if ending == "manifest.json":
+                with suppress(FileNotFoundError):  # it is being deleted
+                    segments[int(name[:20])] = _values(path.with_name(f"{name}.log").read_bytes())
         return dict(sorted(segments.items()))
 
     def remote_files(self, topic: str) -> list[str]:
         """All that the store has of a topic, whole or not."""
-        if not os.path.isdir(self.store):
-            return []
-        return [
-            path.name
-            for folder in Path(self.store).iterdir()
-            if folder.name.startswith(f"{topic}-")
-            for path in folder.iterdir()
-        ]
+        return [path.name for path in self._files(f"{topic}-")]
+
+    def _files(self, prefix: str) -> list[Path]:
+        """In folders whose names begin so; folders come and go."""
+        found: list[Path] = []
+        with suppress(FileNotFoundError):
+            for folder in sorted(Path(self.store).iterdir()):
+                if folder.name.startswith(prefix):
+                    with suppress(FileNotFoundError):
+                        found += folder.iterdir()
+        return found
 
     # -- waiting -----------------------------------------------------------------------------------
 
@@ -204,6 +197,14 @@ class TieredCluster:
                     lambda held=held: held.local_log_start_offset == local_start,
                     f"{node} begins {topic} at {local_start}",
                 )
+
+
+def _values(content: bytes) -> list[str]:
+    return [
+        (record.value or b"").decode()
+        for position, _ in iter_batches(content)
+        for record in iter_records(content, position)
+    ]
 
 
 @asynccontextmanager
