@@ -114,7 +114,8 @@ class TieredCluster:
         await in_thread(send)
 
     async def alter(self, topic: str, **settings: str) -> None:
-        """Set configurations of a topic."""
+        """Set configurations of a topic, and return when every replica goes by them."""
+        wanted = {name.replace("_", "."): value for name, value in settings.items()}
 
         def set_all() -> None:
             from confluent_kafka.admin import (
@@ -126,16 +127,21 @@ class TieredCluster:
             )
 
             entries = [
-                ConfigEntry(
-                    name.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET
-                )
-                for name, value in settings.items()
+                ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+                for name, value in wanted.items()
             ]
             resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
             admin = AdminClient(librdkafka(self.bootstrap))
             admin.incremental_alter_configs([resource])[resource].result(20)
 
         await in_thread(set_all)
+        for node in self.running():
+            metadata = node.server.metadata
+            await until(
+                lambda metadata=metadata: (
+                    wanted.items() <= dict(metadata.image.topic_config(topic)).items()
+                )
+            )
 
     async def delete(self, topic: str) -> None:
         def delete() -> None:
