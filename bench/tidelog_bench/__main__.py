@@ -1,8 +1,9 @@
 """`make bench`: tidelog beside Apache Kafka and kfake, alternately, in one run.
 
 Prints a table and writes every sample (JSON), the table and a plot to a folder. A full run takes
-about 40 minutes, 15 of them for three brokers beside Apache Kafka's three (`--only "3 brokers"`);
-`--quick` about 10, with figures good for a first look only.
+about an hour, 15 minutes of it for three brokers beside Apache Kafka's three (`--only "3 brokers"`)
+and 20 for brokers with a remote tier (`--only tiered`); `--quick` about 15, with figures good for a
+first look only.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from tidelog_bench.peers.kfake import Kfake
 from tidelog_bench.peers.tidelog import Tidelog
 from tidelog_bench.rounds import Samples, run_rounds
 from tidelog_bench.spark_case import SparkQuery
+from tidelog_bench.tier_cases import TIER_NAMES, measure_tiers
 from tidelog_bench.transaction_cases import TRANSACTION_CASES
 
 if TYPE_CHECKING:
@@ -54,6 +56,7 @@ def main() -> int:
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tidelog-bench-", dir=options.data) as folder:
         shown = _measure_clusters(Path(folder), samples, options)
+        shown = _measure_tiers(Path(folder), samples, options) or shown
         peers = []
         if cases or spark or options.only in START_CASE:
             peers = [PEERS[name](Path(folder) / name.replace(" ", "-")) for name in names]
@@ -94,7 +97,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="print the names of all cases")
     options = parser.parse_args()
     if options.list:
-        print("\n".join([*results.ONE_BROKER, *CLUSTER_NAMES]))
+        print("\n".join([*results.ONE_BROKER, *CLUSTER_NAMES, *TIER_NAMES]))
         parser.exit()
     return options
 
@@ -138,6 +141,22 @@ def _measure_clusters(folder: Path, samples: Samples, options: argparse.Namespac
     if not any(options.only in name for name in CLUSTER_NAMES):
         return []
     return measure_clusters(
+        folder,
+        samples,
+        only=options.only,
+        peers=options.peers or (),
+        rounds=1 if options.quick else options.rounds,
+        scale=1 / 3 if options.quick else 1.0,
+        seed=options.seed,
+        say=_say,
+    )
+
+
+def _measure_tiers(folder: Path, samples: Samples, options: argparse.Namespace) -> list[str]:
+    """Brokers with a remote tier; the names of those measured."""
+    if not any(options.only in name for name in TIER_NAMES):
+        return []
+    return measure_tiers(
         folder,
         samples,
         only=options.only,

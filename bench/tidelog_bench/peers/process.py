@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
 import subprocess
 import time
@@ -86,6 +87,10 @@ class Child:
                 if name in ("VmRSS", "RssAnon"):
                     values[name] = int(value.split()[0]) << 10
         return Memory(values["VmRSS"], values["RssAnon"])
+
+    def descriptors(self) -> int:
+        """How many files and sockets it has open."""
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
 
     def check(self) -> None:
         """RuntimeError with the end of its log if it is no longer running."""

@@ -1,0 +1,117 @@
+"""tidelog and Apache Kafka with a remote tier in a directory each: brokers alone and clusters.
+
+tidelog's is `--tiered DIR`, Kafka's the LocalTieredStorage of its own tests. Both copy files to
+another folder of the same disk; ours makes them durable as well.
+"""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+from tidelog_bench.peers.apache_kafka import ApacheKafka, ApacheKafkaCluster
+from tidelog_bench.peers.cluster import of_cluster
+from tidelog_bench.peers.tidelog import Tidelog, TidelogCluster
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+__all__ = ["EAGER", "TIERED_CLUSTERS", "TIERED_PEERS", "tier_of"]
+
+EAGER: Mapping[str, str] = {
+    "remote.log.manager.task.interval.ms": "2000",
+    "log.retention.check.interval.ms": "1000",
+    "log.initial.task.delay.ms": "500",
+}
+"""What makes a topic remote in seconds; Kafka's own intervals are 30 s, 5 min and 30 s."""
+
+_METADATA = "rlmm.config.remote.log.metadata.topic."
+_SETTINGS: Mapping[str, str] = {
+    "remote.log.storage.system.enable": "true",
+    "remote.log.metadata.manager.listener.name": "PLAINTEXT",
+    "log.segment.delete.delay.ms": "1000",
+    f"{_METADATA}num.partitions": "5",
+    f"{_METADATA}replication.factor": "1",
+    f"{_METADATA}min.isr": "1",
+}
+_KAFKAS_STORE = "org.apache.kafka.server.log.remote.storage.LocalTieredStorage"
+
+
+def tier_of(folder: Path) -> Path:
+    """Where the tier of a broker or a cluster with its data in `folder` is: beside it."""
+    return folder.with_name(f"{folder.name}-tier")
+
+
+class TieredTidelog(Tidelog):
+    """`tidelog serve --tiered DIR`."""
+
+    def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
+        super().__init__(folder)
+        self._settings = {**_SETTINGS, **settings}
+
+    def command(self) -> Sequence[str]:
+        """Serve until standard input ends."""
+        given = [f"--set={key}={value}" for key, value in self._settings.items()]
+        return [*super().command(), "--tiered", str(tier_of(self.folder)), *given]
+
+    def remove(self) -> None:
+        """The tier as well."""
+        super().remove()
+        shutil.rmtree(tier_of(self.folder), ignore_errors=True)
+
+
+class TieredKafka(ApacheKafka):
+    """One Apache Kafka node with LocalTieredStorage."""
+
+    def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
+        super().__init__(folder, {**_kafkas_tier(folder), **settings})
+
+    def remove(self) -> None:
+        """The tier as well."""
+        super().remove()
+        shutil.rmtree(tier_of(self.folder), ignore_errors=True)
+
+
+class TieredTidelogCluster(TidelogCluster):
+    """Three nodes of tidelog with one tier."""
+
+    def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
+        tier = {
+            "remote.log.storage.manager.class.name": (
+                "tidelog_storage.remote.directory_store.DirectoryStore"
+            ),
+            "rsm.config.dir": str(tier_of(folder)),
+        }
+        super().__init__(folder, {**_SETTINGS, **tier, **settings})
+
+    def remove(self) -> None:
+        """The tier as well."""
+        super().remove()
+        shutil.rmtree(tier_of(self.folder), ignore_errors=True)
+
+
+class TieredKafkaCluster(ApacheKafkaCluster):
+    """Three Apache Kafka nodes with one LocalTieredStorage."""
+
+    def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
+        super().__init__(folder, {**of_cluster(3), **_kafkas_tier(folder), **settings})
+
+    def remove(self) -> None:
+        """The tier as well."""
+        super().remove()
+        shutil.rmtree(tier_of(self.folder), ignore_errors=True)
+
+
+TIERED_PEERS = {"tidelog": TieredTidelog, "kafka": TieredKafka}
+TIERED_CLUSTERS = {"tidelog": TieredTidelogCluster, "kafka": TieredKafkaCluster}
+
+
+def _kafkas_tier(folder: Path) -> dict[str, str]:
+    return {
+        "group.initial.rebalance.delay.ms": "0",
+        "offsets.topic.replication.factor": "1",
+        "remote.log.storage.manager.class.name": _KAFKAS_STORE,
+        "rsm.config.dir": str(tier_of(folder)),
+        **_SETTINGS,
+    }

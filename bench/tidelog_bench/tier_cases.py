@@ -1,0 +1,235 @@
+"""What a remote tier costs and gives, beside Apache Kafka with its LocalTieredStorage (KIP-405).
+
+Each figure of tiered data has its counterpart without a tier, from the same broker a moment
+before or after.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from typing import TYPE_CHECKING
+
+from tidelog_bench.cases import Case, names_of
+from tidelog_bench.loads.franz_go import FranzGo
+from tidelog_bench.loads.load import LARGE, Work
+from tidelog_bench.loads.tier import TierTopic
+from tidelog_bench.peers.kafka_jars import JarsUnavailableError
+from tidelog_bench.peers.tiered import EAGER, TIERED_CLUSTERS, TIERED_PEERS
+from tidelog_bench.rounds import run_rounds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+    from pathlib import Path
+    from typing import Any
+
+    from tidelog_bench.peers.cluster import PeerCluster
+    from tidelog_bench.peers.peer import Peer, Served
+    from tidelog_bench.rounds import Samples
+
+__all__ = ["TIER_NAMES", "measure_tiers"]
+
+OF = "tiered: "
+RECORD_BYTES = 1024
+REMOTE_SHARE = 0.95
+PLAIN = {"segment.bytes": 8 << 20}
+REMOTE = {**PLAIN, "remote.storage.enable": "true", "local.retention.bytes": 1}
+COPIED = {"segment.bytes": 4 << 20, "remote.storage.enable": "true"}
+NOT_COPIED = {"segment.bytes": 4 << 20}
+ROLLED = {"segment.bytes": 1 << 20, "remote.storage.enable": "true"}
+KAFKAS_INTERVAL = "30s"
+FEW_RECORDS = 50_000
+SOME_SHARE = 0.5
+SETTLE_S = 3.0  # longer than remote.fetch.max.wait.ms
+
+_chance = random.Random(1)
+
+
+class RemoteRead(Case):
+    """Read a topic from its start that is nearly all remote, and one that is all local."""
+
+    warm_up_share = 1.0
+
+    def __init__(self, megabytes: int) -> None:
+        self.megabytes = 2 * megabytes
+        self._megabytes = megabytes
+        self.name = f"{OF}read of a topic 95 % remote"
+
+    def run(self, peer: Served, scale: float) -> dict[str, float]:
+        """Rates by the client's clock, the broker's CPU; each topic is read once."""
+        figures = {}
+        records = int(self._megabytes * scale * 1e6 / RECORD_BYTES)
+        with TierTopic(peer, PLAIN) as local, TierTopic(peer, REMOTE) as remote:
+            works = {
+                kind: Work(topic.name, 1, records, RECORD_BYTES, LARGE)
+                for kind, topic in (("local", local), ("remote", remote))
+            }
+            for work in works.values():
+                FranzGo().produce(peer, work)
+            remote.wait_until_remote(REMOTE_SHARE)
+            for kind in _chance.sample(list(works), len(works)):
+                before = peer.cpu_seconds()
+                moved = FranzGo().consume(peer, works[kind])
+                spent = peer.cpu_seconds() - before
+                megabyte = RECORD_BYTES / 1e6
+                figures[f"{kind} read"] = moved.records * megabyte / moved.seconds
+                figures[f"{kind} read CPU"] = 1e3 * spent / (records * megabyte)
+        figures["remote by local"] = figures["remote read"] / figures["local read"]
+        return figures
+
+
+class CopyingProduce(Case):
+    """Produce at a steady rate while segments are copied as they roll, and without a tier."""
+
+    warm_up_share = 1.0
+
+    def __init__(self, megabytes_per_second: int, seconds: int) -> None:
+        self.megabytes = 2 * megabytes_per_second * seconds
+        self._rate = int(megabytes_per_second * 1e6 / RECORD_BYTES)
+        self._seconds = seconds
+        self.name = f"{OF}produce at {megabytes_per_second} MB/s"
+
+    def run(self, peer: Served, scale: float) -> dict[str, float]:
+        """99th percentile from before Produce to the acknowledgement."""
+        figures = {}
+        options = {"rate": self._rate, "count": int(self._rate * self._seconds * scale)}
+        kinds: dict[str, Mapping[str, object]] = {"p99 plain": NOT_COPIED, "p99 copying": COPIED}
+        for kind in _chance.sample(list(kinds), len(kinds)):
+            with TierTopic(peer, kinds[kind]) as topic:
+                figures[kind] = topic.run("pace", size=RECORD_BYTES, **options)["p99_us"]
+        figures["copying by plain"] = figures["p99 copying"] / figures["p99 plain"]
+        return figures
+
+
+class CancelledReads(Case):
+    """Clients that ask for remote records and are gone before they come."""
+
+    warm_up_share = 0.1
+
+    def __init__(self, requests: int) -> None:
+        self.requests = requests
+        self.name = f"{OF}{requests} cancelled remote reads"
+
+    def run(self, peer: Peer, scale: float) -> dict[str, float]:  # type: ignore[override]
+        """What is left of them when all waits are over."""
+        requests = int(self.requests * scale)
+        with TierTopic(peer, REMOTE) as topic:
+            work = Work(topic.name, 1, FEW_RECORDS, RECORD_BYTES, LARGE)
+            FranzGo().produce(peer, work)
+            topic.wait_until_remote(SOME_SHARE)
+            topic.run("cancel", count=requests // 10)
+            time.sleep(SETTLE_S)
+            descriptors, memory = peer.child.descriptors(), peer.child.memory()
+            before = peer.cpu_seconds()
+            topic.run("cancel", count=requests)
+            time.sleep(SETTLE_S)
+            spent = peer.cpu_seconds() - before
+            grown = peer.child.memory().anonymous_bytes - memory.anonymous_bytes
+            return {
+                "CPU": 1e6 * spent / requests,
+                "memory left": grown / 1e6,
+                "descriptors left": peer.child.descriptors() - descriptors,
+            }
+
+
+class CopyDelay(Case):
+    """From the roll of a segment until the broker tells that it is in the tier."""
+
+    warm_up_share = 0.0  # one roll
+    name = f"{OF}from roll to copied"
+
+    def run(self, peer: Served, scale: float) -> dict[str, float]:
+        """Rolls come at any moment between two runs of Kafka's task."""
+        count = 3 if scale else 1
+        with TierTopic(peer, ROLLED) as topic:
+            spread = KAFKAS_INTERVAL if scale else "1ms"
+            delays = topic.run("copied", count=count, spread=spread, patience="4m")["ms"]
+        return {"copy delay": statistics.median(delays)}
+
+
+class Rebuild(Case):
+    """A replica more, empty, of a topic that is nearly all remote, and of one without a tier."""
+
+    warm_up_share = 1.0
+
+    def __init__(self, megabytes: int) -> None:
+        self.megabytes = 2 * megabytes
+        self._megabytes = megabytes
+        self.name = f"{OF}follower of a topic 95 % remote"
+
+    def run(self, peer: PeerCluster, scale: float) -> dict[str, float]:  # type: ignore[override]
+        """Until it is in sync, and what it then has on its disk."""
+        first, *_, last = sorted(peer.nodes)
+        records = int(self._megabytes * scale * 1e6 / RECORD_BYTES)
+        figures = {}
+        for kind, settings in (("local", PLAIN), ("remote", REMOTE)):
+            with TierTopic(peer, settings, str(first)) as topic:
+                FranzGo().produce(peer, Work(topic.name, 1, records, RECORD_BYTES, LARGE))
+                if settings is REMOTE:
+                    topic.wait_until_remote(REMOTE_SHARE)
+                moved = topic.run("move", replicas=f"{first},{last}")
+                figures[f"{kind} rebuild"] = 1e3 * moved["seconds"]
+                figures[f"{kind} bytes"] = _bytes_of(peer.nodes[last].folder, topic.name) / 1e6
+        return figures
+
+
+def _bytes_of(folder: Path, topic: str) -> int:
+    """Of all files of its only partition, without the holes: Kafka makes its indexes large."""
+    return sum(file.stat().st_blocks * 512 for file in (folder / "data" / f"{topic}-0").glob("*"))
+
+
+EAGER_CASES: Sequence[Case] = (
+    RemoteRead(250),
+    CopyingProduce(10, 8),
+    CancelledReads(10_000),
+)
+USUAL_CASES: Sequence[Case] = (CopyDelay(),)
+CLUSTER_CASES: Sequence[Case] = (Rebuild(500),)
+GROUPS: Sequence[tuple[Sequence[Case], Mapping[str, Callable[..., Any]], Mapping[str, str]]] = (
+    (EAGER_CASES, TIERED_PEERS, EAGER),
+    (USUAL_CASES, TIERED_PEERS, {}),
+    (CLUSTER_CASES, TIERED_CLUSTERS, EAGER),
+)
+TIER_NAMES = [name for cases, _, _ in GROUPS for name in names_of(cases)]
+
+
+def measure_tiers(
+    folder: Path,
+    samples: Samples,
+    *,
+    only: str,
+    peers: Collection[str],
+    rounds: int,
+    scale: float,
+    seed: int,
+    say: Callable[[str], None],
+) -> list[str]:
+    """Run the cases whose names have `only` in them; which peers there were."""
+    names: dict[str, None] = {}
+    for number, (every, makers, settings) in enumerate(GROUPS):
+        cases = [case for case in every if only in case.name]
+        if not cases:
+            continue
+        chosen = []
+        for name, make in makers.items():
+            if peers and name not in peers:
+                continue
+            peer = make(folder / f"{name}-tiered-{number}", settings)
+            try:
+                peer.prepare()
+            except JarsUnavailableError as missing:
+                say(f"without a tiered {name}: {missing}")
+            else:
+                chosen.append(peer)
+                names[name] = None
+        try:
+            for peer in chosen:
+                peer.start()
+            run_rounds(
+                cases, chosen, samples, folder, rounds=rounds, scale=scale, seed=seed, say=say
+            )
+        finally:
+            for peer in chosen:
+                peer.remove()
+    return list(names)
