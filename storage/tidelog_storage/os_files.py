@@ -49,6 +49,10 @@ class OsFile:
         """Up to `length` bytes from `position`."""
         return os.pread(self._fd, length, position)
 
+    def pread_into(self, position: int, buffer: memoryview) -> int:
+        """As many bytes from `position` as the buffer takes."""
+        return os.preadv(self._fd, (buffer,), position)
+
     def view(self, position: int, length: int) -> memoryview:
         """A read-only slice of a mapping of the file."""
         end = min(position + length, self._size)

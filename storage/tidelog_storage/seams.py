@@ -26,6 +26,10 @@ class File(Protocol):
         """Up to `length` bytes from `position`; fewer only at the end of the file."""
         ...
 
+    def pread_into(self, position: int, buffer: memoryview) -> int:
+        """Like `pread`, into a buffer that is there; how many bytes."""
+        ...
+
     def view(self, position: int, length: int) -> memoryview:
         """Like `pread`, for large reads: without copying where the file allows it.
 

@@ -331,6 +331,12 @@ class SimFile:
         self.files.fence()
         return bytes(self.inode.data[position : position + length])
 
+    def pread_into(self, position: int, buffer: memoryview) -> int:
+        """A copy of a part, into a buffer."""
+        data = self.pread(position, len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
     def view(self, position: int, length: int) -> memoryview:
         """A copy too: it stays valid whatever happens to the file."""
         return memoryview(self.pread(position, length))

@@ -15,6 +15,7 @@ from support.remote import PARTITION, remote_segment
 from tidelog_protocol.records import set_offset_and_epoch
 from tidelog_storage.remote.api import RemoteStorageError, RetriableRemoteStorageError
 from tidelog_storage.remote.chunks import (
+    Buffers,
     Chunk,
     ChunkPlace,
     CorruptRemoteDataError,
@@ -57,7 +58,7 @@ WHOLE = ChunkPlace(0, len(DATA))
 def test_a_whole_chunk():
     store = Answering(DATA)
     chunk = load_chunk(store, SEGMENT, WHOLE)
-    assert (len(chunk), chunk.start, chunk.end, chunk.data) == (5, 0, len(DATA), DATA)
+    assert (len(chunk), chunk.start, chunk.end, chunk.view(0, 5)) == (5, 0, len(DATA), DATA)
     assert chunk.weight > len(DATA)
     assert [chunk.position(i) for i in range(6)] == POSITIONS
     assert [chunk.batch_with(offset) for offset in (0, 1, 4, 5, 99)] == [0, 1, 4, 5, 5]
@@ -156,6 +157,48 @@ def test_streams_that_give_little_at_a_time():
     assert read_exactly(Dripping(b"0123456789"), 8) == b"01234567"
     assert read_exactly(Dripping(b"0123456789"), 20) == b"0123456789"
     assert read_exactly(io.BytesIO(b""), 5) == b""
+
+
+# ---- memory --------------------------------------------------------------------------------------
+
+
+class Filling(io.BytesIO):
+    fills_buffers = True
+
+    def readinto(self, buffer):
+        return super().readinto(memoryview(buffer)[:200])
+
+
+def test_chunks_are_read_into_buffers_that_are_used_again():
+    buffers = Buffers()
+    store = Answering(DATA)
+    store.fetch_segment = lambda *_: Filling(DATA)
+    chunk = load_chunk(store, SEGMENT, WHOLE, buffers)
+    first = chunk._data
+    assert isinstance(first, bytearray)
+    view = chunk.view(1, 3)
+    expected = bytes(view)
+    del chunk  # its memory is free, but for the view
+    other = load_chunk(store, SEGMENT, WHOLE, buffers)
+    assert other._data is not first
+    del other
+    store.fetch_segment = lambda *_: Filling(DATA[:-1])
+    with pytest.raises(CorruptRemoteDataError, match="bytes instead of"):
+        load_chunk(store, SEGMENT, WHOLE, buffers)
+    assert view == expected
+    del view
+    taken = [buffers.take(10), buffers.take(10), buffers.take(10)]
+    assert any(buffer is first for buffer in taken)
+    assert len({id(buffer) for buffer in taken}) == 3
+
+
+def test_free_memory_is_bounded():
+    buffers = Buffers(1 << 20)
+    for _ in range(100):
+        buffers.give(bytearray(1 << 18))
+    assert sum(map(len, buffers._free.values())) == 4
+    assert len(buffers.take(1)) == 1 << 18
+    assert len(buffers.take((1 << 18) + 1)) == 2 << 18
 
 
 # ---- the grid ------------------------------------------------------------------------------------
@@ -259,10 +302,33 @@ def test_what_was_read_goes_before_what_is_still_to_be_read():
 
 def test_a_reader_that_goes_on_gets_a_window_that_doubles():
     ahead = ReadAhead(chunk_bytes=100, window_bytes_max=700)
-    windows = [ahead.read_on(PARTITION, offset, offset + 10) for offset in range(0, 60, 10)]
+    windows = [ahead.read_on(PARTITION, offset, offset + 10, NOW) for offset in range(0, 60, 10)]
     assert windows == [0, 200, 400, 700, 700, 700]
-    assert ahead.read_on(PARTITION, 500, 510) == 0  # somebody else
-    assert ahead.read_on(PARTITION._replace(partition=1), 60, 70) == 0
+    assert ahead.read_on(PARTITION, 500, 510, NOW) == 0  # somebody else
+    assert ahead.read_on(PARTITION._replace(partition=1), 60, 70, NOW) == 0
     for offset in random.Random(0).sample(range(1000, 9000), 300):
-        ahead.read_on(PARTITION, offset, offset + 1)
+        ahead.read_on(PARTITION, offset, offset + 1, NOW)
     assert len(ahead._readers) == 256
+
+
+def test_many_readers_have_smaller_windows_and_chunks():
+    index = Index(range(0, 64 << 20, 4096))
+    ahead = ReadAhead()
+
+    def chunk_bytes(number, now_ms):
+        segment = remote_segment(number, size=64 << 20)
+        place = ahead.grid(segment, index, now_ms).place(0)
+        return place.end - place.start
+
+    assert chunk_bytes(1, NOW) == 4 << 20
+    for number in range(9):
+        partition = PARTITION._replace(partition=number)
+        ahead.read_on(partition, 0, 10, NOW + number)
+        window = ahead.read_on(partition, 10, 20, NOW + number)
+        assert window <= (64 << 20) // (2 * (number + 1))
+    assert window == 32 * 1024 * 1024 // 9
+    assert 700_000 < chunk_bytes(2, NOW + 10) < 900_000
+    assert chunk_bytes(3, NOW + 60_000) == 4 << 20  # they have gone
+    for number in range(200):
+        ahead.read_on(PARTITION._replace(partition=number), 50, 60, NOW + 70_000)
+    assert chunk_bytes(4, NOW + 70_000) == 256 << 10

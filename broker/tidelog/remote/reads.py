@@ -292,7 +292,7 @@ class RemoteReads:
     def _read_on(self, request: RemoteRead, records: RemoteRecords, log: Log) -> None:
         """A consumer was served: have ready what it asks for next, if it goes on like that."""
         window_bytes = self.sources.read_ahead.read_on(
-            request.partition, request.offset, records.next_offset
+            request.partition, request.offset, records.next_offset, self._now_ms()
         )
         if window_bytes and records.place is not None:
             segment, position = records.place

@@ -12,15 +12,32 @@ from array import array
 from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog_protocol.batch import HEADER_BYTES, MAGIC, crc_is_valid, read_header
+from tidelog_protocol.batch import (
+    CRC_START,
+    HEADER_BYTES,
+    LENGTH_OVERHEAD,
+    MAGIC,
+    header_fields,
+    read_header,
+)
+from tidelog_protocol.checksum import crc32c
 from tidelog_storage.remote.api import RemoteStorageError
 
 if TYPE_CHECKING:
-    from typing import BinaryIO
+    from typing import Any, BinaryIO
 
     from tidelog_storage.remote.api import RemoteSegment, RemoteStorage
 
-__all__ = ["Chunk", "ChunkPlace", "CorruptRemoteDataError", "load_chunk", "read_exactly"]
+__all__ = [
+    "Buffers",
+    "Chunk",
+    "ChunkPlace",
+    "CorruptRemoteDataError",
+    "load_chunk",
+    "read_exactly",
+]
+
+_BUFFER_STEP = 1 << 18  # sizes of buffers are multiples of this
 
 
 class CorruptRemoteDataError(RemoteStorageError):
@@ -36,23 +53,69 @@ class ChunkPlace(NamedTuple):
     exact: bool = True
 
 
+class Buffers:
+    """Memory of chunks that are gone, for the next ones: fresh pages cost more than reading a chunk
+    from the page cache. Any thread may use it: lists take and give one thing at a time.
+    """
+
+    def __init__(self, bytes_max: int = 32 << 20) -> None:
+        self._bytes_max = bytes_max
+        self._free: dict[int, list[bytearray]] = {}
+
+    def take(self, size: int) -> bytearray:
+        """A buffer of at least so many bytes, with anything in it."""
+        size = -(-size // _BUFFER_STEP) * _BUFFER_STEP
+        free = self._free.get(size, [])
+        for _ in range(len(free)):
+            try:
+                buffer = free.pop()
+            except IndexError:
+                break  # another thread has it
+            try:
+                del buffer[-1:]
+            except BufferError:  # a part of it is still being sent
+                free.insert(0, buffer)
+            else:
+                buffer.append(0)
+                return buffer
+        return bytearray(size)
+
+    def give(self, buffer: bytearray) -> None:
+        """Nobody will look at it but who has a view of it already."""
+        free = self._free.setdefault(len(buffer), [])
+        if len(free) * len(buffer) < self._bytes_max:
+            free.append(buffer)
+
+
 class Chunk:
     """Whole batches of one segment from byte `start` to `end`.
 
-    `_positions[i]` is where batch i begins in `data`, one more than batches; `_next_offsets[i]` the
-    offset behind it.
+    `_positions[i]` is where batch i begins in `_data`, one more than batches; `_next_offsets[i]`
+    the offset behind it. `_data` may go on behind the last batch.
     """
 
-    __slots__ = ("_next_offsets", "_positions", "data", "end", "start")
+    __slots__ = ("_buffers", "_data", "_next_offsets", "_positions", "end", "start")
 
     def __init__(
-        self, start: int, data: bytes, positions: array[int], next_offsets: array[int]
+        self,
+        start: int,
+        data: bytes | bytearray,
+        positions: array[int],
+        next_offsets: array[int],
+        buffers: Buffers | None = None,
     ) -> None:
+        """`buffers` takes the data back."""
         self.start = start
-        self.data = data
         self.end = start + positions[-1]
+        self._data = data
         self._positions = positions
         self._next_offsets = next_offsets
+        self._buffers = buffers
+
+    def __del__(self) -> None:
+        """Nothing that anybody can see depends on when this happens."""
+        if self._buffers is not None and isinstance(self._data, bytearray):
+            self._buffers.give(self._data)
 
     def __len__(self) -> int:
         return len(self._next_offsets)
@@ -60,7 +123,7 @@ class Chunk:
     @property
     def weight(self) -> int:
         """Bytes of memory, about."""
-        return len(self.data) + 16 * len(self._next_offsets)
+        return len(self._data) + 16 * len(self._next_offsets)
 
     def batch_with(self, offset: int) -> int:
         """The first batch that ends at or above `offset`; `len(self)` if none does."""
@@ -75,7 +138,7 @@ class Chunk:
         return self._next_offsets[batch]
 
     def position(self, batch: int) -> int:
-        """Where a batch begins in `data`."""
+        """Where a batch begins, counted from the chunk's start."""
         return self._positions[batch]
 
     def fitting(self, first: int, stop: int, max_bytes: int) -> int:
@@ -89,32 +152,58 @@ class Chunk:
 
     def view(self, first: int, stop: int) -> memoryview:
         """The batches [first, stop) as they are."""
-        return memoryview(self.data)[self._positions[first] : self._positions[stop]]
+        return memoryview(self._data)[self._positions[first] : self._positions[stop]]
 
 
-def load_chunk(store: RemoteStorage, segment: RemoteSegment, place: ChunkPlace) -> Chunk:
+def load_chunk(
+    store: RemoteStorage, segment: RemoteSegment, place: ChunkPlace, buffers: Buffers | None = None
+) -> Chunk:
     """Fetch and check a chunk. Blocks; RemoteStorageError.
 
-    CorruptRemoteDataError for anything but the segment's own whole batches.
+    CorruptRemoteDataError for anything but the segment's own whole batches. Streams that have
+    `fills_buffers` are read into one of `buffers`.
     """
     start, end, exact = place
-    data = _fetch(store, segment, start, end)
-    if not exact and len(data) >= HEADER_BYTES:
+    data = _fetch(store, segment, start, end, buffers)
+    size = end - start
+    if not exact and size >= HEADER_BYTES:
         first = read_header(data).size_in_bytes
-        if len(data) < first <= segment.size - start:  # one batch is larger than a chunk
-            data = _fetch(store, segment, start, start + first)
-    positions, next_offsets = _walk(segment, start, data, exact=exact)
+        if size < first <= segment.size - start:  # one batch is larger than a chunk
+            size = first
+            data = _fetch(store, segment, start, start + size, None)
+    positions, next_offsets = _walk(segment, start, data, size, exact=exact)
     if not next_offsets:
         raise _corrupt(segment, start, "no batch")
-    return Chunk(start, data, positions, next_offsets)
+    return Chunk(start, data, positions, next_offsets, buffers)
 
 
-def _fetch(store: RemoteStorage, segment: RemoteSegment, start: int, end: int) -> bytes:
+def _fetch(
+    store: RemoteStorage, segment: RemoteSegment, start: int, end: int, buffers: Buffers | None
+) -> bytes | bytearray:
+    """Exactly these bytes; a buffer goes on behind them."""
+    wanted = end - start
+    data: bytes | bytearray
     with store.fetch_segment(segment, start, end - 1) as stream:
-        data = read_exactly(stream, end - start)
-    if len(data) < end - start:
-        raise _corrupt(segment, start, f"{len(data)} bytes instead of {end - start}")
+        if buffers is not None and getattr(stream, "fills_buffers", False):
+            data = buffers.take(wanted)
+            size = _fill(stream, data, wanted)
+        else:
+            data = read_exactly(stream, wanted)
+            size = len(data)
+    if size < wanted:
+        raise _corrupt(segment, start, f"{size} bytes instead of {wanted}")
     return data
+
+
+def _fill(stream: Any, buffer: bytearray, wanted: int) -> int:
+    size = 0
+    with memoryview(buffer) as view:
+        while size < wanted:
+            read: int = stream.readinto(view[size:wanted])
+            if not read:
+                break
+            size += read
+    return size
 
 
 def read_exactly(stream: BinaryIO, size: int) -> bytes:
@@ -132,34 +221,32 @@ def read_exactly(stream: BinaryIO, size: int) -> bytes:
 
 
 def _walk(
-    segment: RemoteSegment, start: int, data: bytes, *, exact: bool
+    segment: RemoteSegment, start: int, data: bytes | bytearray, size: int, *, exact: bool
 ) -> tuple[array[int], array[int]]:
-    """Positions and next offsets of the batches in `data`, each checked."""
+    """Positions and next offsets of the batches in data[:size], each checked."""
     positions = array("q", (0,))
     next_offsets = array("q")
     position = 0
-    size = len(data)
     next_offset = segment.start_offset
-    while size - position >= HEADER_BYTES:
-        header = read_header(data, position)
-        behind = position + header.size_in_bytes
-        if header.magic != MAGIC or header.size_in_bytes < HEADER_BYTES:
-            raise _corrupt(segment, start + position, "no batch header")
-        if behind > size:
-            break
-        # Offsets rise inside the segment: bytes of another one, or of another place, do not.
-        if not next_offset <= header.base_offset <= header.last_offset <= segment.end_offset:
-            raise _corrupt(
-                segment,
-                start + position,
-                f"offsets {header.base_offset} to {header.last_offset} behind {next_offset - 1}",
-            )
-        if not crc_is_valid(data, header, position):
-            raise _corrupt(segment, start + position, "a batch with another CRC")
-        position = behind
-        next_offset = header.last_offset + 1
-        positions.append(position)
-        next_offsets.append(next_offset)
+    with memoryview(data) as view:
+        while size - position >= HEADER_BYTES:
+            base_offset, length, _, magic, crc, _, delta, *_ = header_fields(view[position:])
+            behind = position + length + LENGTH_OVERHEAD
+            if magic != MAGIC or length + LENGTH_OVERHEAD < HEADER_BYTES:
+                raise _corrupt(segment, start + position, "no batch header")
+            if behind > size:
+                break
+            # Offsets rise inside the segment: bytes of another one, or of another place, do not.
+            last_offset = base_offset + delta
+            if not next_offset <= base_offset <= last_offset <= segment.end_offset:
+                what = f"offsets {base_offset} to {last_offset} behind {next_offset - 1}"
+                raise _corrupt(segment, start + position, what)
+            if crc32c(view[position + CRC_START : behind], 0) != crc:
+                raise _corrupt(segment, start + position, "a batch with another CRC")
+            position = behind
+            next_offset = last_offset + 1
+            positions.append(position)
+            next_offsets.append(next_offset)
     if exact and position != size:
         raise _corrupt(segment, start + position, "no batch, or half of one")
     return positions, next_offsets

@@ -163,6 +163,8 @@ class DirectoryStore:
 class _Part(io.RawIOBase):
     """Some bytes of an open file; what is read is read in one call."""
 
+    fills_buffers = True  # see `chunks.load_chunk`
+
     def __init__(self, file: File, position: int, end: int, segment: RemoteSegment) -> None:
         self._file = file
         self._position = position
@@ -188,10 +190,11 @@ class _Part(io.RawIOBase):
 
     def readinto(self, buffer: Buffer, /) -> int:  # type: ignore[override]
         """Fill a buffer as far as there are bytes."""
-        target = memoryview(buffer)
-        data = self.read(len(target))
-        target[: len(data)] = data
-        return len(data)
+        target = memoryview(buffer)[: self._end - self._position]
+        with _errors(self._segment):
+            size = self._file.pread_into(self._position, target)
+        self._position += size
+        return size
 
     def close(self) -> None:
         """Close the file too."""

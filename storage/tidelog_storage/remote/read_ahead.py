@@ -20,12 +20,14 @@ if TYPE_CHECKING:
 
 __all__ = ["Grid", "ReadAhead"]
 
-CHUNK_BYTES = 1 << 20
+CHUNK_BYTES = 4 << 20  # an S3 store takes milliseconds of processor time a request
+CHUNK_BYTES_MIN = 256 << 10
 CAPACITY_BYTES = 64 << 20
-WINDOW_BYTES_MAX = 8 << 20
+WINDOW_BYTES_MAX = 16 << 20
 _READERS_MAX = 256  # that read on, remembered by the offset where they stopped
 _GRIDS_MAX = 1024
 _AHEAD_MS_MAX = 30_000
+_ACTIVE_MS = 5_000  # a reader that read that long ago is counted in
 
 
 class Grid:
@@ -112,7 +114,7 @@ class ReadAhead:
         self._read = _Chunks()
         self._ahead = _Chunks()
         self._grids: dict[bytes, Grid] = {}
-        self._readers: dict[tuple[bytes, int, int], int] = {}
+        self._readers: dict[tuple[bytes, int, int], tuple[int, int]] = {}  # window, when it read
 
     def __len__(self) -> int:
         return len(self._read.chunks) + len(self._ahead.chunks)
@@ -124,14 +126,20 @@ class ReadAhead:
 
     # ---- chunks -------------------------------------------------------------------------------
 
-    def grid(self, segment: RemoteSegment, index: OffsetIndex) -> Grid:
-        """The grid of a segment; `index` is its offset index."""
+    def grid(self, segment: RemoteSegment, index: OffsetIndex, now_ms: int) -> Grid:
+        """The grid of a segment; `index` is its offset index.
+
+        Finer if there are many readers: what each is in the middle of has to fit.
+        """
         grids = self._grids
         grid = grids.get(segment.segment_id)
         if grid is None:
             if len(grids) >= _GRIDS_MAX:
                 del grids[next(iter(grids))]
-            grid = Grid(index, segment.size, self.chunk_bytes)
+            share = self.capacity_bytes // (8 * (1 + self._active(now_ms)))
+            smallest = min(self.chunk_bytes, CHUNK_BYTES_MIN)
+            chunk_bytes = min(self.chunk_bytes, max(share, smallest))
+            grid = Grid(index, segment.size, chunk_bytes)
             grids[segment.segment_id] = grid
         return grid
 
@@ -193,18 +201,31 @@ class ReadAhead:
             ahead.drop_oldest()
         return wanted <= self.capacity_bytes // 2
 
-    def read_on(self, partition: TopicIdPartition, offset: int, next_offset: int) -> int:
+    def read_on(
+        self, partition: TopicIdPartition, offset: int, next_offset: int, now_ms: int
+    ) -> int:
         """A read of [offset, next offset) was served: how many bytes to have ready behind it.
 
-        None (0) for a reader that was not seen before; double the last window for one that goes on.
+        0 for a reader that was not seen before; double the last window for one that goes on, within
+        its share.
         """
         readers = self._readers
-        window = readers.pop((partition.topic_id, partition.partition, offset), -1)
-        if window < 0:
-            window = 0
-        else:
-            window = min(max(2 * window, 2 * self.chunk_bytes), self._window_bytes_max)
+        before = readers.pop((partition.topic_id, partition.partition, offset), None)
+        window = 0
+        if before is not None:
+            share = self.capacity_bytes // (2 * (1 + self._active(now_ms)))
+            window = max(2 * before[0], 2 * self.chunk_bytes)
+            window = min(window, self._window_bytes_max, share)
         if len(readers) >= _READERS_MAX:
             del readers[next(iter(readers))]
-        readers[partition.topic_id, partition.partition, next_offset] = window
+        readers[partition.topic_id, partition.partition, next_offset] = (window, now_ms)
         return window
+
+    def _active(self, now_ms: int) -> int:
+        """How many readers have read of late."""
+        count = 0
+        for _, read_ms in reversed(self._readers.values()):
+            if now_ms - read_ms > _ACTIVE_MS:
+                break
+            count += 1
+        return count

@@ -8,7 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from tidelog_storage.remote.chunks import Chunk, ChunkPlace, CorruptRemoteDataError, load_chunk
+from tidelog_storage.remote.chunks import (
+    Buffers,
+    Chunk,
+    ChunkPlace,
+    CorruptRemoteDataError,
+    load_chunk,
+)
 from tidelog_storage.remote.reader import NeedIndexes, Pause
 
 if TYPE_CHECKING:
@@ -49,6 +55,7 @@ class Sources:
         self.indexes = indexes
         self.read_ahead = read_ahead
         self._store = store
+        self._buffers = Buffers()
 
     # ---- on the loop --------------------------------------------------------------------------
 
@@ -60,7 +67,7 @@ class Sources:
             if indexes is not None and (indexes.times is not None or not need.with_times):
                 return indexes
             return Job(segment, None, need.with_times)
-        grid = self.read_ahead.grid(segment, need.indexes.offsets)
+        grid = self.read_ahead.grid(segment, need.indexes.offsets, now_ms)
         place = grid.place(need.position)
         chunk = self.read_ahead.get(segment.segment_id, place.start, now_ms)
         return Job(segment, place) if chunk is None else chunk
@@ -74,7 +81,7 @@ class Sources:
         if indexes is None:
             yield Job(segment, None)
             return
-        grid = self.read_ahead.grid(segment, indexes.offsets)
+        grid = self.read_ahead.grid(segment, indexes.offsets, now_ms)
         end = min(position + window_bytes, segment.size)
         while position < end:
             place = grid.place(position)
@@ -119,7 +126,7 @@ class Sources:
         """Do a job. Blocks; RemoteStorageError."""
         if job.place is None:
             return self.indexes.load(job.segment, self._store, with_times=job.with_times)
-        return load_chunk(self._store, job.segment, job.place)
+        return load_chunk(self._store, job.segment, job.place, self._buffers)
 
     # ---- in one thread ------------------------------------------------------------------------
 
