@@ -9,6 +9,7 @@
     metadata_topic.py  RemoteLogMetadata kept in `__remote_log_metadata`
     metadata_client.py reads and writes that topic wherever its partitions are led
     deletion.py        remote parts of deleted topics; the partition remover
-    reads.py           remote reads for consumers: fetch and list offsets, off the loop
+    reads.py           remote reads for consumers: fetch and list offsets, tried until given up
+    loading.py         what they wait for: indexes and chunks on their way, and reading ahead
     aux_state.py       what a follower needs of the remote tier to begin at the local log start
 """

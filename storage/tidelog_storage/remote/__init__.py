@@ -6,10 +6,13 @@
     metadata_records.py  the events of `__remote_log_metadata`, value for value in Kafka's bytes
     copier.py         which sealed segments to copy, and the steps of one copy
     expiry.py         which remote segments to delete
-    directory_store.py, s3_store.py  remote stores
+    directory_store.py, s3_store.py (s3_settings.py)  remote stores
+    layout.py         how these two name objects, and the manifest beside them
     index_cache.py    indexes of remote segments on the local disk
-    read_ahead.py     chunks of remote segments in memory, shared by readers
-    reader.py         (metadata, indexes, store, offset, limit) -> whole batches
+    chunks.py         pieces of remote segments: whole batches, fetched and checked
+    read_ahead.py     chunks in memory, shared by readers, and which one comes next
+    reader.py         a read or a look-up by time, as steps that ask for what they need
+    sources.py        what the steps are fed from: caches first, then the store
 
 `log.py` never imports this room: a log knows only where its local part begins and how far it is
 remote. `tidelog.remote` gives it time, threads and the metadata topic.
