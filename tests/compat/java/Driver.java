@@ -4,7 +4,7 @@
 //   {"op": "tool", "main": class, "args": [...], "stdin": text, "timeout_ms": n}
 //       -> {"exit": code, "out": text, "err": text}
 //   {"op": "start", "main": class, "args": [...]}  -> {}   (runs on; used for the broker itself)
-//   any other op goes to Client.java.
+//   remote_metadata_* go to RemoteMetadata.java, any other op to Client.java.
 // A failing op answers {"error": "ExceptionClass: message"}.
 
 import com.fasterxml.jackson.databind.JsonNode;
@@ -63,6 +63,8 @@ public final class Driver {
         switch (request.get("op").asText()) {
             case "tool" -> runTool(request, answer);
             case "start" -> startMain(request);
+            case "remote_metadata_read", "remote_metadata_partitions", "remote_metadata_lineage",
+                "remote_metadata_cache" -> RemoteMetadata.serve(request, answer);
             default -> client.serve(request, answer);
         }
     }
