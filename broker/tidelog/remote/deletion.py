@@ -26,7 +26,7 @@ from tidelog_storage.remote.api import (
 from tidelog_storage.remote.metadata_records import decode
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Awaitable, Callable
 
     from tidelog.remote.metadata_client import MetadataTopicClient
     from tidelog.remote.metadata_topic import TopicBasedMetadata
@@ -58,22 +58,19 @@ class Deletions:
     def topic_deleted(self, tiered: TieredPartition) -> None:
         """The topic is gone: delete its remote part if this broker led it, else see that somebody
         marks it."""
-        work = self._delete if tiered.leads else self._see_to_it
-        self._begin(tiered.partition, self._ended(tiered, work(tiered.partition)))
+        self._begin(tiered.partition, self._delete if tiered.leads else self._see_to_it, tiered)
 
     def orphaned(self, partition: TopicIdPartition) -> None:
         """A topic was deleted while this broker, which knew its remote part, was away."""
-        self._begin(partition, self._forgotten(partition, self._delete(partition)))
+        self._begin(partition, self._delete)
 
     def disabled(self, tiered: TieredPartition, *, delete: bool) -> None:
         """The topic has left the remote tier (KIP-950); its leader deletes its remote part."""
-        partition = tiered.partition
-        work = self._purge(partition) if delete else _nothing()
-        self._begin(partition, self._ended(tiered, work))
+        self._begin(tiered.partition, self._purge if delete else _nothing, tiered)
 
     def left(self, tiered: TieredPartition) -> None:
         """The replica has left this broker: what is under way may end."""
-        self._begin(tiered.partition, self._ended(tiered, _nothing()))
+        self._begin(tiered.partition, _nothing, tiered)
 
     def enabled(self, partition: TopicIdPartition) -> None:
         """The partition comes back to the remote tier: what is left of it expires."""
@@ -81,41 +78,40 @@ class Deletions:
         if task is not None:
             task.cancel()
 
-    def _begin(self, partition: TopicIdPartition, work: Coroutine[None, None, None]) -> None:
-        earlier = self._under_way.get(partition)
-
-        async def run() -> None:
-            if earlier is not None:
-                await asyncio.wait([earlier])
-            await work
-
-        loop = asyncio.get_running_loop()
-        task = loop.create_task(run(), name=f"remote deletion {name_of(partition)}")
+    def _begin(
+        self,
+        partition: TopicIdPartition,
+        work: Callable[[TopicIdPartition], Awaitable[None]],
+        tiered: TieredPartition | None = None,
+    ) -> None:
+        """Do it when nothing else is done to the partition, and no copy is under way any more."""
+        task = asyncio.get_running_loop().create_task(
+            self._run(partition, work, tiered, self._under_way.get(partition)),
+            name=f"remote deletion {name_of(partition)}",
+        )
         self._under_way[partition] = task
 
         def done(ended: asyncio.Task[None]) -> None:
-            work.close()  # if it never began
             if self._under_way.get(partition) is ended:
                 del self._under_way[partition]
 
         task.add_done_callback(done)
 
-    async def _ended(self, tiered: TieredPartition, work: Coroutine[None, None, None]) -> None:
-        """Do it when no copy is under way any more."""
-        try:
-            await tiered.end()
-        except BaseException:
-            work.close()
-            raise
-        await self._forgotten(tiered.partition, work)
-
-    async def _forgotten(
-        self, partition: TopicIdPartition, work: Coroutine[None, None, None]
+    async def _run(
+        self,
+        partition: TopicIdPartition,
+        work: Callable[[TopicIdPartition], Awaitable[None]],
+        tiered: TieredPartition | None,
+        earlier: asyncio.Task[None] | None,
     ) -> None:
-        """Do it, then let go of the metadata; not if this is given up, because somebody else wants
+        """Afterwards let go of the metadata; not if this is given up, because somebody else wants
         the partition or the broker stops: its file must then tell of it."""
+        if earlier is not None:
+            await asyncio.wait([earlier])
+        if tiered is not None:
+            await tiered.end()
         try:
-            await work
+            await work(partition)
         except RemoteStorageError as error:
             log.warning("remote part of %s: %s", name_of(partition), error)
         except Exception:
@@ -207,8 +203,8 @@ class Deletions:
                 await asyncio.sleep(self._pace.pause_s(failures, self._shared.rng))
 
 
-async def _nothing() -> None:
-    pass
+async def _nothing(_: TopicIdPartition) -> None:
+    """Only let go of it."""
 
 
 class PartitionRemover:

@@ -208,6 +208,9 @@ class TopicBasedMetadata:
                     await self._begin_new()
             except TimeoutError:
                 await self._save()
+            except Exception:
+                log.exception("the remote log metadata can't follow what is new; it tries again")
+                await asyncio.sleep(RETRY_S)
 
     async def _find_topic(self) -> bool:
         settings, loop = self._settings, asyncio.get_running_loop()

@@ -231,6 +231,8 @@ class RemoteTier:
 
     def became_leader(self, partition: Partition) -> None:
         """This broker leads, in a leader epoch that is new to it."""
+        if self._is_stopped:
+            return
         name = _id_of(partition)
         if partition.log.is_tiered:
             self._tiered(name, partition).lead(partition)
@@ -241,14 +243,14 @@ class RemoteTier:
 
     def became_follower(self, partition: Partition) -> None:
         """This broker follows, in a leader epoch that is new to it."""
-        if partition.log.is_tiered:
+        if partition.log.is_tiered and not self._is_stopped:
             name = _id_of(partition)
             self._tiered(name, partition).follow(partition)
             self.metadata.on_leadership_changes(set(), {name})
 
     def stopped(self, partition: Partition, *, delete: bool) -> None:
         """The replica leaves this broker, because its topic was deleted or for another reason."""
-        tiered = self.partitions.pop(partition.topic_partition, None)
+        tiered = None if self._is_stopped else self.partitions.pop(partition.topic_partition, None)
         if tiered is None:
             return
         if delete:
@@ -258,6 +260,8 @@ class RemoteTier:
 
     def config_changed(self, partition: Partition) -> None:
         """The log has another configuration, which may make it tiered or not."""
+        if self._is_stopped:
+            return
         tiered = self.partitions.get(partition.topic_partition)
         if partition.log.is_tiered:
             if tiered is not None:
