@@ -30,18 +30,6 @@ LATER = NOW + 20_000  # beyond delete.retention.ms
 
 
 @pytest.fixture
-def disk():
-    return SimDisk(0)
-
-
-@pytest.fixture
-def files(disk):
-    files = disk.files()
-    files.make_dirs("data")
-    return files
-
-
-@pytest.fixture
 def opened(files):
     return open_compacted(files)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from sim.disk import SimDisk
 from support.compaction import (
     PARTITION,
     clean,
@@ -21,18 +20,6 @@ from support.logs import NOW, check_indexes
 from tidelog_storage.types import StorageError
 
 LATER = NOW + 20_000
-
-
-@pytest.fixture
-def disk():
-    return SimDisk(0)
-
-
-@pytest.fixture
-def files(disk):
-    files = disk.files()
-    files.make_dirs("data")
-    return files
 
 
 @pytest.fixture

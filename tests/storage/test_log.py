@@ -6,7 +6,6 @@ import errno
 
 import pytest
 
-from sim.disk import SimDisk
 from support.logs import NOW, append, batch, check_indexes, config, offsets, open_log
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.records import (
@@ -20,19 +19,6 @@ from tidelog_storage.slices import FIRST_BYTES
 from tidelog_storage.types import OutOfRange, Records, StorageError
 
 FOLDER = "data/t-0"
-
-
-@pytest.fixture
-def disk():
-    return SimDisk(0)
-
-
-@pytest.fixture
-def files(disk):
-    files = disk.files()
-    files.make_dirs("data")
-    files.fsync_dir("data")
-    return files
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from sim.disk import SimDisk
 from support.logs import NOW, append, batch, check_indexes, config, offsets, open_log
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.records import ControlType, build_end_transaction_marker
@@ -13,19 +12,6 @@ from tidelog_storage.types import Records, StorageError
 
 FOLDER = "data/t-0"
 SETTINGS = config(internal_segment_bytes=800, index_interval_bytes=200)
-
-
-@pytest.fixture
-def disk():
-    return SimDisk(0)
-
-
-@pytest.fixture
-def files(disk):
-    files = disk.files()
-    files.make_dirs("data")
-    files.fsync_dir("data")
-    return files
 
 
 @pytest.fixture

@@ -18,11 +18,6 @@ DIRECTORY_ID = b"d" * 16
 SMALL = config(internal_segment_bytes=500, file_delete_delay_ms=100)
 
 
-@pytest.fixture
-def disk():
-    return SimDisk(0)
-
-
 class Broker:
     """What the broker does with its logs: starts and stops."""
 

@@ -4,25 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from sim.disk import SimDisk
 from support.logs import NOW, append, check_indexes, config, offsets, open_log
 from tidelog_storage.checkpoints import UnknownCheckpointVersionError, write_partition_metadata
 from tidelog_storage.segment import file_name
 
 FOLDER = "data/t-0"
 SETTINGS = config(internal_segment_bytes=600, index_interval_bytes=200)
-
-
-@pytest.fixture
-def disk():
-    return SimDisk(0)
-
-
-@pytest.fixture
-def files(disk):
-    files = disk.files()
-    files.make_dirs("data")
-    return files
 
 
 def build(files, folder=FOLDER, count=10):

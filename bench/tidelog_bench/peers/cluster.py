@@ -6,6 +6,7 @@ import shutil
 import signal
 from typing import TYPE_CHECKING
 
+from tidelog.doors.cluster_settings import profile_of as of_cluster
 from tidelog_bench.peers.address import wait_until_serving
 
 if TYPE_CHECKING:
@@ -15,18 +16,6 @@ if TYPE_CHECKING:
     from tidelog_bench.peers.peer import Peer
 
 __all__ = ["PeerCluster", "of_cluster"]
-
-
-def of_cluster(brokers: int) -> dict[str, str]:
-    """Settings of a developer's cluster: Kafka's own topics survive the loss of one broker."""
-    factor, enough = str(min(3, brokers)), str(max(1, min(2, brokers - 1)))
-    return {
-        "offsets.topic.replication.factor": factor,
-        "transaction.state.log.replication.factor": factor,
-        "transaction.state.log.min.isr": enough,
-        "share.coordinator.state.topic.replication.factor": factor,
-        "share.coordinator.state.topic.min.isr": enough,
-    }
 
 
 class PeerCluster:

@@ -22,6 +22,7 @@ __all__ = [
     "broker_properties",
     "has_data_dir",
     "node_properties",
+    "profile_of",
     "properties_of",
     "temporary_data_dir",
 ]

@@ -54,11 +54,16 @@ def all_runs(bootstrap: str) -> list[Run]:
 
 
 def transcript(run: Run, bootstrap: str, nonce: str = "") -> Transcript:
-    """Run one case. What goes wrong in the case itself becomes its last line.
+    """Run one case, whose failure is its last line.
 
     A case run again on the same broker needs a `nonce`, which keeps its names apart.
     """
-    session = Session(run, bootstrap, nonce)
+    return carried_out(run, Session(run, bootstrap, nonce))
+
+
+def carried_out(run: Run, session: Session) -> Transcript:
+    """Run one case, and close its session. What goes wrong in the case itself becomes its last
+    line."""
     try:
         run.case.run(session, run.version)
     except Exception as failure:  # noqa: BLE001 - a broken answer must not end the whole run

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fnmatch
 import time
-import traceback
 from typing import TYPE_CHECKING, Any
 
 from compat.conformance.cluster import (  # noqa: F401 - importing registers the cases
@@ -20,7 +19,7 @@ from compat.conformance.cluster.registry import DOWN, PREPARED, WHOLE
 from compat.conformance.cluster.session import ClusterSession
 from compat.conformance.recording import FOLDER, comparable
 from compat.conformance.registry import runs
-from compat.conformance.runner import served_ranges
+from compat.conformance.runner import carried_out, served_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -102,17 +101,8 @@ def _await_third(session: ClusterSession, *, there: bool) -> None:
 def _keep(
     transcripts: dict[str, Transcript], run: Run, session: ClusterSession, nonce: str = ""
 ) -> None:
-    """Run one case. What goes wrong in the case itself becomes its last line."""
     started = time.monotonic()
-    try:
-        run.case.run(session, run.version)
-    except Exception as failure:  # noqa: BLE001 - a broken answer must not end the whole run
-        where = traceback.extract_tb(failure.__traceback__)
-        line = next((frame.lineno for frame in where if "cases_" in frame.filename), 0)
-        text = f"{type(failure).__name__} at line {line}: {failure}"
-        session.transcript.append({"api": run.case.api, "answer": {"failed": text}})
-    finally:
-        session.close()
+    transcript = carried_out(run, session)
     if time.monotonic() - started > SLOW_S:
         print(f"  {run.key} took {time.monotonic() - started:.1f} s", flush=True)
-    transcripts[run.key] = comparable(session.transcript, nonce)
+    transcripts[run.key] = comparable(transcript, nonce)
