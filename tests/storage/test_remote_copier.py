@@ -10,9 +10,12 @@ import pytest
 from support.logs import append, batch, config, open_log
 from support.remote_vectors import NOW, PARTITION, table
 from tidelog_protocol.records import ControlType, build_end_transaction_marker
+from tidelog_storage.config import LogConfig
+from tidelog_storage.manager import LogManager
 from tidelog_storage.os_files import OsFileSystem
 from tidelog_storage.remote.api import RemoteSegment, SegmentState
 from tidelog_storage.remote.copier import CopyLag, LocalSegment, candidates, eligible
+from tidelog_storage.types import TopicPartition
 
 if TYPE_CHECKING:
     from tidelog_storage.log import Log
@@ -158,3 +161,21 @@ def test_a_lag_of_the_topic(log: Log) -> None:
     size = log.segments.first.size
     log.config = config(**{"remote.copy.lag.ms": -1, "remote.copy.lag.bytes": size})
     assert ranges(log, -1, NOW) == [(0, 1), (2, 3)]
+
+
+def test_what_is_copied_no_more_is_kept_and_copied_again(tmp_path: Path) -> None:
+    """The leader of another branch deleted it, as unreferenced."""
+    logs = LogManager(
+        OsFileSystem(), [str(tmp_path)], LogConfig(), remote_storage_system_enable=True
+    )
+    logs.open(now_ms=NOW, cluster_id="c", node_id=1, new_directory_id=lambda: b"d" * 16)
+    tiered = config(remote_storage_enable=True, local_retention_bytes=1)
+    log = logs.create(TopicPartition("t", 0), bytes(16), tiered)
+    grow(log, 0, 0, 3)
+    log.set_highest_remote_offset(5)
+    log.reset_highest_remote_offset(1)
+    assert log.highest_remote_offset == 1
+    assert log.delete_old_segments(NOW) == 1
+    assert (log.log_start_offset, log.local_log_start_offset) == (0, 2)
+    assert ranges(log, log.highest_remote_offset) == [(2, 3), (4, 5)]
+    logs.shutdown(NOW)

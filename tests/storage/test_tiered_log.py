@@ -193,18 +193,6 @@ def test_highest_remote_offset_only_grows_until_the_log_is_cut(log):
     assert log.highest_remote_offset == 1
 
 
-def test_what_is_copied_no_more_is_kept(log):
-    log.roll(NOW)
-    log.set_highest_remote_offset(23)
-    log.reset_highest_remote_offset(15)
-    assert log.highest_remote_offset == 15
-    log.delete_old_segments(NOW)
-    assert log.local_log_start_offset <= 16
-    log.set_highest_remote_offset(23)
-    log.delete_old_segments(NOW)
-    assert log.local_log_start_offset == 20
-
-
 def test_a_cut_below_the_local_start_keeps_the_remote_part(broker, log):
     log.maybe_increment_log_start(3, "DeleteRecords")
     log.truncate_to(10, NOW)
