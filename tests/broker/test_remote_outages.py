@@ -263,7 +263,7 @@ def test_the_copy_quota_holds_copies_back_until_it_is_raised(tmp_path: Path) -> 
             await until(lambda: it.faults.count("copy") == 1, "the first is free")
             await asyncio.sleep(0.5)
             assert it.faults.count("copy") == 1
-            it.tier(1)._copy_quota.bytes_per_second = 1 << 40  # as a dynamic setting does
+            await it.alter_brokers(remote_log_manager_copy_max_bytes_per_second=str(1 << 40))
             await it.offloaded("a", one_each(2), local_start=3)
 
     run(test)

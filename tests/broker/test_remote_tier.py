@@ -133,6 +133,8 @@ def test_leadership_moves_and_records_are_deleted_across_both_tiers(tmp_path: Pa
             await it.delete_records("a", 0, 3)
             await until(lambda: list(it.remote("a")) == [2], "what is below goes, 2-3 holds 3")
             first = it.leader("a")
+            metadata, name = it.tier(first).metadata, it.tiered(first, "a").partition
+            await until(lambda: [each.start_offset for each in metadata.segments(name)] == [2])
             held = it.log(first, "a")
             assert tuple(held.epochs.entries[0]) == (0, 3)
             await it.node(first).stop()

@@ -116,25 +116,7 @@ class TieredCluster:
     async def alter(self, topic: str, **settings: str) -> None:
         """Set configurations of a topic, and return when every replica goes by them."""
         wanted = {name.replace("_", "."): value for name, value in settings.items()}
-
-        def set_all() -> None:
-            from confluent_kafka.admin import (
-                AdminClient,
-                AlterConfigOpType,
-                ConfigEntry,
-                ConfigResource,
-                ResourceType,
-            )
-
-            entries = [
-                ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-                for name, value in wanted.items()
-            ]
-            resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
-            admin = AdminClient(librdkafka(self.bootstrap))
-            admin.incremental_alter_configs([resource])[resource].result(20)
-
-        await in_thread(set_all)
+        await in_thread(self._alter, "TOPIC", topic, wanted)
         for node in self.running():
             metadata = node.server.metadata
             await until(
@@ -142,6 +124,29 @@ class TieredCluster:
                     wanted.items() <= dict(metadata.image.topic_config(topic)).items()
                 )
             )
+
+    async def alter_brokers(self, **settings: str) -> None:
+        """Set dynamic settings of all brokers, each by its id."""
+        wanted = {name.replace("_", "."): value for name, value in settings.items()}
+        for node in self.running():
+            await in_thread(self._alter, "BROKER", str(node.node_id), wanted)
+
+    def _alter(self, kind: str, name: str, settings: dict[str, str]) -> None:
+        from confluent_kafka.admin import (
+            AdminClient,
+            AlterConfigOpType,
+            ConfigEntry,
+            ConfigResource,
+            ResourceType,
+        )
+
+        entries = [
+            ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+            for key, value in settings.items()
+        ]
+        resource = ConfigResource(ResourceType[kind], name, incremental_configs=entries)
+        admin = AdminClient(librdkafka(self.bootstrap))
+        admin.incremental_alter_configs([resource])[resource].result(20)
 
     async def delete(self, topic: str) -> None:
         def delete() -> None:
