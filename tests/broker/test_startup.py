@@ -99,3 +99,20 @@ def test_message_tables_of_rare_apis_wait() -> None:
     modules = imported_by("import tidelog_protocol.apis, tidelog_protocol.frames")
     tables = {name for name in modules if name.startswith("tidelog_protocol.messages.")}
     assert tables == set()
+
+
+def test_a_plain_broker_knows_no_remote_tier() -> None:
+    """Started, asked and stopped, it has imported nothing of it."""
+    statement = """
+import asyncio, sys, tidelog
+
+async def life():
+    async with tidelog.Cluster(temporary=True):
+        pass
+
+asyncio.run(life())
+"""
+    modules = imported_by(statement)
+    tiered = [name for name in modules if "remote" in name and name.startswith("tidelog")]
+    assert tiered == []
+    assert "aiofiles" not in modules

@@ -48,7 +48,7 @@ def load_class(key: str, name: str, path: str | None) -> type[Any]:
         module_name, _, class_name = name.rpartition(".")
     try:
         found = getattr(importlib.import_module(module_name), class_name)
-    except (ImportError, AttributeError, ValueError) as error:
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise StartError(f"{key}: no class {name}: {one_line(error)}") from error
     if not isinstance(found, type):
         raise StartError(f"{key}: {name} is not a class")

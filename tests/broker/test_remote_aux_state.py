@@ -1,0 +1,97 @@
+"""What a follower is given of the remote segment before the leader's local log start."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from support.remote import PARTITION, remote_segment
+from tidelog.metrics.meters import BROKER_TOPIC_METRICS, Meters, Name
+from tidelog.remote.aux_state import fetch_aux_state
+from tidelog.remote.pools import Pool
+from tidelog.runtime import DetachedExecutor
+from tidelog_storage.remote.api import (
+    IndexKind,
+    RemoteResourceNotFound,
+    RemoteStorageError,
+    RemoteStorageNotReady,
+)
+
+if TYPE_CHECKING:
+    from tidelog.replication.aux_state import AuxState
+    from tidelog_storage.remote.api import RemoteSegment, TopicIdPartition
+
+CHECKPOINT = b"0\n3\n0 0\n1 70\n2 100\n"
+
+
+class Tier:
+    """The parts of `Shared` that are asked, and what they answer."""
+
+    def __init__(self) -> None:
+        self.metadata = self.storage = self.pools = self
+        self.meters = Meters()
+        self.segment: RemoteSegment | None = remote_segment(1, 0, 99, epochs=((0, 0), (1, 70)))
+        self.indexes = {
+            IndexKind.LEADER_EPOCH: CHECKPOINT,
+            IndexKind.PRODUCER_SNAPSHOT: b"producers",
+        }
+        self.error: Exception | None = None
+        self.asked: list[tuple[int, int]] = []
+
+    def segment_for(self, partition: TopicIdPartition, epoch: int, offset: int) -> Any:
+        assert partition == PARTITION
+        self.asked.append((epoch, offset))
+        if self.error is not None:
+            raise self.error
+        return self.segment
+
+    def fetch_index(self, segment: RemoteSegment, kind: IndexKind) -> io.BytesIO:
+        if kind not in self.indexes:
+            raise RemoteStorageError(kind.name)
+        return io.BytesIO(self.indexes[kind])
+
+    def count(self, name: str) -> float:
+        return self.meters.count(Name(*BROKER_TOPIC_METRICS, name), topic=PARTITION.topic)
+
+
+def fetch(tier: Tier) -> AuxState:
+    async def test() -> AuxState:
+        tier.follower = Pool(DetachedExecutor("remote-follower", 2), 2)  # type: ignore[attr-defined]
+        try:
+            return await fetch_aux_state(tier, PARTITION, 1, 80)  # type: ignore[arg-type]
+        finally:
+            tier.follower.close()  # type: ignore[attr-defined]
+
+    return asyncio.run(test())
+
+
+def test_epochs_are_those_up_to_the_segments_end() -> None:
+    tier = Tier()
+    state = fetch(tier)
+    assert state.next_offset == 100
+    assert [tuple(entry) for entry in state.epochs] == [(0, 0), (1, 70)]
+    assert state.snapshot == b"producers"
+    assert tier.asked == [(1, 80)]
+    assert tier.count("BuildRemoteLogAuxStateRequestsPerSec") == 1
+    assert tier.count("BuildRemoteLogAuxStateErrorsPerSec") == 0
+
+
+@pytest.mark.parametrize("trouble", ["unknown", "not ready", "no index", "bad checkpoint"])
+def test_trouble_is_told_and_counted(trouble: str) -> None:
+    tier = Tier()
+    expected: type[Exception] = RemoteStorageError
+    if trouble == "unknown":
+        tier.segment, expected = None, RemoteResourceNotFound
+    elif trouble == "not ready":
+        tier.error = RemoteStorageNotReady("t-0")
+        expected = RemoteStorageNotReady
+    elif trouble == "no index":
+        del tier.indexes[IndexKind.PRODUCER_SNAPSHOT]
+    else:
+        tier.indexes[IndexKind.LEADER_EPOCH] = b"0\n7\n0 0\n"
+    with pytest.raises(expected):
+        fetch(tier)
+    assert tier.count("BuildRemoteLogAuxStateErrorsPerSec") == 1

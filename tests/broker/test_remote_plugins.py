@@ -1,0 +1,109 @@
+"""Plug-ins by class name, and what they are given."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.clusters import run, until
+from support.memory_metadata import NAME
+from support.metadata import broker_config
+from support.tiered_cluster import segmented, tiered_cluster
+from tidelog.remote import plugins
+from tidelog.start_error import StartError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+KEY = "remote.log.storage.manager.class.name"
+STORE = """
+class Store:
+    def configure(self, config):
+        self.config = config
+        if "wrong" in config:
+            raise ValueError("wrong: it is")
+class Outer:
+    class Inner: ...
+"""
+
+
+def test_classes_are_found_by_both_spellings_and_on_their_own_path(tmp_path: Path) -> None:
+    (tmp_path / "store_of_mine.py").write_text(STORE)
+    with pytest.raises(StartError, match=f"{KEY}: no class store_of_mine.Store"):
+        plugins.load_class(KEY, "store_of_mine.Store", None)
+    path = f"/nowhere:{tmp_path}"
+    before = list(sys.path)
+    try:
+        for name in ("store_of_mine.Store", "store_of_mine:Store"):
+            assert plugins.load_class(KEY, name, path).__name__ == "Store"
+        for name in ("store_of_mine.Other", "store_of_mine:", ":Store", "..x"):
+            with pytest.raises(StartError, match="no class"):
+                plugins.load_class(KEY, name, path)
+    finally:
+        sys.path[:] = before
+        sys.modules.pop("store_of_mine", None)
+
+
+def test_a_store_is_given_its_settings_and_where_it_is(tmp_path: Path) -> None:
+    (tmp_path / "store_of_mine_2.py").write_text(STORE)
+    before = list(sys.path)
+    config = broker_config(
+        remote_log_storage_manager_class_name="store_of_mine_2:Store",
+        remote_log_storage_manager_class_path=str(tmp_path),
+        remote_log_storage_manager_impl_prefix="mine.",
+        mine_chunk_size="7",
+        rlmm_config_x="y",
+        node_id="5",
+    )
+    try:
+        store = plugins.new_storage(config, None, "the-cluster")
+        assert store.config == {
+            "chunk.size": "7",
+            "node.id": "5",
+            "broker.id": "5",
+            "cluster.id": "the-cluster",
+        }
+        wrong = config.from_properties({**config.given, "mine.wrong": "1"})
+        with pytest.raises(StartError, match=r"^mine\.wrong: it is$"):
+            plugins.new_storage(wrong, None, "the-cluster")
+    finally:
+        sys.path[:] = before
+        sys.modules.pop("store_of_mine_2", None)
+
+
+def test_a_metadata_manager_is_told_the_listener_it_may_use() -> None:
+    config = broker_config(
+        listeners="PLAINTEXT://127.0.0.1:19092,TIER://127.0.0.2:19093",
+        listener_security_protocol_map="PLAINTEXT:PLAINTEXT,TIER:PLAINTEXT",
+        remote_log_metadata_manager_listener_name="tier",
+        log_dirs="/data/a,/data/b",
+        rlmm_config_x="y",
+    )
+    given = plugins.metadata_properties(config, "the-cluster")
+    assert given == {
+        "x": "y",
+        "node.id": "1",
+        "broker.id": "1",
+        "cluster.id": "the-cluster",
+        "log.dir": "/data/a",
+        "remote.log.metadata.common.client.bootstrap.servers": "127.0.0.2:19093",
+    }
+
+
+def test_a_users_metadata_manager_takes_the_place_of_the_topic(tmp_path: Path) -> None:
+    async def test() -> None:
+        settings = {"remote.log.metadata.manager.class.name": NAME, "rlmm.config.color": "blue"}
+        async with tiered_cluster(tmp_path, 3, **settings) as it:
+            await it.create("a", 1, 2, **segmented(1))
+            await it.produce("a", ["v0", "v1", "v2"])
+            await it.offloaded("a", {0: ["v0"], 1: ["v1"]}, local_start=2)
+            given = it.tier(1).metadata.config
+            assert given["color"] == "blue"
+            assert given["log.dir"].endswith("broker-1")
+            assert "__remote_log_metadata" not in it.node(1).server.metadata.image.topics
+            await it.delete("a")
+            await until(lambda: not it.remote_files("a"))
+
+    run(test)
