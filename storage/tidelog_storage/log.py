@@ -330,6 +330,10 @@ class Log(LogState):
             self.roll(now_ms)
         if not count:
             return 0
+        if self.is_tiered:
+            # What goes because the log start has passed it was never copied: a crash must not bring
+            # an older log start back, which would send readers of it to the remote tier.
+            self.epochs.flush()
         self._reader.forget()
         removed = self.segments.remove_first(count)
         if limits.deletable_to is None:

@@ -245,7 +245,8 @@ class LogState:
         self.highest_remote_offset = -1
         self._epochs_lost = None
         self.set_high_watermark(self.high_watermark)
-        self.maybe_increment_log_start(self.local_log_start_offset, "remote storage disabled")
+        if self.maybe_increment_log_start(self.local_log_start_offset, "remote storage disabled"):
+            self.epochs.flush()  # else a crash could bring the remote part back, if the topic does
 
     # -- segments ----------------------------------------------------------------------------------
 
