@@ -18,8 +18,10 @@ from tidelog_protocol.messages.cluster import MetadataRequest
 from tidelog_protocol.messages.data import DeleteRecordsRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Container, Mapping
     from typing import Any
 
+    from sim.history import PartitionHistory
     from sim.world import World
     from tidelog_protocol.schema import Message
 
@@ -45,6 +47,69 @@ def random_topic_config(rng: random.Random) -> dict[str, str]:
         config["retention.bytes"] = "4000"
         config["file.delete.delay.ms"] = "300"
     return config
+
+
+async def until_known(
+    ask: Callable[[], Awaitable[Any]],
+    pick: Callable[[Any], Any],
+    *,
+    later: Container[int],
+    pause_s: float,
+) -> tuple[Any, bool]:
+    """Ask until what is picked of the answer is no passing trouble (`later`); whether it was asked
+    again."""
+    retried = False
+    while True:
+        try:
+            result = pick(await ask())
+            if result.error_code not in later:
+                return result, retried
+        except Lost:
+            pass
+        retried = True
+        await asyncio.sleep(pause_s)
+
+
+def creatable_topic(
+    name: str, partitions: int, replicas: int, config: Mapping[str, str]
+) -> CreateTopicsRequest.CreatableTopic:
+    """A topic as CreateTopics wants it."""
+    return CreateTopicsRequest.CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=replicas,
+        configs=[
+            CreateTopicsRequest.CreatableTopicConfig(name=key, value=value)
+            for key, value in config.items()
+        ],
+    )
+
+
+def random_records_deletion(
+    rng: random.Random, topics: list[TopicHistory]
+) -> tuple[PartitionHistory, int, DeleteRecordsRequest]:
+    """To move the log start of some partition up to some acknowledged offset."""
+    topic = rng.choice(topics)
+    partition = topic.partition(rng.randrange(topic.partitions_min))
+    offset = rng.randint(0, partition.acked_end)
+    partition.delete_bound = max(partition.delete_bound, offset)
+    asked = DeleteRecordsRequest.DeleteRecordsPartition(
+        partition_index=partition.index, offset=offset
+    )
+    request = DeleteRecordsRequest(
+        topics=[DeleteRecordsRequest.DeleteRecordsTopic(name=topic.name, partitions=[asked])],
+        timeout_ms=2000,
+    )
+    return partition, offset, request
+
+
+def check_deleted(partition: PartitionHistory, offset: int, low_watermark: int) -> None:
+    """The log start that DeleteRecords answered."""
+    has_retention = partition.topic.has_retention
+    require(
+        offset <= low_watermark and (has_retention or low_watermark <= partition.delete_bound),
+        f"{partition}: records below {offset} deleted, low {low_watermark}",
+    )
 
 
 class Admin:
@@ -73,17 +138,9 @@ class Admin:
         self.client.close()
 
     async def _until_known(self, message: Message, version: int, pick: Any) -> tuple[Any, bool]:
-        """Ask until there is an answer that is not a passing trouble; whether it was retried."""
-        retried = False
-        while True:
-            try:
-                result = pick(await self.client.ask(message, version))
-                if result.error_code not in BUSY:
-                    return result, retried
-            except Lost:
-                pass
-            retried = True
-            await asyncio.sleep(0.05)
+        return await until_known(
+            lambda: self.client.ask(message, version), pick, later=BUSY, pause_s=0.05
+        )
 
     def _extras(self) -> list[TopicHistory]:
         return [t for t in self.world.history.existing() if t.name.startswith("extra")]
@@ -93,15 +150,7 @@ class Admin:
     async def create(self, name: str, partitions: int) -> TopicHistory:
         """Create a topic of a new name."""
         config = random_topic_config(self.rng)
-        topic = CreateTopicsRequest.CreatableTopic(
-            name=name,
-            num_partitions=partitions,
-            replication_factor=1,
-            configs=[
-                CreateTopicsRequest.CreatableTopicConfig(name=key, value=value)
-                for key, value in config.items()
-            ],
-        )
+        topic = creatable_topic(name, partitions, 1, config)
         result, retried = await self._until_known(
             CreateTopicsRequest(topics=[topic]), 7, lambda response: response.topics[0]
         )
@@ -169,27 +218,13 @@ class Admin:
     # -- records -----------------------------------------------------------------------------------
 
     async def _delete_records(self) -> None:
-        topic = self.rng.choice(self.world.base_topics)
-        partition = topic.partition(self.rng.randrange(topic.partitions_min))
-        offset = self.rng.randint(0, partition.acked_end)
-        partition.delete_bound = max(partition.delete_bound, offset)
-        asked = DeleteRecordsRequest.DeleteRecordsPartition(
-            partition_index=partition.index, offset=offset
-        )
-        request = DeleteRecordsRequest(
-            topics=[DeleteRecordsRequest.DeleteRecordsTopic(name=topic.name, partitions=[asked])],
-            timeout_ms=2000,
-        )
+        partition, offset, request = random_records_deletion(self.rng, self.world.base_topics)
         result, _ = await self._until_known(
             request, 2, lambda response: response.topics[0].partitions[0]
         )
         error = ErrorCode(result.error_code)
         if error is ErrorCode.NONE:
-            require(
-                offset <= result.low_watermark
-                and (topic.has_retention or result.low_watermark <= partition.delete_bound),
-                f"{partition}: records below {offset} deleted, low {result.low_watermark}",
-            )
+            check_deleted(partition, offset, result.low_watermark)
             self.world.history.count("records deleted")
         else:
             require(

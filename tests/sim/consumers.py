@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from sim.history import Violation, require
 from sim.wire import Client, Lost
@@ -14,10 +14,12 @@ from tidelog_protocol.messages.data import FetchRequest, ListOffsetsRequest
 from tidelog_protocol.records import crc_is_valid, iter_batches, iter_records
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import Any
 
     from sim.history import PartitionHistory
     from sim.world import World
+    from tidelog_protocol.records import BatchHeader
 
 EARLIEST, LATEST = -2, -1
 SESSION_LOST = frozenset(
@@ -46,6 +48,35 @@ class Place:
     def move(self, position: int) -> None:
         """Go on elsewhere."""
         self.position, self.epoch, self.is_told = position, -1, False
+
+
+class Reading(Protocol):
+    """How far a partition was read."""
+
+    position: int
+    epoch: int  # of the last record read
+
+
+def new_records(
+    place: Reading, batch: memoryview, header: BatchHeader, high_watermark: int, name: str
+) -> Iterator[tuple[int, bytes]]:
+    """Offset and value of a batch's records that were not read, none left out; `place` moves on."""
+    require(
+        header.base_offset <= place.position <= header.last_offset,
+        f"{name}: batch {header.base_offset}..{header.last_offset} at {place.position}",
+    )
+    require(
+        header.last_offset < high_watermark,
+        f"{name}: {header.last_offset} is above the high watermark {high_watermark}",
+    )
+    require(header.leader_epoch >= place.epoch, f"{name}: leader epochs fall")
+    for record in iter_records(batch):
+        if record.offset >= place.position:
+            require(record.offset == place.position, f"{name}: hole at {place.position}")
+            assert record.value is not None
+            yield record.offset, record.value
+            place.position += 1
+    place.epoch = header.leader_epoch
 
 
 class Consumer:
@@ -175,23 +206,9 @@ class Consumer:
         for position, header in iter_batches(data):
             batch = memoryview(data)[position : position + header.size_in_bytes]
             require(crc_is_valid(batch, header), f"{name}: bad CRC at {header.base_offset}")
-            require(
-                header.base_offset <= place.position <= header.last_offset,
-                f"{name}: batch {header.base_offset}..{header.last_offset} at {place.position}",
-            )
-            require(
-                header.last_offset < high_watermark,
-                f"{name}: {header.last_offset} is above the high watermark {high_watermark}",
-            )
-            require(header.leader_epoch >= place.epoch, f"{name}: leader epochs fall")
-            for record in iter_records(batch):
-                if record.offset >= place.position:
-                    require(record.offset == place.position, f"{name}: hole at {place.position}")
-                    assert record.value is not None
-                    place.history.learn(record.offset, record.value, life, acked=False)
-                    place.position += 1
+            for offset, value in new_records(place, batch, header, high_watermark, name):
+                place.history.learn(offset, value, life, acked=False)
             require(place.position == header.last_offset + 1, f"{name}: short batch")
-            place.epoch = header.leader_epoch
         self.world.history.count("batches consumed")
         place.life = life
         place.is_told = False

@@ -15,6 +15,7 @@ from tidelog_protocol.messages.txns import InitProducerIdRequest
 from tidelog_protocol.records import Codec, Record, build_batch
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from typing import Any
 
     from sim.history import PartitionHistory
@@ -45,6 +46,8 @@ class Batch(NamedTuple):
 class Producer:
     """What both kinds do alike."""
 
+    producer_id = producer_epoch = -1
+
     def __init__(self, world: World, name: str, records: int) -> None:
         self.world, self.name, self.left = world, name, records
         self.rng = random.Random(f"{world.seed}:{name}")
@@ -66,6 +69,23 @@ class Producer:
                 size = LARGE_BYTES
             values.append(f"{self.name}/{self._number}/".encode() + b"." * size)
         return tuple(values)
+
+    def new_batches(
+        self, target: PartitionHistory, sequences: Mapping[PartitionHistory, int]
+    ) -> tuple[list[Batch], int]:
+        """Batches that may be in flight together, and the sequence after them."""
+        # Before the first acknowledgement any sequence is accepted: one batch at a time.
+        most = IN_FLIGHT_MAX if target in sequences else 1
+        sequence = sequences.get(target, 0)
+        batches = []
+        for _ in range(self.rng.randint(1, most)):
+            values = self.new_values(target)
+            if values:
+                batches.append(
+                    Batch(values, self.codec, self.producer_id, self.producer_epoch, sequence)
+                )
+                sequence += len(values)
+        return batches, sequence
 
     def target(self) -> PartitionHistory:
         """Where the next batches go."""
@@ -121,17 +141,7 @@ class IdempotentProducer(Producer):
         await self._new_id()
         while self.left > 0:
             target = self.target()
-            # Before the first acknowledgement any sequence is accepted: one batch at a time.
-            most = IN_FLIGHT_MAX if target in self._sequences else 1
-            sequence = self._sequences.get(target, 0)
-            batches = []
-            for _ in range(self.rng.randint(1, most)):
-                values = self.new_values(target)
-                if values:
-                    batches.append(
-                        Batch(values, self.codec, self.producer_id, self.producer_epoch, sequence)
-                    )
-                    sequence += len(values)
+            batches, sequence = self.new_batches(target, self._sequences)
             if await self._deliver(target, batches):
                 self._sequences[target] = sequence
             await asyncio.sleep(self.rng.choice((0, 0.01, 0.05)))

@@ -6,7 +6,13 @@ import asyncio
 import random
 from typing import TYPE_CHECKING, Any
 
-from sim.admin import random_topic_config
+from sim.admin import (
+    check_deleted,
+    creatable_topic,
+    random_records_deletion,
+    random_topic_config,
+    until_known,
+)
 from sim.cluster.client import PAUSE_S, ClusterClient
 from sim.cluster.machines import replication_of
 from sim.history import TopicHistory, Violation, require
@@ -18,7 +24,6 @@ from tidelog_protocol.messages.admin import (
     DeleteTopicsRequest,
 )
 from tidelog_protocol.messages.cluster import MetadataRequest
-from tidelog_protocol.messages.data import DeleteRecordsRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,16 +66,12 @@ class AdminClient:
         self, message: Message, version: int, pick: Callable[[Any], Any]
     ) -> tuple[Any, bool]:
         """Ask any broker until the answer is no passing trouble; whether it was asked again."""
-        retried = False
-        while True:
-            try:
-                result = pick(await self.cluster.ask(self.cluster.any_broker(), message, version))
-                if result.error_code not in LATER:
-                    return result, retried
-            except Lost:
-                pass
-            retried = True
-            await asyncio.sleep(PAUSE_S)
+        return await until_known(
+            lambda: self.cluster.ask(self.cluster.any_broker(), message, version),
+            pick,
+            later=LATER,
+            pause_s=PAUSE_S,
+        )
 
 
 class ClusterAdmin(AdminClient):
@@ -109,15 +110,7 @@ class ClusterAdmin(AdminClient):
         rng = random.Random(f"{self.world.seed}:{name}")
         factor = rng.randint(min(2, factor), factor)
         config = {**random_topic_config(rng), "min.insync.replicas": str(min_isr)}
-        topic = CreateTopicsRequest.CreatableTopic(
-            name=name,
-            num_partitions=partitions,
-            replication_factor=factor,
-            configs=[
-                CreateTopicsRequest.CreatableTopicConfig(name=key, value=value)
-                for key, value in config.items()
-            ],
-        )
+        topic = creatable_topic(name, partitions, factor, config)
         result, _ = await self.until_known(
             CreateTopicsRequest(topics=[topic], timeout_ms=3000), 7, lambda r: r.topics[0]
         )
@@ -192,28 +185,14 @@ class ClusterAdmin(AdminClient):
 
     async def _delete_records(self) -> None:
         """Move the log start of a partition up, and see that it has moved."""
-        topic = self.rng.choice(self.world.base_topics)
-        partition = topic.partition(self.rng.randrange(topic.partitions_min))
-        offset = self.rng.randint(0, partition.acked_end)
-        partition.delete_bound = max(partition.delete_bound, offset)
-        asked = DeleteRecordsRequest.DeleteRecordsPartition(
-            partition_index=partition.index, offset=offset
-        )
-        request = DeleteRecordsRequest(
-            topics=[DeleteRecordsRequest.DeleteRecordsTopic(name=topic.name, partitions=[asked])],
-            timeout_ms=2000,
-        )
+        partition, offset, request = random_records_deletion(self.rng, self.world.base_topics)
         for _ in range(10):
             answer = await self._ask_leader(partition, request)
             if answer is None:
                 continue
             error = ErrorCode(answer.error_code)
             if error is ErrorCode.NONE:
-                require(
-                    offset <= answer.low_watermark
-                    and (topic.has_retention or answer.low_watermark <= partition.delete_bound),
-                    f"{partition}: records below {offset} deleted, low {answer.low_watermark}",
-                )
+                check_deleted(partition, offset, answer.low_watermark)
                 self.world.promises.records_deleted(partition, offset)
                 self.world.history.count("records deleted")
                 return

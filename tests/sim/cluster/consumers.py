@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from sim.cluster.client import PAUSE_S, ClusterClient
 from sim.cluster.machines import RACKS
+from sim.consumers import new_records
 from sim.history import Violation, require
 from sim.wire import Lost
 from tidelog_protocol.errors import ErrorCode, ProtocolError
 from tidelog_protocol.messages.data import FetchRequest, ListOffsetsRequest
-from tidelog_protocol.records import crc_is_valid, iter_batches, iter_records
+from tidelog_protocol.records import crc_is_valid, iter_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -221,26 +222,9 @@ class ClusterConsumer:
                     f"{name}: a bad batch after {place.position} from {node_id}",
                 )
                 raise Lost("bad checksum")
-            require(
-                header.base_offset <= place.position <= header.last_offset,
-                f"{name}: batch {header.base_offset}..{header.last_offset} at {place.position}",
-            )
-            require(
-                header.last_offset < high_watermark,
-                f"{name}: {header.last_offset} is above the high watermark {high_watermark}",
-            )
-            require(header.leader_epoch >= place.epoch, f"{name}: leader epochs fall")
-            for record in iter_records(batch):
-                if record.offset >= place.position:
-                    require(record.offset == place.position, f"{name}: hole at {place.position}")
-                    assert record.value is not None
-                    require(
-                        record.value in place.history.sent,
-                        f"{name}: nobody sent {record.value[:40]!r} at {record.offset}",
-                    )
-                    place.history.learn(record.offset, record.value, 0, acked=False)
-                    place.position += 1
-            place.epoch = header.leader_epoch
+            for offset, value in new_records(place, batch, header, high_watermark, name):
+                require(value in history.sent, f"{name}: nobody sent {value[:40]!r} at {offset}")
+                history.learn(offset, value, 0, acked=False)
         self.world.history.count("batches consumed")
 
 

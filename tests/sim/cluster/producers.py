@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sim.cluster.client import PAUSE_S, ClusterClient
 from sim.history import Violation, require
-from sim.producers import IN_FLIGHT_MAX, Batch, Producer, answer_of
+from sim.producers import Batch, Producer, answer_of
 from sim.wire import Lost
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.txns import InitProducerIdRequest
@@ -131,17 +131,7 @@ class IdempotentClusterProducer(ClusterProducer):
 
     async def write(self, target: PartitionHistory) -> None:
         """Deliver some batches, whatever it takes."""
-        # Before the first acknowledgement any sequence is accepted: one batch at a time.
-        most = IN_FLIGHT_MAX if target in self._sequences else 1
-        sequence = self._sequences.get(target, 0)
-        batches = []
-        for _ in range(self.rng.randint(1, most)):
-            values = self.new_values(target)
-            if values:
-                batches.append(
-                    Batch(values, self.codec, self.producer_id, self.producer_epoch, sequence)
-                )
-                sequence += len(values)
+        batches, sequence = self.new_batches(target, self._sequences)
         self._is_out_of_sequence = False
         while batches:
             batches = await self.try_once(target, batches, -1)
