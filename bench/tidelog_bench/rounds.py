@@ -62,15 +62,14 @@ class Samples:
         return Spread(statistics.median(values), min(values), max(values), len(values))
 
     def ratio(self, case: str, metric: str, peer: str, to: str) -> float | None:
-        """The median over rounds of one peer's figure by another's of the same round.
+        """The median over rounds of one peer's figure by another's of the same round, where that is
+        not 0.
 
         What disturbed a round disturbed both: this is steadier than the ratio of medians.
         """
-        mine, theirs = self.of(case, metric, peer), self.of(case, metric, to)
-        if not mine or not theirs:
-            return None
-        pairs = zip(mine, theirs, strict=False)
-        return statistics.median(one / other for one, other in pairs if other)
+        pairs = zip(self.of(case, metric, peer), self.of(case, metric, to), strict=False)
+        ratios = [one / other for one, other in pairs if other]
+        return statistics.median(ratios) if ratios else None
 
 
 def calibrate() -> float:

@@ -97,6 +97,10 @@ def test_medians_spreads_and_ratios_of_the_same_round() -> None:
     assert spread == (30.0, 10.0, 40.0, 3)
     assert spread.noise == pytest.approx(0.5)
     assert samples.ratio("c", "produce", "tidelog", "kafka") == 3.0
+    samples.add("c", "tidelog", {"descriptors left": 3.0})
+    samples.add("c", "kafka", {"descriptors left": 0.0})
+    assert samples.ratio("c", "descriptors left", "tidelog", "kafka") is None
+    assert samples.ratio("c", "descriptors left", "kafka", "tidelog") == 0.0
     assert samples.spread("other", "produce", "tidelog") is None
     assert list(samples.all) == ["c"]
 
