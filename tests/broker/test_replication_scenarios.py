@@ -18,7 +18,14 @@ Here a stand-in for the controller decides exactly what a vector says, and carri
 | config-validation | storage/test_config_rules | 29 of 29 |
 | retention: local_deletable | storage/test_retention_scenario | 2 of 13 |
 | golden-bytes: producer snapshots, batches | storage/test_producer_snapshot, protocol/test_records | 2 + 4 of 30 |
-| copy-eligibility, kip405-*, remote-lineage, remote-outage, retention: remote_deletable, segment-lifecycle, topic-deletion | nowhere yet | 0 |
+| golden-bytes: remote metadata | storage/test_remote_metadata_records; compat/test_remote_metadata asks Kafka | 24 of 30 |
+| kip405-* | storage/test_remote_scenarios: logs, store, metadata | all steps |
+| copy-eligibility | storage/test_remote_copier | 15 of 15 |
+| remote-lineage | storage/test_remote_lineage | 108 of 108 |
+| retention: remote_deletable | storage/test_remote_expiry | 15 of 15 |
+| segment-lifecycle | storage/test_remote_metadata_cache | 38 of 38 |
+| topic-deletion | storage/test_remote_metadata_cache: its events | |
+| remote-outage | nowhere yet | 0 |
 """  # noqa: E501 - a table
 
 from __future__ import annotations
