@@ -32,12 +32,10 @@ from tidelog.doors.tiered import Tiered, tiered_settings, with_tier
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
-    from typing import Self
+    from typing import Any, Self
 
-    from tidelog.doors.nodes import LocalNode, ProcessNode
+    from tidelog.doors.nodes import Node
     from tidelog.seams import Listener, Runtime
-
-    Node = LocalNode | ProcessNode
 
 __all__ = [
     "Cluster",
@@ -120,7 +118,7 @@ class Cluster:
             raise ClusterError(f"a cluster of {brokers} brokers")
         if racks is not None and len(racks) != brokers:
             raise ClusterError(f"{len(racks)} racks for {brokers} brokers")
-        self.brokers: list[Node] = []
+        self.brokers: list[Node[Any]] = []
         self.on_failure: Callable[[], None] | None = None
         """Called when no broker is left because of failures of theirs."""
         self._count = brokers
@@ -195,13 +193,13 @@ class Cluster:
                 raise OSError(str(error)) from error
             raise
 
-    async def _gathered(self, node: Node) -> None:
+    async def _gathered(self, node: Node[Any]) -> None:
         """Return when all brokers that run know of each other, this new one included."""
         from tidelog.doors.nodes import until_whole
 
         await until_whole([node, *(other for other in self.brokers if other is not node)])
 
-    async def _new_nodes(self) -> list[Node]:
+    async def _new_nodes(self) -> list[Node[Any]]:
         from tidelog.runtime import system_runtime
 
         runtime = self._runtime or system_runtime()
@@ -247,7 +245,7 @@ class Cluster:
 
     def _node_of_several(
         self, settings: Mapping[str, str], node_id: int, folder: str, port: int, rack: str | None
-    ) -> Node:
+    ) -> Node[Any]:
         properties = node_properties(
             settings,
             node_id=node_id,
@@ -259,7 +257,7 @@ class Cluster:
         )
         return self._new_node(with_tier(properties, folder, len(self._voters)))
 
-    def _new_node(self, properties: Mapping[str, str]) -> Node:
+    def _new_node(self, properties: Mapping[str, str]) -> Node[Any]:
         from tidelog.doors.nodes import LocalNode, ProcessNode
 
         durable = self._temporary is None
@@ -291,7 +289,7 @@ class Cluster:
         *,
         rack: str | None = None,
         **more: Setting,
-    ) -> Node:
+    ) -> Node[Any]:
         """Start one more broker, which is no voter of the metadata quorum; a handle on it."""
         if not self._voters or not self.brokers:
             raise ClusterError("only a running cluster of several brokers can grow")

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import TYPE_CHECKING
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tidelog.config.broker import BrokerConfig
 from tidelog.doors.cluster_settings import READY_WORDS, ClusterError
@@ -23,38 +24,37 @@ if TYPE_CHECKING:
 
     from tidelog.seams import Runtime
 
-__all__ = ["LocalNode", "ProcessNode", "until_whole"]
+__all__ = ["LocalNode", "Node", "ProcessNode", "until_whole"]
+
+Life = TypeVar("Life")
 
 STOP_S_MAX = 10.0
 WHOLE_S_MAX = 30.0
 LOOK_AGAIN_S = 0.01
 
 
-class LocalNode:
-    """A broker in the running event loop."""
+class Node(ABC, Generic[Life]):
+    """What both kinds do alike; `Life` is what there is of a node while it runs."""
 
     def __init__(
         self,
         properties: Mapping[str, str],
         *,
         cluster_id: str,
-        runtime: Runtime | None,
         durable: bool,
-        on_start: Callable[[LocalNode], Awaitable[None]],
+        on_start: Callable[[Node[Any]], Awaitable[None]],
         on_end: Callable[[], None],
     ) -> None:
         """`on_start` is called when it is ready, and ends its start; `on_end` when it ended by
-        itself. `cluster_id` is for new directories, "" for
-        one of their own; without `durable` nothing is forced to disk."""
+        itself. `cluster_id` is for new directories, "" for one of their own; without `durable`
+        nothing is forced to disk."""
         self.config = BrokerConfig.from_properties(properties)
         self.failure: BaseException | None = None
         self._cluster_id = cluster_id
-        self._runtime = runtime
         self._durable = durable
         self._on_start = on_start
         self._on_end = on_end
-        self._server: BrokerServer | None = None
-        self._ending: asyncio.Task[None] | None = None
+        self._life: Life | None = None
 
     @property
     def node_id(self) -> int:
@@ -64,27 +64,80 @@ class LocalNode:
     @property
     def is_running(self) -> bool:
         """Whether it was started and not ended."""
-        return self._server is not None
+        return self._life is not None
+
+    @property
+    def _running(self) -> Life:
+        if self._life is None:
+            raise ClusterError(f"broker {self.node_id} is not running")
+        return self._life
+
+    @property
+    @abstractmethod
+    def bootstrap_server(self) -> str:
+        """Its `host:port`; ClusterError if it doesn't run."""
+
+    async def start(self) -> None:
+        """Start; StartError says in one line why it can't."""
+        if self._life is not None:
+            raise ClusterError(f"broker {self.node_id} is running already")
+        self.failure = None
+        self._life = await self._begin()
+        try:
+            await self._on_start(self)
+        except BaseException:
+            await self.kill()
+            raise
+
+    @abstractmethod
+    async def _begin(self) -> Life:
+        """Return when clients are answered; nothing is left of it if it fails."""
+
+    @abstractmethod
+    async def known(self) -> set[int]:
+        """The ids of the brokers that it knows to be there; none if it can't be asked."""
+
+    async def stop(self, *, controlled: bool = True) -> None:
+        """Stop in order, leaderships moved before if `controlled`; nothing if it doesn't run."""
+        life, self._life = self._life, None
+        if life is not None:
+            await self._stop(life, controlled=controlled)
+
+    @abstractmethod
+    async def _stop(self, life: Life, *, controlled: bool) -> None: ...
+
+    async def kill(self) -> None:
+        """End without a word to anybody; the next start recovers. Nothing if it doesn't run."""
+        life, self._life = self._life, None
+        if life is not None:
+            await self._kill(life)
+
+    @abstractmethod
+    async def _kill(self, life: Life) -> None: ...
+
+
+class LocalNode(Node[BrokerServer]):
+    """A broker in the running event loop."""
+
+    def __init__(
+        self, properties: Mapping[str, str], *, runtime: Runtime | None, **rest: Any
+    ) -> None:
+        """`runtime` replaces the real seams; `rest` as for `Node`."""
+        super().__init__(properties, **rest)
+        self._runtime = runtime
+        self._ending: asyncio.Task[None] | None = None
 
     @property
     def bootstrap_server(self) -> str:
         """Its `host:port`."""
-        if self._server is None:
-            raise ClusterError(f"broker {self.node_id} is not running")
-        return self._server.bootstrap_servers
+        return self._running.bootstrap_servers
 
     @property
     def server(self) -> BrokerServer:
         """The broker itself, for tests that look inside."""
-        if self._server is None:
-            raise ClusterError(f"broker {self.node_id} is not running")
-        return self._server
+        return self._running
 
-    async def start(self) -> None:
-        """Start; StartError says in one line why it can't."""
-        if self._server is not None:
-            raise ClusterError(f"broker {self.node_id} is running already")
-        self.failure = None
+    async def _begin(self) -> BrokerServer:
         server = BrokerServer(
             self.config,
             self._runtime or system_runtime(durable=self._durable),
@@ -93,24 +146,19 @@ class LocalNode:
         )
         server.on_failure = self._failed
         await server.start()
-        self._server = server
-        try:
-            await self._on_start(self)
-        except BaseException:
-            await self.kill()
-            raise
+        return server
 
     async def known(self) -> set[int]:
-        """The ids of the brokers that it knows to be there; none if it doesn't run."""
-        if self._server is None:
+        """By its image."""
+        if self._life is None:
             return set()
-        image = self._server.metadata.image
+        image = self._life.metadata.image
         return {node_id for node_id in image.brokers if image.is_alive(node_id)}
 
     def _failed(self) -> None:
         """Its disk can't be trusted any more: it has to go, as if its process had ended."""
-        assert self._server is not None
-        self.failure = self._server.failure
+        assert self._life is not None
+        self.failure = self._life.failure
         self._ending = asyncio.get_running_loop().create_task(self._end())
 
     async def _end(self) -> None:
@@ -119,71 +167,35 @@ class LocalNode:
         finally:
             self._on_end()
 
-    async def stop(self, *, controlled: bool = True) -> None:
-        """Stop in order, leaderships moved before if `controlled`; nothing if it doesn't run."""
-        server, self._server = self._server, None
-        if server is not None:
-            await server.stop(controlled=controlled)
+    async def _stop(self, life: BrokerServer, *, controlled: bool) -> None:
+        await life.stop(controlled=controlled)
 
-    async def kill(self) -> None:
-        """End without a word to anybody; the next start recovers."""
-        server, self._server = self._server, None
-        if server is not None:
-            await server.kill()
+    async def _kill(self, life: BrokerServer) -> None:
+        await life.kill()
 
 
-class ProcessNode:
+class ProcessNode(Node["asyncio.subprocess.Process"]):
     """A broker in a process of its own, `tidelog broker`, which ends with this one."""
 
-    def __init__(
-        self,
-        properties: Mapping[str, str],
-        *,
-        cluster_id: str,
-        durable: bool,
-        on_start: Callable[[ProcessNode], Awaitable[None]],
-        on_end: Callable[[], None],
-    ) -> None:
-        """As for `LocalNode`."""
-        self.config = BrokerConfig.from_properties(properties)
-        self.failure: BaseException | None = None
-        self._cluster_id = cluster_id
-        self._durable = durable
-        self._on_start = on_start
-        self._on_end = on_end
-        self._process: asyncio.subprocess.Process | None = None
+    def __init__(self, properties: Mapping[str, str], **rest: Any) -> None:
+        """`rest` as for `Node`."""
+        super().__init__(properties, **rest)
         self._watching: asyncio.Task[None] | None = None
         self._bootstrap_server = ""
 
     @property
-    def node_id(self) -> int:
-        """Its id in the cluster."""
-        return self.config.node_id
-
-    @property
-    def is_running(self) -> bool:
-        """Whether it was started and not ended."""
-        return self._process is not None
-
-    @property
     def bootstrap_server(self) -> str:
         """Its `host:port`."""
-        if self._process is None:
-            raise ClusterError(f"broker {self.node_id} is not running")
+        assert self._running
         return self._bootstrap_server
 
     @property
     def pid(self) -> int:
         """Its process id."""
-        if self._process is None:
-            raise ClusterError(f"broker {self.node_id} is not running")
-        return self._process.pid
+        return self._running.pid
 
-    async def start(self) -> None:
-        """Start and wait until it is ready; StartError when it ends before (it says why)."""
-        if self._process is not None:
-            raise ClusterError(f"broker {self.node_id} is running already")
-        self.failure = None
+    async def _begin(self) -> asyncio.subprocess.Process:
+        """StartError when it ends before it is ready (it says why)."""
         arguments = [f"--set={key}={value}" for key, value in self.config.given.items()]
         if self._cluster_id:
             arguments.append(f"--cluster-id={self._cluster_id}")
@@ -201,22 +213,17 @@ class ProcessNode:
         try:
             line = (await process.stdout.readline()).decode().strip()
         except BaseException:
-            process.kill()
+            await _end(process, "kill")
             raise
         if not line.startswith(READY_WORDS):
             await _end(process, "kill")
             raise StartError(f"broker {self.node_id} did not start")
         self._bootstrap_server = line.removeprefix(READY_WORDS)
-        self._process = process
         self._watching = asyncio.get_running_loop().create_task(self._watch(process))
-        try:
-            await self._on_start(self)
-        except BaseException:
-            await self.kill()
-            raise
+        return process
 
     async def known(self) -> set[int]:
-        """The ids of the brokers that it tells clients of; none if it can't be asked."""
+        """By what it tells clients."""
         from tidelog.peers import PeerChannel, PeerError  # noqa: PLC0415 - clusters alone need it
         from tidelog_protocol.messages.cluster import MetadataRequest  # noqa: PLC0415
 
@@ -241,22 +248,16 @@ class ProcessNode:
     async def _watch(self, process: asyncio.subprocess.Process) -> None:
         """Notice when it ends by itself."""
         code = await process.wait()
-        if self._process is process:
-            self._process = None
+        if self._life is process:
+            self._life = None
             self.failure = ClusterError(f"broker {self.node_id} ended by itself ({code})")
             self._on_end()
 
-    async def stop(self, *, controlled: bool = True) -> None:
-        """Stop in order, leaderships moved before if `controlled`; nothing if it doesn't run."""
-        process, self._process = self._process, None
-        if process is not None:
-            await _end(process, "terminate" if controlled else "end of input")
+    async def _stop(self, life: asyncio.subprocess.Process, *, controlled: bool) -> None:
+        await _end(life, "terminate" if controlled else "end of input")
 
-    async def kill(self) -> None:
-        """SIGKILL."""
-        process, self._process = self._process, None
-        if process is not None:
-            await _end(process, "kill")
+    async def _kill(self, life: asyncio.subprocess.Process) -> None:
+        await _end(life, "kill")
 
 
 async def _end(process: asyncio.subprocess.Process, how: str) -> None:
@@ -277,7 +278,7 @@ async def _end(process: asyncio.subprocess.Process, how: str) -> None:
         process.stdin.close()
 
 
-async def until_whole(nodes: Sequence[LocalNode | ProcessNode]) -> None:
+async def until_whole(nodes: Sequence[Node[Any]]) -> None:
     """Return when each of these that runs knows that all of these that run are there.
 
     StartError when they don't for long.
@@ -292,7 +293,7 @@ async def until_whole(nodes: Sequence[LocalNode | ProcessNode]) -> None:
         raise StartError(f"not all brokers know of each other after {WHOLE_S_MAX:g} s") from None
 
 
-async def _are_whole(nodes: Sequence[LocalNode | ProcessNode]) -> bool:
+async def _are_whole(nodes: Sequence[Node[Any]]) -> bool:
     running = [node for node in nodes if node.is_running]
     if len(running) > 1:
         node_ids = {node.node_id for node in running}
