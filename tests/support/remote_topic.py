@@ -75,7 +75,7 @@ class MemoryClient:
     def leader_of(self, index: int) -> int:
         return 2 + index % 2 if self.far else self.node_id
 
-    def replica(self, index: int) -> Any:
+    def readable_replica(self, index: int) -> Any:
         return None if self.far else self
 
     def moved(self, index: int) -> None:

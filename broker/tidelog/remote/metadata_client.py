@@ -1,8 +1,9 @@
 """Reads and writes `__remote_log_metadata` wherever its partitions are led.
 
-A partition led here is appended to directly, one whose replica is here is read from its log, up to
-the high watermark; everything else goes over a channel to the leader: Produce with acks=-1, Fetch
-as a consumer, ListOffsets. Knows no events: values are bytes.
+A partition led here is appended to and read directly, up to the high watermark; everything else
+goes over a channel to the leader: Produce with acks=-1, Fetch as a consumer, ListOffsets. A replica
+that follows is read only while nobody leads: it hears of a high watermark with its next fetch, half
+a second late. Knows no events: values are bytes.
 """
 
 from __future__ import annotations
@@ -104,13 +105,19 @@ class MetadataTopicClient:
         partition = self.image().partition(self.name, index)
         return -1 if partition is None else partition.leader
 
-    def replica(self, index: int) -> Partition | None:
-        """The replica here, if there is one."""
+    def readable_replica(self, index: int) -> Partition | None:
+        """The replica here, if it is to be read."""
+        partition = self._replica(index)
+        if partition is None or partition.is_leader or self.leader_of(index) == -1:
+            return partition
+        return None
+
+    def _replica(self, index: int) -> Partition | None:
         partition = self.replicas.partition(self.name, index)
         return partition if isinstance(partition, Partition) else None
 
     def _led_here(self, index: int) -> Partition | None:
-        partition = self.replica(index)
+        partition = self._replica(index)
         return partition if partition is not None and partition.is_leader else None
 
     def _channel(self, channels: Channels | None, index: int) -> PeerChannel:
@@ -224,7 +231,7 @@ class MetadataTopicClient:
         None if there is no replica here. TopicError OFFSET_OUT_OF_RANGE for an offset that its
         leader does not have, KAFKA_STORAGE_ERROR if its log can't be read.
         """
-        partition = self.replica(index)
+        partition = self._replica(index)
         if partition is None:
             return None
         log = partition.log

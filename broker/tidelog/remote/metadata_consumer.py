@@ -103,8 +103,10 @@ class MetadataConsumer:
         asyncio.get_running_loop().call_later(RETRY_S, self._wake.set)
 
     def _read_here(self) -> bool:
-        """One chunk of each partition whose replica is here; whether there was any."""
-        here = [index for index in self.positions if self._client.replica(index) is not None]
+        """One chunk of each partition that is read here; whether there was any."""
+        here = [
+            index for index in self.positions if self._client.readable_replica(index) is not None
+        ]
         self._watch_all(here)
         has_more = False
         for index in here:
@@ -168,7 +170,7 @@ class MetadataConsumer:
     def _fetch_elsewhere(self) -> None:
         leaders: dict[int, list[int]] = {}
         for index in self.positions:
-            if index not in self._seeks and self._client.replica(index) is None:
+            if index not in self._seeks and self._client.readable_replica(index) is None:
                 leaders.setdefault(self._client.leader_of(index), []).append(index)
         for leader, indexes in leaders.items():
             if leader in (-1, self._client.replicas.node_id):
