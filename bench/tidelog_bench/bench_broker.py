@@ -90,8 +90,9 @@ class _Rng:
 class _Peer:
     """A connection that throws its answers away."""
 
-    client_host = listener_host = "127.0.0.1"
-    client_port = listener_port = 0
+    client_host = "127.0.0.1"
+    client_port = 0
+    listener = ""
     software = ("bench", "0")
 
     def __init__(self, dispatcher: Dispatcher) -> None:

@@ -80,12 +80,11 @@ class Connection(asyncio.BufferedProtocol):
         "client_port",
         "closing",
         "idle_since",
-        "listener_host",
-        "listener_port",
+        "listener",
         "software",
     )
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: Connections, listener: str = "") -> None:
         self._connections = connections
         self._reader = FrameReader(connections.frame_bytes_max, connections.receive_buffer)
         self._slots: deque[RequestContext] = deque()
@@ -105,8 +104,9 @@ class Connection(asyncio.BufferedProtocol):
         self.active = True
         self.closing = False
         self.idle_since = 0.0
-        self.client_host = self.listener_host = ""
-        self.client_port = self.listener_port = 0
+        self.client_host = ""
+        self.client_port = 0
+        self.listener = listener
         self.software = ("unknown", "unknown")
 
     # -- the event loop's side ---------------------------------------------------------------------
@@ -118,7 +118,6 @@ class Connection(asyncio.BufferedProtocol):
         # Any byte the socket does not take pauses us, so that the rest stays here by reference.
         self._transport.set_write_buffer_limits(high=0)
         self.client_host, self.client_port = _address(transport, "peername")
-        self.listener_host, self.listener_port = _address(transport, "sockname")
         self._connections.live[self] = None
         if self._connections.is_stopped:  # it was being accepted when the listener closed
             self.abort()

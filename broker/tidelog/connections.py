@@ -53,9 +53,9 @@ class Connections:
         """Whether requests are read."""
         return self._dispatcher is not None
 
-    def factory(self) -> Connection:
-        """Make the protocol object of a new connection."""
-        return Connection(self)
+    def factory(self, listener: str = "") -> Connection:
+        """Make the protocol object of a new connection by the listener of that name."""
+        return Connection(self, listener)
 
     def open(self, dispatcher: Dispatcher) -> None:
         """Begin to read requests, those of early clients included, and to close idle connections.

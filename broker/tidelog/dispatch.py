@@ -60,8 +60,7 @@ class Peer(Protocol):
 
     client_host: str
     client_port: int
-    listener_host: str
-    listener_port: int
+    listener: str
     software: tuple[str, str]
 
     def close(self) -> None:
@@ -120,14 +119,9 @@ class RequestContext:
         return self.peer.client_port
 
     @property
-    def listener_host(self) -> str:
-        """The broker's own address on this connection."""
-        return self.peer.listener_host
-
-    @property
-    def listener_port(self) -> int:
-        """The broker's own port on this connection."""
-        return self.peer.listener_port
+    def listener(self) -> str:
+        """Name of the listener that the connection came by, empty if the broker asks itself."""
+        return self.peer.listener
 
     @property
     def software(self) -> tuple[str, str]:

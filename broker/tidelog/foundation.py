@@ -7,6 +7,7 @@ Used by `server.py`, the listeners first: a taken port is known before any file 
 from __future__ import annotations
 
 import logging
+from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -45,16 +46,25 @@ class ClientListeners:
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config
         self.bound: list[Listener] = []
-        self._advertised: Endpoint | None = None
+        self._advertised: list[Endpoint] = []
 
     @property
     def advertised(self) -> Endpoint:
-        """The address that clients are told; only after `open`."""
-        assert self._advertised is not None, "start() comes first"
-        return self._advertised
+        """The first address that clients are told; only after `open`."""
+        assert self._advertised, "start() comes first"
+        return self._advertised[0]
 
-    async def open(self, network: Network, factory: Callable[[], BaseProtocol]) -> None:
-        """Bind all of them; StartError for one that can't be, those before stay for `close`."""
+    @property
+    def registered(self) -> list[Endpoint]:
+        """All that clients and brokers are told, the one for brokers first; only after `open`."""
+        name = self._config.inter_broker_listener()
+        return sorted(self._advertised, key=lambda endpoint: endpoint.name != name)
+
+    async def open(self, network: Network, factory: Callable[[str], BaseProtocol]) -> None:
+        """Bind all of them; StartError for one that can't be, those before stay for `close`.
+
+        `factory` makes the protocol object of a connection by the listener of that name.
+        """
         config = self._config
         protocols = dict(
             entry.split(":") for entry in config.listener_security_protocol_map.split(",")
@@ -66,22 +76,27 @@ class ClientListeners:
                     "and only PLAINTEXT is served"
                 )
             try:
-                listener = await network.listen(endpoint.host, endpoint.port, factory)
+                listener = await network.listen(
+                    endpoint.host, endpoint.port, partial(factory, endpoint.name)
+                )
             except OSError as error:
                 address = f"{endpoint.host or '*'}:{endpoint.port}"
                 raise StartError(f"cannot listen on {address}: {system_words(error)}") from error
             self.bound.append(listener)
-        self._advertised = self._address_for_clients()
+        listeners = [endpoint.name for endpoint in config.client_listeners()]
+        self._advertised = [
+            self._completed(endpoint, self.bound[listeners.index(endpoint.name)])
+            for endpoint in config.advertised_endpoints()
+        ]
 
-    def _address_for_clients(self) -> Endpoint:
-        """The first listener's, with what only binding it could tell."""
-        advertised = self._config.advertised_endpoints()[0]
+    def _completed(self, advertised: Endpoint, bound: Listener) -> Endpoint:
+        """With what only binding it could tell."""
         host, port = advertised.host, advertised.port
         if not host:
             import socket  # noqa: PLC0415 - asyncio has imported it; a name, not a connection
 
             host = socket.gethostname()
-        return advertised._replace(host=host, port=port or self.bound[0].port)
+        return advertised._replace(host=host, port=port or bound.port)
 
     def close(self) -> None:
         """Take no connections any more."""

@@ -188,7 +188,7 @@ class BrokerServer:
             membership.build(
                 controller=controller,
                 replicas=replicas,
-                endpoint=self._listeners.advertised,
+                endpoints=self._listeners.registered,
                 cluster_id=cluster_id,
                 log_dirs=[directory.directory_id for directory in logs.directories],
                 previous_broker_epoch=logs.clean_broker_epoch,
@@ -282,11 +282,8 @@ class BrokerServer:
     async def _register(self) -> None:
         assert self._controller is not None
         assert self._logs is not None
-        name, host, port = self._listeners.advertised
         self._broker_epoch = await self._controller.register_alone(
-            host=host,
-            port=port,
-            listener=name,
+            self._listeners.registered,
             rack=self.config.broker_rack,
             log_dirs=[directory.directory_id for directory in self._logs.directories],
         )

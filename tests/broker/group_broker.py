@@ -102,7 +102,7 @@ class Peer:
     """A connection that keeps its answers."""
 
     client_host, client_port = "127.0.0.1", 50000
-    listener_host, listener_port = "127.0.0.1", 9092
+    listener = "PLAINTEXT"
     software = ("unknown", "unknown")
 
     def __init__(self, dispatcher: Dispatcher) -> None:

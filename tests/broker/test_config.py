@@ -56,6 +56,8 @@ def test_developer_profile_is_valid_and_underneath() -> None:
         ({"listeners": "CONTROLLER://h:1"}, "listeners", "at least one broker listener"),
         ({"listeners": "A://0.0.0.0:1"}, "advertised.listeners", "0.0.0.0"),
         ({"advertised_listeners": "A://h"}, "advertised.listeners", "Unable to parse"),
+        ({"advertised_listeners": "A://h:1"}, "advertised.listeners", "not among"),
+        ({"inter_broker_listener_name": "A"}, "inter.broker.listener.name", "not among"),
         ({"log_retention_ms": "0"}, "log.retention.ms", "log.retention.ms"),
     ],
 )

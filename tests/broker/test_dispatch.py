@@ -168,6 +168,6 @@ def test_context_tells_who_asks() -> None:
     context = make_context(3, 12, client_id="me")
     assert context.client_id == "me"
     assert (context.client_host, context.client_port) == ("192.0.2.1", 51234)
-    assert (context.listener_host, context.listener_port) == ("127.0.0.1", 9092)
+    assert context.listener == "PLAINTEXT"
     assert context.software == ("unknown", "unknown")
     assert API[context.api_key].name == "Metadata"

@@ -82,7 +82,7 @@ def lifecycle(*script: object, **settings: str) -> tuple[BrokerLifecycle, Contro
         metadata=metadata,  # type: ignore[arg-type]
         clock=SystemClock(),
         rng=CountedRng(),
-        endpoint=Endpoint("PLAINTEXT", "h", 1),
+        endpoints=[Endpoint("PLAINTEXT", "h", 1), Endpoint("OUTSIDE", "o", 2)],
         cluster_id="c",
         log_dirs=[b"d" * 16],
     )

@@ -203,6 +203,25 @@ def test_authorized_operations(version: int, clusters: bool) -> None:
     assert quiet.cluster_authorized_operations == NOT_ASKED
 
 
+@pytest.mark.parametrize("version", [5, 12])
+def test_a_broker_without_the_clients_listener_is_not_told(version: int) -> None:
+    here, there = ("PLAINTEXT", "here", 1, 0), ("OUTSIDE", "there", 2, 0)
+    partitions = tuple(PartitionImage(n, 1 + n, 0, 0, (1, 2), (1, 2)) for n in range(2))
+    image = ClusterImage(
+        cluster_id=CLUSTER_ID,
+        brokers={
+            1: BrokerImage(1, "there", 2, endpoints=(there, here)),
+            2: BrokerImage(2, "there", 2, endpoints=(there,)),
+        },
+        topics={"t": TopicImage("t", ONE, partitions)},
+    )
+    response = ask(image, version, "t")
+    assert [(b.node_id, b.host, b.port) for b in response.brokers] == [(1, "here", 1)]
+    hidden = ErrorCode.LISTENER_NOT_FOUND if version >= 6 else ErrorCode.LEADER_NOT_AVAILABLE
+    (found,) = response.topics
+    assert [(p.error_code, p.leader_id) for p in found.partitions] == [(0, 1), (hidden, -1)]
+
+
 def test_brokers_that_are_away() -> None:
     image = cluster(
         topic("a", 1, replicas=(1, 2)),

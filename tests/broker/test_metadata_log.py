@@ -138,7 +138,7 @@ def test_creating_a_topic_writes_kafkas_bytes() -> None:
     async def run() -> bytes:
         metadata = Metadata()
         await metadata.controller.register_alone(
-            host="h", port=1, log_dirs=[uuid_from_str("swfonp8Rb3ur80FCpHNQdw")]
+            [("PLAINTEXT", "h", 1)], log_dirs=[uuid_from_str("swfonp8Rb3ur80FCpHNQdw")]
         )
         metadata.clock.wall = header.base_timestamp
         metadata.rng.uuid = lambda: uuid_from_str("zPQP5IaNSRu_Hmhu2lFoCg")  # type: ignore[method-assign]

@@ -21,6 +21,7 @@ from tidelog_protocol.messages.cluster import (
     MetadataRequest,
 )
 from tidelog_protocol.messages.data import FetchRequest, ProduceRequest
+from tidelog_protocol.messages.groups import FindCoordinatorRequest
 from tidelog_protocol.records import Record, build_batch
 
 if TYPE_CHECKING:
@@ -204,6 +205,37 @@ def swap(path: Path, old: bytes, new: bytes) -> Callable[[], object]:
     assert old in before
     path.write_bytes(before.replace(old, new))
     return lambda: path.write_bytes(before)
+
+
+def test_clients_are_told_brokers_by_the_listener_they_came_by(tmp_path: Path) -> None:
+    async def test() -> None:
+        server = make_server(
+            tmp_path,
+            listeners="OUTSIDE://127.0.0.1:0,INSIDE://127.0.0.1:0",
+            advertised_listeners="OUTSIDE://broker.example:1234,INSIDE://:0",
+            inter_broker_listener_name="INSIDE",
+            listener_security_protocol_map="INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT",
+        )
+        await server.start()
+        assert server.bootstrap_servers == "broker.example:1234"
+        outside, inside = (listener.port for listener in server._listeners.bound)
+        wanted = {outside: ("broker.example", 1234), inside: (os.uname().nodename, inside)}
+        (broker,) = server.metadata.image.brokers.values()
+        assert (broker.host, broker.port) == wanted[inside]  # for other brokers
+        assert [endpoint[0] for endpoint in broker.endpoints] == ["INSIDE", "OUTSIDE"]
+        for port, address in wanted.items():
+            async with await WireClient.connect(f"127.0.0.1:{port}") as client:
+                answers = [
+                    (await client.ask(MetadataRequest(topics=[]), 12)).brokers[0],
+                    (await client.ask(DescribeClusterRequest(), 1)).brokers[0],
+                    (
+                        await client.ask(FindCoordinatorRequest(coordinator_keys=["g"]), 4)
+                    ).coordinators[0],
+                ]
+            assert [(answer.host, answer.port) for answer in answers] == [address] * 3
+        await server.stop()
+
+    run(test)
 
 
 def test_listeners_and_what_clients_are_told(tmp_path: Path) -> None:

@@ -13,8 +13,7 @@ class RecordingPeer:
     def __init__(self) -> None:
         self.client_host = "192.0.2.1"
         self.client_port = 51234
-        self.listener_host = "127.0.0.1"
-        self.listener_port = 9092
+        self.listener = "PLAINTEXT"
         self.software = ("unknown", "unknown")
         self.responses: list[Any] = []
         self.closed = False

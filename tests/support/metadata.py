@@ -164,7 +164,7 @@ class Metadata:
     async def register(self) -> int:
         """Register the broker, as the server does once it listens."""
         return await self.controller.register_alone(
-            host="127.0.0.1", port=9092, log_dirs=[DIRECTORY_ID]
+            [("PLAINTEXT", "127.0.0.1", 9092)], log_dirs=[DIRECTORY_ID]
         )
 
 

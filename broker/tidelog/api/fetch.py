@@ -106,7 +106,7 @@ class FetchApi:
         """Resolve the session, read, then answer or park."""
         if request.isolation_level not in (READ_UNCOMMITTED, READ_COMMITTED):
             return self._refuse(context.api_version, request)
-        fetch = FetchWork(context.api_version, request, self._max_bytes)
+        fetch = FetchWork(context.api_version, request, self._max_bytes, context.peer.listener)
         if self._rack_aware and fetch.replica_id < 0:
             fetch.rack = request.rack_id
         if fetch.epoch in (FINAL_EPOCH, INITIAL_EPOCH):
@@ -348,10 +348,10 @@ class FetchApi:
                     nodes[state.leader] = image.brokers.get(state.leader)
         response.node_endpoints = [
             FetchResponse.NodeEndpoint(
-                node_id=node.node_id, host=node.host, port=node.port, rack=node.rack
+                node_id=node.node_id, host=address[0], port=address[1], rack=node.rack
             )
             for node in nodes.values()
-            if node is not None
+            if node is not None and (address := node.address(fetch.listener)) is not None
         ]
 
     def _hide_zstd(self, fetch: FetchWork, results: list[ReadResult]) -> None:

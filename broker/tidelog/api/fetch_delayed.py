@@ -39,9 +39,12 @@ class FetchWork(FetchParams):
     `session` is set for incremental fetches; `epoch` INITIAL_EPOCH for full ones that want one.
     """
 
-    __slots__ = ("epoch", "requests", "session", "version")
+    __slots__ = ("epoch", "listener", "requests", "session", "version")
 
-    def __init__(self, version: int, request: FetchRequest, max_bytes: int) -> None:
+    def __init__(
+        self, version: int, request: FetchRequest, max_bytes: int, listener: str = ""
+    ) -> None:
+        self.listener = listener  # that the client came by
         state = request.replica_state
         replica_id = request.replica_id if state is None else state.replica_id
         self.version = version

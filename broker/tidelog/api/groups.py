@@ -103,23 +103,27 @@ class GroupsApi:
         """FindCoordinator: at once if the topic is there."""
         topic = _TOPICS.get(request.key_type)
         if topic is not None and topic not in self._image().topics:
-            return self._create_and_find(topic, context.api_version, request)
-        return self._found(context.api_version, request)
+            return self._create_and_find(topic, context, request)
+        return self._found(context, request)
 
     async def _create_and_find(
-        self, topic: str, version: int, request: FindCoordinatorRequest
+        self, topic: str, context: RequestContext, request: FindCoordinatorRequest
     ) -> FindCoordinatorResponse:
         await ensure(self._topics, self._image, topic)
-        return self._found(version, request)
+        return self._found(context, request)
 
-    def _found(self, version: int, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
-        if version >= 4:
+    def _found(
+        self, context: RequestContext, request: FindCoordinatorRequest
+    ) -> FindCoordinatorResponse:
+        listener = context.listener
+        if context.api_version >= 4:
             return FindCoordinatorResponse(
                 coordinators=[
-                    self._coordinator_of(key, request.key_type) for key in request.coordinator_keys
+                    self._coordinator_of(key, request.key_type, listener)
+                    for key in request.coordinator_keys
                 ]
             )
-        found = self._coordinator_of(request.key, request.key_type)
+        found = self._coordinator_of(request.key, request.key_type, listener)
         return FindCoordinatorResponse(
             error_code=found.error_code,
             error_message=found.error_message or _MESSAGES_BEFORE_V4[ErrorCode(found.error_code)],
@@ -128,7 +132,7 @@ class GroupsApi:
             port=found.port,
         )
 
-    def _coordinator_of(self, key: str, key_type: int) -> _Coordinator:
+    def _coordinator_of(self, key: str, key_type: int, listener: str) -> _Coordinator:
         name = _TOPICS.get(key_type)
         if name is None:
             message = "" if key_type == _SHARE_KEY_TYPE else _INVALID_REQUEST
@@ -140,9 +144,12 @@ class GroupsApi:
             partition = topic.partitions[partition_for(key, len(topic.partitions))]
         if partition is None or not image.is_alive(partition.leader):
             return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
-        broker = image.brokers[partition.leader]
+        address = image.brokers[partition.leader].address(listener)
+        if address is None:
+            return _no_coordinator(key, ErrorCode.COORDINATOR_NOT_AVAILABLE, "")
+        host, port = address
         return _Coordinator(
-            key=key, node_id=broker.node_id, host=broker.host, port=broker.port, error_message=""
+            key=key, node_id=partition.leader, host=host, port=port, error_message=""
         )
 
     # ---- JoinGroup, SyncGroup ----------------------------------------------------------------

@@ -7,7 +7,9 @@ UNKNOWN_TOPIC_OR_PARTITION, as of a Kafka in KRaft mode, until it is there (inte
 their own settings). Topics that are known come first, then those that are not. Without an
 authorizer everybody may do everything: that is what "authorized operations" says when asked.
 
-Left out: other listeners than the broker's own, controllers as endpoints (DescribeCluster v1+).
+Brokers are told by the listener that the client came by; one without it is left out.
+
+Left out: controllers as endpoints (DescribeCluster v1+).
 
 Version notes, Metadata. 0: no topics means all; 1: null means all, an empty list none. 4: clients
 may forbid creation. 8 (KIP-430): authorized operations; 11 (KIP-700): no longer the cluster's. 10
@@ -98,13 +100,19 @@ class MetadataApi:
         if request.include_topic_authorized_operations:
             for topic in topics:
                 topic.topic_authorized_operations = TOPIC_OPERATIONS
+        listener = context.listener
+        alive = image.alive_brokers()
+        brokers = [
+            MetadataResponse.MetadataResponseBroker(
+                node_id=broker.node_id, host=address[0], port=address[1], rack=broker.rack
+            )
+            for broker in alive
+            if (address := broker.address(listener)) is not None
+        ]
+        if len(brokers) < len(alive):
+            _hide_leaders({broker.node_id for broker in brokers}, topics, version)
         return MetadataResponse(
-            brokers=[
-                MetadataResponse.MetadataResponseBroker(
-                    node_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack
-                )
-                for broker in image.alive_brokers()
-            ],
+            brokers=brokers,
             cluster_id=image.cluster_id,
             controller_id=image.controller_id,
             topics=topics,
@@ -154,7 +162,6 @@ class MetadataApi:
         self, context: RequestContext, request: DescribeClusterRequest
     ) -> DescribeClusterResponse:
         """Answer a DescribeCluster request."""
-        del context
         if request.endpoint_type == _ENDPOINT_CONTROLLERS:
             return DescribeClusterResponse(
                 error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE,
@@ -171,9 +178,10 @@ class MetadataApi:
             cluster_id=image.cluster_id,
             controller_id=image.controller_id,
             brokers=[
-                _described_broker(broker)
+                _described_broker(broker, address)
                 for _, broker in sorted(image.brokers.items())
-                if request.include_fenced_brokers or not broker.fenced
+                if (request.include_fenced_brokers or not broker.fenced)
+                and (address := broker.address(context.listener)) is not None
             ],
             cluster_authorized_operations=(
                 CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else _NOT_ASKED
@@ -256,6 +264,16 @@ def _partition(image: ClusterImage, partition: PartitionImage, version: int) -> 
     )
 
 
+def _hide_leaders(reachable: set[int], topics: Iterable[_Topic], version: int) -> None:
+    """Who leads and has no listener of the client's name can't be told."""
+    unreachable = ErrorCode.LISTENER_NOT_FOUND if version >= 6 else ErrorCode.LEADER_NOT_AVAILABLE
+    for topic in topics:
+        for partition in topic.partitions:
+            if partition.leader_id >= 0 and partition.leader_id not in reachable:
+                partition.error_code = unreachable
+                partition.leader_id = -1
+
+
 def _offline(image: ClusterImage, partition: PartitionImage) -> list[int]:
     return [node_id for node_id in partition.replicas if not image.is_alive(node_id)]
 
@@ -286,11 +304,13 @@ def _refused(
     )
 
 
-def _described_broker(broker: BrokerImage) -> DescribeClusterResponse.DescribeClusterBroker:
+def _described_broker(
+    broker: BrokerImage, address: tuple[str, int]
+) -> DescribeClusterResponse.DescribeClusterBroker:
     return DescribeClusterResponse.DescribeClusterBroker(
         broker_id=broker.node_id,
-        host=broker.host,
-        port=broker.port,
+        host=address[0],
+        port=address[1],
         rack=broker.rack,
         is_fenced=broker.fenced,
     )

@@ -232,7 +232,7 @@ class ProduceApi:
             if work.acks == 0:
                 context.close()
             elif work.version >= 10:
-                self._add_leaders(response, by_id=work.version >= _TOPIC_IDS_FROM)
+                self._add_leaders(context, response, by_id=work.version >= _TOPIC_IDS_FROM)
         return response
 
     def _append_each(self, work: _Request, request: ProduceRequest) -> None:
@@ -396,7 +396,9 @@ class ProduceApi:
             outcomes[slot].error_code = error
         return message
 
-    def _add_leaders(self, response: ProduceResponse, *, by_id: bool) -> None:
+    def _add_leaders(
+        self, context: RequestContext, response: ProduceResponse, *, by_id: bool
+    ) -> None:
         """KIP-951: beside NOT_LEADER_OR_FOLLOWER, who leads and how to reach it."""
         image = self._replicas.image
         assert image is not None
@@ -414,10 +416,10 @@ class ProduceApi:
                     nodes[state.leader] = image.brokers.get(state.leader)
         response.node_endpoints = [
             ProduceResponse.NodeEndpoint(
-                node_id=node.node_id, host=node.host, port=node.port, rack=node.rack
+                node_id=node.node_id, host=address[0], port=address[1], rack=node.rack
             )
             for node in nodes.values()
-            if node is not None
+            if node is not None and (address := node.address(context.listener)) is not None
         ]
 
     def _log_failures(self, context: RequestContext, response: ProduceResponse) -> None:

@@ -154,13 +154,29 @@ class BrokerConfig(
             )
         if not self.client_listeners():
             raise ConfigError("listeners", "There must be at least one broker listener.")
-        for endpoint in self.advertised_endpoints():
+        self._check_advertised([endpoint.name for endpoint in self.client_listeners()])
+
+    def _check_advertised(self, listeners: list[str]) -> None:
+        advertised = self.advertised_endpoints()
+        if not advertised:
+            raise ConfigError("advertised.listeners", "clients are told of no listener")
+        for endpoint in advertised:
+            if endpoint.name not in listeners:
+                raise ConfigError(
+                    "advertised.listeners",
+                    f"{endpoint.name} is not among the listeners, {','.join(listeners)}",
+                )
             if endpoint.host == _UNROUTABLE:
                 raise ConfigError(
                     "advertised.listeners",
                     "advertised.listeners cannot use the nonroutable meta-address 0.0.0.0. "
                     "Use a routable IP address.",
                 )
+        if self.inter_broker_listener() not in [endpoint.name for endpoint in advertised]:
+            raise ConfigError(
+                "inter.broker.listener.name",
+                f"{self.inter_broker_listener()} is not among the advertised listeners",
+            )
 
     def _check_quorum(self, voters: list[Voter]) -> None:
         is_controller = "controller" in self.process_roles
@@ -219,7 +235,18 @@ class BrokerConfig(
         """
         if self.advertised_listeners is None:
             return self.client_listeners()
-        return parse_endpoints("advertised.listeners", self.advertised_listeners)
+        return [
+            endpoint
+            for endpoint in parse_endpoints("advertised.listeners", self.advertised_listeners)
+            if endpoint.name not in self.controller_listener_names
+        ]
+
+    def inter_broker_listener(self) -> str:
+        """The listener for brokers: the one that is named, else PLAINTEXT, else the first."""
+        names = [endpoint.name for endpoint in self.advertised_endpoints()]
+        if self.inter_broker_listener_name is not None:
+            return self.inter_broker_listener_name
+        return "PLAINTEXT" if "PLAINTEXT" in names else names[0]
 
     def log_directories(self) -> list[str]:
         """log.dirs, or log.dir."""

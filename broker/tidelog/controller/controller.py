@@ -92,14 +92,14 @@ class Controller:
 
     async def register_alone(
         self,
+        endpoints: Sequence[tuple[str, str, int]],
         *,
-        host: str,
-        port: int,
-        listener: str = "PLAINTEXT",
         rack: str | None = None,
         log_dirs: Sequence[bytes] = (),
     ) -> int:
         """Register the only broker's new incarnation and let it lead; its broker epoch.
+
+        `endpoints`: name, host and port of each listener.
 
         Every partition it can lead begins a new leader epoch: whoever follows or consumes learns
         that records not yet on disk may have gone with the last incarnation (KIP-101, KIP-320).
@@ -113,8 +113,9 @@ class Controller:
                 broker_epoch=epoch,
                 end_points=[
                     tables.RegisterBrokerRecord.BrokerEndpoint(
-                        name=listener, host=host, port=port, security_protocol=_PLAINTEXT
+                        name=name, host=host, port=port, security_protocol=_PLAINTEXT
                     )
+                    for name, host, port in endpoints
                 ],
                 rack=rack,
                 fenced=True,

@@ -106,8 +106,9 @@ class ControllerDoor:
 class _Here:
     """The `Peer` of a request that this node asks of itself."""
 
-    client_host = listener_host = "127.0.0.1"
-    client_port = listener_port = 0
+    client_host = "127.0.0.1"
+    client_port = 0
+    listener = ""
     software = ("tidelog", "")
 
     def __init__(self) -> None:

@@ -100,12 +100,13 @@ class BrokerLifecycle:
         metadata: ReplicatedMetadataLog,
         clock: Clock,
         rng: Rng,
-        endpoint: Endpoint,
+        endpoints: Sequence[Endpoint],
         cluster_id: str,
         log_dirs: Sequence[bytes],
         previous_broker_epoch: int = -1,
     ) -> None:
-        """`ask` asks the active controller; `endpoint` is where clients reach this broker."""
+        """`ask` asks the active controller; `endpoints` are where clients reach this broker,
+        and by the first of them brokers."""
         self.state = State.REGISTERING
         self.broker_epoch = -1
         self._config = config
@@ -125,6 +126,7 @@ class BrokerLifecycle:
                     port=endpoint.port,
                     security_protocol=_PLAINTEXT,
                 )
+                for endpoint in endpoints
             ],
             features=[
                 BrokerRegistrationRequest.Feature(

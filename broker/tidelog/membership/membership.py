@@ -152,12 +152,13 @@ class Membership:
         *,
         controller: Controller,
         replicas: ReplicaManager,
-        endpoint: Endpoint,
+        endpoints: Sequence[Endpoint],
         cluster_id: str,
         log_dirs: Sequence[bytes],
         previous_broker_epoch: int,
     ) -> None:
-        """Build the parts; `endpoint` is where clients and followers reach this broker."""
+        """Build the parts; `endpoints` are where clients reach this broker, and by the first of
+        them brokers."""
         config, runtime, metadata, quorum = (
             self._config,
             self._runtime,
@@ -193,7 +194,7 @@ class Membership:
             metadata=metadata,
             clock=runtime.clock,
             rng=runtime.rng,
-            endpoint=endpoint,
+            endpoints=endpoints,
             cluster_id=cluster_id,
             log_dirs=log_dirs,
             previous_broker_epoch=previous_broker_epoch,

@@ -51,7 +51,7 @@ FeatureRange = tuple[str, int, int]
 class BrokerImage(NamedTuple):
     """A registered broker. `epoch` is the offset of its registration; fenced ones lead nothing.
 
-    `host` and `port` are those of the first of `endpoints`, by which clients and followers come.
+    `host` and `port` are those of the first of `endpoints`, by which other brokers come.
     """
 
     node_id: int
@@ -65,6 +65,18 @@ class BrokerImage(NamedTuple):
     in_controlled_shutdown: bool = False
     endpoints: tuple[EndpointImage, ...] = ()
     features: tuple[FeatureRange, ...] = ()
+
+    def address(self, listener: str) -> tuple[str, int] | None:
+        """Where those are sent who came by a listener of this name; None if it has no such one.
+
+        An empty name, of a broker that asks itself, means the first.
+        """
+        if not listener or not self.endpoints:
+            return self.host, self.port
+        for name, host, port, _ in self.endpoints:
+            if name == listener:
+                return host, port
+        return None
 
 
 class PartitionImage(NamedTuple):
