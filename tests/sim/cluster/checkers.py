@@ -9,10 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sim.checkers import METADATA_FOLDER
+from sim.cluster.compacted_checkers import Compacted
 from sim.cluster.in_sync_checkers import InSyncChecker
 from sim.cluster.quorum_checkers import QuorumChecker
 from sim.history import require
 from sim.raw_logs import DATA, read_log
+from tidelog.metadata.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 
 if TYPE_CHECKING:
     from sim.cluster.machines import Machines
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from sim.machine import Machine
 
 STEPS_BETWEEN_READS = 2_500
+COMPACTED_TOPICS = (GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC)
 
 
 def _node_of(host: str) -> int | None:
@@ -55,7 +58,8 @@ class ClusterCheckers:
     def __init__(self, machines: Machines, history: History) -> None:
         self.machines, self.history = machines, history
         self.metadata = Committed("metadata log")
-        self.logs: dict[tuple[bytes, int], Committed] = {}  # by topic id: a name may come back
+        # By topic id: a name may come back.
+        self.logs: dict[tuple[bytes, int], Committed | Compacted] = {}
         self.quorum = QuorumChecker()
         self.in_sync = InSyncChecker()
         self._steps = 0
@@ -119,8 +123,17 @@ class ClusterCheckers:
             for partition in server._replicas._partitions.values():
                 topic, index = partition.topic_partition
                 key = (partition.topic_id, index)
-                committed = self.logs.setdefault(key, Committed(f"{topic}-{index}"))
+                committed = self.logs.get(key) or self._new_log(key, topic)
                 committed.compare(machine, partition.log.folder, partition.log.high_watermark)
+
+    def _new_log(self, key: tuple[bytes, int], topic: str) -> Committed | Compacted:
+        name, machines = f"{topic}-{key[1]}", self.machines
+        log: Committed | Compacted = Committed(name)
+        if topic in COMPACTED_TOPICS and machines.has_compaction:
+            is_whole = topic == TRANSACTION_STATE_TOPIC and machines.voters > 1
+            log = Compacted(name, has_deletions=not is_whole)
+        self.logs[key] = log
+        return log
 
     def _check_epochs(self, machine: Machine) -> None:
         """Every batch has the leader epoch that the log remembers for its offset."""

@@ -62,8 +62,16 @@ class Machines:
     """Brokers 1 to n, each on a machine of its own, all voters of the metadata quorum; and those
     that came later, which are brokers alone."""
 
-    def __init__(self, loop: SimLoop, seed: int | str, brokers: int) -> None:
+    def __init__(
+        self,
+        loop: SimLoop,
+        seed: int | str,
+        brokers: int,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        """`settings` go before those that all clusters have."""
         self.loop, self.seed = loop, seed
+        self.settings = settings or {}
         self.network = SimNetwork(loop, seed)
         self.voters = brokers
         self.by_id: dict[int, Machine] = {}  # those that belong to the cluster
@@ -73,6 +81,11 @@ class Machines:
 
     def __iter__(self) -> Iterator[Machine]:
         return iter(self.by_id.values())
+
+    @property
+    def has_compaction(self) -> bool:
+        """Whether the internal topics are compacted while a run lasts."""
+        return "log.cleaner.max.compaction.lag.ms" in self.settings
 
     def add(self, node_id: int) -> Machine:
         """One more machine, with nothing on its disk."""
@@ -119,7 +132,7 @@ class Machines:
         }
         if node_id not in voters:
             settings |= {"process.roles": "broker", "listeners": listeners}
-        return settings
+        return {**settings, **self.settings}
 
     def bury(self) -> None:
         """The run is over."""

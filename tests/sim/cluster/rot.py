@@ -20,7 +20,7 @@ import asyncio
 import random
 from typing import TYPE_CHECKING, Any
 
-from sim.cluster.groups import OFFSETS_TOPIC
+from sim.cluster.checkers import COMPACTED_TOPICS
 from sim.history import require
 from sim.machine import in_lane
 from sim.raw_logs import DATA, read_log
@@ -101,9 +101,13 @@ class Rot:
         return True
 
     def explains(self, message: str) -> bool:
-        """Whether a broker logs this of bad bytes: a coordinator does not load them."""
+        """Whether a broker logs this of bad bytes: a coordinator does not load them, the cleaner
+        does not copy them."""
         damage = self.damage
-        return damage is not None and message == f"Loading {damage.name}-{damage.index} failed"
+        if damage is None:
+            return False
+        place = f"{damage.name}-{damage.index}"
+        return message.startswith((f"Loading {place} failed", f"{place} is not compacted any more"))
 
     def after_step(self) -> None:
         """Who has bad bytes is not left alone with them."""
@@ -199,7 +203,7 @@ class Rot:
         offset = damage.good.header.base_offset
         if log.segments and min(log.segments) > offset:
             return True  # deleted
-        is_compacted = OFFSETS_TOPIC in damage.folder and not any(log.torn.values())
+        is_compacted = damage.name in COMPACTED_TOPICS and not any(log.torn.values())
         if is_compacted or any(batch.data == damage.good.data for batch in log.batches()):
             self.world.history.count("rot repaired")
             return True

@@ -9,8 +9,9 @@ from sim.cluster.admin import AdminClient
 from sim.cluster.machines import replication_of
 from sim.cluster.transactions_actors import Copier, TransactionalProducer
 from sim.cluster.transactions_checkers import LogOfTransactions, TransactionCheckers
+from sim.cluster.transactions_habits import Habits, habits_of, has_transactions
 from sim.cluster.transactions_ledger import Ledger
-from sim.cluster.transactions_plays import has_transactions
+from sim.cluster.transactions_members import MemberCopier
 from sim.cluster.transactions_reader import CommittedReader
 from sim.history import TopicHistory, Violation, require
 from sim.raw_logs import DATA, read_log
@@ -35,13 +36,15 @@ class Transactions:
     def __init__(self, world: Any) -> None:
         self.world = world
         self.rng = random.Random(f"{world.seed}:transactions-of-run")
-        self.is_on = has_transactions(world.seed)
+        self.is_on = world.is_about_transactions or has_transactions(world.seed)
+        self.habits = habits_of(world.seed) if self.is_on else Habits()
         self.ledger = Ledger(world.history)
         self.checkers = TransactionCheckers(world)
         self.topics: list[str] = []
         self.sources: list[PartitionHistory] = []
         self.targets: list[PartitionHistory] = []
         self.copiers: list[Copier] = []
+        self.copies: list[tuple[str, set[str]]] = []  # each whole: its group and who makes it
         self.sources_are_written = False
         self.are_over = False
         self._writing: list[asyncio.Task[Any]] = []
@@ -125,6 +128,15 @@ class Transactions:
         self.copiers = [
             Copier(self.world, f"copier-{number}") for number in range(rng.randint(1, 2))
         ]
+        self.copies = [(each.group, {each.name}) for each in self.copiers]
+        acked: dict[int, int] = {}
+        members: list[Copier] = [
+            MemberCopier(self.world, f"member-copier-{number}", "copiers", acked)
+            for number in range(self.habits.members)
+        ]
+        if members:
+            self.copies.append(("copiers", {each.name for each in members}))
+        self.copiers += members
         self._readers = [
             CommittedReader(self.world, f"committed-{number}")
             for number in range(rng.randint(1, 2))

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 from sim.cluster.client import PAUSE_S
 from sim.cluster.groups import NOT_NOW
-from sim.cluster.transactions_client import GROUP, Abort, Fenced, TransactionalClient
+from sim.cluster.transactions_client import (
+    ANYBODY,
+    GROUP,
+    Abort,
+    Fenced,
+    Membership,
+    TransactionalClient,
+)
 from sim.cluster.transactions_ledger import ABORTED, COMMITTED
 from sim.cluster.transactions_reader import CommittedClient, CommittedPlace, Found
 from sim.history import require
@@ -49,6 +56,9 @@ class Transactional:
     async def fill(self, client: TransactionalClient, attempt: Attempt) -> bool:
         """Write one transaction; False if there is nothing to write now."""
         raise NotImplementedError
+
+    async def before_end(self) -> None:
+        """When all is written."""
 
     async def settled(self, client: TransactionalClient, attempt: Attempt) -> None:
         """It is committed, or it is not."""
@@ -95,6 +105,7 @@ class Transactional:
         try:
             if not await self.fill(client, attempt):
                 return False
+            await self.before_end()
             if not self.world.is_quiet:
                 chance = self.rng.random()
                 if chance < 0.08:
@@ -189,7 +200,7 @@ class Copier(Transactional):
         self.places = [CommittedPlace(each, max(0, offsets[each.index])) for each in sources]
 
     async def _committed(self, client: TransactionalClient) -> dict[int, int]:
-        """Offsets of the group, when no transaction is open."""
+        """Offsets of the group, when no transaction is open; none if it is not `still` ours."""
         sources = self.world.transactions.sources
         acked = dict(self._acked)
         topic = OffsetFetchRequest.OffsetFetchRequestTopics(
@@ -197,7 +208,7 @@ class Copier(Transactional):
         )
         group = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=self.group, topics=[topic])
         message = OffsetFetchRequest(groups=[group], require_stable=True)
-        while True:
+        while await self.still(client):
             try:
                 answer = (await client.ask(self.group, GROUP, message, 8)).groups[0]
             except Lost:
@@ -219,6 +230,8 @@ class Copier(Transactional):
             )
             client.forget(self.group, GROUP)
             await asyncio.sleep(PAUSE_S)
+        else:
+            return {}
         offsets = {each.partition_index: each.committed_offset for each in partitions}
         for index, offset in acked.items():
             require(
@@ -226,7 +239,20 @@ class Copier(Transactional):
                 f"{self.group} committed {offset} of partition {index} in a transaction, and has"
                 f" {offsets[index]}",
             )
+        self._acked |= {index: offset for index, offset in offsets.items() if offset >= 0}
         return offsets
+
+    async def still(self, client: TransactionalClient) -> bool:
+        """Whether there is nothing better to do than to wait for the offsets."""
+        del client
+        return True
+
+    async def before_offsets(self) -> None:
+        """When records are sent, and the offsets are not."""
+
+    def member(self) -> Membership:
+        """In whose name offsets are committed."""
+        return ANYBODY
 
     def lose_track(self) -> None:
         """The group knows how far it is."""
@@ -248,11 +274,12 @@ class Copier(Transactional):
         name = (target.topic.name, target.index)
         values = [attempt.new_value(name, f"{place.history.index}:{each.offset}") for each in found]
         while values:
-            count = 50 if self.world.is_quiet else self.rng.randint(1, 4)
+            count = 20 if self.world.is_quiet else self.rng.randint(1, 4)
             await client.send(target, values[:count])
             values = values[count:]
-        source = self.world.transactions.sources[0].topic.name
-        await client.send_offset(self.group, source, place.history.index, place.position)
+        await self.before_offsets()
+        source = (place.history.topic.name, place.history.index)
+        await client.send_offset(self.group, source, place.position, self.member())
         return True
 
     async def settled(self, client: TransactionalClient, attempt: Attempt) -> None:
@@ -264,5 +291,6 @@ class Copier(Transactional):
             self._acked[index] = max(self._acked.get(index, 0), after)
             self.world.history.count("copies committed")
         else:
-            place = next(each for each in self.places if each.history.index == index)
-            place.position = before
+            for place in self.places:
+                if place.history.index == index:
+                    place.position = before

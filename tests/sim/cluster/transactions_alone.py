@@ -1,6 +1,7 @@
 """Transactions on one broker: the cluster's actors, and the faults that one broker survives whole.
 
-Acknowledged records of a lone broker may go with its power, so it is killed and never loses power.
+Acknowledged records of a lone broker may go with its power, unless it syncs each write: every other
+seed has such a broker, and it loses power too.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from sim.cluster.admin import ClusterAdmin
-from sim.cluster.faults import draw_cluster_plan
+from sim.cluster.faults import ClusterFaults, draw_cluster_plan
 from sim.cluster.world import START_S_MAX, WHOLE_S_MAX, ClusterWorld
 from sim.loop import SimLoop
 from sim.machine import in_lane
@@ -17,6 +18,7 @@ from sim.machine import in_lane
 if TYPE_CHECKING:
     from sim.cluster.faults import ClusterFault
 
+EVERY_LIFE = 1 << 60
 KINDS = frozenset(
     {
         "clock jump",
@@ -25,6 +27,7 @@ KINDS = frozenset(
         "kill",
         "kill inside",
         "pause",
+        "power failure",
         "reset",
         "restart",
         "slow disk",
@@ -34,18 +37,47 @@ KINDS = frozenset(
 
 
 def draw_plan(seed: int) -> list[ClusterFault]:
-    """The faults of a seed that one broker survives."""
-    return [fault for fault in draw_cluster_plan(seed, 1) if fault.kind in KINDS]
+    """The faults of a seed that its broker survives."""
+    kinds = KINDS if syncs(seed) else KINDS - {"power failure"}
+    return [fault for fault in draw_cluster_plan(seed, 1) if fault.kind in kinds]
+
+
+def syncs(seed: int) -> bool:
+    """Whether the seed's broker syncs what it writes before anybody hears of it."""
+    return seed % 2 == 1
+
+
+class LoneFaults(ClusterFaults):
+    """Nobody else has to have anything."""
+
+    def power_failure(self, node_id: int) -> None:
+        """At any moment; topics with a flush.messages of their own promise nothing."""
+        self.machines.by_id[node_id].die("power")
+        self.world.history.count("power failures")
+        checkers = self.world.checkers
+        for topic in self.world.base_topics:
+            for index in () if topic.is_durable else range(topic.partitions_max):
+                topic.partition(index).cut(EVERY_LIFE, 0)
+                checkers.logs.pop((topic.topic_id, index), None)
+                checkers.in_sync.memories.pop((topic.topic_id, index), None)
 
 
 class LoneWorld(ClusterWorld):
     """A run of one broker with transactions alone."""
 
-    def __init__(self, loop: SimLoop, seed: int) -> None:
-        super().__init__(loop, seed, 1, draw_plan(seed))
-        self.transactions.is_on = True
+    is_about_transactions = True
 
-    async def run(self) -> None:
+    def __init__(self, loop: SimLoop, seed: int) -> None:
+        plan = draw_plan(seed)
+        super().__init__(loop, seed, 1, plan)
+        self.faults = LoneFaults(self, plan)
+
+    def settings(self, brokers: int) -> dict[str, str]:
+        """Perhaps with a sync after each write."""
+        durable = {"log.flush.interval.messages": "1"} if syncs(self.seed) else {}
+        return {**super().settings(brokers), **durable}
+
+    async def _run(self) -> None:
         """From an empty disk to the verdict, and once more after an orderly stop."""
         self._keep_all()
         await self._within(START_S_MAX, "the broker is not ready", self._unready)

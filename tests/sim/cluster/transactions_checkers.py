@@ -39,7 +39,8 @@ class LogOfTransactions:
         for batch in batches:
             header = batch.header
             if header.is_control:
-                kind = control_type(batch.records()[0])
+                marker = batch.records()
+                kind = control_type(marker[0]) if marker else None  # cleaned, with its records
                 self.open.pop(header.producer_id, None)
                 ended = self.committed if kind == ControlType.COMMIT else self.aborted
                 ended += pending.pop(header.producer_id, [])
@@ -170,9 +171,10 @@ class TransactionCheckers:
                 last[writer] = place
 
     def _check_copies(self, logs: dict[tuple[str, int], LogOfTransactions]) -> None:
-        """Every copier has copied every committed record of the source once, in order."""
+        """Every group has copied every committed record of the source once, in order."""
         workload = self.world.transactions
-        for copier in workload.copiers:
+        for group, names in workload.copies:
+            writers = {name.encode() for name in names}
             for index, source in enumerate(workload.sources):
                 wanted = [found.offset for found in logs[source.topic.name, index].committed]
                 target = workload.targets[index % len(workload.targets)]
@@ -183,13 +185,13 @@ class TransactionCheckers:
                 copied = [
                     int(text.split(b":")[1])
                     for writer, _, _, text in words
-                    if writer == copier.name.encode() and int(text.split(b":")[0]) == index
+                    if writer in writers and int(text.split(b":")[0]) == index
                 ]
                 if copied != wanted:
                     lost, more = set(wanted) - set(copied), len(copied) - len(set(copied))
                     require(
                         False,
-                        f"{copier.name} of {source}: {len(copied)} copies of {len(wanted)}, not"
+                        f"{group} of {source}: {len(copied)} copies of {len(wanted)}, not"
                         f" {sorted(lost)[:5]}, {more} doubled",
                     )
                 self.world.history.count("records copied", len(copied))
@@ -204,11 +206,17 @@ class TransactionCheckers:
             for shard in door._coordinator._led.active():
                 folder = f"{DATA}/{TRANSACTION_STATE_TOPIC}-{shard.index}"
                 newest: dict[str, Any] = {}
+                end = 0
                 for batch in read_log(machine.disk, folder).batches():
+                    if batch.header.base_offset > end:
+                        self.world.history.count("compacted away from coordinators' logs")
+                    end = batch.header.last_offset + 1
                     for record in () if batch.header.is_control else batch.records():
                         change = decode(record.key, record.value)
                         if change is not None:
                             newest[change.transactional_id] = change.value
+                lost = {name for name, value in newest.items() if value} - set(shard.transactions)
+                require(not lost, f"{node_id} does not know of {lost}, and its log does")
                 for transaction in shard.transactions.values():
                     value = transaction.value
                     logged = newest.get(transaction.transactional_id)

@@ -7,7 +7,7 @@ to the leaders, and gets a new epoch at each end.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sim.cluster.client import PAUSE_S, ClusterClient
 from sim.cluster.groups import NOT_NOW
@@ -43,6 +43,8 @@ GROUP, TRANSACTION = 0, 1  # types of coordinators
 COORDINATED = (GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC)
 WAIT = NOT_NOW | LATER | {ErrorCode.CONCURRENT_TRANSACTIONS}
 IMPATIENCE = 0.04
+IMPATIENCE_AT_FIRST = 0.12  # while the leader asks the coordinator
+ASKED_S = 0.004  # time to ask it
 ABORT = frozenset(
     {
         ErrorCode.TRANSACTION_ABORTABLE,
@@ -51,6 +53,7 @@ ABORT = frozenset(
         ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
     }
 )
+GONE_ON = frozenset({ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID})
 FENCED = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
 
 
@@ -58,8 +61,22 @@ class Abort(Exception):  # noqa: N818 - what has happened
     """The transaction can only be aborted."""
 
 
+class NotMember(Abort):
+    """Its group has gone on without who asked: another member has its partitions."""
+
+
 class Fenced(Exception):  # noqa: N818 - what has happened
     """Another instance has the transactional id, or the coordinator has ended the transaction."""
+
+
+class Membership(NamedTuple):
+    """A member of a consumer group in one of its generations."""
+
+    member_id: str
+    generation: int
+
+
+ANYBODY = Membership("", -1)
 
 
 class TransactionalClient:
@@ -78,6 +95,7 @@ class TransactionalClient:
         self._coordinators: dict[tuple[str, int], int] = {}
         self._sequences: dict[PartitionHistory, int] = {}
         self._added: set[object] = set()
+        self._sent: set[object] = set()  # partitions with a batch of this transaction
         self._is_started = False
         self.is_witness = False  # who gave the last answer was the coordinator all the while
 
@@ -191,13 +209,28 @@ class TransactionalClient:
             raise Fenced(error.name)
         if error in ABORT:
             raise Abort(error.name)
+        if error in GONE_ON and what == "TxnOffsetCommit":
+            raise NotMember(error.name)
+        if self._has_expired(error):
+            raise Fenced(error.name)
         if not self.is_witness and what != "Produce":
             raise Fenced(error.name)
         raise Violation(f"{what} of {self.name} was answered {error.name}")
 
+    def _has_expired(self, error: ErrorCode) -> bool:
+        """Whether the transactional id was forgotten, or has another producer id by now: whoever
+        ended the last transaction of its epochs began with a new one."""
+        habits = self.world.transactions.habits
+        may_be = habits.has_expiry or habits.epoch_max is not None
+        if error is not ErrorCode.INVALID_PRODUCER_ID_MAPPING or not may_be:
+            return False
+        self.world.history.count("producer ids that are no more")
+        return True
+
     def begin(self) -> Attempt:
         """A new transaction."""
         self._added.clear()
+        self._sent.clear()
         self._is_started = False
         attempt: Attempt = self.ledger.new_attempt(self.transactional_id)
         return attempt
@@ -229,6 +262,8 @@ class TransactionalClient:
 
     async def send(self, target: PartitionHistory, values: list[bytes]) -> None:
         """One batch, until it is acknowledged or the transaction is given up."""
+        impatience = IMPATIENCE if target in self._sent else IMPATIENCE_AT_FIRST
+        self._sent.add(target)
         if not self.is_v2:
             await self._add(target)
         sequence = self._sequences.get(target, 0)
@@ -240,7 +275,7 @@ class TransactionalClient:
                 _, node_id = await self.cluster.leader(target)
                 if node_id < 0:
                     raise Lost("no leader")
-                await self._perhaps_no_more(node_id, message, version)
+                await self._perhaps_no_more(node_id, message, version, impatience)
                 response = await self.cluster.ask(node_id, message, version)
             except Lost:
                 self.is_unresolved = True
@@ -259,9 +294,11 @@ class TransactionalClient:
             await self.cluster.refresh()
         raise Abort("a batch is not acknowledged")
 
-    async def _perhaps_no_more(self, node_id: int, message: Message, version: int) -> None:
+    async def _perhaps_no_more(
+        self, node_id: int, message: Message, version: int, impatience: float = IMPATIENCE
+    ) -> None:
         """Now and then a request is sent, and the transaction given up before its answer comes."""
-        if self.world.is_quiet or self.rng.random() >= IMPATIENCE:
+        if self.world.is_quiet or self.rng.random() >= impatience:
             return
         connection = await self.cluster.connection(node_id)
         network, loop = self.world.machines.network, self.world.loop
@@ -273,8 +310,8 @@ class TransactionalClient:
             loop.call_later(self.rng.choice((0.1, 0.5, 2.0)), network.heal, links)
         elif chance < 0.8:  # or in time, and then what the coordinator says of it comes too late
             link = (host_of(coordinator), host_of(node_id))
-            network.slow_links[link] = (0.01, 0.5)
-            loop.call_later(1.0, network.slow_links.pop, link, None)
+            network.slow_links[link] = (0.3, 0.8)
+            loop.call_later(ASKED_S, network.slow_links.pop, link, None)
         connection.send(message, version)
         self.is_unresolved = True
         await asyncio.sleep(self.rng.choice((0.0, 0.0005, 0.002, 0.02, 0.3)))
@@ -300,8 +337,11 @@ class TransactionalClient:
             transactional_id=self.transactional_id, acks=-1, timeout_ms=2000, topic_data=[topic]
         )
 
-    async def send_offset(self, group: str, topic: str, index: int, offset: int) -> None:
-        """Have a group's offset committed with the transaction."""
+    async def send_offset(
+        self, group: str, place: tuple[str, int], offset: int, member: Membership = ANYBODY
+    ) -> None:
+        """Have a group's offset committed with the transaction, perhaps in a member's name."""
+        topic, index = place
         if not self.is_v2 and group not in self._added:
             await self._add_group(group)
         topic_of = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
@@ -313,6 +353,8 @@ class TransactionalClient:
             group_id=group,
             producer_id=self.producer_id,
             producer_epoch=self.epoch,
+            member_id=member.member_id,
+            generation_id=member.generation,
             topics=[topic_of(name=topic, partitions=[partition])],
         )
         self._is_started = True
@@ -364,6 +406,8 @@ class TransactionalClient:
             if not is_retry and self.is_witness:
                 attempt.end(ABORTED)
             raise Fenced(error.name)
+        if self._has_expired(error):
+            raise Fenced(error.name)
         if error is not ErrorCode.NONE and not self.is_witness:
             raise Fenced("an earlier coordinator has the word")  # as in Kafka, and fatal there
         if error is not ErrorCode.NONE:
@@ -380,7 +424,7 @@ class TransactionalClient:
                 error, answer, _ = await self._end(is_commit=False)
             except Abort:
                 raise Fenced("nobody aborts") from None
-            if error in FENCED:
+            if error in FENCED or self._has_expired(error):
                 raise Fenced(error.name)
             if error is not ErrorCode.NONE and not self.is_witness:
                 raise Fenced("an earlier coordinator has the word")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sim.cluster.machines import host_of
 from sim.cluster.sequences import LAG_S, LEADERLESS_S_MAX, Play
+from sim.cluster.transactions_habits import has_transactions
 from sim.history import TopicHistory
 from sim.machine import PORT
 from tidelog.metadata.image import TRANSACTION_STATE_TOPIC
@@ -29,11 +30,6 @@ PLAYS: dict[str, int] = {  # by weight
     "answers late": 3,
     "group coordinator falls": 2,
 }
-
-
-def has_transactions(seed: int | str) -> bool:
-    """Half of the seeds: the others stay what they were without."""
-    return random.Random(f"{seed}:transactions").random() < 0.5
 
 
 def draw_plays(seed: int | str, plan_s: float) -> list[tuple[float, str]]:

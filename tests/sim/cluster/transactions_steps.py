@@ -16,6 +16,7 @@ from sim.cluster.admin import AdminClient
 from sim.cluster.machines import Machines
 from sim.cluster.transactions_checkers import LogOfTransactions, TransactionCheckers
 from sim.cluster.transactions_client import GROUP, TRANSACTION, Abort, Fenced, TransactionalClient
+from sim.cluster.transactions_habits import Habits
 from sim.cluster.transactions_ledger import ABORTED, COMMITTED, Ledger
 from sim.history import History, TopicHistory, require
 from sim.loop import SimLoop
@@ -116,7 +117,8 @@ class StepWorld:
         self.checkers = TransactionCheckers(self)
         self.rng = random.Random(f"{self.seed}:world")
         self.topics = [TOPIC]
-        self.copiers: list[Any] = []
+        self.copies: list[Any] = []
+        self.habits = Habits()
         self.topic: TopicHistory
         self.transactional_id = self.group = ""
         self.home = 0  # the group's partition of __consumer_offsets
@@ -232,11 +234,13 @@ class StepWorld:
                 await machine.ended()
             await asyncio.sleep(AWAY_S)
 
-    async def _within(self, seconds: float, why_not: Callable[[], str | None]) -> None:
+    async def _within(
+        self, seconds: float, why_not: Callable[[], str | None], look_s: float = 0.05
+    ) -> None:
         end_s = self.loop.time() + seconds
         while (reason := why_not()) is not None:
             require(self.loop.time() < end_s, f"{self.case}: {reason}")
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(look_s)
 
     def _unready(self) -> str | None:
         image = self.machines.image()
@@ -310,7 +314,7 @@ class StepWorld:
             for index in (0, 1):
                 values = [attempt.new_value((TOPIC, index), "") for _ in range(RECORDS)]
                 await client.send(self.topic.partition(index), values)
-            await client.send_offset(self.group, TOPIC, 0, OFFSET)
+            await client.send_offset(self.group, (TOPIC, 0), OFFSET)
         except Abort:
             await client.abort(attempt)
             return
@@ -390,7 +394,7 @@ def _is_asking(door: Any) -> bool:
     """Whether requests for markers have been sent, and not been answered."""
     if door is None or door._colleagues is None or door._coordinator is None:
         return False
-    links = [channel._link for _, channel in door._colleagues._channels.values()]
+    links = [channel._link for channel in door._colleagues._channels._channels.values()]
     return bool(door._coordinator._markers._requests) and any(
         link is not None and link._waiting for link in links
     )

@@ -49,17 +49,19 @@ SKEW_MS_MAX = 3000  # between any clock and the right time, from the start
 class ClusterWorld:
     """What all actors of a run share."""
 
+    is_about_transactions = False  # then a run has them whatever its seed says
+
     def __init__(
         self, loop: SimLoop, seed: int, brokers: int, plan: Sequence[ClusterFault]
     ) -> None:
         self.loop, self.seed = loop, seed
         self.rng = random.Random(f"{seed}:world")
-        self.machines = Machines(loop, seed, brokers)
         self.history = History()
+        self.transactions = Transactions(self)
+        self.machines = Machines(loop, seed, brokers, self.settings(brokers))
         self.checkers = ClusterCheckers(self.machines, self.history)
         self.promises = Promises(self.machines, self.history)
         self.rot = Rot(self)
-        self.transactions = Transactions(self)
         self.faults = ClusterFaults(self, plan)
         self.base_topics: list[TopicHistory] = []
         self.metadata_rot = MetadataRot(self)
@@ -84,6 +86,10 @@ class ClusterWorld:
 
         machine.before_death = before_death
         machine.clock.skew_ms = self.rng.randint(-SKEW_MS_MAX, SKEW_MS_MAX)
+
+    def settings(self, brokers: int) -> dict[str, str]:
+        """Of all brokers, beside those of every cluster."""
+        return self.transactions.habits.settings(brokers)
 
     @property
     def deaths(self) -> int:
@@ -172,6 +178,10 @@ class ClusterWorld:
 
     async def run(self) -> None:
         """From empty disks to the verdict."""
+        with self.transactions.habits.in_force():
+            await self._run()
+
+    async def _run(self) -> None:
         rng = self.rng
         self._keep_all()
         await self._within(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidelog.api.produce_gate import ProduceGate
+from tidelog.groups.group import Group
 from tidelog.groups.pending import PendingOffsets
 from tidelog.groups.shard import GroupShard
 from tidelog.transactions.coordinator import TransactionCoordinator
@@ -119,6 +120,26 @@ def markers_forgotten_at_load(patch: Patch) -> None:
     )
 
 
+def zombie_members_commit(patch: Patch) -> None:
+    """Offsets are taken in a transaction from members that the group has gone on without."""
+    patch(Group, "validate_transactional_commit", lambda *_: ErrorCode.NONE)
+
+
+def open_offsets_are_stable(patch: Patch) -> None:
+    """Who asks for stable offsets does not wait for open transactions."""
+    patch(PendingOffsets, "of_group", lambda *_: set())
+
+
+def epochs_begin_again(patch: Patch) -> None:
+    """When its epochs are used up, a producer gets them once more."""
+    original = Transaction.prepare_rotation
+
+    def prepare_rotation(self: Transaction, _new: int, *args: Any, **options: Any) -> Any:
+        return original(self, self.value.producer_id, *args, **options)
+
+    patch(Transaction, "prepare_rotation", prepare_rotation)
+
+
 MUTANTS = {
     "markers-before-the-decision-is-committed": markers_before_the_decision_is_committed,
     "epoch-not-bumped": epoch_not_bumped,
@@ -129,4 +150,7 @@ MUTANTS = {
     "guard-not-checked": guard_not_checked,
     "nothing-verified": nothing_verified,
     "markers-forgotten-at-load": markers_forgotten_at_load,
+    "zombie-members-commit": zombie_members_commit,
+    "open-offsets-are-stable": open_offsets_are_stable,
+    "epochs-begin-again": epochs_begin_again,
 }

@@ -1,0 +1,56 @@
+"""What must hold of a compacted log on several brokers: each cleans its own, when it likes.
+
+Batches so differ from replica to replica. A record that is there at all is the same everywhere, and
+the newest of a key is on every replica that has come so far. (Where deletions are forgotten that is
+not known: the last record of a key goes, too, and perhaps nobody looked meanwhile.)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sim.history import require
+from sim.raw_logs import read_log
+
+if TYPE_CHECKING:
+    from sim.machine import Machine
+
+Content = tuple[bytes | None, bytes | None, int]  # key, value, producer id
+
+
+class Compacted:
+    """Records of one log that were below a high watermark, by offset."""
+
+    def __init__(self, name: str, *, has_deletions: bool) -> None:
+        self.name, self.has_deletions = name, has_deletions
+        self.records: dict[int, Content] = {}
+        self.batches: dict[int, bytes] = {}  # none of them has to stay
+        self._newest: dict[bytes | None, int] = {}  # offsets by key
+
+    def compare(self, machine: Machine, folder: str, high_watermark: int) -> None:
+        """Take or compare what one replica has below its high watermark."""
+        log = read_log(machine.disk, folder)
+        found: set[int] = set()
+        for batch in log.batches():
+            header = batch.header
+            if header.last_offset >= high_watermark:
+                break
+            for record in batch.records():
+                content = (record.key, record.value, header.producer_id)
+                known = self.records.setdefault(record.offset, content)
+                require(
+                    known == content,
+                    f"{self.name}: replicas differ below the high watermark, at {record.offset} on"
+                    f" {machine.host}: {known} and {content}",
+                )
+                found.add(record.offset)
+                self._newest[record.key] = max(self._newest.get(record.key, -1), record.offset)
+        if not self.has_deletions and not any(log.torn.values()):
+            self._check_newest(machine, found, high_watermark)
+
+    def _check_newest(self, machine: Machine, found: set[int], high_watermark: int) -> None:
+        for key, offset in self._newest.items():
+            require(
+                offset >= high_watermark or offset in found,
+                f"{self.name} on {machine.host}: the newest of {key!r}, at {offset}, is gone",
+            )
