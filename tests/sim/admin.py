@@ -91,7 +91,14 @@ def random_records_deletion(
     """To move the log start of some partition up to some acknowledged offset."""
     topic = rng.choice(topics)
     partition = topic.partition(rng.randrange(topic.partitions_min))
-    offset = rng.randint(0, partition.acked_end)
+    return records_deletion(partition, rng.randint(0, partition.acked_end))
+
+
+def records_deletion(
+    partition: PartitionHistory, offset: int
+) -> tuple[PartitionHistory, int, DeleteRecordsRequest]:
+    """To move the log start of this partition up to this offset."""
+    topic = partition.topic
     partition.delete_bound = max(partition.delete_bound, offset)
     asked = DeleteRecordsRequest.DeleteRecordsPartition(
         partition_index=partition.index, offset=offset

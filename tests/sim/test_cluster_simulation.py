@@ -12,6 +12,7 @@ import pytest
 from sim.cluster.faults import KINDS, brokers_of, draw_cluster_plan
 from sim.cluster.machines import Machines
 from sim.cluster.metadata_rot import METADATA_ROT
+from sim.cluster.rare_plays import RARE
 from sim.cluster.sequences import SEQUENCES
 from sim.cluster.transactions_plays import PLAYS
 from sim.loop import simulate
@@ -37,7 +38,7 @@ def test_all_promises_hold(brokers, seed):
 
 def test_plans_hold_every_fault():
     drawn = {fault.kind for seed in range(60) for fault in draw_cluster_plan(seed, 3)}
-    assert drawn == {*KINDS, *SEQUENCES, *PLAYS, METADATA_ROT}
+    assert drawn == {*KINDS, *SEQUENCES, *PLAYS, *RARE, METADATA_ROT}
 
 
 def test_seeds_choose_how_many_brokers_there_are():

@@ -11,6 +11,7 @@ from sim.admin import (
     creatable_topic,
     random_records_deletion,
     random_topic_config,
+    records_deletion,
     until_known,
 )
 from sim.cluster.client import PAUSE_S, ClusterClient
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from sim.cluster.world import ClusterWorld
     from sim.history import PartitionHistory
+    from tidelog_protocol.messages.data import DeleteRecordsRequest
     from tidelog_protocol.schema import Message
 
 LATER = frozenset(
@@ -147,6 +149,12 @@ class ClusterAdmin(AdminClient):
         if not self._extras():
             return
         topic = self.rng.choice(self._extras())
+        await self.delete(topic)
+        if self.rng.random() < 0.5:  # back at once, while followers still drop the old one
+            await self.create(topic.name, self.rng.randint(1, 2))
+
+    async def delete(self, topic: TopicHistory) -> None:
+        """Delete a topic, by its id."""
         topic.state = "deleting"
         state = DeleteTopicsRequest.DeleteTopicState(name=None, topic_id=topic.topic_id)
         result, _ = await self.until_known(
@@ -159,8 +167,6 @@ class ClusterAdmin(AdminClient):
         )
         topic.state = "gone"
         self.world.history.count("topics deleted")
-        if self.rng.random() < 0.5:  # back at once, while followers still drop the old one
-            await self.create(topic.name, self.rng.randint(1, 2))
 
     async def _grow(self) -> None:
         topic = self.rng.choice(self.world.history.existing())
@@ -184,8 +190,17 @@ class ClusterAdmin(AdminClient):
     # -- records -----------------------------------------------------------------------------------
 
     async def _delete_records(self) -> None:
+        deletion = random_records_deletion(self.rng, self.world.base_topics)
+        await self._until_deleted(*deletion)
+
+    async def delete_all_records(self, partition: PartitionHistory) -> None:
+        """Those that are acknowledged."""
+        await self._until_deleted(*records_deletion(partition, partition.acked_end))
+
+    async def _until_deleted(
+        self, partition: PartitionHistory, offset: int, request: DeleteRecordsRequest
+    ) -> None:
         """Move the log start of a partition up, and see that it has moved."""
-        partition, offset, request = random_records_deletion(self.rng, self.world.base_topics)
         for _ in range(10):
             answer = await self._ask_leader(partition, request)
             if answer is None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sim.cluster.machines import host_of
 from sim.cluster.metadata_rot import METADATA_ROT, draw_metadata_rot
+from sim.cluster.rare_plays import RARE, draw_rare, play_rare
 from sim.cluster.sequences import SEQUENCES, Play
 from sim.cluster.transactions_plays import PLAYS, draw_plays, play
 from sim.cluster.writers import SteadyIdempotent, SteadyPlain
@@ -121,6 +122,10 @@ def _draw_sequences(seed: int | str, brokers: int) -> list[ClusterFault]:
         + [
             ClusterFault(at_s, METADATA_ROT, node, 0, for_s)
             for at_s, node, for_s in draw_metadata_rot(seed, brokers, PLAN_S)
+        ]
+        + [
+            ClusterFault(at_s, kind, rng.randint(1, brokers), 0, 0)
+            for at_s, kind in draw_rare(seed, PLAN_S)
         ]
     )
 
@@ -236,6 +241,8 @@ class ClusterFaults:
                 await self._slow(machine, fault)
             case kind if kind in SEQUENCES:
                 await self._play(fault)
+            case kind if kind in RARE:
+                await play_rare(self, kind, str(fault))
             case kind if kind in PLAYS:
                 transactions = play(self, str(fault))
                 if transactions is not None:

@@ -125,9 +125,23 @@ class ClusterGroup:
 
 
 async def check_offsets(world: ClusterWorld, client: CoordinatorClient, group: str) -> None:
+    """Look until the coordinator has told."""
+    while True:
+        try:
+            error = await look_at_offsets(world, client, group)
+        except Lost:
+            continue
+        if error is ErrorCode.NONE:
+            return
+        client.forget()
+        await asyncio.sleep(PAUSE_S)
+
+
+async def look_at_offsets(world: ClusterWorld, client: CoordinatorClient, group: str) -> ErrorCode:
     """What a group has committed is no older than what was acknowledged before asking.
 
-    If who answers may be an earlier coordinator, it may not know of the newest.
+    If who answers may be an earlier coordinator, it may not know of the newest. The error if it
+    cannot tell now; Lost if it does not answer.
     """
     acked = {
         (name, index): committed.acked
@@ -139,21 +153,15 @@ async def check_offsets(world: ClusterWorld, client: CoordinatorClient, group: s
         for name, index in acked
     ]
     if not topics:
-        return
+        return ErrorCode.NONE
     request = OffsetFetchRequest(
         groups=[OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=topics)]
     )
-    while True:
-        try:
-            response = await client.ask(request, 8)
-        except Lost:
-            continue
-        error, term = ErrorCode(response.groups[0].error_code), client.life
-        if error is ErrorCode.NONE:
-            break
+    response = await client.ask(request, 8)
+    error, term = ErrorCode(response.groups[0].error_code), client.life
+    if error is not ErrorCode.NONE:
         require(error in NOT_NOW, f"OffsetFetch was answered {error.name}")
-        client.forget()
-        await asyncio.sleep(PAUSE_S)
+        return error
     if term is not None:
         world.history.count("committed offsets looked at")
     for topic in response.groups[0].topics:
@@ -165,6 +173,7 @@ async def check_offsets(world: ClusterWorld, client: CoordinatorClient, group: s
                 f"{group} committed {acked[key]} to {key}, tried {tried}, and has"
                 f" {answer.committed_offset} in {term}",
             )
+    return error
 
 
 class ClusterMember(Member):

@@ -30,6 +30,13 @@ class PartitionMemory:
         self.state: PartitionImage | None = None
         self.proposals: set[tuple[int, int, tuple[int, ...]]] = set()
         """In-sync replicas that leaders asked for: leader epoch, partition epoch, members."""
+        self.leading: Any = None  # the partition that was last seen to lead
+
+    def known_end(self) -> int:
+        """The highest high watermark of a leader, be it one whose disk failed in the same step."""
+        if self.leading is not None and self.leading.leader < 0:
+            self.committed_end = max(self.committed_end, self.leading.log.high_watermark)
+        return self.committed_end
 
 
 class InSyncChecker:
@@ -91,7 +98,7 @@ class InSyncChecker:
             self._check_member(memory, node_id)
         if partition.is_leader:
             self._look_at_leader(node_id, life, partition, memory)
-        elif high_watermark > memory.committed_end:
+        elif high_watermark > memory.known_end():
             require(
                 False,
                 f"{memory.name} on {node_id}: a follower's high watermark is {high_watermark}, and"
@@ -101,6 +108,7 @@ class InSyncChecker:
     def _look_at_leader(
         self, node_id: int, life: int, partition: Any, memory: PartitionMemory
     ) -> None:
+        memory.leading = partition
         epoch, high_watermark = partition.leader_epoch, partition.log.high_watermark
         known = memory.leaders.get(epoch)
         if known is None:
