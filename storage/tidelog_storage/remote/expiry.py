@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog_storage.remote.api import SegmentState
-from tidelog_storage.remote.lineage import in_lineage, without_empty
+from tidelog_storage.remote.lineage import Lineage, without_empty
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -86,9 +86,9 @@ class _Walk:
         retention: RemoteRetention,
         now_ms: int,
     ) -> None:
-        self.lineage = lineage
+        self.epochs = lineage
+        self.lineage = Lineage(lineage, log_end_offset)
         self.log_start_offset = log_start_offset
-        self.log_end_offset = log_end_offset
         self.new_log_start = log_start_offset
         self.excess = 0  # bytes above the limit
         self.oldest_ms: int | None = None  # segments with nothing as new as this go
@@ -107,7 +107,7 @@ class _Walk:
                     for segment in segments
                     if segment.state is SegmentState.COPY_SEGMENT_FINISHED
                     and not self.is_below_log_start(segment)
-                    and in_lineage(segment, self.lineage, self.log_end_offset)
+                    and self.lineage.has(segment)
                 ]
             )
 
@@ -123,7 +123,7 @@ class _Walk:
                 segment
             ):
                 self.deletions[segment.segment_id] = segment
-            elif in_lineage(segment, self.lineage, self.log_end_offset):
+            elif self.lineage.has(segment):
                 if not self.breaks_a_limit(segment):
                     return
                 self.excess = max(self.excess - segment.size, 0)
@@ -132,7 +132,7 @@ class _Walk:
 
     def by_epoch(self, segments: Iterable[RemoteSegment]) -> Iterator[RemoteSegment]:
         """The segments of the lineage's epochs, each once, epoch by epoch, by start offset."""
-        places: dict[int, list[RemoteSegment]] = {epoch: [] for epoch, _ in self.lineage}
+        places: dict[int, list[RemoteSegment]] = {epoch: [] for epoch, _ in self.epochs}
         for segment in sorted(segments, key=lambda segment: segment.start_offset):
             for epoch, _ in segment.epochs:
                 if epoch in places:
@@ -145,7 +145,7 @@ class _Walk:
         """Whether nobody may read it any more; for a segment of a later epoch, which may be of a
         branch that comes back, that is not said."""
         return (
-            segment.epochs[-1][0] <= self.lineage[0][0]
+            segment.epochs[-1][0] <= self.epochs[0][0]
             and segment.end_offset < self.log_start_offset
         )
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tidelog_storage.remote.api import RemoteSegment
 
 __all__ = [
+    "Lineage",
     "aux_segment",
     "clipped",
     "copied_up_to",
@@ -43,6 +44,44 @@ def without_empty(epochs: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], .
     )
 
 
+class Lineage:
+    """A log's epochs, to judge many segments by; see `in_lineage`."""
+
+    __slots__ = ("_ends", "_entries", "_slots", "log_end_offset")
+
+    def __init__(self, epochs: Sequence[tuple[int, int]], log_end_offset: int) -> None:
+        self._entries = without_empty(epochs)
+        self._ends = [start for _, start in self._entries[1:]] + [log_end_offset]
+        self._slots = {epoch: slot for slot, (epoch, _) in enumerate(self._entries)}
+        self.log_end_offset = log_end_offset
+
+    def has(self, segment: RemoteSegment) -> bool:
+        """Whether all records of a remote segment, from the log start on, are this log's."""
+        if not self._entries or segment.end_offset >= self.log_end_offset:
+            return False
+        own = segment.epochs if len(segment.epochs) == 1 else self._judged(segment.epochs)
+        if not own:
+            return False
+        epoch, start = own[0]
+        first = self._slots.get(epoch)
+        if first is None:
+            return False
+        # It may begin later than here, cut by the roll. The lineage's very first epoch was itself
+        # cut, by the log start, so that there the segment may also begin earlier.
+        if first and start < self._entries[first][1]:
+            return False
+        after = first + len(own)
+        if own[1:] != self._entries[first + 1 : after]:
+            return False
+        return segment.end_offset < self._ends[after - 1]
+
+    def _judged(self, epochs: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+        """A segment's epochs but those before the lineage's first: the log start moved past their
+        records."""
+        first_epoch = self._entries[0][0]
+        return tuple(entry for entry in without_empty(epochs) if entry[0] >= first_epoch)
+
+
 def in_lineage(
     segment: RemoteSegment, epochs: Sequence[tuple[int, int]], log_end_offset: int
 ) -> bool:
@@ -50,23 +89,7 @@ def in_lineage(
 
     Kafka: RemoteLogManager.isRemoteSegmentWithinLeaderEpochs.
     """
-    lineage = without_empty(epochs)
-    if not lineage or segment.end_offset >= log_end_offset:
-        return False
-    # Epochs before the lineage's first are not judged: the log start moved past their records.
-    own = [entry for entry in without_empty(segment.epochs) if entry[0] >= lineage[0][0]]
-    if not own:
-        return False
-    first = bisect_left(lineage, own[0][0], key=_epoch)
-    theirs = lineage[first : first + len(own)]
-    if [epoch for epoch, _ in own] != [epoch for epoch, _ in theirs] or own[1:] != [*theirs[1:]]:
-        return False
-    # The first one may begin later, cut by the roll; the lineage's very first was itself cut by the
-    # log start, so that there the segment may also begin earlier.
-    if first > 0 and own[0][1] < theirs[0][1]:
-        return False
-    after = first + len(own)
-    return after == len(lineage) or segment.end_offset < lineage[after][1]
+    return Lineage(epochs, log_end_offset).has(segment)
 
 
 def copied_up_to(
