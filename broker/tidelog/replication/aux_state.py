@@ -122,7 +122,8 @@ class AuxStateBuilder:
             epoch = await self._epoch_before(state, start)
             aux = await self._aux_state_of(state.partition, epoch, start.offset - 1)
         if self._is_building(state):
-            self._following.guarded(state, self._begin, state, start.offset, log_start, aux)
+            offset = max(start.offset, log_start)  # which may have passed it between the answers
+            self._following.guarded(state, self._begin, state, offset, log_start, aux)
 
     async def _epoch_before(self, state: FetchState, start: OffsetAndEpoch) -> int:
         """The leader epoch of the offset before."""
