@@ -1,0 +1,117 @@
+"""`tidelog tiers` and `tidelog tiers verify`, on a real cluster over the directory store."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from support.clusters import run
+from tidelog.cli.tiers import main
+from tier.harness import TieredCluster, kv
+
+
+@pytest.fixture
+def store(tmp_path):
+    return {"inner": "directory", "dir": str(tmp_path / "tier")}
+
+
+async def told(capsys, *words: str) -> tuple[int, str, str]:
+    """Exit code, output and errors of a command beside the brokers of this loop."""
+    code = await asyncio.to_thread(main, words)
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+async def tiered_topic(cluster: TieredCluster, topic: str = "t") -> None:
+    """Five records: two segments of two are remote alone, the fifth is local."""
+    await cluster.create(topic, batches_per_segment=2)
+    await cluster.produce(topic, 0, kv(0, 1, 2, 3, 4))
+    await cluster.expect_earliest_local(topic, 0, 4)
+
+
+def damage(folder: str) -> None:
+    """Flip a bit of the first remote segment and remove the second."""
+    first, second = sorted(Path(folder).rglob("*.log"))
+    data = bytearray(first.read_bytes())
+    data[-1] ^= 1
+    first.write_bytes(data)
+    second.unlink()
+
+
+def test_a_topic_is_shown(store, capsys):
+    async def test():
+        async with TieredCluster(store) as cluster:
+            server = cluster.server()
+            await tiered_topic(cluster)
+            code, out, err = await told(capsys, "-b", server, "t")
+            assert (code, err) == (0, "")
+            lines = out.splitlines()
+            assert lines[0] == "t-0  leader 1  epochs 0@0"
+            assert lines[1] == (
+                "  log start 0  local log start 4  highest copied 3  high watermark 5  log end 5"
+            )
+            assert lines[2].startswith("  local 1 segments, 72 B  remote 2 segments, 288 B")
+            assert [line.split()[:4] for line in lines[4:]] == [
+                ["0..1", "144", "0@0", "COPY_SEGMENT_FINISHED"],
+                ["2..3", "144", "0@2", "COPY_SEGMENT_FINISHED"],
+            ]
+            code, out, _ = await told(capsys, "-b", server, "--json", "t")
+            assert code == 0
+            (view,) = json.loads(out)
+            assert view["logStartOffset"] == 0
+            assert view["localLogStartOffset"] == 4
+            assert view["highestOffsetInRemoteStorage"] == 3
+            assert view["logEndOffset"] == 5
+            assert view["localSegments"] == 1
+            assert [one["endOffset"] for one in view["remoteSegments"]] == [1, 3]
+
+    run(test)
+
+
+def test_what_is_not_there_is_said(store, capsys):
+    async def test():
+        async with TieredCluster(store) as cluster:
+            code, out, err = await told(capsys, "-b", cluster.server(), "missing")
+            assert (code, out) == (1, "")
+            assert err == "tidelog tiers: there is no topic missing\n"
+            await cluster.create("plain", tiered=False)
+            code, out, _ = await told(capsys, "-b", cluster.server(), "plain")
+            assert code == 0
+            assert "remote 0 segments" in out
+
+    run(test)
+
+
+def test_remote_segments_are_verified(store, capsys):
+    async def test():
+        async with TieredCluster(store) as cluster:
+            await tiered_topic(cluster)
+            words = ("verify", "-b", cluster.server(), "--store", store["dir"], "t")
+            code, out, err = await told(capsys, *words)
+            assert (code, err) == (0, "")
+            assert out.startswith("2 remote segments, 288 B: all as")
+            damage(store["dir"])
+            code, out, err = await told(capsys, *words)
+            assert code == 1
+            assert "t-0 0..1: the batch at 1 has a bad checksum" in out
+            assert "t-0 2..3: can't be read" in out
+            assert err == (
+                "tidelog tiers verify: 2 of 2 remote segments are not as they should be\n"
+            )
+
+    run(test)
+
+
+def test_a_store_that_is_none_is_refused(store, capsys):
+    async def test():
+        async with TieredCluster(store) as cluster:
+            code, _, err = await told(
+                capsys, "verify", "-b", cluster.server(), "--store", "s3://", "t"
+            )
+            assert code == 1
+            assert "s3://bucket/prefix" in err
+
+    run(test)
