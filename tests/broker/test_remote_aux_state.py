@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -39,14 +39,14 @@ class Tier:
             IndexKind.PRODUCER_SNAPSHOT: b"producers",
         }
         self.error: Exception | None = None
-        self.asked: list[tuple[int, int]] = []
+        self.asked: list[int] = []
 
-    def segment_for(self, partition: TopicIdPartition, epoch: int, offset: int) -> Any:
+    def segments(self, partition: TopicIdPartition, epoch: int) -> list[RemoteSegment]:
         assert partition == PARTITION
-        self.asked.append((epoch, offset))
+        self.asked.append(epoch)
         if self.error is not None:
             raise self.error
-        return self.segment
+        return [] if self.segment is None else [self.segment]
 
     def fetch_index(self, segment: RemoteSegment, kind: IndexKind) -> io.BytesIO:
         if kind not in self.indexes:
@@ -74,7 +74,7 @@ def test_epochs_are_those_up_to_the_segments_end() -> None:
     assert state.next_offset == 100
     assert [tuple(entry) for entry in state.epochs] == [(0, 0), (1, 70)]
     assert state.snapshot == b"producers"
-    assert tier.asked == [(1, 80)]
+    assert tier.asked == [1]
     assert tier.count("BuildRemoteLogAuxStateRequestsPerSec") == 1
     assert tier.count("BuildRemoteLogAuxStateErrorsPerSec") == 0
 

@@ -12,6 +12,7 @@ from tidelog.remote.shared import name_of
 from tidelog.replication.aux_state import AuxState
 from tidelog_storage.checkpoints import CheckpointError, parse_epochs
 from tidelog_storage.remote.api import IndexKind, RemoteResourceNotFound, RemoteStorageError
+from tidelog_storage.remote.lineage import aux_segment
 
 if TYPE_CHECKING:
     from tidelog.remote.shared import Shared
@@ -29,7 +30,9 @@ async def fetch_aux_state(
     """
     shared.meters.mark_topic("BuildRemoteLogAuxStateRequestsPerSec", partition.topic)
     try:
-        segment = shared.metadata.segment_for(partition, epoch, offset)
+        # Not `segment_for`, whose answer reaches furthest: it may end on another branch, and what
+        # the follower begins with would have to be cut again, without the producers' state there.
+        segment = aux_segment(shared.metadata.segments(partition, epoch), epoch, offset)
         if segment is None:
             raise RemoteResourceNotFound(
                 f"no remote segment of {name_of(partition)} is known to hold {offset}"

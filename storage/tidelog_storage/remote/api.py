@@ -299,7 +299,7 @@ class RemoteLogMetadata(Protocol):
         ...
 
     def size(self, partition: TopicIdPartition, epoch: int) -> int:
-        """Bytes of the finished segments that have this epoch (KIP-852)."""
+        """Bytes of the segments that have this epoch, in whatever state (KIP-852)."""
         ...
 
     def next_segment_with_txn_index(
