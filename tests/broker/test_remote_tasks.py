@@ -1,0 +1,236 @@
+"""When the tasks of a tiered partition run: at once when something happened, with growing pauses
+after failures, never twice at a time; and what is not stable is not copied."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from support.clusters import in_thread, librdkafka, run, until
+from support.metadata import broker_config
+from support.tiered_cluster import segmented, tiered_cluster
+from tidelog.metrics.meters import BROKER_TOPIC_METRICS, Name
+from tidelog.remote.tasks import Pace, Repeated
+from tidelog_storage.remote.api import (
+    RemoteStorageError,
+    RemoteStorageNotReady,
+    RetriableRemoteStorageError,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from support.tiered_cluster import TieredCluster
+
+NEVER = {"remote.log.manager.task.interval.ms": "3600000"}
+
+
+class EdgeRng:
+    """Chance at one end of what is allowed."""
+
+    def __init__(self, *, high: bool) -> None:
+        self.high = high
+
+    def uniform(self, low: float, high: float) -> float:
+        return high if self.high else low
+
+    def bytes(self, length: int) -> bytes:
+        return bytes(length)
+
+    def uuid(self) -> bytes:
+        return bytes(16)
+
+
+def test_pauses_double_up_to_a_limit_and_are_spread() -> None:
+    pace = Pace.of(broker_config())
+    assert pace == (30.0, 0.5, 30.0, 0.2)
+    low = [pace.pause_s(failures, EdgeRng(high=False)) for failures in (1, 2, 3, 7, 1000)]
+    high = [pace.pause_s(failures, EdgeRng(high=True)) for failures in (1, 2, 3, 7, 1000)]
+    assert low == pytest.approx([0.4, 0.8, 1.6, 24.0, 24.0])
+    assert high == pytest.approx([0.6, 1.2, 2.4, 36.0, 36.0])
+
+
+class Work:
+    """Runs that are counted, fail as told, and may be held."""
+
+    def __init__(self) -> None:
+        self.runs = 0
+        self.at_once = 0
+        self.error: Exception | None = None
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def __call__(self) -> None:
+        self.runs += 1
+        self.at_once += 1
+        assert self.at_once == 1
+        try:
+            await self.gate.wait()
+            if self.error is not None:
+                raise self.error
+        finally:
+            self.at_once -= 1
+
+
+def test_work_is_woken_kept_apart_and_ended() -> None:
+    async def test() -> None:
+        work = Work()
+        repeated = Repeated("work", work, Pace(3600, 3600, 3600, 0), EdgeRng(high=True))
+        await until(lambda: work.runs == 1)
+        work.gate.clear()
+        repeated.wake()
+        await until(lambda: work.runs == 2)
+        repeated.wake()
+        repeated.wake()
+        await asyncio.sleep(0.01)
+        assert work.runs == 2
+        work.gate.set()
+        await until(lambda: work.runs == 3)  # one more for both
+        for error in (RemoteStorageNotReady("later"), RemoteStorageError("no"), KeyError("bug")):
+            work.error = error
+            repeated.wake()
+            runs = work.runs + 1
+            await until(lambda runs=runs: work.runs == runs)
+        work.error = RetriableRemoteStorageError("away")
+        repeated.wake()
+        await until(lambda: work.runs == 7)
+        repeated.wake()  # a store that is away is not asked at each roll
+        await asyncio.sleep(0.05)
+        assert work.runs == 7
+        await repeated.end()
+        assert work.runs == 7
+
+    run(test)
+
+
+def test_an_end_waits_for_the_run_and_a_cancellation_does_not() -> None:
+    async def test() -> None:
+        for how in ("end", "cancel"):
+            work = Work()
+            work.gate.clear()
+            repeated = Repeated("work", work, Pace(3600, 1, 1, 0), EdgeRng(high=True))
+            await until(lambda work=work: work.runs == 1)
+            ending = asyncio.ensure_future(getattr(repeated, how)())
+            await asyncio.sleep(0.02)
+            assert ending.done() == (how == "cancel")
+            work.gate.set()
+            await ending
+            assert (work.runs, work.at_once) == (1, 0)
+
+    run(test)
+
+
+def test_failures_that_pass_are_tried_again_by_themselves() -> None:
+    async def test() -> None:
+        work = Work()
+        work.error = RetriableRemoteStorageError("away")
+        repeated = Repeated("work", work, Pace(3600, 0.001, 0.002, 0.2), EdgeRng(high=True))
+        await until(lambda: work.runs >= 5)
+        work.error = None
+        runs = work.runs
+        await until(lambda: work.runs == runs + 1)
+        await repeated.cancel()
+
+    run(test)
+
+
+# -- on a broker, whose interval never comes -------------------------------------------------------
+
+
+@pytest.mark.parametrize("brokers", [1, 3])
+def test_a_roll_is_answered_at_once(tmp_path: Path, brokers: int) -> None:
+    """With followers as soon as they have the segment: until then it is not committed."""
+
+    async def test() -> None:
+        async with tiered_cluster(tmp_path, brokers, **NEVER) as it:
+            await it.create("a", 1, brokers, **segmented(1))
+            for number in range(4):
+                await it.produce("a", [f"v{number}"])
+                wanted = {base: [f"v{base}"] for base in range(number)}
+                await until(lambda wanted=wanted: it.remote("a") == wanted)
+            leader = it.leader("a")
+            await until(lambda: it.log(leader, "a").local_log_start_offset == 3)
+
+    run(test)
+
+
+def test_what_an_open_transaction_may_undo_is_not_copied(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with tiered_cluster(tmp_path, **NEVER) as it:
+            await it.create("a", 1, 1, **segmented(1))
+            await it.produce("a", ["v0"])
+            await in_thread(_transaction, it, tmp_path)
+            await until(lambda: len(it.remote("a")) == 4, "v0, v1, v2, v3; the marker is active")
+            held = it.log(1, "a")
+            await until(lambda: held.local_log_start_offset == 4)
+            log_of = {name: len(files) for name, files in _by_ending(it).items()}
+            assert log_of["txnindex"] == 0, "nothing was aborted"
+
+    run(test)
+
+
+def _transaction(it: TieredCluster, folder: Path) -> None:
+    from confluent_kafka import Producer
+
+    producer = Producer(
+        librdkafka(it.bootstrap, transactional_id="t", acks="all") | {"linger.ms": 0}
+    )
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    for number in (1, 2, 3):
+        producer.produce("a", b"v%d" % number, partition=0)
+        assert producer.flush(30) == 0
+    held = it.log(1, "a")
+    assert held.last_stable_offset == 1
+    assert held.log_end_offset == 4
+    assert list(it.remote("a")) in ([], [0])
+    producer.commit_transaction(30)
+
+
+def _by_ending(it: TieredCluster) -> dict[str, list[str]]:
+    names: dict[str, list[str]] = {"txnindex": []}
+    for name in it.remote_files("a"):
+        names.setdefault(name.rpartition(".")[2], []).append(name)
+    return names
+
+
+def test_gauges_tell_what_waits_and_what_is_there(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with tiered_cluster(tmp_path) as it:
+            it.faults.gate.clear()
+            try:
+                await it.create("a", 1, 1, **segmented(1))
+                await it.produce("a", ["v0", "v1", "v2"])
+                await until(lambda: it.faults.waiting)
+                held = it.log(1, "a")
+                sizes = [segment.size for segment in held.segments]
+                assert gauge(it, "RemoteCopyLagSegments") == 2
+                assert gauge(it, "RemoteCopyLagBytes") == sum(sizes[:2])
+                assert gauge(it, "RemoteLogMetadataCount") == 1
+                assert gauge(it, "RemoteLogSizeBytes") == 0
+            finally:
+                it.faults.gate.set()
+            await it.offloaded("a", {0: ["v0"], 1: ["v1"]}, local_start=2)
+            assert gauge(it, "RemoteCopyLagSegments") == 0
+            assert gauge(it, "RemoteCopyLagBytes") == 0
+            assert gauge(it, "RemoteLogMetadataCount") == 2
+            assert gauge(it, "RemoteLogSizeBytes") == sum(sizes[:2])
+            it.faults.errors["delete"] = RemoteStorageError("no")
+            await it.delete_records("a", 0, 2)
+            await until(lambda: gauge(it, "RemoteDeleteLagSegments") == 2)
+            assert gauge(it, "RemoteDeleteLagBytes") == sum(sizes[:2])
+            it.faults.errors.clear()
+            await until(lambda: gauge(it, "RemoteDeleteLagSegments") == 0)
+
+    run(test)
+
+
+def gauge(it: TieredCluster, name: str) -> float:
+    """Of topic `a`."""
+    wanted = Name(*BROKER_TOPIC_METRICS, name)
+    for found, samples in it.node(1).server.meters.gauges():
+        if found == wanted:
+            return next(sample.value for sample in samples if sample.labels == (("topic", "a"),))
+    raise AssertionError(name)
