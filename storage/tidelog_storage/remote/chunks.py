@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog_protocol.batch import (
@@ -37,7 +38,8 @@ __all__ = [
     "read_exactly",
 ]
 
-_BUFFER_STEP = 1 << 18  # sizes of buffers are multiples of this
+_STEP = 1 << 20  # sizes of buffers are multiples of this, of the smaller one below it
+_STEP_SMALL = 1 << 16
 
 
 class CorruptRemoteDataError(RemoteStorageError):
@@ -60,31 +62,38 @@ class Buffers:
 
     def __init__(self, bytes_max: int = 32 << 20) -> None:
         self._bytes_max = bytes_max
-        self._free: dict[int, list[bytearray]] = {}
+        self._free: list[bytearray] = []
 
     def take(self, size: int) -> bytearray:
         """A buffer of at least so many bytes, with anything in it."""
-        size = -(-size // _BUFFER_STEP) * _BUFFER_STEP
-        free = self._free.get(size, [])
-        for _ in range(len(free)):
+        step = _STEP_SMALL if size <= _STEP else _STEP
+        size = -(-size // step) * step
+        for _ in range(len(self._free)):
             try:
-                buffer = free.pop()
+                buffer = self._free.pop()
             except IndexError:
                 break  # another thread has it
-            try:
-                del buffer[-1:]
-            except BufferError:  # a part of it is still being sent
-                free.insert(0, buffer)
-            else:
-                buffer.append(0)
+            if size <= len(buffer) <= 2 * size and _is_unseen(buffer):
                 return buffer
+            self._free.insert(0, buffer)
         return bytearray(size)
 
     def give(self, buffer: bytearray) -> None:
         """Nobody will look at it but who has a view of it already."""
-        free = self._free.setdefault(len(buffer), [])
-        if len(free) * len(buffer) < self._bytes_max:
-            free.append(buffer)
+        self._free.append(buffer)
+        while sum(map(len, self._free)) > self._bytes_max:
+            with suppress(IndexError):  # another thread was faster
+                self._free.pop(0)
+
+
+def _is_unseen(buffer: bytearray) -> bool:
+    """Whether no view of it is left: a part of it may still be being sent."""
+    try:
+        del buffer[-1:]  # which nobody may do to a buffer that has views
+    except BufferError:
+        return False
+    buffer.append(0)
+    return True
 
 
 class Chunk:
