@@ -6,6 +6,7 @@ holds the leader's own record, and never to one of a dead branch.
 from __future__ import annotations
 
 import random
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -14,8 +15,13 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from support.remote_model import Tier
 from tidelog_storage.remote.api import RemoteSegment, SegmentState
+from tidelog_storage.remote.expiry import RemoteRetention
 from tidelog_storage.remote.lineage import part_end
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LIMITS = st.tuples(st.integers(-1, 30), st.integers(-1, 20))  # ms, bytes
 WHO = st.integers(0, 2)
 FINISHED = SegmentState.COPY_SEGMENT_FINISHED
 ENDS = st.sampled_from([FINISHED, FINISHED, FINISHED, SegmentState.DELETE_SEGMENT_STARTED, None])
@@ -74,7 +80,7 @@ def is_ours(tier: Tier, segment: RemoteSegment) -> bool:
     )
 
 
-def kept_by_the_book(tier: Tier, retention_bytes: int) -> tuple[set[bytes], int]:
+def kept_by_the_book(tier: Tier, retention: RemoteRetention) -> tuple[set[bytes], int]:
     leader = tier.leader
     first = leader.lineage[0][0]
     segments = tier.metadata.segments()
@@ -85,12 +91,11 @@ def kept_by_the_book(tier: Tier, retention_bytes: int) -> tuple[set[bytes], int]
 
     kept = {segment.segment_id for segment in segments}
     log_start = leader.log_start
-    excess = tier.local_only_bytes - retention_bytes
-    for segment in segments:
-        if segment.state is FINISHED and not is_below(segment) and is_ours(tier, segment):
-            excess += segment.size
+    oldest_ms = tier.now_ms - retention.retention_ms if retention.retention_ms >= 0 else 0
+    excess = 0
+    if retention.retention_bytes >= 0:
+        excess = tier.local_only_bytes - retention.retention_bytes + remote_bytes(tier, is_below)
     met = set()
-    done = retention_bytes < 0
     stopped = False
     for epoch, _ in leader.lineage:
         for segment in tier.metadata.segments(epoch):
@@ -102,12 +107,12 @@ def kept_by_the_book(tier: Tier, retention_bytes: int) -> tuple[set[bytes], int]
             elif segment.state is SegmentState.DELETE_SEGMENT_STARTED or is_below(segment):
                 kept.discard(segment.segment_id)
             elif is_ours(tier, segment):
-                if done or excess <= 0 or excess < segment.size:
-                    stopped = True
-                else:
-                    excess -= segment.size
+                if segment.max_timestamp < oldest_ms or 0 < segment.size <= excess:
+                    excess = max(excess - segment.size, 0)
                     log_start = max(log_start, segment.end_offset + 1)
                     kept.discard(segment.segment_id)
+                else:
+                    stopped = True
     for segment in segments:
         newest = max(epoch for epoch, _ in segment.epochs)
         if newest < first and segment.segment_id not in tier.copying:
@@ -115,10 +120,18 @@ def kept_by_the_book(tier: Tier, retention_bytes: int) -> tuple[set[bytes], int]
     return kept, log_start
 
 
-def check_expiry(tier: Tier, retention_bytes: int, fails: object) -> None:
-    kept, log_start = kept_by_the_book(tier, retention_bytes)
+def remote_bytes(tier: Tier, is_below: Callable[[RemoteSegment], bool]) -> int:
+    return sum(
+        segment.size
+        for segment in tier.metadata.segments()
+        if segment.state is FINISHED and not is_below(segment) and is_ours(tier, segment)
+    )
+
+
+def check_expiry(tier: Tier, retention: RemoteRetention, fails: object) -> None:
+    kept, log_start = kept_by_the_book(tier, retention)
     before = {segment.segment_id for segment in tier.metadata.segments()}
-    found = tier.expire(retention_bytes, fails)
+    found = tier.expire(retention, fails)
     assert before - {segment.segment_id for segment in found.deletions} == kept
     assert found.new_log_start == log_start
 
@@ -168,10 +181,10 @@ class Life(RuleBasedStateMachine):
     def delete_local(self, who: int) -> None:
         self.tier.delete_local(self.tier.replicas[who])
 
-    @rule(retention_bytes=st.integers(-1, 20), failing=st.sets(st.integers(0, 3)))
-    def expire(self, retention_bytes: int, failing: set[int]) -> None:
+    @rule(limits=LIMITS, failing=st.sets(st.integers(0, 3)))
+    def expire(self, limits: tuple[int, int], failing: set[int]) -> None:
         numbers = iter(range(1000))
-        check_expiry(self.tier, retention_bytes, lambda: next(numbers) in failing)
+        check_expiry(self.tier, RemoteRetention(*limits), lambda: next(numbers) in failing)
 
     @rule(share=st.integers(0, 4))
     def delete_records(self, share: int) -> None:
@@ -222,8 +235,8 @@ def test_long_lives(seed: int) -> None:
         elif action == "local":
             tier.delete_local(who)
         else:
-            retention_bytes = chance.choice([-1, 10, 30])
-            check_expiry(tier, retention_bytes, lambda: chance.random() < 0.2)
+            retention = RemoteRetention(chance.choice([-1, 15, 40]), chance.choice([-1, 10, 30]))
+            check_expiry(tier, retention, lambda: chance.random() < 0.2)
         check_reads(tier)
         check_offsets(tier)
 

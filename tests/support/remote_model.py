@@ -201,7 +201,7 @@ class Tier:
             start_offset=base,
             end_offset=end - 1,
             broker_id=0,
-            max_timestamp=NOW,
+            max_timestamp=NOW + end - 1,  # one record a millisecond
             event_timestamp=NOW,
             epochs=lineage.clipped(leader.lineage, base, end),
             size=end - base,
@@ -237,10 +237,10 @@ class Tier:
         while len(replica.bases) > 1 and replica.bases[1] <= may_go:
             del replica.bases[0]
 
-    def expire(self, retention_bytes: int, fails: Any) -> expiry.ExpiryPlan:
+    def expire(self, retention: expiry.RemoteRetention, fails: Any) -> expiry.ExpiryPlan:
         """One pass of the leader; `fails()` says whether a deletion does."""
         leader = self.leader
-        found = self.plan(retention_bytes)
+        found = self.plan(retention)
         leader.start_at(found.new_log_start)
         for segment in found.deletions:
             assert self.metadata.apply(update_of(segment, SegmentState.DELETE_SEGMENT_STARTED))
@@ -248,7 +248,7 @@ class Tier:
                 self.metadata.apply(update_of(segment, SegmentState.DELETE_SEGMENT_FINISHED))
         return found
 
-    def plan(self, retention_bytes: int) -> expiry.ExpiryPlan:
+    def plan(self, retention: expiry.RemoteRetention) -> expiry.ExpiryPlan:
         leader = self.leader
         return expiry.plan(
             self.metadata.segments(),
@@ -256,10 +256,14 @@ class Tier:
             log_start_offset=leader.log_start,
             log_end_offset=leader.log_end,
             local_only_bytes=self.local_only_bytes,
-            retention=expiry.RemoteRetention(retention_bytes=retention_bytes),
-            now_ms=NOW,
+            retention=retention,
+            now_ms=self.now_ms,
             copying=self.copying,
         )
+
+    @property
+    def now_ms(self) -> int:
+        return NOW + self.leader.log_end
 
     @property
     def local_only_bytes(self) -> int:
