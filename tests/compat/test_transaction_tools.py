@@ -15,6 +15,7 @@ from compat.clients.protocol import decoded, encoded
 from compat.conftest import Client
 from compat.eventually import eventually
 from compat.jvm import FAST_START, QUIET
+from compat.line_process import WorkerError
 from compat.reference import ApacheKafka
 from support.txn_client import Nodes, TxnProducer
 from tidelog_bench.peers import kafka_jars
@@ -83,6 +84,7 @@ def test_an_open_transaction_is_listed_described_and_does_not_hang(
     assert int(row["TransactionDurationMs"]) >= 0
     place = ["--topic", topic, "--partition", "0"]
     (producer,) = tool("describe-producers", *place)
+    assert tool("describe-producers", *place, "--broker-id", "1") == [producer]
     assert producer["ProducerId"] == row["ProducerId"]
     assert producer["ProducerEpoch"] == row["ProducerEpoch"]
     assert producer["LastSequence"] == "2"
@@ -124,8 +126,22 @@ async def leave_hanging(bootstrap: str, topic: str, transactional_id: str) -> No
         assert sent is ErrorCode.NONE
 
 
+def of_row(row: dict[str, str]) -> list[str]:
+    """The older way to name a transaction: by its producer."""
+    epochs = ["--producer-epoch", row["ProducerEpoch"], "--coordinator-epoch", "0"]
+    return ["--producer-id", row["ProducerId"], *epochs]
+
+
+@pytest.mark.parametrize(
+    "named_by",
+    [lambda row: ["--start-offset", row["StartOffset"]], of_row],
+    ids=["start-offset", "producer"],
+)
 def test_a_hanging_transaction_is_found_and_aborted(
-    java: Jvm, client_pool: ClientPool, trusting: Broker
+    java: Jvm,
+    client_pool: ClientPool,
+    trusting: Broker,
+    named_by: Callable[[dict[str, str]], list[str]],
 ) -> None:
     asyncio.run(leave_hanging(trusting.bootstrap, "hangs", "lost"))
     client = Client("librdkafka", client_pool.get("librdkafka"), trusting.bootstrap)
@@ -134,15 +150,63 @@ def test_a_hanging_transaction_is_found_and_aborted(
     )
     place = ["--topic", "hangs", "--partition", "0"]
 
-    def hanging() -> list[dict[str, str]]:
-        return transactions(java, trusting.bootstrap, "find-hanging", *place)
+    def hanging(*where: str) -> list[dict[str, str]]:
+        return transactions(java, trusting.bootstrap, "find-hanging", *where)
 
-    (found,) = hanging()
+    (found,) = hanging(*place)
     assert found["StartOffset"] == "0"
     assert int(found["Duration(min)"]) >= 60
-    transactions(java, trusting.bootstrap, "abort", *place, "--start-offset", found["StartOffset"])
-    assert hanging() == []
+    assert hanging("--broker-id", "1") == [found]
+    assert hanging(*place, "--max-transaction-timeout", "120") == []
+    transactions(java, trusting.bootstrap, "abort", *place, *named_by(found))
+    assert hanging(*place) == []
     assert numbers(client, "hangs", 2) == [0, 1]
+
+
+def test_a_transaction_is_ended_by_force(
+    java: Jvm, client: Client, topic: str, fresh: Callable[[str], str]
+) -> None:
+    transactional_id = fresh("id")
+    client.call("txn_open", producer="p", transactional_id=transactional_id, timeout_ms=50_000)
+    client.call("txn_send", producer="p", topic=topic, records=records(3), begin=True)
+    by_id = ["--transactionalId", transactional_id]
+    transactions(java, client.bootstrap, "forceTerminateTransaction", *by_id)
+
+    def described() -> dict[str, str]:
+        by_name = ["--transactional-id", transactional_id]
+        (row,) = transactions(java, client.bootstrap, "describe", *by_name)
+        return row
+
+    ended = eventually(described, lambda row: row["TransactionState"] in ("CompleteAbort", "Empty"))
+    assert ended["TopicPartitions"] == ""
+    with pytest.raises(WorkerError, match=r"(?i)fenced|epoch|newer"):
+        client.call("txn_end", producer="p", commit=True)
+    client.call(
+        "produce", topic=topic, records=records(2), codec="none", acks="all", idempotent=True
+    )
+    assert numbers(client, topic, 2) == [0, 1]
+
+
+def test_transactions_are_listed_by_age_and_name(
+    java: Jvm, client: Client, topic: str, fresh: Callable[[str], str]
+) -> None:
+    ids = [fresh("left"), fresh("right")]
+    for name in ids:
+        client.call("txn_open", producer=name, transactional_id=name)
+        client.call("txn_send", producer=name, topic=topic, records=records(1), begin=True)
+
+    def listed(*filters: str) -> list[str]:
+        rows = transactions(java, client.bootstrap, "list", *filters)
+        return sorted({row["TransactionalId"] for row in rows} & set(ids))
+
+    assert listed() == sorted(ids)
+    assert listed("--transactional-id-pattern", f"{ids[0][:-1]}.") == ids[:1]
+    assert listed("--transactional-id-pattern", "nobody.*") == []
+    assert listed("--duration-filter", "0") == sorted(ids)
+    assert listed("--duration-filter", "3600000") == []
+    for name in ids:
+        client.call("txn_end", producer=name, commit=False)
+        client.call("txn_close", producer=name)
 
 
 def run_java(main: str, *args: str) -> str:
