@@ -252,9 +252,10 @@ def test_the_quota_answers_empty_after_the_requests_own_wait(tiered):
         answer = await path.fetched(("foo", 1, 0), max_wait_ms=0)
         data = data_of(answer)
         assert (data.error_code, bytes_of(data), data.high_watermark) == (0, b"", 20)
-        assert path.fetch(("foo", 1, 0), max_wait_ms=700) is None  # parked as any that is empty
-        path.timers.advance_ms(700)
-        assert bytes_of(data_of(await path.answered())) == b""
+        for min_bytes in (1, 1000):  # parked as any that is empty
+            assert path.fetch(("foo", 1, 0), max_wait_ms=700, min_bytes=min_bytes) is None
+            path.timers.advance_ms(700)
+            assert bytes_of(data_of(await path.answered())) == b""
         border = local_start(path, 1)
         assert offsets(data_of(await path.fetched(("foo", 1, border))))
         assert path.executor.calls == calls

@@ -211,10 +211,10 @@ class DelayedFetch(DelayedOperation[tuple[str, int]]):
         for key, index in self.indexes.items():
             partition = self._replicas.partition(*key)
             if not isinstance(partition, ErrorCode):
-                size = self._results[index].size
-                self._counted[index] = (partition.bytes_appended, size)
-                self._bytes += size
-                if partition.on_older_segment(
+                result = self._results[index]
+                self._counted[index] = (partition.bytes_appended, result.size)
+                self._bytes += result.size
+                if result.remote is None and partition.on_older_segment(
                     self._fetch.requests[index].fetch_offset, self._fetch.isolation
                 ):
                     self.crosses_segments = True

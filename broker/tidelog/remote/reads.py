@@ -137,7 +137,7 @@ class RemoteReads:
         self._clock = clock
         self._rng = rng
         self.meters = meters
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._cleaning: asyncio.TimerHandle | None = None
         self._is_closed = False
 
@@ -208,8 +208,8 @@ class RemoteReads:
         task = asyncio.get_running_loop().create_task(
             self._drive(ask, run), name=f"read of {ask.topic}"
         )
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
         pending.on_cancel = task.cancel
         return pending
 
@@ -336,8 +336,8 @@ class RemoteReads:
         due = indexes.expire(self._now_ms())
         if due:
             task = asyncio.get_running_loop().create_task(self._remove(due))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._tasks[task] = None
+            task.add_done_callback(self._tasks.pop)
         if len(indexes) or indexes.has_removals:
             self._keep_clean()
 
