@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
+import yaml
 
-from support.data_path import NOW_MS
+from support.data_path import NOW_MS, batch
 from support.remote_reads import run
 from support.tiered_path import TieredPath
 from tidelog.metrics.meters import Name
@@ -224,3 +226,43 @@ def test_a_client_that_leaves_cancels_its_look_ups(tiered):
         assert path.reads.flights == 0
 
     tiered(story)
+
+
+# ---- the vectors: six records in segments of two, the first four remote only ---------------------
+
+VECTORS = yaml.safe_load(
+    (Path(__file__).parent / "vectors" / "list-offsets-both-tiers.yaml").read_text()
+)
+BY_TIME = [
+    case for case in VECTORS["cases"] if case["in"]["timestamp"] >= 0 and "state" not in case["in"]
+]
+
+
+def test_there_are_vectors():
+    assert len(BY_TIME) == 7
+
+
+def test_times_of_the_vectors(tmp_path):
+    given = VECTORS["given"]
+
+    async def story():
+        path = TieredPath(tmp_path)
+        path.create("foo")
+        for offset, timestamp in given["timestamps"]:
+            epoch = max(e for e, start in given["epochs"] if start <= offset)
+            if epoch != path.partition("foo").leader_epoch:
+                path.change("foo", leader_epoch=epoch)
+            path.produce("foo", 0, batch(1, timestamp=timestamp), acks=1)
+        path.offload("foo")
+        log = path.partition("foo").log
+        assert [list(entry) for entry in log.epochs.entries] == given["epochs"]
+        assert (log.log_start_offset, log.local_log_start_offset) == (0, given["local_start"])
+        for case in BY_TIME:
+            (entry,) = await found(path, (0, case["in"]["timestamp"]))
+            assert entry.error_code == 0
+            assert entry.offset == case["out"]["offset"], case["name"]
+            assert entry.leader_epoch == case["out"]["leader_epoch"], case["name"]
+        await path.reads.close()
+        path.logs.abandon()
+
+    run(story)
