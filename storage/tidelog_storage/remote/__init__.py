@@ -4,7 +4,7 @@
     lineage.py        which remote segments belong to the log as it is now, and how far it is copied
     metadata_cache.py what is known of one partition's remote segments; look-up by epoch and offset
     metadata_records.py  the events of `__remote_log_metadata`, value for value in Kafka's bytes
-    copier.py         which sealed segments to copy, and the steps of one copy
+    copier.py         which sealed segments to copy, and what goes with each
     expiry.py         which remote segments to delete
     directory_store.py, s3_store.py (s3_settings.py)  remote stores
     layout.py         how these two name objects, and the manifest beside them
