@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from sim.faults import KINDS, draw_plan
+from sim.faults import KINDS, Fault, draw_plan
 from sim.mutants import MUTANTS, planted
 from sim.run import run_seed, shrink
 
@@ -55,11 +56,27 @@ def test_a_seed_gives_the_same_run_under_every_hash_seed():
     assert len(traces) == 1
 
 
+def flushes_cut_short(seed):
+    """A plan: the power fails while the disk is slow to sync, three times."""
+    rng = random.Random(f"{seed}:flushes")
+    plan = []
+    for number in range(3):
+        at_s = 0.3 + 1.8 * number + rng.uniform(0, 0.3)
+        plan.append(Fault(at_s, "slow disk", 0.4, 1.5))
+        plan.append(Fault(at_s + rng.uniform(0.5, 1.4), "power failure", 0, 0.3))
+    return plan
+
+
+# Plans for bugs that need more to meet than chance brings about often; others draw theirs.
+PLANS = {"recovery-point-before-fsync": flushes_cut_short}
+
+
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_planted_bug_is_found(name):
+    plan_of = PLANS.get(name, draw_plan)
     with planted(name):
         for seed in range(SEEDS_FOR_A_MUTANT_MAX):
-            failure = run_seed(seed).failure
+            failure = run_seed(seed, plan_of(seed)).failure
             if failure is not None:
                 # Anything else is a mutant that no longer fits what it changes.
                 assert failure.startswith(("Violation:", "the broker logged:")), failure
@@ -71,7 +88,9 @@ def test_a_failing_plan_is_made_shorter():
     with planted("recovery-point-before-fsync"):
         verdict = next(
             verdict
-            for verdict in map(run_seed, range(SEEDS_FOR_A_MUTANT_MAX))
+            for verdict in (
+                run_seed(seed, flushes_cut_short(seed)) for seed in range(SEEDS_FOR_A_MUTANT_MAX)
+            )
             if verdict.failure is not None and len(verdict.plan) > 1
         )
         best = shrink(verdict)
