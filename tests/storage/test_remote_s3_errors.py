@@ -31,6 +31,7 @@ class BadServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.status, self.code, self.behaviour = 500, "InternalError", "error"
         self.requests = 0
+        self.conditions = []
         self.may_end = threading.Event()
         threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}).start()
 
@@ -57,6 +58,9 @@ class _Handler(BaseHTTPRequestHandler):
         if server.behaviour == "reset":
             self.connection.shutdown(socket.SHUT_RDWR)
             return
+        if server.behaviour == "modest":
+            self.modest()
+            return
         body = f"<Error><Code>{server.code}</Code><Message>no</Message></Error>".encode()
         status, sent = server.status, body
         if server.behaviour == "short":
@@ -66,6 +70,25 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(sent)
+        self.close_connection = True
+
+    def modest(self):
+        """Writes and deletes, and tells nothing of what is there."""
+        is_begin = self.command == "POST" and "uploads" in self.path
+        told = self.command == "HEAD" or (self.command == "GET" and "uploads" in self.path)
+        body = b"<Error><Code>AccessDenied</Code></Error>" if told else b""
+        if is_begin:
+            name = "InitiateMultipartUploadResult"
+            body = f"<{name}><UploadId>u</UploadId></{name}>".encode()
+        elif self.command == "POST":
+            body = b"<CompleteMultipartUploadResult><ETag>e</ETag></CompleteMultipartUploadResult>"
+        self.server.conditions.append(self.headers.get("If-None-Match"))
+        self.send_response(403 if told else 200)
+        self.send_header("ETag", '"e"')
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
         self.close_connection = True
 
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = answer  # noqa: N815 - http.server's names
@@ -168,6 +191,16 @@ def test_a_body_that_ends_early_is_noticed(server, new_store):
         stream.read()
     with store.fetch_segment(SEGMENT, 0) as stream, pytest.raises(RetriableRemoteStorageError):
         list(iter(lambda: stream.read(6), b""))
+
+
+def test_who_may_not_list_can_copy_and_delete(server, new_store, tmp_path):
+    server.behaviour = "modest"
+    content = bytes(6 << 20)
+    store = new_store(server.url, multipart_part_bytes=str(5 << 20))
+    segment = remote_segment(size=len(content))
+    store.copy_segment(segment, segment_files(tmp_path, content))
+    assert server.conditions.count("*") == 7  # six objects and the manifest
+    store.delete_segment(segment)
 
 
 def test_without_credentials_nothing_is_tried_again(server, new_store, monkeypatch):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 __all__ = ["S3Settings"]
 
 _PART_BYTES_MIN = 5 << 20  # S3 takes no smaller part, but the last
-_PART_BYTES = 16 << 20
+_PART_BYTES = 8 << 20
 _TIMEOUT_MS = 10_000
 _CONNECTIONS_MAX = 32
 _ATTEMPTS_MAX = 4

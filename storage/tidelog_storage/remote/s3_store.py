@@ -51,6 +51,7 @@ __all__ = ["S3Store"]
 
 _ID_KEY = "tidelog-segment-id"  # user metadata of every object
 _NOT_FOUND = frozenset({"NoSuchKey", "404", "NotFound"})
+_FORBIDDEN = frozenset({"AccessDenied", "403", "Forbidden", "NotImplemented", "MethodNotAllowed"})
 _TAKEN = frozenset({"PreconditionFailed", "412"})
 _RETRIABLE = frozenset(
     {
@@ -139,7 +140,9 @@ class S3Store:
         try:
             there = self._client.head_object(**target)["Metadata"]
         except Exception as error:
-            if _code(error) in _NOT_FOUND:
+            if (
+                _code(error) in _NOT_FOUND | _FORBIDDEN
+            ):  # S3's word for "not there" to who may not list
                 return False
             raise
         if there.get(_ID_KEY) != metadata[_ID_KEY]:
@@ -198,27 +201,28 @@ class S3Store:
     # ---- deleting -----------------------------------------------------------------------------
 
     def delete_segment(self, segment: RemoteSegment) -> None:
-        """Delete the manifest, then all other objects and what uploads were left undone."""
+        """Delete the manifest, then all other objects and what uploads were left undone.
+
+        One by one: what every server that speaks S3 understands.
+        """
         with _errors(segment):
-            client = self._client
-            client.delete_object(Bucket=self._bucket, Key=self._key(segment, MANIFEST_ENDING))
-            keys = [
-                {"Key": self._key(segment, ending)}
-                for ending in (LOG_ENDING, *INDEX_ENDINGS.values())
-            ]
-            answer = client.delete_objects(
-                Bucket=self._bucket, Delete={"Objects": keys, "Quiet": True}
-            )
-            for failed in answer.get("Errors", ()):
-                if failed.get("Code") not in _NOT_FOUND:
-                    kind = _kind_of(str(failed.get("Code")), 0)
-                    raise kind(f"{failed.get('Key')}: {failed.get('Code')}")
-            key = self._key(segment, LOG_ENDING)
+            for ending in (MANIFEST_ENDING, LOG_ENDING, *INDEX_ENDINGS.values()):
+                self._client.delete_object(Bucket=self._bucket, Key=self._key(segment, ending))
+            self._abandon_all(self._key(segment, LOG_ENDING))
+
+    def _abandon_all(self, key: str) -> None:
+        """Free the parts of all uploads of an object, if this client may look for them."""
+        client = self._client
+        try:
             uploads = client.list_multipart_uploads(Bucket=self._bucket, Prefix=key)
-            for upload in uploads.get("Uploads", ()):
-                client.abort_multipart_upload(
-                    Bucket=self._bucket, Key=upload["Key"], UploadId=upload["UploadId"]
-                )
+        except Exception as error:
+            if _code(error) in _FORBIDDEN:
+                return
+            raise
+        for upload in uploads.get("Uploads", ()):
+            client.abort_multipart_upload(
+                Bucket=self._bucket, Key=upload["Key"], UploadId=upload["UploadId"]
+            )
 
     def close(self) -> None:
         """Give up the connections."""
