@@ -25,6 +25,7 @@ from tidelog_bench.peers.go_programs import GoUnavailableError, go_program
 from tidelog_bench.peers.kafka_jars import JarsUnavailableError
 from tidelog_bench.peers.kfake import Kfake
 from tidelog_bench.peers.tidelog import Tidelog
+from tidelog_bench.peers.tiered import S3_NAME
 from tidelog_bench.rounds import Samples, run_rounds
 from tidelog_bench.spark_case import SparkQuery
 from tidelog_bench.tier_cases import TIER_NAMES, measure_tiers
@@ -90,7 +91,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default="", help="cases whose name has this in it, or `start`")
     parser.add_argument("--spark", action="store_true", help="small Spark queries as well")
-    parser.add_argument("--peers", nargs="*", choices=[*PEERS], help="these alone")
+    parser.add_argument("--peers", nargs="*", choices=[*PEERS, S3_NAME], help="these alone")
     parser.add_argument("--data", type=Path, help="where the brokers' data goes (temporary)")
     parser.add_argument("--output", type=Path, default=Path("bench-results"))
     parser.add_argument("--seed", type=int, default=1, help="of the order of runs")

@@ -15,8 +15,9 @@ from tidelog_bench.cases import Case, names_of
 from tidelog_bench.loads.franz_go import FranzGo
 from tidelog_bench.loads.load import LARGE, Work
 from tidelog_bench.loads.tier import TierTopic
+from tidelog_bench.peers.go_programs import GoUnavailableError
 from tidelog_bench.peers.kafka_jars import JarsUnavailableError
-from tidelog_bench.peers.tiered import EAGER, TIERED_CLUSTERS, TIERED_PEERS
+from tidelog_bench.peers.tiered import EAGER, S3_NAME, TIERED_CLUSTERS, TIERED_PEERS, TieredS3
 from tidelog_bench.rounds import run_rounds
 
 if TYPE_CHECKING:
@@ -187,7 +188,7 @@ EAGER_CASES: Sequence[Case] = (
 USUAL_CASES: Sequence[Case] = (CopyDelay(),)
 CLUSTER_CASES: Sequence[Case] = (Rebuild(500),)
 GROUPS: Sequence[tuple[Sequence[Case], Mapping[str, Callable[..., Any]], Mapping[str, str]]] = (
-    (EAGER_CASES, TIERED_PEERS, EAGER),
+    (EAGER_CASES, {**TIERED_PEERS, S3_NAME: TieredS3}, EAGER),
     (USUAL_CASES, TIERED_PEERS, {}),
     (CLUSTER_CASES, TIERED_CLUSTERS, EAGER),
 )
@@ -218,7 +219,7 @@ def measure_tiers(
             peer = make(folder / f"{name}-tiered-{number}", settings)
             try:
                 peer.prepare()
-            except JarsUnavailableError as missing:
+            except (JarsUnavailableError, GoUnavailableError) as missing:
                 say(f"without a tiered {name}: {missing}")
             else:
                 chosen.append(peer)

@@ -11,9 +11,11 @@ from tidelog_bench.peers.go_programs import GoBuildError, GoUnavailableError, go
 from tidelog_bench.peers.tiered import (
     EAGER,
     TIERED_CLUSTERS,
+    TieredS3,
     TieredTidelog,
     tier_of,
 )
+from tidelog_bench.peers.versitygw import program
 from tidelog_bench.results import ORDER
 from tidelog_bench.tier_cases import (
     TIER_NAMES,
@@ -59,6 +61,23 @@ def test_one_broker(broker: TieredTidelog) -> None:
     copied = CopyDelay().run(broker, 0.0)
     assert 0 < copied["copy delay"] < 60_000
     assert METRICS.keys() >= {*read, *produce, *cancelled, *copied}
+
+
+def test_a_tier_in_s3(tmp_path: Path) -> None:
+    pytest.importorskip("boto3")
+    try:
+        program()
+    except GoBuildError:
+        raise
+    except GoUnavailableError as missing:
+        pytest.skip(str(missing))
+    broker = TieredS3(tmp_path / "tidelog", EAGER)
+    try:
+        broker.start()
+        assert RemoteRead(250).run(broker, 0.1)["remote read"] > 0
+    finally:
+        broker.remove()
+    assert not tier_of(broker.folder).exists()
 
 
 def test_a_new_follower_fetches_what_is_local_alone(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ __all__ = [
     "free_range",
     "live_brokers",
     "parse_address",
+    "wait_until_listening",
     "wait_until_serving",
 ]
 
@@ -115,6 +116,21 @@ def live_brokers(bootstrap: str, timeout_s: float = START_TIMEOUT_S) -> frozense
 def _after_string(answer: bytes, position: int) -> int:
     """The place behind a nullable string (length -1 for null)."""
     return position + 2 + max(0, int(_INT16.unpack_from(answer, position)[0]))
+
+
+def wait_until_listening(port: int, check: Callable[[], None]) -> None:
+    """Return when something listens at a port of 127.0.0.1. `check` raises when it is dead."""
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            check()
+        else:
+            return
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"nothing listens at {port} after {START_TIMEOUT_S:.0f} s")
+        time.sleep(_RETRY_S)
 
 
 def wait_until_serving(

@@ -1,23 +1,27 @@
 """tidelog and Apache Kafka with a remote tier in a directory each: brokers alone and clusters.
 
 tidelog's is `--tiered DIR`, Kafka's the LocalTieredStorage of its own tests. Both copy files to
-another folder of the same disk; ours makes them durable as well.
+another folder of the same disk; ours makes them durable as well. A third peer is tidelog with its
+tier in an S3 server on this machine.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 from typing import TYPE_CHECKING
 
 from tidelog_bench.peers.apache_kafka import ApacheKafka, ApacheKafkaCluster
 from tidelog_bench.peers.cluster import of_cluster
+from tidelog_bench.peers.process import Child
 from tidelog_bench.peers.tidelog import Tidelog, TidelogCluster
+from tidelog_bench.peers.versitygw import ENVIRONMENT, REGION, Versitygw, program
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["EAGER", "TIERED_CLUSTERS", "TIERED_PEERS", "tier_of"]
+__all__ = ["EAGER", "S3_NAME", "TIERED_CLUSTERS", "TIERED_PEERS", "TieredS3", "tier_of"]
 
 EAGER: Mapping[str, str] = {
     "remote.log.manager.task.interval.ms": "2000",
@@ -26,6 +30,8 @@ EAGER: Mapping[str, str] = {
 }
 """What makes a topic remote in seconds; Kafka's own intervals are 30 s, 5 min and 30 s."""
 
+S3_NAME = "tidelog s3"
+_BUCKET = "tier"
 _METADATA = "rlmm.config.remote.log.metadata.topic."
 _SETTINGS: Mapping[str, str] = {
     "remote.log.storage.system.enable": "true",
@@ -58,6 +64,42 @@ class TieredTidelog(Tidelog):
     def remove(self) -> None:
         """The tier as well."""
         super().remove()
+        shutil.rmtree(tier_of(self.folder), ignore_errors=True)
+
+
+class TieredS3(Tidelog):
+    """`tidelog serve --tiered s3://BUCKET` with a server of its own, whose CPU is not counted."""
+
+    name = S3_NAME
+
+    def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
+        super().__init__(folder)
+        self._settings = {**_SETTINGS, **settings}
+        self._server = Versitygw(tier_of(folder))
+
+    def prepare(self) -> None:
+        """Build the server; GoUnavailableError where that can't be."""
+        super().prepare()
+        program()
+
+    def command(self) -> Sequence[str]:
+        """Serve until standard input ends."""
+        place = {"rsm.config.endpoint.url": self._server.url, "rsm.config.region": REGION}
+        given = [f"--set={key}={value}" for key, value in {**self._settings, **place}.items()]
+        return [*super().command(), "--tiered", f"s3://{_BUCKET}", *given]
+
+    def launch(self) -> Child:
+        """The server first."""
+        self.prepare()
+        self._server.start()
+        self._server.make_bucket(_BUCKET)
+        self._child = Child(self.command(), self.log, {**os.environ, **ENVIRONMENT})
+        return self._child
+
+    def remove(self) -> None:
+        """The server as well, and what it has."""
+        super().remove()
+        self._server.stop()
         shutil.rmtree(tier_of(self.folder), ignore_errors=True)
 
 
