@@ -70,6 +70,7 @@ INTERNAL = {
     "remote.log.manager.task.retry.backoff.ms",
     "remote.log.manager.task.retry.backoff.max.ms",
     "remote.log.manager.task.retry.jitter",
+    "remote.partition.remover.task.interval.ms",
 }
 IMAGE = cluster()
 

@@ -186,6 +186,7 @@ def compact_copy(folder: Path, one: Pass, now_ms: int) -> Path:
     )
     log = manager.get(PARTITION)
     assert log is not None
+    log.config = settings  # as the broker does when it knows the topic
     log.set_high_watermark(log.log_end_offset)
     assert clean(manager, now_ms) == 1
     manager.shutdown()

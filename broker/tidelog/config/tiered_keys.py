@@ -154,5 +154,9 @@ class TieredKeys:
         mode=CLUSTER_WIDE,
     )
     remote_partition_remover_task_interval_ms: int = long(
-        3600000, "Time between looks for remote parts of deleted topics.", low=1, importance=LOW
+        3600000,
+        "Time between looks for remote parts of deleted topics. Named by KIP-405, not in Kafka.",
+        low=1,
+        importance=LOW,
+        internal=True,
     )
