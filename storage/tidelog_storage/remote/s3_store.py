@@ -196,7 +196,7 @@ class S3Store:
             answer = self._client.get_object(
                 Bucket=self._bucket, Key=self._key(segment, ending), **options
             )
-        return cast("BinaryIO", _Body(answer["Body"], segment))
+        return cast("BinaryIO", _Body(answer["Body"], answer["ContentLength"], segment))
 
     # ---- deleting -----------------------------------------------------------------------------
 
@@ -236,8 +236,9 @@ class S3Store:
 class _Body(io.RawIOBase):
     """The body of an answer; botocore notices one that ends early."""
 
-    def __init__(self, body: Any, segment: RemoteSegment) -> None:
+    def __init__(self, body: Any, size: int, segment: RemoteSegment) -> None:
         self._body = body
+        self._left = size
         self._segment = segment
 
     def readable(self) -> bool:
@@ -246,8 +247,11 @@ class _Body(io.RawIOBase):
 
     def read(self, size: int | None = -1, /) -> bytes:
         """Up to `size` bytes, all that are left without one."""
-        with _errors(self._segment):
-            return cast("bytes", self._body.read(None if size is None or size < 0 else size))
+        is_rest = size is None or size < 0 or size >= self._left
+        with _errors(self._segment):  # asked for the rest, the parsers below copy less
+            data = cast("bytes", self._body.read(None if is_rest else size))
+        self._left -= len(data)
+        return data
 
     def readall(self) -> bytes:
         """All that is left."""
