@@ -12,6 +12,8 @@ from sim.history import require
 from sim.raw_logs import DATA
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from sim.cluster.client import Key
     from sim.cluster.machines import Machines
     from sim.history import History, PartitionHistory
@@ -39,17 +41,39 @@ class Promises:
         self.machines, self.history = machines, history
         self.placements: dict[Key, Placement] = {}
         self.unregistered: set[int] = set()
-        self._deleted: dict[PartitionHistory, tuple[int, int]] = {}  # log start, deaths before
-
-    @property
-    def _deaths(self) -> int:
-        """Lives that did not end in order: they may take a log start back that was not on disk."""
-        return sum(how != "stop" for machine in self.machines.all for _, how in machine.deaths)
+        self._deleted: dict[PartitionHistory, int] = {}  # to log starts
 
     def records_deleted(self, partition: PartitionHistory, offset: int) -> None:
         """Everybody who lives has dropped the records below this offset."""
-        before = self._deleted.get(partition, (0, 0))
-        self._deleted[partition] = max(before, (offset, self._deaths))
+        offset = max(offset, self._deleted.get(partition, 0))
+        if self._has_dropped(partition, offset):
+            self._deleted[partition] = offset
+
+    def before_death(self, node_id: int, how: str) -> None:
+        """A crash takes back a log start that is not on disk yet, unless another who is in sync has
+        it, too, and leads now."""
+        for partition, offset in list(self._deleted.items()) if how != "stop" else ():
+            if not self._has_dropped(partition, offset, without=node_id):
+                del self._deleted[partition]
+
+    def _has_dropped(
+        self, partition: PartitionHistory, offset: int, without: int | None = None
+    ) -> bool:
+        """Whether somebody who is in sync has no records below this offset."""
+        image = self.machines.image()
+        topic = None if image is None else image.topic_by_id(partition.topic.topic_id)
+        isr = () if topic is None else topic.partitions[partition.index].isr
+        return any(
+            start >= offset and node_id in isr and node_id != without
+            for node_id, start in self._starts(partition)
+        )
+
+    def _starts(self, partition: PartitionHistory) -> Iterator[tuple[int, int]]:
+        """Log starts of the replicas that live, by broker."""
+        for node_id, found in self.machines.partitions():
+            key = (found.topic_id, found.topic_partition.partition)
+            if key == (partition.topic.topic_id, partition.index):
+                yield node_id, found.log.log_start_offset
 
     # -- in the end --------------------------------------------------------------------------------
 
@@ -107,14 +131,10 @@ class Promises:
         self._check_deleted()
 
     def _check_deleted(self) -> None:
-        """Deleted records stay deleted, as long as no two crashes came between."""
-        deaths = self._deaths
-        for partition, (offset, before) in self._deleted.items():
-            for node_id, found in self.machines.partitions():
-                key = (found.topic_id, found.topic_partition.partition)
-                if key == (partition.topic.topic_id, partition.index) and deaths < before + 2:
-                    require(
-                        found.log.log_start_offset >= offset,
-                        f"{partition} on {node_id} starts at {found.log.log_start_offset} again,"
-                        f" {offset} was deleted",
-                    )
+        """Deleted records stay deleted."""
+        for partition, offset in self._deleted.items():
+            for node_id, start in self._starts(partition):
+                require(
+                    start >= offset,
+                    f"{partition} on {node_id} starts at {start} again, {offset} was deleted",
+                )

@@ -83,6 +83,7 @@ class ClusterWorld:
         def before_death(how: str) -> None:
             self.checkers.before_death(machine, how)
             self.rot.before_death(machine)
+            self.promises.before_death(machine.config.node_id, how)
 
         machine.before_death = before_death
         machine.clock.skew_ms = self.rng.randint(-SKEW_MS_MAX, SKEW_MS_MAX)
