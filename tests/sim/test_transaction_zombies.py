@@ -19,6 +19,8 @@ def test_a_story_ends_well(story, is_v2, seed):
     ("name", "story"),
     [
         ("pending-offsets-not-loaded", "offsets never go back"),
+        ("open-offsets-are-stable", "offsets that are open"),
+        ("stable-offsets-looked-at-late", "offsets that are open"),
         ("zombie-members-commit", "a member that was replaced"),
         ("aborted-offsets-count", "a producer that was replaced"),
     ],

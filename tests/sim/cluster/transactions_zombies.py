@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sim.cluster.transactions_client import TransactionalClient
 
 ROUNDS = 6
+SUCCESSORS = 12
 MOMENT_S_MAX = 1.0
 GONE_ON = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION)
 
@@ -152,6 +153,60 @@ class ZombieWorld(StepWorld):
         with contextlib.suppress(Violation):
             await self._within(MOMENT_S_MAX, is_not_yet, look_s=0.0003)
         await self._kill_coordinator()
+
+    async def _offsets_that_are_open(self) -> None:
+        """Who has taken a partition over waits for the end of its predecessor's transaction."""
+        self.machines.network.latency_s = (0.001, 0.01)
+        chatter = [in_lane(f"chatter-{n}", self._chat(f"chatter-{n}")) for n in range(2)]
+        client = self._client("committer")
+        await client.init()
+        committed = -1
+        for number in range(1, ROUNDS + 1):
+            attempt = client.begin()
+            # As soon as they hear anything it has to be how the transaction has ended.
+            asking = []
+            try:
+                await client.send_offset(self.group, (TOPIC, 0), number)
+                if number == ROUNDS // 2:
+                    await self._kill_coordinator()
+                for n in range(SUCCESSORS):
+                    name = f"successor-{number}-{n}"
+                    asking.append(in_lane(name, self._first_told(name, n / 1000)))
+                await asyncio.sleep(self.rng.uniform(0.02, 0.1))
+                is_commit = number % 3 != 0
+            except Abort:  # its coordinator agreed, and then another one led the group
+                is_commit = False
+            await (client.commit if is_commit else client.abort)(attempt)
+            committed = number if is_commit else committed
+            told = {await each for each in asking} or {committed}
+            require(told == {committed}, f"{self.case}: {told} is told, {committed} is committed")
+            await self._all_back()
+        self._is_over = True
+        await asyncio.wait(chatter)
+        client.close()
+
+    async def _chat(self, name: str) -> None:
+        """Commit something else all the while, so that there is always something to wait for."""
+        client = self._client(name)
+        partition = OffsetCommitRequest.OffsetCommitRequestPartition(
+            partition_index=1, committed_offset=1, committed_metadata=""
+        )
+        topic = OffsetCommitRequest.OffsetCommitRequestTopic(name=TOPIC, partitions=[partition])
+        while not self._is_over:
+            await self._answered(
+                client, OffsetCommitRequest(group_id=self.group, topics=[topic]), 8
+            )
+        client.close()
+
+    async def _first_told(self, name: str, after_s: float) -> int:
+        await asyncio.sleep(after_s)
+        client = self._client(name)
+        found = None
+        while found is None:
+            found = await self._fetched(client, is_stable=True)
+            await asyncio.sleep(0.001)
+        client.close()
+        return found
 
     async def _a_member_that_was_replaced(self) -> None:
         old, new = self._client("old"), self._client("new")
@@ -284,6 +339,7 @@ class ZombieWorld(StepWorld):
 
 STORIES = (
     "offsets never go back",
+    "offsets that are open",
     "a member that was replaced",
     "a producer that was replaced",
 )

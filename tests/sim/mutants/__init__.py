@@ -33,7 +33,7 @@ def planted(name: str | None) -> Iterator[None]:
     """Plant a mutant by name (None: none) while the block runs."""
     with contextlib.ExitStack() as stack:
         if name is not None:
-            {**MUTANTS, **CLUSTER_MUTANTS}[name](
+            {**MUTANTS, **CLUSTER_MUTANTS, **transactions.TOLD_MUTANTS}[name](
                 lambda owner, attribute, value: stack.enter_context(
                     mock.patch.object(owner, attribute, value)
                 )
