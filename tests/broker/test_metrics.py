@@ -10,6 +10,7 @@ import pytest
 import tidelog
 from support.clusters import run
 from tidelog.doors.cluster import free_ports
+from tidelog.doors.cluster_settings import metrics_listener
 from tidelog.metrics.meters import BROKER_TOPIC_METRICS, Meters, Name, Sample
 from tidelog.metrics.prometheus import PrometheusEndpoint, metric_name
 from tidelog.runtime import system_runtime
@@ -82,6 +83,18 @@ def test_a_broker_has_an_endpoint_when_it_is_asked_to():
             await asyncio.to_thread(get, port)
 
     run(test)
+
+
+def test_each_broker_of_several_has_a_port_of_its_own():
+    listener = "metrics.prometheus.listener"
+    settings = {listener: "127.0.0.1:9404"}
+    assert [metrics_listener(settings, index)[listener] for index in range(3)] == [
+        "127.0.0.1:9404",
+        "127.0.0.1:9405",
+        "127.0.0.1:9406",
+    ]
+    assert metrics_listener({listener: "127.0.0.1:0"}, 1) == {}
+    assert metrics_listener({}, 1) == {}
 
 
 @pytest.mark.parametrize("address", ["9404", "host:port", "192.0.2.1:0"])

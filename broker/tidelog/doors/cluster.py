@@ -22,6 +22,7 @@ from tidelog.doors.cluster_settings import (
     Setting,
     broker_properties,
     has_data_dir,
+    metrics_listener,
     node_properties,
     properties_of,
     temporary_data_dir,
@@ -244,10 +245,10 @@ class Cluster:
         return new_cluster_id(runtime.rng.uuid)
 
     def _node_of_several(
-        self, settings: Mapping[str, str], node_id: int, folder: str, port: int, rack: str | None
+        self, settings: dict[str, str], node_id: int, folder: str, port: int, rack: str | None
     ) -> Node[Any]:
         properties = node_properties(
-            settings,
+            settings | metrics_listener(settings, node_id - 1),
             node_id=node_id,
             voters=self._voters,
             host=self._host,

@@ -21,6 +21,7 @@ __all__ = [
     "Setting",
     "broker_properties",
     "has_data_dir",
+    "metrics_listener",
     "node_properties",
     "profile_of",
     "properties_of",
@@ -123,6 +124,15 @@ def profile_of(brokers: int) -> dict[str, str]:
         "share.coordinator.state.topic.replication.factor": factor,
         "share.coordinator.state.topic.min.isr": enough,
     }
+
+
+def metrics_listener(settings: Mapping[str, str], index: int) -> dict[str, str]:
+    """Where the node at `index` tells its metrics: on the port behind that of the one before it."""
+    key = "metrics.prometheus.listener"
+    host, _, port = settings.get(key, "").rpartition(":")
+    if not port.isascii() or not port.isdigit() or not int(port):
+        return {}
+    return {key: f"{host}:{int(port) + index}"}
 
 
 def node_properties(
