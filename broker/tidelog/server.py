@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from tidelog.membership.membership import Membership
     from tidelog.metrics.prometheus import PrometheusEndpoint
     from tidelog.remote.tier import RemoteTier
+    from tidelog.replication.replica_fetcher import ReplicaFetcher
     from tidelog.seams import Runtime
     from tidelog_protocol.apis import ApiKey
     from tidelog_storage.manager import LogManager
@@ -79,9 +80,10 @@ class BrokerServer:
         *,
         volume_bytes: Callable[[str], tuple[int, int]] = unknown_volume,
         cluster_id: str | None = None,
+        new_fetcher: Callable[..., ReplicaFetcher] | None = None,
     ) -> None:
         """`volume_bytes` tells total and usable bytes of a directory's volume; `cluster_id` is the
-        one of new log directories."""
+        one of new log directories; `new_fetcher` as for `FetcherManager`."""
         self.config = config
         self.runtime = runtime
         self.failure: BaseException | None = None
@@ -91,6 +93,7 @@ class BrokerServer:
         it."""
         self._volume_bytes = volume_bytes
         self._new_cluster_id = cluster_id
+        self._new_fetcher = new_fetcher
         self._listeners = ClientListeners(config)
         self._connections = Connections(
             frame_bytes_max=config.socket_request_max_bytes,
@@ -127,6 +130,17 @@ class BrokerServer:
         assert self._metadata is not None, "start() comes first"
         return self._metadata
 
+    @property
+    def replicas(self) -> ReplicaManager:
+        """Its partitions; only after `start`."""
+        assert self._replicas is not None, "start() comes first"
+        return self._replicas
+
+    @property
+    def tier(self) -> RemoteTier | None:
+        """Its remote tier, if it has one."""
+        return self._tier
+
     # -- start -------------------------------------------------------------------------------------
 
     async def start(self) -> None:
@@ -157,7 +171,7 @@ class BrokerServer:
         if len(self.config.quorum_voters()) > 1:
             from tidelog.membership.membership import Membership  # noqa: PLC0415 - clusters alone need it
 
-            self._membership = Membership(self.config, self.runtime)
+            self._membership = Membership(self.config, self.runtime, self._new_fetcher)
             await self._membership.listen()
 
     async def _start_on_logs(self, cluster_id: str) -> None:

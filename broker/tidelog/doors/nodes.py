@@ -22,6 +22,7 @@ from tidelog.server import BrokerServer, StartError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
+    from tidelog.replication.replica_fetcher import ReplicaFetcher
     from tidelog.seams import Runtime
 
 __all__ = ["LocalNode", "Node", "ProcessNode", "until_whole"]
@@ -120,11 +121,18 @@ class LocalNode(Node[BrokerServer]):
     """A broker in the running event loop."""
 
     def __init__(
-        self, properties: Mapping[str, str], *, runtime: Runtime | None, **rest: Any
+        self,
+        properties: Mapping[str, str],
+        *,
+        runtime: Runtime | None,
+        new_fetcher: Callable[..., ReplicaFetcher] | None = None,
+        **rest: Any,
     ) -> None:
-        """`runtime` replaces the real seams; `rest` as for `Node`."""
+        """`runtime` replaces the real seams; `new_fetcher` as for `BrokerServer`, `rest` as for
+        `Node`."""
         super().__init__(properties, **rest)
         self._runtime = runtime
+        self._new_fetcher = new_fetcher
         self._ending: asyncio.Task[None] | None = None
 
     @property
@@ -143,6 +151,7 @@ class LocalNode(Node[BrokerServer]):
             self._runtime or system_runtime(durable=self._durable),
             volume_bytes=volume_bytes,
             cluster_id=self._cluster_id or None,
+            new_fetcher=self._new_fetcher,
         )
         server.on_failure = self._failed
         await server.start()

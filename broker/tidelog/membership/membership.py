@@ -37,11 +37,12 @@ from tidelog.replication.fetcher_manager import FetcherManager
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from tidelog.config.broker import BrokerConfig, Endpoint
     from tidelog.controller.controller import Controller
     from tidelog.dispatch import Handler, RequestContext
+    from tidelog.replication.replica_fetcher import ReplicaFetcher
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog.seams import Listener, Runtime
     from tidelog_protocol.apis import ApiKey
@@ -69,9 +70,16 @@ class _Parts(NamedTuple):
 class Membership:
     """One node's part in its cluster."""
 
-    def __init__(self, config: BrokerConfig, runtime: Runtime) -> None:
+    def __init__(
+        self,
+        config: BrokerConfig,
+        runtime: Runtime,
+        new_fetcher: Callable[..., ReplicaFetcher] | None = None,
+    ) -> None:
+        """`new_fetcher` as for `FetcherManager`."""
         self._config = config
         self._runtime = runtime
+        self._new_fetcher = new_fetcher
         self._listener: Listener | None = None
         self._connections = Connections(
             frame_bytes_max=config.socket_request_max_bytes,
@@ -209,6 +217,7 @@ class Membership:
             clock=runtime.clock,
             rng=runtime.rng,
             broker_epoch=lambda: lifecycle.broker_epoch,
+            new_fetcher=self._new_fetcher,
         )
         dispatcher = Dispatcher({**handlers, **versions.handlers()})
         self._built = _Parts(

@@ -56,15 +56,17 @@ class FetcherManager:
         clock: Clock,
         rng: Rng,
         broker_epoch: Callable[[], int],
+        new_fetcher: Callable[..., ReplicaFetcher] | None = None,
     ) -> None:
         """`new_channel` makes a channel to a broker's client listener; `broker_epoch` is this
-        broker's own."""
+        broker's own; `new_fetcher` is called instead of `ReplicaFetcher`."""
         self._replicas = replicas
         self._new_channel = new_channel
         self._config = config
         self._clock = clock
         self._rng = rng
         self._broker_epoch = broker_epoch
+        self._make_fetcher = new_fetcher or ReplicaFetcher
         self._image: ClusterImage | None = None
         self._fetchers: dict[_Source, ReplicaFetcher] = {}
         self._sources: dict[_Key, _Source] = {}
@@ -135,7 +137,7 @@ class FetcherManager:
 
     def _new_fetcher(self, source: _Source) -> ReplicaFetcher:
         _log.info("following broker %d at %s:%d", source.leader, source.host, source.port)
-        return ReplicaFetcher(
+        return self._make_fetcher(
             f"{self._config.node_id}-{source.leader}-{source.fetcher_id}",
             self._new_channel(source.host, source.port),
             config=self._config,
