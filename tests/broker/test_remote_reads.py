@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import functools
+from dataclasses import replace
 
 import pytest
 
-from support.logs import NOW
+from support.logs import NOW, config
 from support.remote import PARTITION
 from support.remote_reads import ReadsWorld, run
 from tidelog.config.broker import BrokerConfig
@@ -21,6 +22,7 @@ from tidelog_storage.remote.api import (
     SegmentState,
 )
 from tidelog_storage.remote.chunks import CorruptRemoteDataError
+from tidelog_storage.remote.reader import RemoteRead
 
 
 def simulated(test):
@@ -309,7 +311,7 @@ async def test_deleted_segments_are_forgotten_at_once():
     gone = world.segments[1]
     world.reads.forget([gone.segment_id])
     assert gone.segment_id not in world.cache
-    chunks = [*world.read_ahead._read.chunks, *world.read_ahead._ahead.chunks]
+    chunks = [key for part in world.read_ahead._parts for key in part.chunks]
     assert chunks
     assert all(segment_id != gone.segment_id for segment_id, _ in chunks)
 
@@ -399,3 +401,61 @@ async def test_closing_cancels_what_is_under_way_and_takes_no_more():
     assert isinstance(pending.error, RemoteStorageError)
     world.executor.release()
     await asyncio.sleep(1)
+
+
+@simulated
+async def test_a_consumer_of_many_partitions_fetches_little_twice():
+    """Every fetch asks all partitions; what each is in the middle of has to stay."""
+    settings = config(internal_segment_bytes=100_000, index_interval_bytes=1000, retention_ms=-1)
+    world = ReadsWorld(
+        150, settings=settings, size=2000, chunk_bytes=16_000, capacity_bytes=600_000, threads=10
+    )
+    partitions = 12
+    own = {}
+    for number in range(partitions):
+        partition = PARTITION._replace(partition=number)
+        for segment in world.segments:
+            segment_id = number.to_bytes(8, "big") + segment.segment_id[8:]
+            copy = replace(segment, partition=partition, segment_id=segment_id)
+            own[segment_id] = segment
+            if number:
+                world.metadata.add(copy)
+    store = world.store
+    world.reads.sources._store = Renamed(store, own)
+    offsets = [0] * partitions
+    served = 0
+    while min(offsets) < world.end:
+        reads = []
+        for number, offset in enumerate(offsets):
+            if offset < world.end:
+                done = asyncio.get_running_loop().create_future()
+                request = RemoteRead(PARTITION._replace(partition=number), offset, 20_000)
+                pending = world.reads.fetch(request, world.view, functools.partial(_settle, done))
+                if pending.is_done:
+                    _settle(done)
+                reads.append((number, pending, done))
+        for number, pending, done in reads:
+            await done
+            served += pending.result.size
+            offsets[number] = pending.result.next_offset
+        await asyncio.sleep(0.01)
+    assert served == partitions * len(world.local())
+    assert store.bytes_fetched() <= 1.1 * served
+
+
+def _settle(done):
+    if not done.done():
+        done.set_result(None)
+
+
+class Renamed:
+    """A store of segments that are the same under other names."""
+
+    def __init__(self, store, own):
+        self.store, self.own = store, own
+
+    def fetch_segment(self, segment, start, end=None):
+        return self.store.fetch_segment(self.own[segment.segment_id], start, end)
+
+    def fetch_index(self, segment, kind):
+        return self.store.fetch_index(self.own[segment.segment_id], kind)

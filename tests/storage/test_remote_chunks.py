@@ -253,7 +253,7 @@ def test_chunks_go_when_there_are_too_many():
         ahead.get(SEGMENT.segment_id, 0, NOW)  # is used all the time
         assert ahead.weight <= 1000
     assert ahead.get(SEGMENT.segment_id, 0, NOW) is not None
-    assert not ahead.has(SEGMENT.segment_id, 100)
+    assert not ahead.peek(SEGMENT.segment_id, 100)
     assert len(ahead) == 10
     ahead.put(SEGMENT, chunk_of(5000, 5000), NOW)  # is more than all: served, not kept
     assert len(ahead) == 10
@@ -265,7 +265,7 @@ def test_chunks_go_when_there_are_too_many():
     assert (len(ahead), ahead.weight) == (0, 0)
 
 
-@given(st.lists(st.tuples(st.sampled_from("pgaf"), st.integers(0, 9), st.integers(1, 300))))
+@given(st.lists(st.tuples(st.sampled_from("pgafd"), st.integers(0, 9), st.integers(1, 300))))
 def test_the_bytes_are_counted(steps):
     ahead = ReadAhead(900, chunk_bytes=100)
     segments = [remote_segment(number) for number in range(10)]
@@ -275,12 +275,14 @@ def test_the_bytes_are_counted(steps):
             ahead.put(segment, chunk_of(0, size), NOW, ahead=verb == "a")
         elif verb == "g":
             ahead.get(segment.segment_id, 0, NOW)
+        elif verb == "d":
+            ahead.grid(segment, Index([]), NOW)
+            ahead.passed(segment.segment_id, size, NOW)
         else:
             ahead.forget(segment.segment_id)
-        kept = [*ahead._read.chunks.values(), *ahead._ahead.chunks.values()]
-        assert ahead.weight == sum(chunk.weight for chunk, _ in kept) <= 900
-        assert len(ahead) == len(kept)
-        assert not ahead._read.chunks.keys() & ahead._ahead.chunks.keys()
+        kept = [entry for part in ahead._parts for entry in part.chunks.items()]
+        assert ahead.weight == sum(chunk.weight for _, (chunk, _) in kept) <= 900
+        assert len(ahead) == len(kept) == len({key for key, _ in kept})
 
 
 def test_what_nobody_came_for_yet_is_bounded():
@@ -294,8 +296,8 @@ def test_what_nobody_came_for_yet_is_bounded():
     assert ahead.has_room_ahead(100, NOW)
     ahead.put(SEGMENT, chunk_of(400, 100), NOW + 4, ahead=True)
     assert ahead.has_room_ahead(100, NOW + 30_001)  # the reader of the oldest has gone
-    assert not ahead.has(SEGMENT.segment_id, 100)
-    assert ahead.has(SEGMENT.segment_id, 200)
+    assert not ahead.peek(SEGMENT.segment_id, 100)
+    assert ahead.peek(SEGMENT.segment_id, 200)
 
 
 def test_what_was_read_goes_before_what_is_still_to_be_read():
@@ -304,7 +306,25 @@ def test_what_was_read_goes_before_what_is_still_to_be_read():
         ahead.put(SEGMENT, chunk_of(number * 100, 84), NOW, ahead=True)
     for number in range(4, 20):
         ahead.put(SEGMENT, chunk_of(number * 100, 84), NOW)
-    assert all(ahead.has(SEGMENT.segment_id, number * 100) for number in range(4))
+    assert all(ahead.peek(SEGMENT.segment_id, number * 100) for number in range(4))
+
+
+def test_what_was_read_to_its_end_goes_first():
+    ahead = ReadAhead(1000, chunk_bytes=100)
+    segment = remote_segment(size=2000)
+    ahead.grid(segment, Index(range(0, 2000, 100)), NOW)
+    for number in range(6):
+        ahead.put(segment, chunk_of(number * 100, 100), NOW)
+    ahead.passed(segment.segment_id, 350, NOW)  # in the middle of the fourth
+    assert not ahead._done.chunks
+    ahead.passed(segment.segment_id, 300, NOW)
+    assert [start for _, start in ahead._done.chunks] == [200, 100, 0]
+    for number in range(6, 10):  # one more than there is room for, and then another
+        ahead.put(segment, chunk_of(number * 100, 100), NOW)
+    missing = [n for n in range(10) if not ahead.peek(segment.segment_id, n * 100)]
+    assert missing == [1, 2]
+    assert ahead.get(segment.segment_id, 0, NOW) is not None  # somebody else begins with it
+    assert not ahead._done.chunks
 
 
 def test_a_reader_that_goes_on_gets_a_window_that_doubles():
@@ -315,15 +335,18 @@ def test_a_reader_that_goes_on_gets_a_window_that_doubles():
     assert ahead.read_on(PARTITION._replace(partition=1), 60, 70, NOW) == 0
     for offset in random.Random(0).sample(range(1000, 9000), 300):
         ahead.read_on(PARTITION, offset, offset + 1, NOW)
-    assert len(ahead._readers) == 256
+    for offset in range(10_000, 11_000):
+        ahead.read_on(PARTITION, offset, 100_000 + offset, NOW)
+    assert len(ahead._readers) == 1024
 
 
-def test_many_readers_have_smaller_windows_and_chunks():
+def test_many_partitions_have_smaller_windows_and_chunks():
     index = Index(range(0, 64 << 20, 4096))
     ahead = ReadAhead()
 
     def chunk_bytes(number, now_ms):
-        segment = remote_segment(number, size=64 << 20)
+        partition = PARTITION._replace(partition=number)
+        segment = remote_segment(number, size=64 << 20, partition=partition)
         place = ahead.grid(segment, index, now_ms).place(0)
         return place.end - place.start
 
@@ -333,9 +356,10 @@ def test_many_readers_have_smaller_windows_and_chunks():
         ahead.read_on(partition, 0, 10, NOW + number)
         window = ahead.read_on(partition, 10, 20, NOW + number)
         assert window <= (64 << 20) // (2 * (number + 1))
-    assert window == 32 * 1024 * 1024 // 9
-    assert 700_000 < chunk_bytes(2, NOW + 10) < 900_000
-    assert chunk_bytes(3, NOW + 60_000) == 4 << 20  # they have gone
-    for number in range(200):
+    assert window == (64 << 20) // 18
+    assert 600_000 < chunk_bytes(20, NOW + 10) < 700_000
+    assert chunk_bytes(3, NOW + 60_000) == 4 << 20  # the others have gone
+    for number in range(2000):
         ahead.read_on(PARTITION._replace(partition=number), 50, 60, NOW + 70_000)
     assert chunk_bytes(4, NOW + 70_000) == 256 << 10
+    assert len(ahead._partitions) == 1024

@@ -291,11 +291,15 @@ class RemoteReads:
 
     def _read_on(self, request: RemoteRead, records: RemoteRecords, log: Log) -> None:
         """A consumer was served: have ready what it asks for next, if it goes on like that."""
-        window_bytes = self.sources.read_ahead.read_on(
-            request.partition, request.offset, records.next_offset, self._now_ms()
+        read_ahead, now_ms = self.sources.read_ahead, self._now_ms()
+        window_bytes = read_ahead.read_on(
+            request.partition, request.offset, records.next_offset, now_ms
         )
-        if window_bytes and records.place is not None:
-            segment, position = records.place
+        if records.place is None:
+            return
+        segment, position = records.place
+        read_ahead.passed(segment.segment_id, position, now_ms)
+        if window_bytes:
             self._loader.fetch_ahead(
                 segment, position, window_bytes, lambda after: self._following(after, log)
             )

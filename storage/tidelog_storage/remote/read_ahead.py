@@ -24,7 +24,7 @@ CHUNK_BYTES = 4 << 20  # an S3 store takes milliseconds of processor time a requ
 CHUNK_BYTES_MIN = 256 << 10
 CAPACITY_BYTES = 64 << 20
 WINDOW_BYTES_MAX = 16 << 20
-_READERS_MAX = 256  # that read on, remembered by the offset where they stopped
+_READERS_MAX = 1024  # that read on, remembered by the offset where they stopped
 _GRIDS_MAX = 1024
 _AHEAD_MS_MAX = 30_000
 _ACTIVE_MS = 5_000  # a reader that read that long ago is counted in
@@ -94,11 +94,13 @@ class _Chunks:
 
 
 class ReadAhead:
-    """The chunks that are there.
+    """The chunks that are there, in three orders, of which the first goes first:
 
-    `_read` are those somebody came for, least recently used first; they go before `_ahead`,
-    which were fetched for readers still to come and take at most half of the room.
-    Invariant: `weight` is that of all and at most `capacity_bytes`; no key is in both.
+    - `_done`, read to their end by somebody; others may come for them, or not;
+    - `_reading`, in the middle of which somebody is;
+    - `_ahead`, fetched for readers that are still to come; they take at most half of the room.
+
+    Invariant: `weight` is that of all and at most `capacity_bytes`; no key is in two of them.
     """
 
     def __init__(
@@ -111,80 +113,89 @@ class ReadAhead:
         self.capacity_bytes = capacity_bytes
         self.chunk_bytes = chunk_bytes
         self._window_bytes_max = window_bytes_max
-        self._read = _Chunks()
+        self._done = _Chunks()
+        self._reading = _Chunks()
         self._ahead = _Chunks()
         self._grids: dict[bytes, Grid] = {}
-        self._readers: dict[tuple[bytes, int, int], tuple[int, int]] = {}  # window, when it read
+        self._readers: dict[tuple[bytes, int, int], int] = {}  # windows, by where they stopped
+        self._partitions: dict[tuple[bytes, int], int] = {}  # when they were last asked for
 
     def __len__(self) -> int:
-        return len(self._read.chunks) + len(self._ahead.chunks)
+        return sum(len(part.chunks) for part in self._parts)
 
     @property
     def weight(self) -> int:
         """Bytes of all chunks."""
-        return self._read.bytes + self._ahead.bytes
+        return self._done.bytes + self._reading.bytes + self._ahead.bytes
+
+    @property
+    def _parts(self) -> tuple[_Chunks, _Chunks, _Chunks]:
+        return self._done, self._reading, self._ahead
 
     # ---- chunks -------------------------------------------------------------------------------
 
     def grid(self, segment: RemoteSegment, index: OffsetIndex, now_ms: int) -> Grid:
         """The grid of a segment; `index` is its offset index.
 
-        Finer if there are many readers: what each is in the middle of has to fit.
+        Finer if many partitions are read: what each reader is in the middle of has to fit.
         """
         grids = self._grids
         grid = grids.get(segment.segment_id)
         if grid is None:
             if len(grids) >= _GRIDS_MAX:
                 del grids[next(iter(grids))]
-            share = self.capacity_bytes // (8 * (1 + self._active(now_ms)))
+            share = self.capacity_bytes // (10 * self._active(segment.partition, now_ms))
             smallest = min(self.chunk_bytes, CHUNK_BYTES_MIN)
             chunk_bytes = min(self.chunk_bytes, max(share, smallest))
             grid = Grid(index, segment.size, chunk_bytes)
             grids[segment.segment_id] = grid
         return grid
 
+    def peek(self, segment_id: bytes, start: int) -> Chunk | None:
+        """The chunk that begins at this byte, for a reader who may not take anything of it."""
+        for part in self._parts:
+            entry = part.chunks.get((segment_id, start))
+            if entry is not None:
+                return entry[0]
+        return None
+
     def get(self, segment_id: bytes, start: int, now_ms: int) -> Chunk | None:
         """The chunk that begins at this byte, for a reader."""
         key = (segment_id, start)
-        chunk = self._read.pop(key) or self._ahead.pop(key)
+        chunk = self._reading.pop(key) or self._ahead.pop(key) or self._done.pop(key)
         if chunk is not None:
-            self._read.put(key, chunk, now_ms)
+            self._reading.put(key, chunk, now_ms)
         return chunk
-
-    def has(self, segment_id: bytes, start: int) -> bool:
-        """Whether the chunk is there; it is no nearer to being used for that."""
-        key = (segment_id, start)
-        return key in self._read.chunks or key in self._ahead.chunks
 
     def put(
         self, segment: RemoteSegment, chunk: Chunk, now_ms: int, *, ahead: bool = False
     ) -> None:
         """Keep a chunk, and let others go for it; `ahead` if nobody has come for it yet."""
         key = (segment.segment_id, chunk.start)
-        self._read.pop(key)
-        self._ahead.pop(key)
+        for part in self._parts:
+            part.pop(key)
         grid = self._grids.get(segment.segment_id)
         if grid is not None:
             grid.add(chunk.end)
         if chunk.weight > self.capacity_bytes:
             return
-        (self._ahead if ahead else self._read).put(key, chunk, now_ms)
+        (self._ahead if ahead else self._reading).put(key, chunk, now_ms)
         while self.weight > self.capacity_bytes:
-            (self._read if self._read.chunks else self._ahead).drop_oldest()
+            next(part for part in self._parts if part.chunks).drop_oldest()
 
     def forget(self, segment_id: bytes) -> None:
         """The segment is gone, or what is known of it was wrong."""
         self._grids.pop(segment_id, None)
-        for chunks in (self._read, self._ahead):
-            for key in [key for key in chunks.chunks if key[0] == segment_id]:
-                chunks.pop(key)
+        for part in self._parts:
+            for key in [key for key in part.chunks if key[0] == segment_id]:
+                part.pop(key)
 
     def clear(self) -> None:
         """Let all go."""
-        self._read = _Chunks()
-        self._ahead = _Chunks()
+        self._done, self._reading, self._ahead = _Chunks(), _Chunks(), _Chunks()
         self._grids.clear()
         self._readers.clear()
+        self._partitions.clear()
 
     # ---- readers ------------------------------------------------------------------------------
 
@@ -210,21 +221,43 @@ class ReadAhead:
         its share.
         """
         readers = self._readers
-        before = readers.pop((partition.topic_id, partition.partition, offset), None)
-        window = 0
-        if before is not None:
-            share = self.capacity_bytes // (2 * (1 + self._active(now_ms)))
-            window = max(2 * before[0], 2 * self.chunk_bytes)
-            window = min(window, self._window_bytes_max, share)
+        active = self._active(partition, now_ms)
+        window = readers.pop((partition.topic_id, partition.partition, offset), -1)
+        if window < 0:
+            window = 0
+        else:
+            share = self.capacity_bytes // (2 * active)
+            window = min(max(2 * window, 2 * self.chunk_bytes), self._window_bytes_max, share)
         if len(readers) >= _READERS_MAX:
             del readers[next(iter(readers))]
-        readers[partition.topic_id, partition.partition, next_offset] = (window, now_ms)
+        readers[partition.topic_id, partition.partition, next_offset] = window
         return window
 
-    def _active(self, now_ms: int) -> int:
-        """How many readers have read of late."""
+    def passed(self, segment_id: bytes, position: int, now_ms: int) -> None:
+        """A reader stopped at this byte of a segment: the chunks up to there are done."""
+        grid = self._grids.get(segment_id)
+        while grid is not None and position > 0:
+            start = grid.place(position - 1).start
+            key = (segment_id, start)
+            chunk = self._reading.pop(key) or self._ahead.pop(key)
+            if chunk is None:
+                return
+            if chunk.end > position:
+                self._reading.put(key, chunk, now_ms)
+                return
+            self._done.put(key, chunk, now_ms)
+            position = start
+
+    def _active(self, partition: TopicIdPartition, now_ms: int) -> int:
+        """How many partitions were read of late, this one now."""
+        partitions = self._partitions
+        key = (partition.topic_id, partition.partition)
+        partitions.pop(key, None)
+        if len(partitions) >= _READERS_MAX:
+            del partitions[next(iter(partitions))]
+        partitions[key] = now_ms
         count = 0
-        for _, read_ms in reversed(self._readers.values()):
+        for read_ms in reversed(partitions.values()):
             if now_ms - read_ms > _ACTIVE_MS:
                 break
             count += 1

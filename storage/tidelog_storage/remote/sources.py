@@ -69,7 +69,10 @@ class Sources:
             return Job(segment, None, need.with_times)
         grid = self.read_ahead.grid(segment, need.indexes.offsets, now_ms)
         place = grid.place(need.position)
-        chunk = self.read_ahead.get(segment.segment_id, place.start, now_ms)
+        if need.is_optional:
+            chunk = self.read_ahead.peek(segment.segment_id, place.start)
+        else:
+            chunk = self.read_ahead.get(segment.segment_id, place.start, now_ms)
         return Job(segment, place) if chunk is None else chunk
 
     def ahead(
@@ -85,7 +88,7 @@ class Sources:
         end = min(position + window_bytes, segment.size)
         while position < end:
             place = grid.place(position)
-            if not self.read_ahead.has(segment.segment_id, place.start):
+            if self.read_ahead.peek(segment.segment_id, place.start) is None:
                 yield Job(segment, place)
                 if not place.exact:
                     return  # where the next one begins is known when this one is there
