@@ -60,8 +60,8 @@ def new_storage(config: BrokerConfig, files: FileSystem, cluster_id: str) -> Rem
     key = "remote.log.storage.manager.class.name"
     name = config.remote_log_storage_manager_class_name or _DIRECTORY_STORE
     wanted = load_class(key, name, config.remote_log_storage_manager_class_path)
-    is_directory = f"{wanted.__module__}.{wanted.__qualname__}" == _DIRECTORY_STORE
-    storage: RemoteStorage = wanted(files) if is_directory else wanted()
+    names = [f"{each.__module__}.{each.__qualname__}" for each in wanted.__mro__]
+    storage: RemoteStorage = wanted(files) if _DIRECTORY_STORE in names else wanted()
     prefix = config.remote_log_storage_manager_impl_prefix
     _configure(storage, prefix, config.given_with_prefix(prefix) | _place(config, cluster_id))
     return storage
