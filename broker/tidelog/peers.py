@@ -250,8 +250,12 @@ class _Link(asyncio.BufferedProtocol):
     def send(
         self, api: Api, header: RequestHeader, request_message: Message
     ) -> asyncio.Future[Any]:
-        """Write a request; the future gets its response message."""
-        if not self.is_open:
+        """Write a request; the future gets its response message.
+
+        PeerError if the connection has gone. It may be on its way out, which `connection_lost` is
+        told later: asyncio's `writelines` breaks in two ways then (from Python 3.12 on).
+        """
+        if not self.is_open or self._transport.is_closing():
             raise PeerError(f"{self._address}: connection lost")
         parts = request_frame(api, header, request_message)
         future: asyncio.Future[Any] = self._loop.create_future()

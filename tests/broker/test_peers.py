@@ -157,6 +157,28 @@ def test_the_connection_is_made_again_after_it_broke() -> None:
     run(test)
 
 
+def test_a_connection_on_its_way_out_takes_no_request() -> None:
+    """From Python 3.12 on its transport fails with TypeError then, or leaves a dead socket with the
+    selector; the request was left waiting for an answer that nobody would look at."""
+
+    async def test() -> None:
+        async with host() as there:
+            channel = there.channel()
+            await channel.ask(heartbeat())
+            link = channel._link
+            assert link is not None
+            link._transport.close()
+            assert channel.is_connected, "it hears of it later"
+            with pytest.raises(PeerError, match="connection lost"):
+                await channel.ask(heartbeat())
+            assert link._waiting == {}
+            await asyncio.sleep(0)
+            assert (await channel.ask(heartbeat(2))).throttle_time_ms == 2
+            channel.close()
+
+    run(test)
+
+
 def test_no_answer_in_time_ends_the_connection() -> None:
     async def test() -> None:
         async with host() as there:
