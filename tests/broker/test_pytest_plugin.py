@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    import pytest
+import pytest
 
 pytest_plugins = ["pytester"]
+pytestmark = pytest.mark.timeout(400)  # interpreters, one after the other, and brokers
 
 USES = """
     import asyncio
