@@ -10,6 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.data_path import ManualClock
+from tidelog.metrics.meters import Meters
+from tidelog.remote.gauges import tell_quota
 from tidelog.remote.pools import Pool, PoolFullError
 from tidelog.remote.quotas import RateQuota
 from tidelog.runtime import DetachedExecutor
@@ -192,6 +195,30 @@ def test_a_quota_is_over_the_time_since_its_oldest_window() -> None:
     assert quota.throttle_s(53.0) == 0
     assert quota.rate(60.9) == pytest.approx(300 / 10.9)
     assert quota.rate(61.0) == 0  # eleven windows later nothing counts
+
+
+def test_a_quota_tells_how_long_who_came_late_had_to_wait() -> None:
+    quota = RateQuota(100)
+    assert not quota.is_exceeded(0)
+    assert quota.throttle_times_ms(0) == (0.0, 0.0)
+    quota.record(300, 0)
+    assert quota.is_exceeded(0)
+    assert quota.is_exceeded(1)
+    average, longest = quota.throttle_times_ms(1)
+    assert 0 < average <= longest == 1000 * quota.throttle_s(0)
+    assert not quota.is_exceeded(12)
+    assert quota.throttle_times_ms(12) == (average, longest)
+    assert quota.throttle_times_ms(40) == (0.0, 0.0)
+    meters = Meters()
+    clock = ManualClock()
+    tell_quota(meters, "fetch", quota, clock)
+    quota.record(50, clock.monotonic())
+    told = {str(name): samples[0].value for name, samples in meters.gauges()}
+    assert told == {
+        "kafka.server:type=RLMFetch,name=byte-rate": 50,
+        "kafka.server:type=RemoteLogManager,name=remote-fetch-throttle-time-avg": 0,
+        "kafka.server:type=RemoteLogManager,name=remote-fetch-throttle-time-max": 0,
+    }
 
 
 def test_a_quota_can_be_changed_and_nearly_unlimited() -> None:

@@ -153,7 +153,7 @@ class Copier:
     async def _wait_for_quota(self, term: int) -> None:
         quota, clock = self._shared.copy_quota, self._shared.clock
         while not self._is_over(term):
-            if quota.throttle_s(clock.monotonic()) <= 0:
+            if not quota.is_exceeded(clock.monotonic()):
                 break
             await asyncio.sleep(QUOTA_WAIT_S)
 

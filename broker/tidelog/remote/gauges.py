@@ -12,10 +12,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from tidelog.metrics.meters import Meters
+    from tidelog.remote.quotas import RateQuota
     from tidelog.remote.tasks import TieredPartition
+    from tidelog.seams import Clock
     from tidelog_storage.remote.api import RemoteLogMetadata
 
-__all__ = ["tell_gauges"]
+__all__ = ["tell_gauges", "tell_quota"]
 
 
 def tell_gauges(
@@ -36,6 +38,19 @@ def tell_gauges(
     tell("RemoteDeleteLagSegments", lambda each: each.expiration.lag[1])
     tell("RemoteLogMetadataCount", lambda each: _remote(metadata, each)[0])
     tell("RemoteLogSizeBytes", lambda each: _remote(metadata, each)[1])
+
+
+def tell_quota(meters: Meters, kind: str, quota: RateQuota, clock: Clock) -> None:
+    """Register what a quota of `kind` "copy" or "fetch" does (KIP-956)."""
+
+    def tell(group: str, name: str, value_of: Callable[[float], float]) -> None:
+        read = Name("kafka.server", group, name)
+        meters.gauge(read, lambda: [Sample((), value_of(clock.monotonic()))])
+
+    throttled = f"remote-{kind}-throttle-time"
+    tell(f"RLM{kind.capitalize()}", "byte-rate", quota.rate)
+    tell("RemoteLogManager", f"{throttled}-avg", lambda now_s: quota.throttle_times_ms(now_s)[0])
+    tell("RemoteLogManager", f"{throttled}-max", lambda now_s: quota.throttle_times_ms(now_s)[1])
 
 
 def _samples(

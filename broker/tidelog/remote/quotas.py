@@ -10,6 +10,9 @@ from collections import deque
 
 __all__ = ["RateQuota"]
 
+_THROTTLED_S = 30.0  # how long a wait is told, as by Kafka's metrics
+_THROTTLED_MAX = 10_000
+
 
 class RateQuota:
     """How much of a limit is used. Invariant: windows rise, and none began `windows_max` windows or
@@ -20,6 +23,7 @@ class RateQuota:
         self._windows_max = windows_max
         self._window_s = window_s
         self._windows: deque[list[float]] = deque()  # [when it began, bytes]
+        self._throttled: deque[tuple[float, float]] = deque()  # (when, for how many ms)
 
     def record(self, size: int, now_s: float) -> None:
         """So many bytes are on their way. `now_s` is on a clock that never goes back."""
@@ -39,6 +43,24 @@ class RateQuota:
         if excess <= 0:
             return 0.0
         return excess / self.bytes_per_second * self._elapsed_s(now_s)
+
+    def is_exceeded(self, now_s: float) -> bool:
+        """Whether who comes now has to wait; how long is noted for `throttle_times_ms`."""
+        wait_s = self.throttle_s(now_s)
+        if wait_s <= 0:
+            return False
+        self._throttled.append((now_s, 1000 * wait_s))
+        if len(self._throttled) > _THROTTLED_MAX:
+            self._throttled.popleft()
+        return True
+
+    def throttle_times_ms(self, now_s: float) -> tuple[float, float]:
+        """Average and maximum of the waits of late, 0 each if nobody had to wait."""
+        throttled = self._throttled
+        while throttled and throttled[0][0] < now_s - _THROTTLED_S:
+            throttled.popleft()
+        times = [wait_ms for _, wait_ms in throttled]
+        return (sum(times) / len(times), max(times)) if times else (0.0, 0.0)
 
     def _elapsed_s(self, now_s: float) -> float:
         begun_s = self._windows[0][0] if self._windows else now_s

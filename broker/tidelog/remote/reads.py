@@ -154,7 +154,7 @@ class RemoteReads:
 
     def is_throttled(self) -> bool:
         """Whether the fetch quota is used up (KIP-956): partitions answer empty meanwhile."""
-        return self._quota.throttle_s(self._clock.monotonic()) > 0
+        return self._quota.is_exceeded(self._clock.monotonic())
 
     def fetch(
         self, request: RemoteRead, log: Log, on_done: Callable[[], None]

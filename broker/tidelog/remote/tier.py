@@ -15,7 +15,7 @@ from tidelog.metadata.image import REMOTE_LOG_METADATA_TOPIC
 from tidelog.remote import plugins
 from tidelog.remote.aux_state import fetch_aux_state
 from tidelog.remote.deletion import Deletions, PartitionRemover
-from tidelog.remote.gauges import tell_gauges
+from tidelog.remote.gauges import tell_gauges, tell_quota
 from tidelog.remote.metadata_client import MetadataTopicClient
 from tidelog.remote.metadata_files import MetadataFiles
 from tidelog.remote.metadata_topic import TopicBasedMetadata
@@ -122,6 +122,8 @@ class RemoteTier:
         self._pace = Pace.of(config)
         self._deletions = Deletions(self._shared, self._pace, self._topic)
         tell_gauges(meters, self.partitions, self.metadata)
+        tell_quota(meters, "copy", self._copy_quota, runtime.clock)
+        tell_quota(meters, "fetch", self._fetch_quota, runtime.clock)
 
     def _new_metadata(
         self,
