@@ -48,6 +48,15 @@ async def test_a_catch_up_fetches_every_byte_once_and_finds_it_ready():
 
 
 @simulated
+async def test_small_segments_are_read_whole_without_their_indexes():
+    world = ReadsWorld(200, chunk_bytes=2000)
+    assert await world.read_all() == world.local()
+    starts = [what for _, what, _ in world.store.fetched]
+    assert starts == [0] * len(world.segments)
+    assert len(world.cache) == 0
+
+
+@simulated
 async def test_a_reader_that_goes_on_waits_for_the_first_chunks_alone():
     world = ReadsWorld(200)
     offset = waits = reads = 0

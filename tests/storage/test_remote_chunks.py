@@ -226,7 +226,7 @@ def test_a_grid_covers_the_segment_without_overlap(steps, rest, chunk_bytes):
     for step in steps:
         positions.append((positions[-1] if positions else 0) + step)
     size = (positions[-1] if positions else 0) + rest
-    grid = Grid(Index([p for p in positions if p < size]), size, chunk_bytes)
+    grid = Grid([p for p in positions if p < size], size, chunk_bytes)
     position = 0
     while position < size:
         place = grid.place(position)

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 from tidelog_storage.remote.chunks import ChunkPlace
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tidelog_storage.indexes import OffsetIndex
     from tidelog_storage.remote.api import RemoteSegment, TopicIdPartition
     from tidelog_storage.remote.chunks import Chunk
@@ -38,8 +40,8 @@ class Grid:
 
     __slots__ = ("_bounds", "_chunk_bytes")
 
-    def __init__(self, index: OffsetIndex, size: int, chunk_bytes: int) -> None:
-        positions = index.positions
+    def __init__(self, positions: Sequence[int], size: int, chunk_bytes: int) -> None:
+        """`positions` are those of the offset index."""
         bounds = [0]
         while True:
             slot = bisect_left(positions, bounds[-1] + chunk_bytes)
@@ -50,6 +52,11 @@ class Grid:
             bounds.append(size)
         self._bounds = bounds
         self._chunk_bytes = chunk_bytes
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the segment is one chunk."""
+        return len(self._bounds) == 2
 
     def place(self, position: int) -> ChunkPlace:
         """The chunk that holds this byte of the segment, as far as the grid knows."""
@@ -134,22 +141,39 @@ class ReadAhead:
 
     # ---- chunks -------------------------------------------------------------------------------
 
-    def grid(self, segment: RemoteSegment, index: OffsetIndex, now_ms: int) -> Grid:
-        """The grid of a segment; `index` is its offset index.
+    def is_whole(self, segment: RemoteSegment, now_ms: int) -> bool:
+        """Whether the segment is small enough to be one chunk: then nobody needs its index."""
+        grid = self._grids.get(segment.segment_id)
+        if grid is not None:
+            return grid.is_whole
+        share = self.capacity_bytes // (8 * self._active(segment.partition, now_ms))
+        if segment.size > min(2 * self.chunk_bytes, share):
+            return False
+        self._add_grid(segment, Grid((), segment.size, self.chunk_bytes))
+        return True
+
+    def grid(self, segment: RemoteSegment, index: OffsetIndex | None, now_ms: int) -> Grid:
+        """The grid of a segment; `index` is its offset index, None if it `is_whole`.
 
         Finer if many partitions are read: what each reader is in the middle of has to fit.
         """
-        grids = self._grids
-        grid = grids.get(segment.segment_id)
-        if grid is None:
-            if len(grids) >= _GRIDS_MAX:
-                del grids[next(iter(grids))]
-            share = self.capacity_bytes // (10 * self._active(segment.partition, now_ms))
-            smallest = min(self.chunk_bytes, CHUNK_BYTES_MIN)
-            chunk_bytes = min(self.chunk_bytes, max(share, smallest))
-            grid = Grid(index, segment.size, chunk_bytes)
-            grids[segment.segment_id] = grid
+        grid = self._grids.get(segment.segment_id)
+        if grid is not None:
+            return grid
+        share = self.capacity_bytes // (10 * self._active(segment.partition, now_ms))
+        smallest = min(self.chunk_bytes, CHUNK_BYTES_MIN)
+        chunk_bytes = min(self.chunk_bytes, max(share, smallest))
+        if index is None:
+            grid = Grid((), segment.size, segment.size)
+        else:
+            grid = Grid(index.positions, segment.size, chunk_bytes)
+        self._add_grid(segment, grid)
         return grid
+
+    def _add_grid(self, segment: RemoteSegment, grid: Grid) -> None:
+        if len(self._grids) >= _GRIDS_MAX:
+            del self._grids[next(iter(self._grids))]
+        self._grids[segment.segment_id] = grid
 
     def peek(self, segment_id: bytes, start: int) -> Chunk | None:
         """The chunk that begins at this byte, for a reader who may not take anything of it."""

@@ -65,10 +65,12 @@ _PAUSE_SEGMENTS = 200  # between two pauses of a search
 
 
 class NeedIndexes(NamedTuple):
-    """Send the segment's `RemoteIndexes`."""
+    """Send the segment's `RemoteIndexes`; None if they are for `positions` alone and the segment is
+    one chunk."""
 
     segment: RemoteSegment
     with_times: bool = False
+    positions: bool = False
 
 
 class NeedChunk(NamedTuple):
@@ -76,7 +78,7 @@ class NeedChunk(NamedTuple):
     memory."""
 
     segment: RemoteSegment
-    indexes: RemoteIndexes
+    indexes: RemoteIndexes | None
     position: int
     is_optional: bool = False
 
@@ -123,7 +125,7 @@ def read(request: RemoteRead, log: Log, metadata: Metadata) -> Steps[RemoteRecor
     offset = request.offset
     while True:
         segment, end_offset = _segment_at(request.partition, offset, log, metadata)
-        indexes: RemoteIndexes = yield NeedIndexes(segment)
+        indexes: RemoteIndexes | None = yield NeedIndexes(segment, positions=True)
         taken = yield from _take(request, offset, segment, indexes, end_offset=end_offset)
         if taken is not None:
             break
@@ -135,7 +137,7 @@ def read(request: RemoteRead, log: Log, metadata: Metadata) -> Steps[RemoteRecor
     if not taken.size:
         return taken._replace(aborted=())
     transactions = _Aborted(request, taken.next_offset, log)
-    return taken._replace(aborted=(yield from transactions.collect(segment, indexes, metadata)))
+    return taken._replace(aborted=(yield from transactions.collect(segment, metadata)))
 
 
 def _segment_at(
@@ -163,14 +165,14 @@ def _take(
     request: RemoteRead,
     offset: int,
     segment: RemoteSegment,
-    indexes: RemoteIndexes,
+    indexes: RemoteIndexes | None,
     *,
     end_offset: int,
 ) -> Steps[RemoteRecords | None]:
     """Batches of one segment; None if it has none from `offset` on and below `end_offset`."""
     parts: list[memoryview] = []
     size = 0
-    position = indexes.offsets.lookup(offset)
+    position = 0 if indexes is None else indexes.offsets.lookup(offset)
     while position < segment.size:
         chunk: Chunk | None = yield NeedChunk(segment, indexes, position, is_optional=size > 0)
         if chunk is None:
@@ -204,13 +206,15 @@ class _Aborted:
         self._found: dict[AbortedTransaction, None] = {}
 
     def collect(
-        self, segment: RemoteSegment, indexes: RemoteIndexes, metadata: Metadata
+        self, segment: RemoteSegment, metadata: Metadata
     ) -> Steps[list[AbortedTransaction]]:
         """Of the segment that was read; of later ones of the lineage, while what began below the
         bound may end there; of local ones."""
         log, epochs = self._log, self._log.epochs
-        if self._add(segment, indexes):
-            return list(self._found)
+        if not segment.txn_index_empty:
+            indexes: RemoteIndexes = yield NeedIndexes(segment)
+            if self._add(segment, indexes):
+                return list(self._found)
         offset = self._upper_bound
         while offset < log.local_log_start_offset:
             epoch = epochs.epoch_for_offset(offset)

@@ -59,15 +59,21 @@ class Sources:
 
     # ---- on the loop --------------------------------------------------------------------------
 
-    def lookup(self, need: NeedIndexes | NeedChunk, now_ms: int) -> RemoteIndexes | Chunk | Job:
-        """What is needed, if it is in memory; else the job that gets it."""
+    def lookup(
+        self, need: NeedIndexes | NeedChunk, now_ms: int
+    ) -> RemoteIndexes | Chunk | Job | None:
+        """What is needed, if it is in memory; else the job that gets it. None where that will
+        do."""
         segment = need.segment
         if isinstance(need, NeedIndexes):
+            if need.positions and self.read_ahead.is_whole(segment, now_ms):
+                return None
             indexes = self.indexes.get(segment.segment_id, now_ms)
             if indexes is not None and (indexes.times is not None or not need.with_times):
                 return indexes
             return Job(segment, None, need.with_times)
-        grid = self.read_ahead.grid(segment, need.indexes.offsets, now_ms)
+        offsets = None if need.indexes is None else need.indexes.offsets
+        grid = self.read_ahead.grid(segment, offsets, now_ms)
         place = grid.place(need.position)
         if need.is_optional:
             chunk = self.read_ahead.peek(segment.segment_id, place.start)
@@ -80,11 +86,14 @@ class Sources:
     ) -> Iterable[Job]:
         """Jobs that are worth doing for a reader who stopped at this byte of a segment, in order:
         what is missing of the next `window_bytes`. Without the indexes, these alone."""
-        indexes = self.indexes.get(segment.segment_id, now_ms)
-        if indexes is None:
-            yield Job(segment, None)
-            return
-        grid = self.read_ahead.grid(segment, indexes.offsets, now_ms)
+        offsets = None
+        if not self.read_ahead.is_whole(segment, now_ms):
+            indexes = self.indexes.get(segment.segment_id, now_ms)
+            if indexes is None:
+                yield Job(segment, None)
+                return
+            offsets = indexes.offsets
+        grid = self.read_ahead.grid(segment, offsets, now_ms)
         end = min(position + window_bytes, segment.size)
         while position < end:
             place = grid.place(position)
