@@ -97,16 +97,22 @@ class Maintenance:
             await asyncio.sleep(min(max(interval_ms, 1) / 1000, WAIT_S_MAX))
 
     async def _retention(self) -> None:
-        removed = self._logs.retention(self._clock.wall_ms())
+        now_ms = self._clock.wall_ms()
+        removed = self._logs.retention(now_ms)
         if removed:
             log.info("retention deleted %d segments", removed)
+        await self._remove(now_ms)
 
     async def _flush(self) -> None:
         now_ms = self._clock.wall_ms()
-        self._logs.remove_deleted(now_ms)
+        await self._remove(now_ms)
         for partition_log, task in self._logs.flush_dirty(now_ms):
             await self._executor.run(task)
             partition_log.flushed(task)
+
+    async def _remove(self, now_ms: int) -> None:
+        for remove in self._logs.prepare_removals(now_ms):
+            await self._executor.run(remove)
 
     async def _checkpoint(self) -> None:
         await self._executor.run(self._logs.prepare_checkpoints())

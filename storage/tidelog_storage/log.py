@@ -362,4 +362,6 @@ class Log(LogState):
 
     def remove_deleted(self, now_ms: int) -> None:
         """Remove the files of deleted segments whose time has come."""
-        self.removals.run(now_ms)
+        remove = self.removals.prepare(now_ms)
+        if remove is not None:
+            remove()

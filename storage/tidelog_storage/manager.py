@@ -2,8 +2,8 @@
 
 A directory belongs to one process (`.lock`) and one broker (`meta.properties`). After an orderly
 stop logs are loaded when they are first asked for; after a crash all are recovered in `open`. The
-broker's timers call `flush_dirty`, `retention`, `prepare_checkpoints` and `remove_deleted`; nothing
-here waits or looks at a clock. `__cluster_metadata` is left alone: `MetadataLog` owns it.
+broker's timers call `flush_dirty`, `retention`, `prepare_checkpoints` and `prepare_removals`;
+nothing here waits or looks at a clock. `__cluster_metadata` is left alone: `MetadataLog` owns it.
 """
 
 from __future__ import annotations
@@ -202,13 +202,26 @@ class LogManager:
             delay_ms = log.config.file_delete_delay_ms
         self._rolled.discard(partition)
         directory.forget(partition)
-        # A name of its own for each incarnation: topic ids never repeat.
-        topic_id = (log.topic_id if log else None) or bytes(16)
-        tail = f".{topic_id.hex()}{DELETE_SUFFIX}"
-        target = f"{directory.path}/{f'{partition}'[: _FOLDER_NAME_MAX - len(tail)]}{tail}"
-        self._files.remove_tree(target)
+        target = self._deleted_folder(directory, partition, log)
         self._files.rename(folder, target)
         self._removals.add(now_ms + delay_ms, [target])
+
+    def _deleted_folder(
+        self, directory: LogDirectory, partition: TopicPartition, log: Log | None
+    ) -> str:
+        """A name of its own for each incarnation: what had it may be being removed right now.
+
+        Topic ids never repeat, but a replica of one may go, come back, and go again.
+        """
+        topic_id = ((log.topic_id if log else None) or bytes(16)).hex()
+        tail = f".{topic_id}{DELETE_SUFFIX}"
+        number = 1
+        while True:
+            target = f"{directory.path}/{f'{partition}'[: _FOLDER_NAME_MAX - len(tail)]}{tail}"
+            if not self._files.exists(target):
+                return target
+            number += 1
+            tail = f".{topic_id}-{number}{DELETE_SUFFIX}"
 
     def _directory_of(self, partition: TopicPartition) -> LogDirectory:
         for directory in self.directories:
@@ -282,14 +295,14 @@ class LogManager:
             count += log.delete_old_segments(now_ms)
             log.producers.expire(now_ms)
             log.segments.release_idle(log.recovery_point)
-        self.remove_deleted(now_ms)
         return count
 
-    def remove_deleted(self, now_ms: int) -> None:
-        """Remove files and folders of what was deleted `file.delete.delay.ms` ago."""
-        for log in self._logs.values():
-            log.remove_deleted(now_ms)
-        self._removals.run(now_ms)
+    def prepare_removals(self, now_ms: int) -> list[Callable[[], None]]:
+        """Removals of files and folders of what was deleted `file.delete.delay.ms` ago; call them
+        off the loop."""
+        waiting = [*(log.removals for log in self._logs.values()), self._removals]
+        prepared = (removals.prepare(now_ms) for removals in waiting if len(removals))
+        return [remove for remove in prepared if remove is not None]
 
     def prepare_checkpoints(self) -> Callable[[], None]:
         """Recovery points, high watermarks and log starts of now; call the result off the loop.

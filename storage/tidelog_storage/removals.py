@@ -24,10 +24,20 @@ class Removals:
         """Remove the paths at `due_ms` or later."""
         self._waiting += [(due_ms, path) for path in paths]
 
-    def run(self, now_ms: int) -> None:
-        """Remove what is due."""
-        if self._waiting:
-            due = [path for due_ms, path in self._waiting if due_ms <= now_ms]
-            self._waiting = [waiting for waiting in self._waiting if waiting[0] > now_ms]
+    def prepare(self, now_ms: int) -> Callable[[], None] | None:
+        """What removes all that is due, which does not wait here any more; None if nothing is.
+
+        It touches nothing but the files, so that it can be called on a thread: a file system may
+        take many milliseconds to remove one large file.
+        """
+        due = [path for due_ms, path in self._waiting if due_ms <= now_ms]
+        if not due:
+            return None
+        self._waiting = [waiting for waiting in self._waiting if waiting[0] > now_ms]
+        remove = self._remove
+
+        def run() -> None:
             for path in due:
-                self._remove(path)
+                remove(path)
+
+        return run

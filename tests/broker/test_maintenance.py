@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import TYPE_CHECKING, Any
 
 from tidelog.config.broker import DEVELOPER_PROFILE, BrokerConfig
@@ -20,6 +21,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.calls: list[str] = []
+        self.removers: list[int] = []  # threads
         self.changed = asyncio.Event()
         self.error: Exception | None = None
 
@@ -33,8 +35,9 @@ class Recorder:
         self._note("retention")
         return 1
 
-    def remove_deleted(self, now_ms: int) -> None:
-        self._note("remove")
+    def prepare_removals(self, now_ms: int) -> list[Callable[[], None]]:
+        self._note("removals")
+        return [lambda: self.removers.append(threading.get_ident())]
 
     def flush_dirty(self, now_ms: int) -> list[tuple[Any, Callable[[], None]]]:
         self.calls.append("flush")
@@ -92,14 +95,16 @@ def test_everything_is_done_again_and_again() -> None:
         failures: list[BaseException] = []
         work = maintenance(logs, failures)
         work.start()
-        kinds = ("retention", "remove", "compaction", "checkpoints")
+        kinds = ("retention", "removals", "compaction", "checkpoints")
         await until(logs, lambda: all(logs.calls.count(kind) >= 3 for kind in kinds))
         await work.stop()
         calls = list(logs.calls)
         assert calls.count("flushed") >= 2
         assert calls.count("written") >= 2
-        first = [calls.index(step) for step in ("remove", "flush", "fsync", "flushed")]
+        first = [calls.index(step) for step in ("removals", "flush", "fsync", "flushed")]
         assert first == sorted(first)
+        assert logs.removers
+        assert threading.get_ident() not in logs.removers, "the loop waits for no file system"
         await asyncio.sleep(0.01)  # nothing comes after the end
         assert logs.calls == calls
         assert failures == []
@@ -134,7 +139,7 @@ def test_a_disk_that_fails_stops_the_broker() -> None:
         await until(logs, lambda: len(failures) == 4)
         await work.stop()
         assert set(failures) == {logs.error}
-        assert sorted(logs.calls) == ["checkpoints", "compaction", "remove", "retention"]
+        assert sorted(logs.calls) == ["checkpoints", "compaction", "removals", "retention"]
 
     asyncio.run(test())
 

@@ -128,7 +128,8 @@ def test_a_full_disk_costs_a_pass(disk, opened):
     disk.capacity_bytes = None
     assert clean(manager) == 1
     assert view_of(log) == before
-    manager.remove_deleted(LATER)
+    for remove in manager.prepare_removals(LATER):
+        remove()
     assert not [name for name in disk.names if ".cleaned" in name or ".deleted" in name]
 
 

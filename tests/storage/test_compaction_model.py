@@ -195,7 +195,8 @@ class CompactedLog(RuleBasedStateMachine):
     @rule(milliseconds=st.integers(1, 3000))
     def time_goes(self, milliseconds):
         self.now += milliseconds
-        self.manager.remove_deleted(self.now)
+        for remove in self.manager.prepare_removals(self.now):
+            remove()
 
     @rule()
     def roll(self):

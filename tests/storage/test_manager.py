@@ -52,6 +52,10 @@ class Broker:
             append(log, 2)
         return log
 
+    def remove_deleted(self, now_ms):
+        for remove in self.logs.prepare_removals(now_ms):
+            remove()
+
 
 def state(log):
     return log.log_start_offset, log.high_watermark, log.log_end_offset, log.recovery_point
@@ -200,15 +204,32 @@ def test_delete(disk):
     folder = f"a-0.{ID.hex()}-delete"
     assert folder in broker.files.list("data")
     assert broker.create(A0).log_end_offset == 0, "a topic of the same name starts anew"
-    broker.logs.remove_deleted(NOW + 99)
+    broker.remove_deleted(NOW + 99)
     assert folder in broker.files.list("data")
-    broker.logs.remove_deleted(NOW + 100)
+    broker.remove_deleted(NOW + 100)
     assert folder not in broker.files.list("data")
     broker.logs.delete(A1)
     broker.crash()
     assert [key for key, _ in broker.logs.items()] == [A0]
-    broker.logs.remove_deleted(NOW)
+    broker.remove_deleted(NOW)
     assert [name for name in broker.files.list("data") if name.endswith("-delete")] == []
+
+
+def test_what_is_being_removed_shares_its_name_with_nothing(disk):
+    broker = Broker(disk)
+    broker.create(A0, 2)
+    broker.logs.delete(A0, NOW)
+    (removal,) = broker.logs.prepare_removals(NOW + 100)
+    broker.create(A0, 2)  # the same topic: the replica is back
+    broker.logs.delete(A0, NOW + 100)
+    names = [f"a-0.{ID.hex()}-2-delete", f"a-0.{ID.hex()}-delete"]
+    assert sorted(name for name in broker.files.list("data") if "delete" in name) == names
+    removal()
+    assert names[0] in broker.files.list("data")
+    assert names[1] not in broker.files.list("data")
+    broker.crash()
+    broker.remove_deleted(NOW)
+    assert [name for name in broker.files.list("data") if "delete" in name] == []
 
 
 def test_delete_before_it_was_loaded(disk):
@@ -276,7 +297,10 @@ def test_retention_of_all_logs(disk):
     removed = broker.logs.retention(NOW)
     assert removed > 4
     assert [log.size_in_bytes for _, log in broker.logs.items()] == [0, 0]
+    assert [name for name in broker.files.list("data/a-0") if name.endswith(".deleted")]
+    broker.remove_deleted(NOW)
     assert not [name for name in broker.files.list("data/a-0") if name.endswith(".deleted")]
+    assert broker.logs.prepare_removals(NOW) == []
 
 
 def test_idle_producers_are_forgotten(disk):
