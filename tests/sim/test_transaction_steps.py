@@ -1,5 +1,5 @@
-"""A coordinator or a leader killed in the middle of each step of a transaction: commit or abort,
-never half, whether its client goes on or is gone."""
+"""A coordinator or a leader killed in the middle of each step of a transaction, or cut off then:
+commit or abort, never half, whether its client goes on or is gone."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ import random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sim.cluster.admin import AdminClient
-from sim.cluster.machines import Machines
+from sim.cluster.machines import Machines, host_of
 from sim.cluster.transactions_checkers import LogOfTransactions, TransactionCheckers
 from sim.cluster.transactions_client import GROUP, TRANSACTION, Abort, Fenced, TransactionalClient
 from sim.cluster.transactions_habits import Habits
@@ -100,6 +100,7 @@ class Case(NamedTuple):
     is_v2: bool
     is_commit: bool = True
     is_client_gone: bool = False
+    is_cut: bool = False  # off the other brokers, for a while, instead of dead: clients reach it
     seed: int = 0
 
 
@@ -143,7 +144,14 @@ class StepWorld:
         self.loop.note(f"{self.case.step}: broker {self.killed} dies")
         if self.case.is_client_gone:
             self.loop.close_lane("client")
-        self.machines.by_id[self.killed].die("kill")
+        if self.case.is_cut:
+            here = host_of(self.killed)
+            others = [host_of(node) for node in self.machines.by_id if node != self.killed]
+            links = [link for other in others for link in ((here, other), (other, here))]
+            self.machines.network.cut(links)
+            self.loop.call_later(AWAY_S, self.machines.network.heal, links)
+        else:
+            self.machines.by_id[self.killed].die("kill")
         self._is_told.set_result(None)
 
     def _victim(self) -> int:
@@ -335,8 +343,10 @@ class StepWorld:
         offset = await self._offset()
         require(offset == (OFFSET if committed else -1), f"{case}: {committed}, offset {offset}")
         if not case.is_client_gone:
-            wanted = COMMITTED if case.is_commit else ABORTED
-            require(attempt is not None and attempt.outcome == wanted, f"{case}: {attempt}")
+            wanted = {COMMITTED if case.is_commit else ABORTED}
+            if case.is_cut:  # a leader of the past may have asked the coordinator for it
+                wanted.add(ABORTED)
+            require(attempt is not None and attempt.outcome in wanted, f"{case}: {attempt}")
         if number < ASKED and case.is_client_gone:
             require(not committed, f"{case}: committed, and nobody asked for that")
         if number >= DECIDED:
@@ -416,12 +426,12 @@ def play(case: Case) -> str | None:
 
 
 def cases(step: str, *, is_v2: bool) -> list[Case]:
-    """Everybody who may die at a step: with the client and without, on the way to a commit and,
-    when that has been decided, to an abort."""
+    """Everybody who may die at a step, or be cut off: with the client and without, on the way to a
+    commit and, when that has been decided, to an abort."""
     ends = (True, False) if list(STEPS).index(step) >= ASKED else (True,)
     return [
-        Case(step, victim, is_v2, is_commit, is_client_gone)
+        Case(step, victim, is_v2, is_commit, is_client_gone, is_cut)
         for victim in VICTIMS
         for is_commit in ends
-        for is_client_gone in (False, True)
+        for is_client_gone, is_cut in ((False, False), (True, False), (False, True))
     ]
