@@ -8,7 +8,7 @@ from sim.cluster.faults import brokers_of
 from sim.run import run_seed
 
 SEEDS = 200
-SEEDS_PER_TEST = 10
+SEEDS_PER_TEST = 5  # some seconds each, on a quiet machine
 
 
 @pytest.mark.slow

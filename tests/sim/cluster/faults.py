@@ -79,6 +79,7 @@ KINDS: dict[str, tuple[int, float, float, float]] = {
 }
 
 
+# A slow link is none of these: fetches over it may be further apart than replicas may lag.
 QUIET = frozenset(
     {"bit rot", "clock jump", "elect preferred", "reset", "slow disk", "slow network"}
 )
