@@ -16,6 +16,10 @@ COMMANDS = {
         "tidelog.cli.tiers",
         "show where a topic's segments are, local and remote; verify them",
     ),
+    "scenario": (
+        "tidelog.cli.scenario",
+        "play scenarios of KIP-101 and KIP-405 on a live cluster, step by step",
+    ),
     "demo": ("tidelog_pipeline.demo", "real flights through a topic, computed by Spark, checked"),
 }
 

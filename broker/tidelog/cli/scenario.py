@@ -1,0 +1,64 @@
+"""`tidelog scenario`: the KIPs' replication and tiering scenarios, played on a live cluster."""
+
+# ruff: noqa: PLC0415 - what a subcommand needs is imported by it
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from tidelog.cli import common
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; returns the exit code: 1 where the cluster differs from the scenario."""
+    options = _parser().parse_args(arguments)
+    if options.name is None:
+        return common.run("scenario", _list)
+    return common.run("scenario", lambda: _play(options.name))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tidelog scenario",
+        description="Play a scenario of KIP-101 or KIP-405 on a live cluster of this process, and"
+        " show the state of every broker and of the remote tier after each step. Without a name:"
+        " list them.",
+    )
+    parser.add_argument("name", nargs="?")
+    return parser
+
+
+def _list() -> None:
+    from tidelog.scenarios import NAMES, load
+
+    width = max(map(len, NAMES))
+    for name in NAMES:
+        print(f"{name:<{width}}  {load(name)['title']}")
+
+
+def _play(name: str) -> None:
+    import asyncio
+    import logging
+
+    from tidelog.scenarios import NAMES, load
+    from tidelog.scenarios.player import play
+    from tidelog.start_error import StartError
+
+    if name not in NAMES:
+        raise common.CommandError(f"no scenario {name!r}; without a name they are listed")
+    print(f"tidelog scenario {name}")
+    # Who is killed is missed: the account tells, and needs no warning.
+    logging.getLogger("tidelog").addHandler(logging.NullHandler())
+    document = load(name)
+    try:
+        difference = asyncio.run(play(document, lambda line: print(line, flush=True)))
+    except StartError as error:
+        raise common.CommandError(str(error)) from None
+    print()
+    if difference:
+        raise common.CommandError(f"{name} differs from its vector {difference}")
+    print(f"{name}: all {len(document['steps'])} steps as the vector says")

@@ -1,0 +1,92 @@
+"""A replica's files: what is in them, and what a power failure leaves of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tidelog_protocol.records import iter_batches, iter_records
+from tidelog_storage.checkpoints import OffsetCheckpoint
+from tidelog_storage.types import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tidelog_storage.seams import Buffer, FileSystem
+
+__all__ = ["checkpointed", "cut", "records_in", "rows_of"]
+
+_HIGH_WATERMARKS = "replication-offset-checkpoint"
+_RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+_NAME_DIGITS = 20
+
+
+def rows_of(data: Buffer) -> list[list[Any]]:
+    """[offset, value, leader epoch] of each record of whole batches."""
+    return [
+        [record.offset, bytes(record.value or b"").decode(), header.leader_epoch]
+        for position, header in iter_batches(data)
+        for record in iter_records(data, position)
+    ]
+
+
+def records_in(files: FileSystem, folder: str) -> list[list[Any]]:
+    """The records of a log by its files, whether its broker runs or not."""
+    rows: list[list[Any]] = []
+    for name, size in _segments(files, folder):
+        rows += rows_of(_content(files, f"{folder}/{name}", size))
+    return rows
+
+
+def _segments(files: FileSystem, folder: str) -> Iterator[tuple[str, int]]:
+    if files.exists(folder):
+        for name, size in files.sizes(folder).items():
+            if name.endswith(".log"):
+                yield name, size
+
+
+def _content(files: FileSystem, path: str, size: int) -> bytes:
+    file = files.open(path)
+    try:
+        return file.pread(0, size)
+    finally:
+        file.close()
+
+
+def checkpointed(files: FileSystem, data_folder: str, topic: str) -> int:
+    """The high watermark in a broker's checkpoint, -1 if there is none."""
+    offsets = OffsetCheckpoint(files, f"{data_folder}/{_HIGH_WATERMARKS}").read()
+    return offsets.get(TopicPartition(topic, 0), -1)
+
+
+def cut(files: FileSystem, data_folder: str, topic: str, offset: int) -> None:
+    """Leave of a partition what was on the disk if nothing from `offset` on ever was.
+
+    Indexes and snapshots go with it: the broker makes them anew, as after any power failure. Its
+    recovery point cannot have been higher.
+    """
+    folder = f"{data_folder}/{topic}-0"
+    for name in files.list(folder):
+        base = name[:_NAME_DIGITS]
+        if base.isdigit() and name.endswith(".log"):
+            _cut_segment(files, f"{folder}/{name}", int(base), offset)
+        elif base.isdigit() and (not name.endswith(".snapshot") or int(base) > offset):
+            files.remove(f"{folder}/{name}")
+    points = OffsetCheckpoint(files, f"{data_folder}/{_RECOVERY_POINTS}")
+    known = points.read()
+    partition = TopicPartition(topic, 0)
+    if known.get(partition, 0) > offset:
+        points.write({**known, partition: offset})
+
+
+def _cut_segment(files: FileSystem, path: str, base_offset: int, offset: int) -> None:
+    if base_offset >= offset and base_offset > 0:
+        files.remove(path)
+        return
+    file = files.open(path)
+    try:
+        for position, header in iter_batches(file.pread(0, file.size())):
+            if header.base_offset >= offset:
+                file.truncate(position)
+                return
+    finally:
+        file.close()

@@ -1,0 +1,340 @@
+"""Plays a vector on a live stage, step by step, and tells what happens.
+
+Decisions of the controller are waited for, not made. Those that today's controller would never take
+are decreed, and it is said so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tidelog.peers import PeerError
+from tidelog.replication.fetch_state import State as FetcherState
+from tidelog.runtime import SystemClock
+from tidelog.scenarios.answers import Client, fetch_reply
+from tidelog.scenarios.compare import facts_differ, reply_differs, state_differs
+from tidelog.scenarios.direction import Direction, roll_offsets
+from tidelog.scenarios.disk import cut
+from tidelog.scenarios.given import Given
+from tidelog.scenarios.look import Looker, Names
+from tidelog.scenarios.stage import TOPIC, PlayError, Stage
+from tidelog.scenarios.store import TracedStore
+from tidelog.scenarios.table import asked, paragraph, sentence, state_lines
+from tidelog.scenarios.turnstile import Turnstile
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["play"]
+
+Reply = dict[str, Any]
+
+SETTLES_S_MAX = 10.0
+LOOK_AGAIN_S = 0.05
+BETWEEN_CRASHES_S = 1.0  # so that the controller misses in this order who crashed
+STEP_S_MAX = 120.0
+_UNSAID = ("error_code", "first_record")
+DECREED = {
+    # A broker that restarts leaves the ISR in a cluster of today, and is elected no more.
+    ("kip101-s1-lost-message", "A is elected"): "A left the ISR when it stopped",
+    ("kip405-s5-remote-divergence", "leadership moves to B"): "A leads well, and nobody asked",
+}
+"""Elections that are made by decree, and why they have to be: by vector and step."""
+
+
+async def play(document: dict[str, Any], say: Callable[[str], None]) -> str:
+    """Play a vector up to the first step that differs from it; that step and the differences, "" if
+    there are none.
+
+    `say` is given the lines of the account.
+    """
+    turnstile = Turnstile()
+    given = document["given"]
+    for line in _title_lines(document):
+        say(line)
+    async with Stage(given["brokers"], turnstile.new_fetcher, tiered="remote" in given) as stage:
+        return await _Player(stage, turnstile, document, say).play()
+
+
+def _title_lines(document: dict[str, Any]) -> list[str]:
+    lines = paragraph(document["title"])
+    for key, word in (("sources", "source"), ("notes", "note"), ("deviations", "deviates")):
+        for text in document.get(key, ()):
+            lines += paragraph(f"{word:<9} {text}", "  ", " " * 12)
+    lines += paragraph(
+        "legend    epochs 1@3: leader epoch 1 begins at offset 3. Records [1] 3 x, 4 y: offsets and"
+        " values of leader epoch 1. Ends are exclusive. * is before what a step has changed.",
+        "  ",
+        " " * 12,
+    )
+    return lines
+
+
+class _Player:
+    def __init__(
+        self,
+        stage: Stage,
+        turnstile: Turnstile,
+        document: dict[str, Any],
+        say: Callable[[str], None],
+    ) -> None:
+        self.stage, self.turnstile, self.say = stage, turnstile, say
+        self.given, self.steps, self.id = document["given"], document["steps"], document["id"]
+        self.now_ms = SystemClock().wall_ms()
+        self.names = Names()
+        self.looker = Looker(stage, turnstile, self.names)
+        self.client = Client(stage, self.names, self.now_ms)
+        rolls = {name: roll_offsets(document, name) for name in self.given["brokers"]}
+        self.direction = Direction(stage, self.names, self.client, rolls, self.now_ms)
+        self.shown: dict[str, Any] | None = None
+        self.told: dict[str, Reply] = {}  # by follower: what its leader said last
+        self.differences: list[str] = []  # of this step
+
+    async def play(self) -> str:
+        self.say("")
+        self.say(f"0. The state that is given, of brokers {' and '.join(self.given['brokers'])}")
+        keys = ("brokers", "isr", "remote", "rlmm")
+        expected = {key: self.given[key] for key in keys if key in self.given}
+        if not await self._step(self._set_up(), {}, expected):
+            return self._told("in what is given")
+        for number, step in enumerate(self.steps, 1):
+            name, action = step.get("name", ""), dict(step["do"])
+            self.say("")
+            for line in paragraph(f"{number}. {name}", "", "   "):
+                self.say(line)
+            kind = action.pop("action")
+            self._tell("asked", asked(kind, action))
+            if kind == "elect":
+                action["title"] = name
+            if kind == "follower_fetch":
+                action["rows"] = step.get("reply", {}).get("records", [])
+            work = getattr(self, f"do_{kind}")(**action)
+            if not await self._step(work, step.get("reply", {}), step.get("expect", {})):
+                return self._told(f"in step {number}, {name}")
+            if "note" in step:
+                self._tell("note", step["note"])
+        return ""
+
+    def _told(self, where: str) -> str:
+        return f"{where}: {'; '.join(self.differences)}"
+
+    async def _set_up(self) -> None:
+        given = Given(self.stage, self.direction, self.names, self.given, self.now_ms)
+        await given.set_up()
+
+    async def _step(self, work: Any, reply: Reply, expected: dict[str, Any]) -> bool:
+        """Whether it went as it should."""
+        try:
+            async with asyncio.timeout(STEP_S_MAX):
+                answer: Reply = await work or {}
+                if answer:
+                    shown = {key: value for key, value in answer.items() if key not in _UNSAID}
+                    self._tell("answered", sentence(shown))
+                self.differences += reply_differs(answer, reply)
+                state = await self._settled(expected)
+        except TimeoutError:
+            self.differences.append(f"it is not over after {STEP_S_MAX:g} s")
+        except (PlayError, PeerError) as error:
+            self.differences.append(str(error))
+        else:
+            for line in state_lines(state, self.shown):
+                self.say(line)
+            self.shown = state
+            self.differences += state_differs(state, expected)
+        for difference in self.differences:
+            self._tell("DIFFERS", difference)
+        return not self.differences
+
+    async def _settled(self, expected: dict[str, Any]) -> dict[str, Any]:
+        """The state once it is as expected, or will not become so any more."""
+        if self.stage.is_tiered:
+            await self.direction.until_agreed(self.given["brokers"])
+        loop = asyncio.get_running_loop()
+        until = loop.time() + SETTLES_S_MAX
+        while True:
+            await asyncio.sleep(LOOK_AGAIN_S)
+            state = self.looker.state()
+            if loop.time() > until or not state_differs(state, expected):
+                return state
+
+    def _tell(self, word: str, text: str) -> None:
+        for line in paragraph(f"{word:<9} {text}", "   ", " " * 13):
+            self.say(line)
+
+    # -- clients -----------------------------------------------------------------------------------
+
+    async def do_produce(self, broker: str, values: list[str], acks: int) -> Reply:
+        replies = []
+        for value in values:
+            self.direction.roll_if_due(broker)
+            replies.append(await self.client.produce(broker, value, acks))
+        return replies[0]
+
+    async def do_consumer_fetch(
+        self,
+        broker: str,
+        offset: int,
+        last_fetched_epoch: int = -1,
+        current_leader_epoch: int = -1,
+    ) -> Reply:
+        stage = self.stage
+        if not stage.is_tiered:
+            return await self.client.fetch(broker, offset, last_fetched_epoch, current_leader_epoch)
+        tier = stage.tier(broker)
+        assert isinstance(tier.storage, TracedStore)
+        tier.reads.forget(self.names.segments)  # what is cached would not be seen to be read
+        tier.storage.reads.clear()
+        reply = await self.client.fetch(broker, offset, last_fetched_epoch, current_leader_epoch)
+        if reply["records"]:
+            reads = dict.fromkeys(self.names.symbol(each) for each in tier.storage.reads)
+            reply["from"] = "remote" if reads else "local"
+            reply["segments"] = list(reads)
+            reply["first_record"] = reply["records"][0]
+        return reply
+
+    async def do_list_offsets(
+        self, broker: str, timestamp: int, current_leader_epoch: int = -1
+    ) -> Reply:
+        return await self.client.list_offsets(broker, timestamp, current_leader_epoch)
+
+    async def do_offset_for_leader_epoch(
+        self, broker: str, leader_epoch: int, current_leader_epoch: int = -1
+    ) -> Reply:
+        return await self.client.end_of_epoch(broker, leader_epoch, current_leader_epoch)
+
+    async def do_delete_records(self, broker: str, before: int) -> Reply:
+        return await self.client.delete_records(broker, before)
+
+    # -- followers ---------------------------------------------------------------------------------
+
+    async def do_follower_fetch(
+        self, follower: str, leader: str, rows: list[list[Any]], **asked: int
+    ) -> Reply:
+        """One fetch; several where one segment has not all of the `rows` that are to come."""
+        await self.stage.until(lambda: self.stage.leads(leader), f"{leader} leads")
+        reply = await self._fetch(follower, asked)
+        records = got = reply["records"]
+        while got and len(records) < len(rows) and rows[: len(records)] == records:
+            self._tell("then", "one fetch reads of one segment: the follower fetches again")
+            reply = await self._fetch(follower, {})
+            got = reply["records"]
+            records = records + got
+        return {**reply, "records": records}
+
+    async def _fetch(self, follower: str, expected: dict[str, int]) -> Reply:
+        asked, data = await self.turnstile.fetch(self.stage.ids[follower])
+        found = {
+            "offset": asked.fetch_offset,
+            "last_fetched_epoch": self.names.epoch(asked.last_fetched_epoch),
+            "current_leader_epoch": self.names.epoch(asked.leader_epoch),
+        }
+        self.differences += facts_differ(f"the fetch of {follower}", found, expected)
+        if data is None:  # nothing that it has not said before
+            return {**self.told.get(follower, {}), "records": []}
+        reply = fetch_reply(data, self.names)
+        self.told[follower] = {
+            key: reply[key] for key in ("error", "error_code", "hw", "log_start")
+        }
+        return reply
+
+    async def do_build_aux_state(self, follower: str, from_segment: str) -> Reply:
+        stage, node_id = self.stage, self.stage.ids[follower]
+        self.turnstile.open_build(node_id)
+        try:
+            await stage.until(
+                lambda: self.turnstile.state(node_id, stage.topic_id) is FetcherState.FETCHING,
+                f"{follower} has built its auxiliary state",
+            )
+        finally:
+            self.turnstile.close_build(node_id)
+        end = stage.partition(follower).log.log_end_offset
+        used = {
+            self.names.symbol(segment.segment_id)
+            for segment in self.names.segments.values()
+            if segment.end_offset + 1 == end
+        }
+        if from_segment not in used:
+            raise PlayError(f"{follower} begins at {end}, where {from_segment} does not end")
+        return {}
+
+    # -- brokers and the controller ----------------------------------------------------------------
+
+    async def do_stop(self, brokers: list[str], clean: bool = True) -> None:
+        assert clean
+        for name in brokers:
+            await self.stage.stop(name)
+            await self.stage.until(partial(self.stage.is_fenced, name), f"{name} is missed")
+
+    async def do_crash(self, brokers: list[str], lost_from: dict[str, int] | None = None) -> None:
+        stage = self.stage
+        for number, name in enumerate(brokers):
+            if number:
+                await asyncio.sleep(BETWEEN_CRASHES_S)
+            await stage.kill(name)
+        for name, offset in (lost_from or {}).items():
+            cut(stage.files, stage.data_folder(name), TOPIC, offset)
+        await stage.until(lambda: all(map(stage.is_fenced, brokers)), "they are missed")
+        if len(brokers) > 1 and stage.in_sync != brokers[-1:]:
+            self._tell("by decree", f"the ISR is {brokers[-1]}: it was the last to be missed")
+            await self.direction.decree(None, brokers[-1:])
+
+    async def do_start(self, broker: str, wipe: bool = False) -> None:
+        await self.stage.start(broker, wipe=wipe)
+
+    async def do_elect(
+        self, leader: str, epoch: int, isr: list[str], title: str, unclean: bool = False
+    ) -> None:
+        del unclean  # what the controller may do says the topic's configuration
+        stage = self.stage
+        why = DECREED.get((self.id, title))
+        if why is not None:
+            self._tell("by decree", f"the controller would not do it: {why}")
+            await self.direction.decree(leader, isr)
+        await stage.until(lambda: stage.leads(leader), f"{leader} leads")
+        begun = stage.decided.leader_epoch
+        self.names.add_epoch(epoch, begun)
+        if begun != epoch:
+            self._tell(
+                "epochs",
+                f"{epoch} is {begun} in this cluster, where a time without a leader is one as well",
+            )
+        await stage.until(
+            lambda: stage.in_sync == sorted(isr), f"the ISR is {' and '.join(sorted(isr))}"
+        )
+        if stage.is_tiered:
+            await self.direction.until_ready(leader)
+
+    # -- logs and the remote tier ------------------------------------------------------------------
+
+    async def do_roll(self, broker: str, at: int) -> None:
+        if at not in self.stage.partition(broker).log.segments.base_offsets:
+            raise PlayError(f"no segment of {broker} begins at {at}")
+
+    async def do_delete_local(self, broker: str, before: int) -> None:
+        await self.direction.delete_local(broker, before)
+
+    async def do_copy(self, broker: str, segment: str, start: int, end: int) -> None:
+        copied = await self.direction.copy(broker, segment)
+        found = {"start": copied.start_offset, "end": copied.end_offset}
+        self.differences += facts_differ(segment, found, {"start": start, "end": end})
+
+    async def do_run(self, task: str, broker: str) -> None:
+        tiered = self.stage.tiered(broker)
+        await self.direction.until_ready(broker)
+        if task == "find_copied_offset":
+            tiered.copier.find_positions()
+        elif task == "remote_expiration":
+            await tiered.expiration.run(tiered.replica.log, lambda: True)
+        else:
+            raise PlayError(f"no task {task}")
+
+    async def do_metadata_lookup(self, epoch: int, offset: int, broker: str = "") -> Reply:
+        stage = self.stage
+        name = broker or next(filter(stage.leads, self.given["brokers"]))
+        await self.direction.until_ready(name)
+        found = stage.tier(name).metadata.segment_for(
+            stage.remote_partition, self.names.cluster_epoch(epoch), offset
+        )
+        return {"segment": None if found is None else self.names.symbol(found.segment_id)}

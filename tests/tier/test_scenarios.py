@@ -1,0 +1,195 @@
+"""`tidelog scenario`: every scenario as its vector says, and what it says where it is not."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tidelog import scenarios
+from tidelog.__main__ import main
+from tidelog.scenarios import NAMES, load, player
+from tidelog.scenarios.compare import state_differs
+from tidelog.scenarios.disk import checkpointed, cut, records_in
+from tidelog.scenarios.look import Names
+from tidelog.scenarios.table import WIDTH, state_lines
+from tidelog_protocol.records import Record, build_batch
+from tidelog_storage.checkpoints import OffsetCheckpoint
+from tidelog_storage.os_files import OsFileSystem
+from tidelog_storage.types import TopicPartition
+
+TESTS = Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_scenario(name, capsys):
+    assert main(["scenario", name]) == 0
+    told = capsys.readouterr()
+    steps = load(name)["steps"]
+    lines = told.out.splitlines()
+    assert lines[-1] == f"{name}: all {len(steps)} steps as the vector says"
+    assert told.err == ""
+    assert max(map(len, lines)) <= WIDTH
+    for number, step in enumerate(steps, 1):
+        assert any(line.startswith(f"{number}. {step['name'][:40]}") for line in lines)
+    tables = sum(line.split()[:2] == ["broker", "role"] for line in lines)
+    assert tables == len(steps) + 1
+    assert sum("remote tier" in line[:20] for line in lines) == tables * ("kip405" in name)
+
+
+def first_step(document, kind):
+    return next(
+        (f"in step {number}, {step['name']}: ", step[kind])
+        for number, step in enumerate(document["steps"], 1)
+        if kind in step
+    )
+
+
+def plant_state(document):
+    """Another log end of a broker, or of a remote segment, in the first state that is expected."""
+    where, facts = first_step(document, "expect")
+    if "brokers" in facts:
+        next(iter(facts["brokers"].values()))["leo"] = 17
+    else:
+        facts["rlmm"][0]["end"] = 17
+    return where
+
+
+def plant_reply(document):
+    """Something else in the first answer that is expected."""
+    where, reply = first_step(document, "reply")
+    for key in ("end_offset", "error_code", "segment"):
+        if key in reply:
+            reply[key] = 17
+            return where
+    raise AssertionError
+
+
+def plant_given(document):
+    """Another beginning than can be made."""
+    document["given"]["brokers"]["A"]["epochs"].append([17, 17])
+    return "in what is given: "
+
+
+@pytest.mark.parametrize(
+    ("name", "plant"),
+    [
+        ("kip101-s1", plant_state),
+        ("kip101-s2", plant_reply),
+        ("kip405-s1", plant_reply),
+        ("kip405-s2", plant_given),
+        ("kip405-s3", plant_state),
+        ("kip405-s4", plant_state),
+        ("kip405-s5", plant_given),
+        ("kip405-follower-to-leader", plant_state),
+    ],
+)
+def test_a_difference_is_told(name, plant, capsys, monkeypatch):
+    document = copy.deepcopy(load(name))
+    where = plant(document)
+    monkeypatch.setattr(scenarios, "load", lambda _: document)
+    monkeypatch.setattr(player, "SETTLES_S_MAX", 1.0)
+    assert main(["scenario", name]) == 1
+    told = capsys.readouterr()
+    assert "DIFFERS" in told.out
+    assert "steps as the vector says" not in told.out
+    assert told.err.startswith(f"tidelog scenario: {name} differs from its vector {where}")
+    assert "17" in told.err
+
+
+def test_the_vectors_are_those_of_the_specification():
+    named = {}
+    for path in (
+        *TESTS.glob("broker/vectors/kip101*.yaml"),
+        *TESTS.glob("storage/vectors/kip405*"),
+    ):
+        document = yaml.safe_load(path.read_text())
+        named[document["id"]] = document
+    packaged = {load(name)["id"]: load(name) for name in NAMES}
+    assert packaged == named
+    assert all(load(name)["id"].startswith(name) for name in NAMES)
+
+
+def test_without_a_name_they_are_listed(capsys):
+    assert main(["scenario"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(NAMES)
+    assert all(load(line.split()[0])["title"] in line for line in lines)
+
+
+def test_an_unknown_name(capsys):
+    assert main(["scenario", "kip405-s6"]) == 1
+    assert "no scenario 'kip405-s6'" in capsys.readouterr().err
+
+
+def test_what_is_compared():
+    found = {
+        "brokers": {"A": {"leo": 3, "hw": 2}},
+        "isr": ["A", "B"],
+        "rlmm": [{"id": "uuid-1", "start": 0}, {"id": "uuid-2", "start": 3}],
+    }
+    assert state_differs(found, {"brokers": {"A": {"leo": 3}}, "isr": ["B", "A"]}) == []
+    assert state_differs(found, {"rlmm": [{"id": "uuid-1"}, {"id": "uuid-2", "start": 3}]}) == []
+    assert state_differs(found, {"brokers": {"A": {"hw": 1, "role": "leader"}}}) == [
+        "broker A: high watermark 2, and not 1",
+        "broker A: no role, and not leader",
+    ]
+    assert state_differs(found, {"isr": ["A"]}) == ["the partition: isr A B, and not A"]
+    assert state_differs(found, {"rlmm": [{"id": "uuid-1"}, {"id": "uuid-3"}]}) == [
+        "remote metadata: there is no uuid-3",
+        "remote metadata: uuid-2 is there, and should not be",
+    ]
+    assert state_differs(found, {"partition_state": "online"}) == [
+        "nobody looks at partition_state"
+    ]
+
+
+def test_epochs_have_the_names_of_the_vector():
+    names = Names()
+    names.add_epoch(0, 0)
+    names.add_epoch(1, 2)
+    assert names.epochs([(0, 0), (1, 3), (2, 5)]) == [[0, 0], ["(1)", 3], [1, 5]]
+    assert [names.cluster_epoch(epoch) for epoch in (-1, 0, 1, 2)] == [-1, 0, 2, 3]
+
+
+def test_what_a_power_failure_leaves(tmp_path):
+    files = OsFileSystem(syncs=False)
+    folder = tmp_path / "play-0"
+    folder.mkdir()
+    batches = [
+        build_batch([Record(n, 1, None, b"v%d" % n)], base_offset=n, leader_epoch=n // 2)
+        for n in range(4)
+    ]
+    (folder / f"{0:020d}.log").write_bytes(b"".join(batches[:3]))
+    (folder / f"{3:020d}.log").write_bytes(batches[3])
+    for base in (0, 3):
+        (folder / f"{base:020d}.index").write_bytes(b"")
+        (folder / f"{base:020d}.snapshot").write_bytes(b"")
+    partition = TopicPartition("play", 0)
+    points = OffsetCheckpoint(files, f"{tmp_path}/recovery-point-offset-checkpoint")
+    points.write({partition: 3})
+    OffsetCheckpoint(files, f"{tmp_path}/replication-offset-checkpoint").write({partition: 4})
+    assert records_in(files, str(folder)) == [[n, f"v{n}", n // 2] for n in range(4)]
+    cut(files, str(tmp_path), "play", 1)
+    assert records_in(files, str(folder)) == [[0, "v0", 0]]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        f"{0:020d}.log",
+        f"{0:020d}.snapshot",
+    ]
+    assert points.read() == {partition: 1}
+    assert checkpointed(files, str(tmp_path), "play") == 4
+
+
+def test_files_that_belong_to_no_segment_are_shown():
+    state = {
+        "brokers": {"A": {"role": "stopped", "leo": 1, "records": [[0, "m", 0]]}},
+        "isr": ["A"],
+        "rlmm": [],
+        "remote": [{"id": "stray.log", "start": -1, "end": -1}],
+    }
+    lines = list(state_lines(state, None))
+    assert any("stray.log" in line and "no metadata" in line for line in lines)
+    changed = {**state, "remote": []}
+    assert "    remote tier  (empty)" in list(state_lines(changed, state))
