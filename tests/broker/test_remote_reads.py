@@ -336,6 +336,32 @@ async def test_indexes_that_nobody_uses_go_and_their_files_too():
 
 
 @simulated
+async def test_memory_that_nobody_uses_is_let_go():
+    world = ReadsWorld()
+    await world.read_all()
+    assert world.read_ahead.weight > 0
+    world.reads.sources._buffers.give(bytearray(1000))
+    await asyncio.sleep(90)
+    assert len(world.read_ahead) == world.read_ahead.weight == 0
+    assert not world.reads.sources._buffers._free
+
+
+@simulated
+async def test_a_failure_is_logged_once_until_a_read_is_right_again(caplog):
+    world = ReadsWorld()
+    for _ in range(2):
+        caplog.clear()
+        world.store.error = RemoteStorageError("broken")
+        for offset in (0, 20, 40):
+            await world.read(offset)
+        assert [record.getMessage() for record in caplog.records] == [
+            "read of t in the remote tier failed: broken"
+        ]
+        world.store.error = None
+        await world.read(0)
+
+
+@simulated
 async def test_dynamic_settings_are_followed():
     world = ReadsWorld()
     await world.read(0)

@@ -113,7 +113,11 @@ class _Ask(Generic[T]):
 
 
 class RemoteReads:
-    """The remote reads of one broker (Kafka: RemoteLogManager.asyncRead, asyncOffsetRead)."""
+    """The remote reads of one broker (Kafka: RemoteLogManager.asyncRead, asyncOffsetRead).
+
+    `fetch_wait_ms` is remote.fetch.max.wait.ms, `list_offsets_timeout_ms` is
+    remote.list.offsets.request.timeout.ms, for those who wait.
+    """
 
     def __init__(
         self,
@@ -139,6 +143,7 @@ class RemoteReads:
         self.meters = meters
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._cleaning: asyncio.TimerHandle | None = None
+        self._failing: dict[str, None] = {}  # topics of which the last read failed
         self._is_closed = False
 
     def __len__(self) -> int:
@@ -217,6 +222,7 @@ class RemoteReads:
         pending = ask.pending
         pending.is_done = True
         pending.result = run.result
+        self._failing.pop(ask.topic, None)
         ask.end(cast("T", run.result))  # the steps have ended with it
 
     def _fail(self, ask: _Ask[Any], error: BaseException) -> None:
@@ -224,7 +230,9 @@ class RemoteReads:
         ask.pending.error = error
         if not isinstance(error, RemoteResourceNotFound):
             self._mark("RemoteFetchErrorsPerSec", ask.topic)
-            _log.warning("read of %s in the remote tier failed: %s", ask.topic, error)
+            level = logging.DEBUG if ask.topic in self._failing else logging.WARNING
+            self._failing[ask.topic] = None
+            _log.log(level, "read of %s in the remote tier failed: %s", ask.topic, error)
 
     async def _drive(self, ask: _Ask[T], run: _Run[T] | None) -> None:
         """Bring a read to its end, trying again what may heal until it is cancelled."""
@@ -336,13 +344,12 @@ class RemoteReads:
 
     def _clean(self) -> None:
         self._cleaning = None
-        indexes = self.sources.indexes
-        due = indexes.expire(self._now_ms())
+        due = self.sources.expire(self._now_ms())
         if due:
             task = asyncio.get_running_loop().create_task(self._remove(due))
             self._tasks[task] = None
             task.add_done_callback(self._tasks.pop)
-        if len(indexes) or indexes.has_removals:
+        if not self.sources.is_clean:
             self._keep_clean()
 
     async def _remove(self, paths: list[str]) -> None:

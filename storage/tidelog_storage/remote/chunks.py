@@ -85,6 +85,10 @@ class Buffers:
             with suppress(IndexError):  # another thread was faster
                 self._free.pop(0)
 
+    def clear(self) -> None:
+        """Let all memory go."""
+        self._free.clear()
+
 
 def _is_unseen(buffer: bytearray) -> bool:
     """Whether no view of it is left: a part of it may still be being sent."""

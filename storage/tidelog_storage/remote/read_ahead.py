@@ -29,6 +29,7 @@ WINDOW_BYTES_MAX = 16 << 20
 _READERS_MAX = 1024  # that read on, remembered by the offset where they stopped
 _GRIDS_MAX = 1024
 _AHEAD_MS_MAX = 30_000
+_UNUSED_MS_MAX = 60_000  # what nobody came for so long goes
 _ACTIVE_MS = 5_000  # a reader that read that long ago is counted in
 
 
@@ -213,6 +214,12 @@ class ReadAhead:
         for part in self._parts:
             for key in [key for key in part.chunks if key[0] == segment_id]:
                 part.pop(key)
+
+    def expire(self, now_ms: int) -> None:
+        """Let go of what nobody has come for in a minute: its readers have gone."""
+        for part in self._parts:
+            while part.chunks and now_ms - next(iter(part.chunks.values()))[1] > _UNUSED_MS_MAX:
+                part.drop_oldest()
 
     def clear(self) -> None:
         """Let all go."""

@@ -132,6 +132,18 @@ class Sources:
             self.indexes.remove((segment_id,), now_ms)
             self.read_ahead.forget(segment_id)
 
+    def expire(self, now_ms: int) -> list[str]:
+        """Let go of what was not used for long; paths of files to be removed."""
+        self.read_ahead.expire(now_ms)
+        if not len(self.read_ahead):
+            self._buffers.clear()
+        return self.indexes.expire(now_ms)
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether there is nothing that could get old."""
+        return not (len(self.read_ahead) or len(self.indexes) or self.indexes.has_removals)
+
     # ---- on a worker thread -------------------------------------------------------------------
 
     def load(self, job: Job) -> RemoteIndexes | Chunk:
