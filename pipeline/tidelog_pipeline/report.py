@@ -1,8 +1,9 @@
-"""What the demo proves and shows: figure against figure, a table and a plot."""
+"""What the demo proves and shows: figure against figure, bytes per tier; tables, JSON, a plot."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 from rich.table import Table
@@ -11,6 +12,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pandas as pd
+
+    from tidelog_pipeline.tiers import TopicBytes
+
+REMOTE_ONLY_SHARE_MIN = 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +60,100 @@ class Checks:
     def failed(self) -> list[Check]:
         """The figures that differ."""
         return [check for check in self.done if not check.equal]
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One of Spark's reads: what the remote tier has served meanwhile, by the brokers' meters."""
+
+    name: str
+    remote_bytes: int
+
+
+@dataclass(slots=True)
+class TierReport:
+    """Where the events' bytes were when Spark read them, and from where they came."""
+
+    at_rest: TopicBytes
+    """When the whole history was read, by the read called `whole`."""
+
+    reads: list[Read] = field(default_factory=list)
+    whole: str = ""
+
+    @property
+    def failed(self) -> list[str]:
+        """What is not as a history that is mostly remote has to be, in words."""
+        faults = []
+        if self.at_rest.remote_only_share < REMOTE_ONLY_SHARE_MIN:
+            faults.append(
+                f"only {self.at_rest.remote_only_share:.0%} of the bytes were remote only"
+            )
+        served = sum(read.remote_bytes for read in self.reads if read.name == self.whole)
+        if served < self.at_rest.remote_only:
+            faults.append(
+                f"{served:,} bytes came from the remote tier, which alone has "
+                f"{self.at_rest.remote_only:,}"
+            )
+        return faults
+
+
+def tiers_table(tiers: TierReport) -> Table:
+    """Bytes per tier and partition."""
+    table = Table(title=f"Where the bytes of {tiers.at_rest.topic} are when Spark reads it whole")
+    for column in ("partition", "leader", "remote only", "in segments", "local", "remote share"):
+        table.add_column(column, justify="right")
+    for one in tiers.at_rest.partitions:
+        share = one.remote_only / max(1, one.remote_only + one.local)
+        table.add_row(
+            str(one.partition),
+            str(one.leader),
+            _megabytes(one.remote_only),
+            str(one.remote_segments),
+            _megabytes(one.local),
+            f"{share:.1%}",
+        )
+    table.add_section()
+    whole = tiers.at_rest
+    table.add_row(
+        "all",
+        "",
+        _megabytes(whole.remote_only),
+        str(whole.remote_segments),
+        _megabytes(whole.local),
+        f"{whole.remote_only_share:.1%}",
+    )
+    return table
+
+
+def reads_table(tiers: TierReport) -> Table:
+    """Bytes that each of Spark's reads got from the remote tier."""
+    table = Table(title="Served from the remote tier (RemoteFetchBytesPerSec of all brokers)")
+    table.add_column("read")
+    table.add_column("bytes", justify="right")
+    for read in tiers.reads:
+        table.add_row(read.name, _megabytes(read.remote_bytes))
+    return table
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / 1e6:.1f} MB"
+
+
+def write_json(checks: Checks, tiers: TierReport | None, path: Path) -> None:
+    """The comparison and the tiers for programs: `figures`, `tiers` (null on a user's cluster)."""
+    report: dict[str, object] = {"figures": [asdict(check) for check in checks.done], "tiers": None}
+    if tiers is not None:
+        at_rest = tiers.at_rest
+        report["tiers"] = {
+            "topic": at_rest.topic,
+            "remote_only_bytes": at_rest.remote_only,
+            "local_bytes": at_rest.local,
+            "remote_only_share": round(at_rest.remote_only_share, 4),
+            "partitions": [asdict(one) for one in at_rest.partitions],
+            "reads": [asdict(read) for read in tiers.reads],
+            "whole": tiers.whole,
+        }
+    path.write_text(json.dumps(report, indent=2) + "\n")
 
 
 def checks_table(checks: Checks) -> Table:

@@ -1,10 +1,14 @@
-"""The demo's steps: replay, stream, replay, stream again, batch reads, results, report."""
+"""The demo's steps: replay, stream, replay, stream again, batch reads, results, report.
+
+Before Spark reads, the replayed events are given the time to leave the brokers for the remote tier.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import sys
+from contextlib import contextmanager
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -24,44 +28,64 @@ from tidelog_pipeline.flights import (
 from tidelog_pipeline.jobs import carrier_delays, stream_daily_delays, stream_to_parquet
 from tidelog_pipeline.jobs import events as events_of
 from tidelog_pipeline.replay import create_topic, replay
-from tidelog_pipeline.report import Checks, checks_table, delays_table, plot
+from tidelog_pipeline.report import (
+    Checks,
+    Read,
+    TierReport,
+    checks_table,
+    delays_table,
+    plot,
+    reads_table,
+    tiers_table,
+    write_json,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
     from tidelog_pipeline.flights import Event
+    from tidelog_pipeline.tiers import Tiers
 
 EVENTS_TOPIC = "flights"
 RESULT_TOPIC = "flight-delays"
 PARTITIONS = 4
+SEGMENT_BYTES = 2 << 20  # of 150 MB: less than a twentieth is in segments still written to
 # The events are of 2013: the default retention of seven days would delete them while Spark reads.
 KEEP_FOR_EVER = {"retention.ms": "-1"}
 WEEK = ("2013-07-01", "2013-07-08")
+WHOLE = "batch: the whole year"
 
 
-def play(spark: SparkSession, bootstrap_servers: str, run: Path) -> int:
-    """Play all steps against a cluster, results into `run`; returns the exit code."""
-    return _Demo(spark, bootstrap_servers, run).play()
+def play(spark: SparkSession, bootstrap_servers: str, run: Path, tiers: Tiers | None) -> int:
+    """Play all steps against a cluster, results into `run`; returns the exit code.
+
+    `tiers` is the view on a cluster made by `tiered_cluster`; None leaves tiers aside.
+    """
+    return _Demo(spark, bootstrap_servers, run, tiers).play()
 
 
 class _Demo:
-    """One run: the session, the cluster, the folder and the figures compared so far."""
+    """One run: the session, the cluster, the folder and what was found so far."""
 
-    def __init__(self, spark: SparkSession, bootstrap_servers: str, run: Path) -> None:
+    def __init__(
+        self, spark: SparkSession, bootstrap_servers: str, run: Path, tiers: Tiers | None
+    ) -> None:
         self._spark = spark
         self._servers = bootstrap_servers
         self._run = run
+        self._tiers = tiers
         self._checks = Checks()
+        self._reads: list[Read] = []
+        self._tier_report: TierReport | None = None
 
     def play(self) -> int:
         """All steps in order; returns the exit code."""
         table = event_table(load_flights())
         before_split = int((table["time"] < SPLIT).sum())
-        for topic in (EVENTS_TOPIC, RESULT_TOPIC):
-            asyncio.run(create_topic(self._servers, topic, PARTITIONS, KEEP_FOR_EVER))
+        self._create_topics()
         first_half, rest = table.iloc[:before_split], table.iloc[before_split:]
         split_offsets = self._replay("January to June", len(first_half), events(first_half))
         self._stream("from an empty checkpoint", len(first_half))
@@ -73,19 +97,53 @@ class _Demo:
         plot(figures, daily, self._run / "delays.png")
         return self._report(figures)
 
+    def _create_topics(self) -> None:
+        copies, tiered = 1, {}
+        if self._tiers is not None:
+            from tidelog_pipeline.tiers import BROKERS, tiered_topic  # noqa: PLC0415  # starts brokers
+
+            copies, tiered = BROKERS, tiered_topic(SEGMENT_BYTES)
+        for topic, configs in (
+            (EVENTS_TOPIC, KEEP_FOR_EVER | tiered),
+            (RESULT_TOPIC, KEEP_FOR_EVER),
+        ):
+            asyncio.run(
+                create_topic(self._servers, topic, PARTITIONS, configs, replication_factor=copies)
+            )
+
     def _replay(self, title: str, count: int, stream: Iterable[Event]) -> dict[int, int]:
         with Progress() as bar:
             task = bar.add_task(f"Replaying {count:,} events, {title}", total=count)
-            return asyncio.run(
+            written = asyncio.run(
                 replay(self._servers, EVENTS_TOPIC, stream, lambda done: bar.advance(task, done))
             )
+        if self._tiers is not None:
+            seen = self._tiers.wait_until_remote(EVENTS_TOPIC, SEGMENT_BYTES)
+            self._tier_report = TierReport(seen, self._reads, WHOLE)
+            _say(
+                f"{seen.remote_only_share:.1%} of the topic's bytes are in the remote tier alone, "
+                f"in {seen.remote_segments} segments"
+            )
+        return written
+
+    @contextmanager
+    def _reading(self, name: str) -> Iterator[None]:
+        """Whatever the remote tier serves of the events inside is this read's."""
+        if self._tiers is None:
+            yield
+            return
+        before = self._tiers.remote_bytes_served(EVENTS_TOPIC)
+        yield
+        served = self._tiers.remote_bytes_served(EVENTS_TOPIC) - before
+        self._reads.append(Read(name, served))
 
     def _stream(self, title: str, rows_new: int) -> None:
         _say(f"Structured Streaming, {title}: days finished so far to {RESULT_TOPIC}")
         checkpoint = self._run / "checkpoints" / "windows"
-        read = stream_daily_delays(
-            self._spark, self._servers, EVENTS_TOPIC, RESULT_TOPIC, checkpoint
-        )
+        with self._reading(f"stream: {title}"):
+            read = stream_daily_delays(
+                self._spark, self._servers, EVENTS_TOPIC, RESULT_TOPIC, checkpoint
+            )
         self._checks.number(f"rows streamed {title}", read, rows_new)
 
     def _batch(
@@ -95,7 +153,9 @@ class _Demo:
         _say("Batch: the whole topic, then by offsets, then by timestamps")
         spark, servers = self._spark, self._servers
         whole = events_of(spark, servers, EVENTS_TOPIC).where("event != 'end-of-replay'").cache()
-        self._checks.number("events in the topic", whole.count(), len(table))
+        with self._reading(WHOLE):
+            count = whole.count()
+        self._checks.number("events in the topic", count, len(table))
         figures: pd.DataFrame = carrier_delays(whole).toPandas()
         self._checks.table("delays per carrier, whole year", figures, carrier_figures(table))
         totals = carrier_figures(table)
@@ -106,19 +166,21 @@ class _Demo:
         whole.unpersist()
         ends = {EVENTS_TOPIC: {str(partition): end for partition, end in split_offsets.items()}}
         by_offsets = {"startingOffsets": "earliest", "endingOffsets": json.dumps(ends)}
+        with self._reading("batch: by offsets"):
+            got = carrier_delays(events_of(spark, servers, EVENTS_TOPIC, by_offsets)).toPandas()
         self._checks.table(
-            "delays per carrier, by offsets: January to June",
-            carrier_delays(events_of(spark, servers, EVENTS_TOPIC, by_offsets)).toPandas(),
-            carrier_figures(first_half),
+            "delays per carrier, by offsets: January to June", got, carrier_figures(first_half)
         )
         start, end = (pd.Timestamp(day, tz="UTC") for day in WEEK)
         by_time = {
             "startingTimestamp": str(int(start.timestamp() * 1000)),
             "endingTimestamp": str(int(end.timestamp() * 1000)),
         }
+        with self._reading("batch: by timestamps"):
+            got = carrier_delays(events_of(spark, servers, EVENTS_TOPIC, by_time)).toPandas()
         self._checks.table(
             f"delays per carrier, by timestamps: the week of {WEEK[0]}",
-            carrier_delays(events_of(spark, servers, EVENTS_TOPIC, by_time)).toPandas(),
+            got,
             carrier_figures(table[(table["time"] >= start) & (table["time"] < end)]),
         )
         return figures
@@ -139,12 +201,18 @@ class _Demo:
         console = Console()
         console.print(delays_table(figures))
         console.print(checks_table(self._checks))
+        faults = [f"{check.name} differs" for check in self._checks.failed]
+        if self._tier_report is not None:
+            console.print(tiers_table(self._tier_report))
+            console.print(reads_table(self._tier_report))
+            faults += self._tier_report.failed
+        write_json(self._checks, self._tier_report, self._run / "report.json")
         _say(f"Plot     {self._run / 'delays.png'}")
         _say(f"Parquet  {self._run / 'daily-delays.parquet'}")
-        failed = len(self._checks.failed)
-        if failed:
-            print(f"tidelog demo: {failed} figures differ", file=sys.stderr)
-        return 1 if failed else 0
+        _say(f"Report   {self._run / 'report.json'}")
+        for fault in faults:
+            print(f"tidelog demo: {fault}", file=sys.stderr)
+        return 1 if faults else 0
 
 
 def _say(text: str) -> None:
