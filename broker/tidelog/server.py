@@ -25,6 +25,7 @@ from tidelog.api.log_dirs import unknown_volume
 from tidelog.api.versions import VersionsApi
 from tidelog.assembly import client_handlers, lone_handlers, remote_tier
 from tidelog.auto_topics import AutoTopics
+from tidelog.awaiting import uninterrupted
 from tidelog.connections import Connections
 from tidelog.controller.controller import Controller
 from tidelog.dispatch import Dispatcher
@@ -160,10 +161,10 @@ class BrokerServer:
             ProtocolError,
             OSError,
         ) as error:
-            await self._abandon()
+            await uninterrupted(self._abandon())
             raise StartError(one_line(error)) from error
         except BaseException:
-            await self._abandon()
+            await uninterrupted(self._abandon())
             raise
 
     async def _listen(self) -> None:

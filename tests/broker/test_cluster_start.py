@@ -14,6 +14,7 @@ from support.wire_client import WireClient
 from tidelog.config.vocabulary import ConfigError
 from tidelog.doors.cluster_settings import node_properties, profile_of
 from tidelog.doors.nodes import LocalNode
+from tidelog.server import BrokerServer
 from tidelog.start_error import StartError
 from tidelog_protocol.messages.admin import CreateTopicsRequest
 from tidelog_protocol.messages.cluster import (
@@ -123,6 +124,16 @@ def test_a_start_ends_when_each_broker_knows_of_all(monkeypatch: pytest.MonkeyPa
 def test_a_cluster_that_does_not_come_together_did_not_start(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    """Nodes fail one after the other; one was told to give up in the middle of its own end, and
+    kept its directory."""
+    abandon = BrokerServer._abandon
+
+    async def abandon_slowly(server: BrokerServer) -> None:
+        await asyncio.sleep(0.2)
+        await abandon(server)
+
+    monkeypatch.setattr(BrokerServer, "_abandon", abandon_slowly)
+
     async def test() -> None:
         lagging = Lagging(monkeypatch, unheard_of=2)
         lagging.looks_left = 1_000_000

@@ -23,7 +23,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from tidelog.api.produce_gate import ProduceGate, RefusedError, is_transactional
-from tidelog.called_back import called_back
+from tidelog.awaiting import called_back
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.data import ProduceResponse

@@ -19,7 +19,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tidelog.called_back import called_back
+from tidelog.awaiting import called_back
 from tidelog.metadata.image import GROUP_METADATA_TOPIC, is_internal_topic
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode

@@ -15,7 +15,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tidelog.called_back import called_back
+from tidelog.awaiting import called_back
 from tidelog.groups.admin import Committer
 from tidelog.groups.offsets import OffsetAndMetadata, OffsetChange
 from tidelog.metadata.image import GROUP_METADATA_TOPIC

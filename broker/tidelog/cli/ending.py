@@ -3,7 +3,8 @@
 Before it serves nothing has to be stopped in order, and it may be in anything: in imports, in
 waiting for other brokers, in the recovery of a large log, where the loop hears of nothing. So the
 loop is told first, which gives up the start between two steps of it. Only if it does not come to
-that within `PATIENCE_S` an exception is raised wherever the process is. (Raised at once, it may be
+that within `PATIENCE_S` an exception is raised wherever the process is, and again as long as the
+loop has not heard: the next broker may recover as long. (Raised at once, it may be
 in the middle of the loop's own work, which then forgets a task that is waited for at the end; or in
 a callback of the interpreter's, which prints it and goes on.)
 
@@ -39,7 +40,8 @@ class Ending:
     """
 
     def __init__(self) -> None:
-        self._is_asked = False
+        self._is_asked = self._is_heard = False
+        self._insisted = 0
         self._loop: AbstractEventLoop | None = None
         self._starting: Task[Any] | None = None  # to be cancelled; None when there is none (yet)
         for number in ENDING_SIGNALS:
@@ -55,20 +57,21 @@ class Ending:
             signal.signal(number, signal.SIG_IGN)
         self._is_asked = True
         signal.signal(signal.SIGALRM, self._insist)
-        signal.setitimer(signal.ITIMER_REAL, PATIENCE_S)
+        signal.setitimer(signal.ITIMER_REAL, PATIENCE_S, PATIENCE_S)
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._give_up_start)
 
     def _give_up_start(self) -> None:
-        _limit(STOP_SECONDS_MAX)
-        starting, self._starting = self._starting, None
-        if starting is not None:
-            starting.cancel()
+        self._is_heard = True
+        if self._starting is not None:
+            self._starting.cancel()
 
     def _insist(self, *_: object) -> None:
-        _limit(STOP_SECONDS_MAX - PATIENCE_S)
-        if self._starting is not None:
-            self._starting = None
+        """Another `PATIENCE_S` has gone."""
+        self._insisted += 1
+        if self._insisted * PATIENCE_S >= STOP_SECONDS_MAX:
+            _end_now()
+        if self._loop is not None and not self._is_heard:
             raise KeyboardInterrupt
 
     def run(self, broker: Callable[[], Coroutine[Any, Any, int]]) -> int:
@@ -93,6 +96,7 @@ class Ending:
         """From now on `stop` is called, in the loop; at once if it was asked for meanwhile."""
         loop, self._starting = self._loop, None
         assert loop is not None, "in run() alone"
+        self._is_heard = True
         for number in ENDING_SIGNALS:
             loop.add_signal_handler(number, stop)
         if self._is_asked:

@@ -14,6 +14,7 @@ import sys
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from tidelog.awaiting import uninterrupted
 from tidelog.config.broker import BrokerConfig
 from tidelog.doors.cluster_settings import READY_WORDS, ClusterError
 from tidelog.runtime import system_runtime, volume_bytes
@@ -87,7 +88,7 @@ class Node(ABC, Generic[Life]):
         try:
             await self._on_start(self)
         except BaseException:
-            await self.kill()
+            await uninterrupted(self.kill())
             raise
 
     @abstractmethod

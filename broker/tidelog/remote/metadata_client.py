@@ -12,7 +12,7 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.called_back import called_back
+from tidelog.awaiting import called_back
 from tidelog.internal_topics import InternalTopic
 from tidelog.peers import Channels, PeerError
 from tidelog.replication.partition import (

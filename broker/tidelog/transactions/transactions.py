@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tidelog.called_back import called_back
+from tidelog.awaiting import called_back
 from tidelog.internal_topics import partition_for
 from tidelog.metadata.image import TRANSACTION_STATE_TOPIC
 from tidelog.transactions.producer_ids import ProducerIds

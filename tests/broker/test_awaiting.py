@@ -1,0 +1,78 @@
+"""What is told to a callback, and work that no cancellation cuts short."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tidelog.awaiting import called_back, uninterrupted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def test_a_callback_is_awaited() -> None:
+    async def test() -> None:
+        assert await called_back(lambda tell: tell(1)) == 1
+        loop = asyncio.get_running_loop()
+        assert await called_back(lambda tell: loop.call_soon(tell, 2)) == 2
+
+    asyncio.run(test())
+
+
+def test_nobody_hears_what_is_told_after_the_end() -> None:
+    async def test() -> None:
+        kept: list[Callable[[int], None]] = []
+        waiting = asyncio.ensure_future(called_back(kept.append))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        (tell,) = kept
+        tell(1)
+        tell(2)
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("cancels", [0, 1, 3])
+@pytest.mark.parametrize("fails", [False, True])
+def test_work_goes_on_whoever_is_cancelled(cancels: int, fails: bool) -> None:
+    async def test() -> None:
+        may_end = asyncio.Event()
+        ended = False
+
+        async def work() -> None:
+            nonlocal ended
+            await may_end.wait()
+            ended = True
+            if fails:
+                raise LookupError("work")
+
+        waiting = asyncio.ensure_future(uninterrupted(work()))
+        for _ in range(cancels):
+            await asyncio.sleep(0.001)
+            waiting.cancel()
+        await asyncio.sleep(0.001)
+        assert not waiting.done()
+        may_end.set()
+        await asyncio.wait([waiting])
+        assert ended
+        error = None if waiting.cancelled() else waiting.exception()
+        assert waiting.cancelled() == bool(cancels)
+        assert isinstance(error, LookupError) == (fails and not cancels)
+
+    asyncio.run(test())
+
+
+def test_work_that_is_cancelled_itself_has_ended() -> None:
+    async def test() -> None:
+        async def work() -> None:
+            raise asyncio.CancelledError
+
+        with pytest.raises(asyncio.CancelledError):
+            await uninterrupted(work())
+
+    asyncio.run(test())
