@@ -88,13 +88,27 @@ class TierReport:
             faults.append(
                 f"only {self.at_rest.remote_only_share:.0%} of the bytes were remote only"
             )
-        served = sum(read.remote_bytes for read in self.reads if read.name == self.whole)
-        if served < self.at_rest.remote_only:
+        if self.whole_remote < self.at_rest.remote_only:
             faults.append(
-                f"{served:,} bytes came from the remote tier, which alone has "
+                f"{self.whole_remote:,} bytes came from the remote tier, which alone has "
                 f"{self.at_rest.remote_only:,}"
             )
         return faults
+
+    @property
+    def whole_remote(self) -> int:
+        """Bytes that the read of the whole history got from the remote tier."""
+        return sum(read.remote_bytes for read in self.reads if read.name == self.whole)
+
+    @property
+    def summary(self) -> str:
+        """How many bytes of the whole history came from where, in words."""
+        at_rest = self.at_rest
+        return (
+            f"Of the whole {_megabytes(at_rest.remote_only + at_rest.local)} Spark got "
+            f"{_megabytes(self.whole_remote)} from the remote tier and "
+            f"{_megabytes(at_rest.local)} from the brokers' disks"
+        )
 
 
 def tiers_table(tiers: TierReport) -> Table:
@@ -151,7 +165,7 @@ def write_json(checks: Checks, tiers: TierReport | None, path: Path) -> None:
             "remote_only_share": round(at_rest.remote_only_share, 4),
             "partitions": [asdict(one) for one in at_rest.partitions],
             "reads": [asdict(read) for read in tiers.reads],
-            "whole": tiers.whole,
+            "whole": {"remote_bytes": tiers.whole_remote, "local_bytes": at_rest.local},
         }
     path.write_text(json.dumps(report, indent=2) + "\n")
 

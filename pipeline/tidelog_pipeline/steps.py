@@ -39,6 +39,7 @@ from tidelog_pipeline.report import (
     tiers_table,
     write_json,
 )
+from tidelog_pipeline.tiers import BROKERS, tiered_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -100,8 +101,6 @@ class _Demo:
     def _create_topics(self) -> None:
         copies, tiered = 1, {}
         if self._tiers is not None:
-            from tidelog_pipeline.tiers import BROKERS, tiered_topic  # noqa: PLC0415  # starts brokers
-
             copies, tiered = BROKERS, tiered_topic(SEGMENT_BYTES)
         for topic, configs in (
             (EVENTS_TOPIC, KEEP_FOR_EVER | tiered),
@@ -205,6 +204,7 @@ class _Demo:
         if self._tier_report is not None:
             console.print(tiers_table(self._tier_report))
             console.print(reads_table(self._tier_report))
+            _say(self._tier_report.summary)
             faults += self._tier_report.failed
         write_json(self._checks, self._tier_report, self._run / "report.json")
         _say(f"Plot     {self._run / 'delays.png'}")

@@ -34,7 +34,7 @@ _BROKER_SETTINGS = {
     "remote.log.manager.task.interval.ms": "1000",
 }
 _PORTS = (15_000, 32_000)  # below those that systems give to outgoing connections
-_WAIT_SECONDS_MAX = 180.0
+WAIT_SECONDS_MAX = 180.0
 _LOOK_SECONDS = 0.3
 _METER = "kafka_server_brokertopicmetrics_remotefetchbytes"
 
@@ -103,7 +103,7 @@ class Tiers:
     def __init__(self, bootstrap_servers: str, metrics_ports: Sequence[int]) -> None:
         """`metrics_ports`: of each broker's Prometheus endpoint, on 127.0.0.1."""
         self._servers = bootstrap_servers.split(",")
-        self._metrics_ports = metrics_ports
+        self.metrics_ports = metrics_ports
 
     def look(self, topic: str) -> TopicBytes:
         """The topic's bytes as they are now; ClusterError or OSError if the brokers can't tell."""
@@ -118,14 +118,14 @@ class Tiers:
         Raises:
             RuntimeError: that did not come about within three minutes.
         """
-        end = time.perf_counter() + _WAIT_SECONDS_MAX
+        end = time.perf_counter() + WAIT_SECONDS_MAX
         partitions = len(self.look(topic).partitions)
         # A closed segment and the batch that did not fit into it are more than a segment.
         while max(self._on_disk(topic, partitions)) > segment_bytes:
             if time.perf_counter() > end:
                 share = self.look(topic).remote_only_share
                 message = (
-                    f"{topic}: after {_WAIT_SECONDS_MAX:.0f} s only {share:.0%} of its bytes are "
+                    f"{topic}: after {WAIT_SECONDS_MAX:.0f} s only {share:.0%} of its bytes are "
                     "in the remote tier alone"
                 )
                 raise RuntimeError(message)
@@ -137,7 +137,7 @@ class Tiers:
         from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415
 
         served = 0.0
-        for port in self._metrics_ports:
+        for port in self.metrics_ports:
             for family in text_string_to_metric_families(_metrics(port)):
                 if family.name == _METER:
                     served += sum(
