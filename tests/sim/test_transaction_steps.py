@@ -15,6 +15,34 @@ def test_who_dies_at_a_step_halves_nothing(step, is_v2):
     assert [failure for failure in map(play, cases(step, is_v2=is_v2)) if failure] == []
 
 
+WRITES = [
+    "init is written",
+    "a partition is being added",
+    "offsets are being added",
+    "the end is written",
+    "its completion is written",
+]
+
+
+@pytest.mark.parametrize("is_v2", [False, True], ids=["classic", "v2"])
+@pytest.mark.parametrize("step", WRITES)
+def test_what_is_committed_late_counts(step, is_v2):
+    """A client that waits has heard by then that its coordinator does not know."""
+    late = [
+        Case(step, "coordinator", is_v2, is_commit, is_client_gone, "late")
+        for is_commit in (True, False)
+        for is_client_gone in (False, True)
+    ]
+    assert [failure for failure in map(play, late) if failure] == []
+
+
+@pytest.mark.parametrize("is_v2", [False, True], ids=["classic", "v2"])
+def test_a_coordinator_that_gives_late_writes_up_is_found(is_v2):
+    case = Case("a partition is being added", "coordinator", is_v2, True, True, "late")
+    with planted("late-writes-are-given-up"):
+        assert "its log says" in (play(case) or "")
+
+
 @pytest.mark.parametrize(
     ("name", "step", "victim", "is_seen_as"),
     [

@@ -20,7 +20,7 @@ from sim.cluster.transactions_habits import Habits
 from sim.cluster.transactions_ledger import ABORTED, COMMITTED, Ledger
 from sim.history import History, TopicHistory, require
 from sim.loop import SimLoop
-from sim.machine import in_lane
+from sim.machine import PORT, in_lane
 from sim.raw_logs import read_log
 from sim.wire import Lost
 from tidelog.internal_topics import partition_for
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sim.cluster.transactions_ledger import Attempt
+    from sim.network import Link
     from tidelog.replication.partition import Partition
     from tidelog.transactions.transaction import Transaction
 
@@ -41,6 +42,7 @@ TOPIC = "steps"
 LEADERS = (2, 3)  # of the topic's partitions; the coordinator is broker 1
 OFFSET = 5  # that the transaction commits for the group
 AWAY_S = 2.0  # longer than a broker's session: others take over what it led
+LATE_S = 4.5  # longer than request.timeout.ms
 SETTLED_S_MAX = 30.0
 ANSWERED_S_MAX = 120.0
 _S = TransactionState
@@ -92,6 +94,12 @@ ASKED = list(STEPS).index("the end is written")
 VICTIMS = ("coordinator", "leader", "group coordinator")
 
 
+WAYS = {
+    "cut": "for a while it does not hear the other brokers, nor they it; clients reach it",
+    "late": "its followers do not fetch for longer than it waits for them, and then they do",
+}
+
+
 class Case(NamedTuple):
     """Who dies at which step, and what the client is and does."""
 
@@ -100,7 +108,7 @@ class Case(NamedTuple):
     is_v2: bool
     is_commit: bool = True
     is_client_gone: bool = False
-    is_cut: bool = False  # off the other brokers, for a while, instead of dead: clients reach it
+    way: str = "kill"  # or one of WAYS: what happens to it
     seed: int = 0
 
 
@@ -144,15 +152,21 @@ class StepWorld:
         self.loop.note(f"{self.case.step}: broker {self.killed} dies")
         if self.case.is_client_gone:
             self.loop.close_lane("client")
-        if self.case.is_cut:
-            here = host_of(self.killed)
-            others = [host_of(node) for node in self.machines.by_id if node != self.killed]
-            links = [link for other in others for link in ((here, other), (other, here))]
-            self.machines.network.cut(links)
-            self.loop.call_later(AWAY_S, self.machines.network.heal, links)
-        else:
-            self.machines.by_id[self.killed].die("kill")
+        self._strike(self.killed)
         self._is_told.set_result(None)
+
+    def _strike(self, node_id: int) -> None:
+        if self.case.way == "kill":
+            self.machines.by_id[node_id].die("kill")
+            return
+        here = host_of(node_id)
+        others = [host_of(other) for other in self.machines.by_id if other != node_id]
+        links: list[Link] = [link for each in others for link in ((here, each), (each, here))]
+        seconds = AWAY_S
+        if self.case.way == "late":
+            links, seconds = [(each, here, PORT) for each in others], LATE_S
+        self.machines.network.cut(links)
+        self.loop.call_later(seconds, self.machines.network.heal, links)
 
     def _victim(self) -> int:
         victim = self.case.victim
@@ -344,7 +358,7 @@ class StepWorld:
         require(offset == (OFFSET if committed else -1), f"{case}: {committed}, offset {offset}")
         if not case.is_client_gone:
             wanted = {COMMITTED if case.is_commit else ABORTED}
-            if case.is_cut:  # a leader of the past may have asked the coordinator for it
+            if case.way == "cut":  # a leader of the past may have asked the coordinator for it
                 wanted.add(ABORTED)
             require(attempt is not None and attempt.outcome in wanted, f"{case}: {attempt}")
         if number < ASKED and case.is_client_gone:
@@ -430,8 +444,8 @@ def cases(step: str, *, is_v2: bool) -> list[Case]:
     commit and, when that has been decided, to an abort."""
     ends = (True, False) if list(STEPS).index(step) >= ASKED else (True,)
     return [
-        Case(step, victim, is_v2, is_commit, is_client_gone, is_cut)
+        Case(step, victim, is_v2, is_commit, is_client_gone, way)
         for victim in VICTIMS
         for is_commit in ends
-        for is_client_gone, is_cut in ((False, False), (True, False), (False, True))
+        for is_client_gone, way in ((False, "kill"), (True, "kill"), (False, "cut"))
     ]

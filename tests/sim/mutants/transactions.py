@@ -9,6 +9,7 @@ from tidelog.groups.admin import GroupAdmin
 from tidelog.groups.group import Group
 from tidelog.groups.pending import PendingOffsets
 from tidelog.groups.shard import GroupShard
+from tidelog.transactions import coordinator
 from tidelog.transactions.coordinator import TransactionCoordinator
 from tidelog.transactions.transaction import Transaction
 from tidelog.transactions.verification import Verifications
@@ -121,6 +122,29 @@ def markers_forgotten_at_load(patch: Patch) -> None:
     )
 
 
+def late_writes_are_given_up(patch: Patch) -> None:
+    """As Apache Kafka's, a coordinator forgets what is not committed in time, in its log or not."""
+    original = coordinator.append
+
+    def append(*args: Any, on_late: Any, on_done: Any, holds: Any, **options: Any) -> None:
+        is_late = False
+
+        def late() -> None:
+            nonlocal is_late
+            is_late = True
+            if on_late is not None:
+                on_late()
+            on_done(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+        def done(error: ErrorCode) -> None:
+            if not is_late:
+                on_done(error)
+
+        original(*args, on_late=late, on_done=done, holds=holds, **options)
+
+    patch(coordinator, "append", append)
+
+
 def zombie_members_commit(patch: Patch) -> None:
     """Offsets are taken in a transaction from members that the group has gone on without."""
     patch(Group, "validate_transactional_commit", lambda *_: ErrorCode.NONE)
@@ -171,8 +195,9 @@ MUTANTS = {
     "zombie-members-commit": zombie_members_commit,
     "epochs-begin-again": epochs_begin_again,
 }
-# Chance seldom meets these; a story of `transactions_zombies.py` does each time.
+# Chance seldom meets these; stories that are told step by step do each time.
 TOLD_MUTANTS = {
+    "late-writes-are-given-up": late_writes_are_given_up,
     "open-offsets-are-stable": open_offsets_are_stable,
     "stable-offsets-looked-at-late": stable_offsets_looked_at_late,
 }
