@@ -90,6 +90,7 @@ class _Player:
         self.direction = Direction(stage, self.names, self.client, rolls, self.now_ms)
         self.shown: dict[str, Any] | None = None
         self.told: dict[str, Reply] = {}  # by follower: what its leader said last
+        self.isr_before: list[str] = []  # somebody stopped or crashed
         self.differences: list[str] = []  # of this step
 
     async def play(self) -> str:
@@ -121,6 +122,11 @@ class _Player:
         return f"{where}: {'; '.join(self.differences)}"
 
     async def _set_up(self) -> None:
+        copied = "; what is remote, the leader has copied" if self.stage.is_tiered else ""
+        self._tell(
+            "made",
+            f"leader epochs and the ISR by decree, records written as followers write them{copied}",
+        )
         given = Given(self.stage, self.direction, self.names, self.given, self.now_ms)
         await given.set_up()
 
@@ -263,12 +269,14 @@ class _Player:
 
     async def do_stop(self, brokers: list[str], clean: bool = True) -> None:
         assert clean
+        self.isr_before = self.stage.in_sync
         for name in brokers:
             await self.stage.stop(name)
             await self.stage.until(partial(self.stage.is_fenced, name), f"{name} is missed")
 
     async def do_crash(self, brokers: list[str], lost_from: dict[str, int] | None = None) -> None:
         stage = self.stage
+        self.isr_before = stage.in_sync
         for number, name in enumerate(brokers):
             if number:
                 await asyncio.sleep(BETWEEN_CRASHES_S)
@@ -286,10 +294,12 @@ class _Player:
     async def do_elect(
         self, leader: str, epoch: int, isr: list[str], title: str, unclean: bool = False
     ) -> None:
-        del unclean  # what the controller may do says the topic's configuration
         stage = self.stage
         why = DECREED.get((self.id, title))
-        if why is not None:
+        if why is None:
+            found = {"unclean": leader not in self.isr_before}
+            self.differences += facts_differ("the election", found, {"unclean": unclean})
+        else:
             self._tell("by decree", f"the controller would not do it: {why}")
             await self.direction.decree(leader, isr)
         await stage.until(lambda: stage.leads(leader), f"{leader} leads")
