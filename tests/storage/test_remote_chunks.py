@@ -350,7 +350,7 @@ def test_many_partitions_have_smaller_windows_and_chunks():
         place = ahead.grid(segment, index, now_ms).place(0)
         return place.end - place.start
 
-    assert chunk_bytes(1, NOW) == 4 << 20
+    assert 6 << 20 < chunk_bytes(1, NOW) < 7 << 20
     for number in range(9):
         partition = PARTITION._replace(partition=number)
         ahead.read_on(partition, 0, 10, NOW + number)
@@ -358,7 +358,7 @@ def test_many_partitions_have_smaller_windows_and_chunks():
         assert window <= (64 << 20) // (2 * (number + 1))
     assert window == (64 << 20) // 18
     assert 600_000 < chunk_bytes(20, NOW + 10) < 700_000
-    assert chunk_bytes(3, NOW + 60_000) == 4 << 20  # the others have gone
+    assert 6 << 20 < chunk_bytes(3, NOW + 60_000) < 7 << 20  # the others have gone
     for number in range(2000):
         ahead.read_on(PARTITION._replace(partition=number), 50, 60, NOW + 70_000)
     assert chunk_bytes(4, NOW + 70_000) == 256 << 10

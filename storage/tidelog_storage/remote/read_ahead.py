@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Grid", "ReadAhead"]
 
-CHUNK_BYTES = 4 << 20  # an S3 store takes milliseconds of processor time a request
+CHUNK_BYTES = 8 << 20  # at most: an S3 client takes milliseconds of processor time a request
 CHUNK_BYTES_MIN = 256 << 10
 CAPACITY_BYTES = 64 << 20
 WINDOW_BYTES_MAX = 16 << 20
