@@ -305,7 +305,8 @@ class ReplicaManager:
         cause, key = error.__cause__, partition.topic_partition
         if isinstance(cause, OSError) and self._partitions.get(key) is partition:
             self._lose(partition, cause)
-            self._wake_all(key)
+            # Later: who is woken may be in the middle of what wanted to append.
+            self._timers.call_at(self._timers.time(), self._wake_all, key)
 
     def appended(self, keys: Sequence[tuple[str, int]]) -> None:
         """All appends of one request are done: wake fetches, and produces if a high watermark
