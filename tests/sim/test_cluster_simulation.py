@@ -53,7 +53,8 @@ def test_a_seed_gives_the_same_run_twice():
 def test_a_seed_gives_the_same_run_under_every_hash_seed():
     program = (
         "from sim.run import run_seed\n"
-        "for seed, brokers in ((4, 3), (1, 5), (10, 3)): print(run_seed(seed, brokers=brokers).trace)"
+        "for seed, brokers in ((4, 3), (1, 5), (10, 3)):\n"
+        "    print(run_seed(seed, brokers=brokers).trace)"
     )
     traces = {
         subprocess.run(
