@@ -166,7 +166,7 @@ def produce_one(bootstrap: str, acks: str) -> str | None:
         partition=0,
         on_delivery=lambda error, _: results.append(None if error is None else error.name()),
     )
-    producer.flush(20)
+    producer.flush(60)
     return results[0]
 
 

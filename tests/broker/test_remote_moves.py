@@ -104,7 +104,7 @@ def test_partitions_that_are_added_are_tiered_as_well(tmp_path: Path) -> None:
                 from confluent_kafka.admin import AdminClient, NewPartitions
 
                 admin = AdminClient(librdkafka(it.bootstrap))
-                admin.create_partitions([NewPartitions("a", 3)])["a"].result(20)
+                admin.create_partitions([NewPartitions("a", 3)])["a"].result(60)
 
             await in_thread(expand)
             for index in (1, 2):

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def eventually(look: Callable[[], T], wanted: Callable[[T], bool], timeout_s: float = 30.0) -> T:
+def eventually(look: Callable[[], T], wanted: Callable[[T], bool], timeout_s: float = 60.0) -> T:
     """Look again and again until what is seen is wanted; the last sight is in the failure."""
     end = time.monotonic() + timeout_s
     while True:

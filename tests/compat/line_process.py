@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-ANSWER_TIMEOUT_S = 60.0
+ANSWER_TIMEOUT_S = 150.0
 
 
 class WorkerError(Exception):

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 
 
 class RawConnection:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from compat.brokers import Broker
     from compat.conftest import Client
 
-pytestmark = [pytest.mark.compat, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.compat, pytest.mark.timeout(400)]
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 TIME = 1_700_000_000_000

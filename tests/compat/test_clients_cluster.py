@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.compat,
-    pytest.mark.timeout(180),
+    pytest.mark.timeout(400),
     pytest.mark.xdist_group("clients of a cluster"),
 ]
 

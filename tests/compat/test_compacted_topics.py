@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = [pytest.mark.compat, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.compat, pytest.mark.timeout(400)]
 
 TOPIC = {
     "cleanup.policy": "compact",
@@ -51,7 +51,7 @@ def consumer_of(broker: Tidelog) -> Consumer:
 def read(broker: Tidelog, start: int) -> list[tuple[int, bytes, bytes | None]]:
     """Everything from an offset on."""
     consumer = consumer_of(broker)
-    _, end = consumer.get_watermark_offsets(TopicPartition("t", 0), timeout=20)
+    _, end = consumer.get_watermark_offsets(TopicPartition("t", 0), timeout=60)
     consumer.assign([TopicPartition("t", 0, start)])
     found: list[tuple[int, bytes, bytes | None]] = []
     while not found or found[-1][0] < end - 1:
@@ -75,7 +75,7 @@ def active_base(broker: Tidelog) -> int:
 def test_readers_of_a_compacted_topic(broker: Tidelog) -> None:
     topic = NewTopic("t", 1, 1, config=TOPIC)
     admin = AdminClient(client(broker))
-    admin.create_topics([topic])["t"].result(20)
+    admin.create_topics([topic])["t"].result(60)
     producer = Producer(client(broker, linger_ms=0, enable_idempotence=True))
     expected = {}
     for index in range(COUNT):

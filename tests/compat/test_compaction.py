@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = [pytest.mark.reference, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.reference, pytest.mark.timeout(400)]
 
 TOPIC = {
     "internal.segment.bytes": "8000",

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from compat.brokers import Broker
     from compat.jvm import Jvm
 
-pytestmark = [pytest.mark.compat, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.compat, pytest.mark.timeout(400)]
 
 BOOTSTRAP = "--bootstrap-server"
 

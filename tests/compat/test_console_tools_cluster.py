@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.compat,
-    pytest.mark.timeout(240),
+    pytest.mark.timeout(400),
     pytest.mark.xdist_group("tools of a cluster"),
 ]
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = [pytest.mark.reference, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.reference, pytest.mark.timeout(400)]
 
 DUMP = "DumpLogSegments"
 COMPLAINTS = re.compile(

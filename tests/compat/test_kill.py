@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from compat.conftest import ClientPool
 
-pytestmark = [pytest.mark.compat, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.compat, pytest.mark.timeout(400)]
 
 PARTITIONS = 2
 ENDS = 2

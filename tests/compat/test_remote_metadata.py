@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from compat.brokers import Broker
 
-pytestmark = [pytest.mark.reference, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.reference, pytest.mark.timeout(400)]
 
 STARTED, FINISHED, DELETING, DELETED = SegmentState
 FORMATTER = (

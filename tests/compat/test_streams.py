@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from compat.brokers import Broker
     from compat.conftest import ClientPool
 
-pytestmark = [pytest.mark.compat, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.compat, pytest.mark.timeout(400)]
 
 WORDS = ("und", "der", "die", "das", "sie", "aber", "nicht", "wir")
 PARTITIONS = 2

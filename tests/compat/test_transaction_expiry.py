@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from compat.brokers import Broker
 
-pytestmark = [pytest.mark.compat, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.compat, pytest.mark.timeout(400)]
 
 SETTINGS = {
     "transactional.id.expiration.ms": "1000",

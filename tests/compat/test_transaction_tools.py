@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from compat.conftest import ClientPool
     from compat.jvm import Jvm
 
-pytestmark = [pytest.mark.compat, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.compat, pytest.mark.timeout(400)]
 
 
 @pytest.fixture

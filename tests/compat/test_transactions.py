@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from compat.conftest import Client
 
-pytestmark = [pytest.mark.compat, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.compat, pytest.mark.timeout(400)]
 
 
 def records(numbers: Iterable[int]) -> list[dict[str, Any]]:

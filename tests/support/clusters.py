@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     import tidelog
     from tidelog.metadata.image import ClusterImage, PartitionImage
 
-WAIT_S_MAX = 30.0
+WAIT_S_MAX = 60.0
 
 # A failed broker is noticed soon, and everything else is as in production.
 FAST = {"broker.session.timeout.ms": "1500", "broker.heartbeat.interval.ms": "300"}
@@ -24,7 +24,7 @@ def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """Run a test in a loop of its own, not for ever."""
 
     async def bounded() -> None:
-        async with asyncio.timeout(100):
+        async with asyncio.timeout(250):
             await test()
 
     asyncio.run(bounded())
@@ -84,14 +84,14 @@ def create_topic(bootstrap: str, name: str, partitions: int, replicas: int, **co
     settings = {key.replace("_", "."): value for key, value in config.items()}
     admin = AdminClient(librdkafka(bootstrap))
     topic = NewTopic(name, partitions, replicas, config=settings)
-    admin.create_topics([topic])[name].result(20)
+    admin.create_topics([topic])[name].result(WAIT_S_MAX)
 
 
 def leader_of(bootstrap: str, topic: str, index: int = 0) -> int:
     """The node id of a partition's leader, as some broker knows it; -1 for none."""
     from confluent_kafka.admin import AdminClient
 
-    found = AdminClient(librdkafka(bootstrap)).list_topics(topic, timeout=20)
+    found = AdminClient(librdkafka(bootstrap)).list_topics(topic, timeout=WAIT_S_MAX)
     return int(found.topics[topic].partitions[index].leader)
 
 
@@ -105,7 +105,7 @@ def consume(bootstrap: str, topic: str, index: int = 0) -> list[bytes]:
     )
     try:
         consumer.assign([TopicPartition(topic, index, 0)])
-        _, end = consumer.get_watermark_offsets(TopicPartition(topic, index), timeout=20)
+        _, end = consumer.get_watermark_offsets(TopicPartition(topic, index), timeout=WAIT_S_MAX)
         values: list[bytes] = []
         deadline = time.monotonic() + WAIT_S_MAX
         while len(values) < end and time.monotonic() < deadline:

@@ -146,14 +146,14 @@ class TieredCluster:
         ]
         resource = ConfigResource(ResourceType[kind], name, incremental_configs=entries)
         admin = AdminClient(librdkafka(self.bootstrap))
-        admin.incremental_alter_configs([resource])[resource].result(20)
+        admin.incremental_alter_configs([resource])[resource].result(60)
 
     async def delete(self, topic: str) -> None:
         def delete() -> None:
             from confluent_kafka.admin import AdminClient
 
             admin = AdminClient(librdkafka(self.bootstrap))
-            admin.delete_topics([topic])[topic].result(20)
+            admin.delete_topics([topic])[topic].result(60)
 
         await in_thread(delete)
 
@@ -164,7 +164,7 @@ class TieredCluster:
 
             place = TopicPartition(topic, index, offset)
             admin = AdminClient(librdkafka(self.bootstrap))
-            admin.delete_records([place])[place].result(20)
+            admin.delete_records([place])[place].result(60)
 
         await in_thread(delete)
 

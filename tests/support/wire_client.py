@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tidelog_protocol.schema import Message
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 
 
 def request_bytes(

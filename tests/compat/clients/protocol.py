@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 def encoded(data: bytes | None) -> str | None:

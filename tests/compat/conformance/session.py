@@ -16,8 +16,8 @@ CLOSED = {"closed": "without an answer"}
 NONE = 0
 RETRIABLE_AT_FIRST = (5, 14, 15, 16)
 """Leader or coordinator not there yet: both brokers may say so for a moment after a creation."""
-WAIT_S = 15.0
-ANSWER_TIMEOUT_S = 12.0
+WAIT_S = 60.0
+ANSWER_TIMEOUT_S = 50.0
 
 
 class Session:
