@@ -40,8 +40,11 @@ TOPIC_SETTINGS = {
 class Play:
     """One run: a producer, deaths and weather; then the verdict."""
 
-    def __init__(self, stage: Stage, seed: str, weather: Weather) -> None:
+    def __init__(
+        self, stage: Stage, seed: str, weather: Weather, retention_bytes: int | None
+    ) -> None:
         self.stage, self.weather = stage, weather
+        self.retention_bytes = retention_bytes
         self.rng = random.Random(f"{seed}:play")
         self.acknowledged: list[str] = []
         self.deaths: list[str] = []
@@ -107,7 +110,10 @@ class Play:
             await stage.start(leader)
         await asyncio.sleep(rng.choice((0.0, 3.0)))
         weather.bad = 0.0
-        await stage.until(lambda: not weather.disk.names, f"nothing remote is left, {self.deaths}")
+        end_s = stage.loop.time() + 60
+        while weather.disk.names:
+            assert stage.loop.time() < end_s, f"left: {list(weather.disk.names)}; {self.deaths}"
+            await asyncio.sleep(0.05)
 
     # -- the verdict -------------------------------------------------------------------------------
 
@@ -122,6 +128,13 @@ class Play:
             return False
         copier = self.tier(stage.leader).partitions[TOPIC, 0].copier
         if copier.copied_offset is None or copier.lag() != (0, 0):
+            return False
+        metadata = self.tier(stage.leader).metadata
+        partition = TopicIdPartition(stage.topic_id, TOPIC, 0)
+        finished = SegmentState.COPY_SEGMENT_FINISHED
+        size = sum(one.size for one in metadata.segments(partition) if one.state is finished)
+        largest = max((one.size for one in metadata.segments(partition)), default=0)
+        if self.retention_bytes is not None and size > self.retention_bytes + largest:
             return False
         for name in "ABC":
             held = stage.partition(name).log
@@ -143,10 +156,16 @@ class Play:
             except AssertionError:
                 raise AssertionError(f"not quiet: {self.state()}") from None
             await asyncio.sleep(3)
-        contents = {name: self.content(name) for name in "ABC"}
+        start = max(stage.partition(name).log.log_start_offset for name in "ABC")
+        contents = {name: self.content(name, start) for name in "ABC"}
         content = contents["A"]
         assert contents["B"] == contents["C"] == content
-        assert [value for value in content if value in set(self.acknowledged)] == self.acknowledged
+        kept = [value for value in content if value in set(self.acknowledged)]
+        if self.retention_bytes is None:
+            assert start == 0
+            assert kept == self.acknowledged
+        assert kept
+        assert kept == self.acknowledged[-len(kept) :]
         assert len(set(content)) == len(content), "nothing is there twice"
         self.check_objects()
 
@@ -162,15 +181,14 @@ class Play:
             )
         return f"leader {stage.leader} {stage.in_sync}; {'; '.join(lines)}; {self.deaths}"
 
-    def content(self, name: str) -> list[str]:
-        """Values from log start to log end, as this broker would read them."""
+    def content(self, name: str, start: int) -> list[str]:
+        """Values from `start` to the log end, as this broker would read them."""
         stage, metadata = self.stage, self.tier(name).metadata
         held = stage.partition(name).log
         partition = TopicIdPartition(stage.topic_id, TOPIC, 0)
         local = {offset: value for offset, value, _ in stage.records(name)}
         values = []
-        assert held.log_start_offset == 0
-        for offset in range(held.log_start_offset, held.log_end_offset):
+        for offset in range(start, held.log_end_offset):
             if offset >= held.local_log_start_offset:
                 values.append(local[offset])
                 continue
@@ -217,8 +235,11 @@ async def live(loop: Any, seed: str, batches: int, disturbances: int) -> Play:
     settings = {**SETTINGS, "rsm.config.dir": f"{PREFIX}{seed}"}
     async with Stage(loop, "ABC", settings) as stage:
         config = {**TOPIC_SETTINGS, "segment_index_bytes": 12 * batches}
+        retention_bytes = random.Random(f"{seed}:retention").choice((None, 800, 3000))
+        if retention_bytes is not None:
+            config["retention_bytes"] = retention_bytes
         await stage.create_topic("ABC", **config)
-        play = Play(stage, seed, weather)
+        play = Play(stage, seed, weather, retention_bytes)
         producing = asyncio.ensure_future(play.produce())
         await play.disturb(disturbances)
         play.is_over = True

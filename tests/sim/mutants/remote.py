@@ -1,0 +1,161 @@
+"""Planted bugs of the remote tier; `test_remote_tier.py` finds each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tidelog.remote import copying, deletion, expiration, shared
+from tidelog.remote.copying import Copier
+from tidelog.remote.deletion import Deletions
+from tidelog.remote.metadata_topic import TopicBasedMetadata
+from tidelog_storage.log_state import LogState
+from tidelog_storage.remote.api import SegmentState
+from tidelog_storage.remote.metadata_cache import PartitionMetadata
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Patch = Callable[..., None]
+
+
+def copied_before_it_is(patch: Patch) -> None:
+    """Local retention goes by a copy that has only begun."""
+    real = Copier._ship
+
+    async def ship(self: Any, segment: Any, candidate: Any, truncations: int) -> Any:
+        self._log.set_highest_remote_offset(candidate.end_offset)
+        return await real(self, segment, candidate, truncations)
+
+    patch(Copier, "_ship", ship)
+
+
+def failed_copies_count(patch: Patch) -> None:
+    """What the store refused for a while is published as finished."""
+    real = Copier._ship
+
+    async def ship(self: Any, segment: Any, candidate: Any, truncations: int) -> Any:
+        try:
+            return await real(self, segment, candidate, truncations)
+        except copying.RetriableRemoteStorageError:
+            return None
+
+    patch(Copier, "_ship", ship)
+
+
+def deletions_are_finished_when_they_fail(patch: Patch) -> None:
+    """Nobody tries again what the store did not delete."""
+
+    async def delete_segment(tier: Any, segment: Any, pool: Any) -> None:
+        await tier.metadata.update(tier.change(segment, SegmentState.DELETE_SEGMENT_STARTED))
+        try:
+            await pool.run(tier.storage.delete_segment, segment)
+        except shared.RemoteResourceNotFound:
+            pass
+        except Exception:  # noqa: BLE001 - the bug
+            pass
+        await tier.metadata.update(tier.change(segment, SegmentState.DELETE_SEGMENT_FINISHED))
+
+    for module in (shared, copying, deletion, expiration):
+        patch(module, "delete_segment", delete_segment)
+
+
+def nobody_marks(patch: Patch) -> None:
+    """A deleted topic is known to its leader alone."""
+
+    async def mark(self: Any, partition: Any) -> None:
+        del self, partition
+
+    async def remove(self: Any, partition: Any) -> None:
+        await self._delete_all(partition)
+
+    patch(Deletions, "_mark", mark)
+    patch(Deletions, "remove", remove)
+
+
+def one_id_for_all_tries(patch: Patch) -> None:
+    """A copy that is tried again goes by the id of the first try."""
+    real = Copier._copy
+
+    async def copy(self: Any, candidate: Any, term: int) -> None:
+        number = candidate.start_offset.to_bytes(16, "big")
+        held = self._shared
+
+        class SameIds:
+            uuid = staticmethod(lambda: number)
+            uniform = held.rng.uniform
+
+        from dataclasses import replace
+
+        self._shared = replace(held, rng=SameIds())
+        try:
+            await real(self, candidate, term)
+        finally:
+            self._shared = held
+
+    patch(Copier, "_copy", copy)
+
+
+def a_new_leader_trusts_no_metadata(patch: Patch) -> None:
+    """It copies on from its log end: what the leader before it left is never copied."""
+
+    def find_positions(self: Any) -> None:
+        if self.copied_offset is None and self.leads:
+            self.copied_offset = self._log.segments.active.base_offset - 1
+            self._log.reset_highest_remote_offset(self.copied_offset)
+
+    patch(Copier, "find_positions", find_positions)
+
+
+def events_are_not_read_back(patch: Patch) -> None:
+    """What was published counts though no consumer has it yet: an update finds no segment."""
+    real = TopicBasedMetadata._publish
+
+    async def publish(self: Any, event: Any) -> None:
+        tracked = self._tracked.get((event.partition.topic_id, event.partition.partition))
+        before, tracked.next_offset = tracked.next_offset, 1 << 60
+        try:
+            await real(self, event)
+        finally:
+            tracked.next_offset = before
+
+    patch(TopicBasedMetadata, "_publish", publish)
+
+
+def unfinished_segments_are_read(patch: Patch) -> None:
+    """A segment can be read as soon as its copy has begun."""
+    real = PartitionMetadata._begin
+
+    def begin(self: Any, segment: Any) -> bool:
+        taken = real(self, segment)
+        if taken and segment.segment_id not in self._finished:
+            self._finish(segment)
+        return taken
+
+    patch(PartitionMetadata, "_begin", begin)
+
+
+def retention_does_not_wait(patch: Patch) -> None:
+    """Local retention deletes whether the segment is remote or not."""
+
+    def highest(self: Any, offset: int) -> None:
+        del offset
+        self.highest_remote_offset = self.high_watermark - 1
+
+    patch(LogState, "set_highest_remote_offset", highest)
+    patch(LogState, "reset_highest_remote_offset", highest)
+
+
+MUTANTS: dict[str, Callable[[Patch], None]] = {
+    function.__name__.replace("_", "-"): function
+    for function in (
+        copied_before_it_is,
+        failed_copies_count,
+        deletions_are_finished_when_they_fail,
+        nobody_marks,
+        one_id_for_all_tries,
+        a_new_leader_trusts_no_metadata,
+        events_are_not_read_back,
+        unfinished_segments_are_read,
+        retention_does_not_wait,
+    )
+}
