@@ -32,6 +32,7 @@ _BROKER_SETTINGS = {
     "log.initial.task.delay.ms": "500",
     "log.segment.delete.delay.ms": "1000",
     "remote.log.manager.task.interval.ms": "1000",
+    "rlmm.config.remote.log.metadata.topic.num.partitions": "5",  # not 50: one topic is tiered
 }
 _PORTS = (15_000, 32_000)  # below those that systems give to outgoing connections
 WAIT_SECONDS_MAX = 180.0
