@@ -10,6 +10,7 @@ tracked: then the topic is created if there is none.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -51,6 +52,7 @@ __all__ = ["TopicBasedMetadata"]
 log = logging.getLogger("tidelog.remote.metadata")
 
 SAVE_S = 60.0
+LAST_SAVE_S_MAX = 2.0  # how long a stop waits for its files
 
 _Key = tuple[bytes, int]
 
@@ -466,7 +468,9 @@ class TopicBasedMetadata:
         await asyncio.gather(*tasks, return_exceptions=True)
         await self._consumer.stop()
         if saves:
-            await self._save()
+            with contextlib.suppress(TimeoutError):  # the files are as good as those before
+                async with asyncio.timeout(LAST_SAVE_S_MAX):
+                    await self._save()
 
     def close(self) -> None:
         """Publish and read no more; closing twice is allowed."""
