@@ -34,13 +34,16 @@ async def uninterrupted(work: Coroutine[Any, Any, None]) -> None:
     but only after the end of the work."""
     task = asyncio.get_running_loop().create_task(work)
     cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError as error:
-            cancelled = error
-        except Exception:  # noqa: BLE001 - told below, by the task
-            break
+    try:
+        while not task.done():
+            try:
+                await asyncio.shield(task)
+            except asyncio.CancelledError as error:
+                cancelled = error
+            except Exception:  # noqa: BLE001 - told below, by the task
+                break
+    finally:
+        work.close()  # for a loop that was stopped before it began
     if cancelled is not None and not task.cancelled():
         task.exception()  # who was cancelled has no use for it
         raise cancelled

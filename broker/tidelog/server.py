@@ -19,13 +19,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tidelog.api.log_dirs import unknown_volume
 from tidelog.api.versions import VersionsApi
 from tidelog.assembly import client_handlers, lone_handlers, remote_tier
 from tidelog.auto_topics import AutoTopics
-from tidelog.awaiting import uninterrupted
 from tidelog.connections import Connections
 from tidelog.controller.controller import Controller
 from tidelog.dispatch import Dispatcher
@@ -161,10 +161,10 @@ class BrokerServer:
             ProtocolError,
             OSError,
         ) as error:
-            await uninterrupted(self._abandon())
+            await self._undo()
             raise StartError(one_line(error)) from error
         except BaseException:
-            await uninterrupted(self._abandon())
+            await self._undo()
             raise
 
     async def _listen(self) -> None:
@@ -402,8 +402,14 @@ class BrokerServer:
         """End as a crash would, as far as a process that goes on can: no goodbyes, no marks."""
         await self._abandon()
 
+    async def _undo(self) -> None:
+        """Abandon, and begin anew if told to give up meanwhile: locks and ports must not stay."""
+        while True:
+            with suppress(asyncio.CancelledError):
+                return await self._abandon()
+
     async def _abandon(self) -> None:
-        """Undo a start that failed, writing nothing."""
+        """Undo what has been started, writing nothing; to do it again does no harm."""
         self._listeners.close()
         self._connections.stop()
         self._connections.abort()

@@ -11,9 +11,12 @@ import pytest
 import tidelog
 from support.clusters import controller_of, image_of, run, until
 from support.wire_client import WireClient
+from tidelog.config.broker import BrokerConfig
 from tidelog.config.vocabulary import ConfigError
+from tidelog.doors.cluster import free_ports
 from tidelog.doors.cluster_settings import node_properties, profile_of
 from tidelog.doors.nodes import LocalNode
+from tidelog.runtime import system_runtime
 from tidelog.server import BrokerServer
 from tidelog.start_error import StartError
 from tidelog_protocol.messages.admin import CreateTopicsRequest
@@ -146,6 +149,36 @@ def test_a_cluster_that_does_not_come_together_did_not_start(
         lagging.looks_left = 0
         async with cluster:
             assert len(cluster.bootstrap_servers.split(",")) == 3
+
+    run(test)
+
+
+def test_a_start_that_is_given_up_twice_keeps_nothing(tmp_path: Path) -> None:
+    """Told so in any step of its own end: it kept the lock of its directory, or its ports."""
+
+    async def test() -> None:
+        client, own, other = await free_ports(system_runtime(), "127.0.0.1", 3)
+        properties = node_properties(
+            {},
+            node_id=1,
+            voters={1: f"127.0.0.1:{own}", 2: f"127.0.0.1:{other}"},
+            host="127.0.0.1",
+            port=client,
+            data_dir=str(tmp_path),
+        )
+        for steps in range(12):
+            server = BrokerServer(BrokerConfig.from_properties(properties), system_runtime())
+            starting = asyncio.ensure_future(server.start())
+            await until(lambda waits=server: waits._joining is not None, "it waits for the other")
+            starting.cancel()
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            starting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await starting
+            system_runtime().files.lock(f"{tmp_path}/.lock").release()
+            left = asyncio.all_tasks() - {asyncio.current_task()}
+            assert left == set()
 
     run(test)
 
