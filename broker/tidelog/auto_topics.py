@@ -12,7 +12,11 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from tidelog.metadata.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from tidelog.metadata.image import (
+    GROUP_METADATA_TOPIC,
+    REMOTE_LOG_METADATA_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+)
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -39,8 +43,12 @@ class AutoTopics:
         self._creating: dict[str, asyncio.Task[ErrorCode]] = {}
 
     def start_auto_creation(self, name: str) -> bool:
-        """Begin to create a topic with the broker's defaults; False if that is under way."""
-        if name in self._creating:
+        """Begin to create a topic with the broker's defaults; False if that is under way.
+
+        Never the remote tier's metadata topic, as brokers refuse one of another number of
+        partitions than they are told: the tier alone creates it.
+        """
+        if name in self._creating or name == REMOTE_LOG_METADATA_TOPIC:
             return False
         self._start(name, None)
         return True

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from support.metadata import Metadata
 from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.messages.admin import CreateTopicsRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -76,3 +77,24 @@ async def test_automatic_creation_runs_once_at_a_time(metadata: Metadata) -> Non
 async def test_automatic_creation_survives_a_broken_log(metadata: Metadata) -> None:
     metadata.executor.error = OSError("gone")
     assert await metadata.auto_topics.auto_create(["t"]) == {"t": ErrorCode.KAFKA_STORAGE_ERROR}
+
+
+@running
+async def test_the_remote_tier_alone_creates_its_metadata_topic(metadata: Metadata) -> None:
+    name = "__remote_log_metadata"
+    topics = metadata.auto_topics
+    assert not topics.start_auto_creation(name)
+    topic = CreateTopicsRequest.CreatableTopic(
+        name=name,
+        num_partitions=7,
+        replication_factor=1,
+        configs=[
+            CreateTopicsRequest.CreatableTopic.CreatableTopicConfig(name="retention.ms", value="-1")
+        ],
+    )
+    first, second = await asyncio.gather(topics.create(topic), topics.create(topic))
+    assert (first, second) == (ErrorCode.NONE, ErrorCode.NONE)
+    assert await topics.create(topic) == ErrorCode.NONE, "it is there"
+    image = metadata.log.image
+    assert len(image.topics[name].partitions) == 7
+    assert image.topic_config(name) == {"retention.ms": "-1"}
