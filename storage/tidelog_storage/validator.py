@@ -129,6 +129,7 @@ def place_plain(
         and crc32c(records[CRC_START:], 0) == crc
     ):
         write_place(records, 0, next_offset, length, leader_epoch)
+        # Name by name: a slice of all fields, and a sum, make this function take 8 % longer.
         return _new(
             BatchHeader,
             (
