@@ -172,3 +172,51 @@ def said_by(process: subprocess.Popen[str]) -> tuple[str, str]:
 def listens(port: int) -> bool:
     with socket.socket() as client:
         return client.connect_ex(("127.0.0.1", port)) == 0
+
+
+# Its own code, telling what of its end is done within which limit.
+TOLD_END = """
+import sys
+from contextlib import contextmanager
+from tidelog.__main__ import main
+from tidelog.cli import serve_cluster
+from tidelog.doors.cluster import Cluster
+
+@contextmanager
+def limit():
+    print("[")
+    yield
+    print("]")
+
+def remove(self):
+    print("remove")
+    removed(self)
+
+async def stop(self):
+    print("stop")
+    await stopped(self)
+
+serve_cluster.stop_within_limit = limit
+removed, Cluster.remove_temporary = Cluster.remove_temporary, remove
+stopped, Cluster.stop_brokers = Cluster.stop_brokers, stop
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_temporary_data_has_a_limit_of_its_own_to_be_removed_in(tmp_path: Path) -> None:
+    """Brokers that had stopped well were said not to have, on a disk busy with removing."""
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-c", TOLD_END, "serve", "--brokers", "2", "--port", "0"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("tidelog ready")
+    process.send_signal(signal.SIGTERM)
+    out, err = said_by(process)
+    assert (process.returncode, err) == (0, "")
+    assert out.split() == ["[", "stop", "]", "[", "remove", "]"]
+    assert list(tmp_path.iterdir()) == []

@@ -77,8 +77,13 @@ async def _serve(cluster: Cluster, ending: Ending, *, until_stdin_ends: bool) ->
     if orders is not None:
         await orders.stop()
     try:
-        with stop_within_limit():
-            await cluster.stop()
+        try:
+            with stop_within_limit():
+                await cluster.stop_brokers()
+        finally:
+            # A limit of its own: what is stopped well is not to fail by the number of its files.
+            with stop_within_limit():
+                cluster.remove_temporary()
     except (OSError, StorageError) as error:
         return refuse(f"not stopped in order: {error}")
     return 0

@@ -168,7 +168,7 @@ class Cluster:
                 else:
                     break
         except BaseException:
-            self._remove_temporary()
+            self.remove_temporary()
             raise
         return self
 
@@ -312,20 +312,25 @@ class Cluster:
 
     async def stop(self) -> None:
         """Stop all brokers together and remove their temporary data."""
+        try:
+            await self.stop_brokers()
+        finally:
+            self.remove_temporary()
+
+    async def stop_brokers(self) -> None:
+        """The first half of `stop`; all data stays."""
         import asyncio
 
         nodes, self.brokers = self.brokers, []
-        try:
-            results = await asyncio.gather(
-                *(node.stop(controlled=False) for node in nodes), return_exceptions=True
-            )
-            for result in results:
-                if isinstance(result, BaseException):
-                    raise result
-        finally:
-            self._remove_temporary()
+        results = await asyncio.gather(
+            *(node.stop(controlled=False) for node in nodes), return_exceptions=True
+        )
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
 
-    def _remove_temporary(self) -> None:
+    def remove_temporary(self) -> None:
+        """The second half of `stop`: as long as it takes the disk to remove so many files."""
         if self._temporary is not None:
             from tidelog.runtime import system_runtime
 
