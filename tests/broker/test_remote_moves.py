@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
     from support.tiered_cluster import TieredCluster
 
-SETTINGS = {"rlmm.config.remote.log.metadata.topic.num.partitions": "2"}
+SETTINGS = {
+    "rlmm.config.remote.log.metadata.topic.num.partitions": "2",
+    "broker.session.timeout.ms": "9000",  # nobody dies here, and leaders are to stay
+}
 
 
 def one_each(last: int) -> dict[int, list[str]]:
