@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import inspect
 import random
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from sim.disk import SimDisk
@@ -309,12 +310,15 @@ class Machine:
 
         Else Python would do it, later and loudly.
         """
-        for task in asyncio.all_tasks(self.loop):
-            coroutine = task.get_coro()
-            with contextlib.suppress(BaseException):
-                for value in list(inspect.getcoroutinelocals(coroutine).values()):
-                    if inspect.iscoroutine(value):
-                        value.close()
-            with contextlib.suppress(BaseException):
-                coroutine.close()
+        with warnings.catch_warnings():
+            # What a coroutine begins when it is closed has no loop to be awaited in.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            for task in asyncio.all_tasks(self.loop):
+                coroutine = task.get_coro()
+                with contextlib.suppress(BaseException):
+                    for value in list(inspect.getcoroutinelocals(coroutine).values()):
+                        if inspect.iscoroutine(value):
+                            value.close()
+                with contextlib.suppress(BaseException):
+                    coroutine.close()
         self._graves.clear()
