@@ -38,7 +38,7 @@ def make_server(folder: Path, **settings: str) -> BrokerServer:
 
 def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(250):
             await test()
         left = asyncio.all_tasks() - {asyncio.current_task()}
         assert not left, f"tasks without an owner: {left}"

@@ -121,7 +121,7 @@ def answers(transport: MemoryTransport) -> list[int]:
 
 def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(250):
             await test()
 
     asyncio.run(bounded())

@@ -383,7 +383,7 @@ class TieredCluster:
         remote_only = await self._records_in_tier(topic, index, start)
         found: list[Told] = []
         offset = start
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(250):
             while len(found) < total:
                 data = await self.fetch(topic, index, offset, isolation=isolation)
                 if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
