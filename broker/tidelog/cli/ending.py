@@ -8,7 +8,8 @@ loop has not heard: the next broker may recover as long. (Raised at once, it may
 in the middle of the loop's own work, which then forgets a task that is waited for at the end; or in
 a callback of the interpreter's, which prints it and goes on.)
 
-Whatever is done about it, `STOP_SECONDS_MAX` later the process is gone.
+Whatever is done about it, `STOP_SECONDS_MAX` later the process is gone; where it removes
+temporary data of several brokers, after the same time once more.
 """
 
 # ruff: noqa: PLC0415 - asyncio is imported when the arguments are known to be good
