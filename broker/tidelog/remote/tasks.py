@@ -140,7 +140,7 @@ class TieredPartition:
     ) -> None:
         self.partition = partition
         self.replica = replica
-        self.copier = Copier(shared, partition, replica, self.wake)
+        self.copier = Copier(shared, partition, replica, self.rolled)
         self.expiration = Expiration(shared, partition, self.copier)
         self._shared = shared
         self._pace = pace
@@ -176,8 +176,13 @@ class TieredPartition:
         name = f"remote {what} {name_of(self.partition)}"
         return Repeated(name, work, self._pace, self._shared.rng)
 
+    def rolled(self) -> None:
+        """A segment was sealed: there may be something to copy."""
+        if self._copying is not None:
+            self._copying.wake()
+
     def wake(self) -> None:
-        """Something has happened: a roll, a change of settings, the metadata is ready."""
+        """Something has happened: a change of role or settings, the metadata is ready."""
         for repeated in (self._copying, self._tending):
             if repeated is not None:
                 repeated.wake()

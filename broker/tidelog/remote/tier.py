@@ -82,6 +82,7 @@ class RemoteTier:
         self._logs = logs
         self._image = image
         self._settings: dict[str, str] = {}
+        self.remover: PartitionRemover | None = None
         self._resuming: asyncio.Task[None] | None = None
         self._removing: asyncio.Task[None] | None = None
         self._is_stopped = False
@@ -291,7 +292,7 @@ class RemoteTier:
         """A segment was sealed, in the middle of an append: it may be copied soon."""
         tiered = self.partitions.get(rolled.topic_partition)
         if tiered is not None:
-            tiered.wake()
+            tiered.rolled()
 
     def _ready(self, name: TopicIdPartition) -> None:
         tiered = self.partitions.get((name.topic, name.partition))
