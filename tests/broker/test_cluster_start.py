@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,9 +14,9 @@ from support.clusters import controller_of, image_of, run, until
 from support.wire_client import WireClient
 from tidelog.config.broker import BrokerConfig
 from tidelog.config.vocabulary import ConfigError
-from tidelog.doors.cluster import free_ports
 from tidelog.doors.cluster_settings import node_properties, profile_of
 from tidelog.doors.nodes import LocalNode
+from tidelog.doors.ports import Ports
 from tidelog.runtime import system_runtime
 from tidelog.server import BrokerServer
 from tidelog.start_error import StartError
@@ -55,6 +56,34 @@ def test_the_ports_of_several_are_none_that_outgoing_connections_get() -> None:
             ports = {int(at.rpartition(":")[2]) for at in (*servers, *voters)}
         assert len(ports) == 6
         assert all(15_000 <= port < 32_768 for port in ports)
+
+    run(test)
+
+
+def test_the_port_of_a_node_that_is_away_is_given_to_nobody() -> None:
+    """A killed node came back and found another cluster at its port."""
+
+    class OnePort:
+        def __init__(self, *ports: int) -> None:
+            self.ports = iter(ports)
+
+        def uniform(self, low: float, high: float) -> float:
+            del low, high
+            return next(self.ports)
+
+    async def test() -> None:
+        runtime = system_runtime()
+        ours, theirs = Ports(), Ports()
+        (first,) = await ours.take(runtime, "127.0.0.1", 1)
+        try:
+            (third,) = await ours.take(runtime, "127.0.0.1", 1)
+            ours.release()
+            assert await ours.take(replace(runtime, rng=OnePort(first)), "127.0.0.1", 1) == [first]
+            asked = replace(runtime, rng=OnePort(first, first, third))
+            assert await theirs.take(asked, "127.0.0.1", 1) == [third]
+        finally:
+            ours.release()
+            theirs.release()
 
     run(test)
 
@@ -157,7 +186,9 @@ def test_a_start_that_is_given_up_twice_keeps_nothing(tmp_path: Path) -> None:
     """Told so in any step of its own end: it kept the lock of its directory, or its ports."""
 
     async def test() -> None:
-        client, own, other = await free_ports(system_runtime(), "127.0.0.1", 3)
+        ports = Ports()
+        client, own, other = await ports.take(system_runtime(), "127.0.0.1", 3)
+        ports.release()
         properties = node_properties(
             {},
             node_id=1,

@@ -9,8 +9,8 @@ import pytest
 
 import tidelog
 from support.clusters import run
-from tidelog.doors.cluster import free_ports
 from tidelog.doors.cluster_settings import metrics_listener
+from tidelog.doors.ports import Ports
 from tidelog.metrics.meters import BROKER_TOPIC_METRICS, Meters, Name, Sample
 from tidelog.metrics.prometheus import PrometheusEndpoint, metric_name
 from tidelog.runtime import system_runtime
@@ -75,7 +75,9 @@ def test_the_endpoint_tells_counts_and_the_gauges_of_the_moment():
 
 def test_a_broker_has_an_endpoint_when_it_is_asked_to():
     async def test():
-        (port,) = await free_ports(system_runtime(), "127.0.0.1", 1)
+        ports = Ports()
+        (port,) = await ports.take(system_runtime(), "127.0.0.1", 1)
+        ports.release()
         settings = {"metrics.prometheus.listener": f"127.0.0.1:{port}"}
         async with tidelog.Cluster(settings):
             assert isinstance(await asyncio.to_thread(get, port), str)

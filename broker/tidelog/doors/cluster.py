@@ -27,6 +27,7 @@ from tidelog.doors.cluster_settings import (
     properties_of,
     temporary_data_dir,
 )
+from tidelog.doors.ports import Ports
 from tidelog.doors.running import RunningCluster
 from tidelog.doors.tiered import Tiered, tiered_settings, with_tier
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from typing import Any, Self
 
     from tidelog.doors.nodes import Node
-    from tidelog.seams import Listener, Runtime
+    from tidelog.seams import Runtime
 
 __all__ = [
     "Cluster",
@@ -50,8 +51,6 @@ __all__ = [
     "temporary_data_dir",
 ]
 
-PORTS = (15_000, 32_768)
-PORTS_TAKEN_MAX = 1000
 PORT_TRIES = 3  # free ports are found, let go and bound again: somebody may be faster
 
 
@@ -134,6 +133,7 @@ class Cluster:
         self._runtime = runtime
         self._is_temporary = temporary
         self._temporary: str | None = None
+        self._ports = Ports()
         self._voters: dict[int, str] = {}
         self._cluster_id = ""
 
@@ -168,6 +168,7 @@ class Cluster:
                 else:
                     break
         except BaseException:
+            self._ports.release()
             self.remove_temporary()
             raise
         return self
@@ -221,7 +222,8 @@ class Cluster:
             first = folder or properties.get("log.dirs", properties.get("log.dir", ""))
             return [self._new_node(with_tier(properties, first.split(",")[0], 1))]
         assert folder is not None
-        ports = await free_ports(runtime, self._host, 2 * self._count)
+        self._ports.release()
+        ports = await self._ports.take(runtime, self._host, 2 * self._count)
         self._voters = {
             node_id: f"{self._host}:{ports.pop()}" for node_id in range(1, self._count + 1)
         }
@@ -298,7 +300,7 @@ class Cluster:
 
         folder = self._data_dir or self._temporary
         assert folder is not None
-        (port,) = await free_ports(system_runtime(), self._host, 1)
+        (port,) = await self._ports.take(system_runtime(), self._host, 1)
         node = self._node_of_several(
             {**self._settings, **properties_of(settings, more)},
             max(node.node_id for node in self.brokers) + 1,
@@ -325,6 +327,7 @@ class Cluster:
         results = await asyncio.gather(
             *(node.stop(controlled=False) for node in nodes), return_exceptions=True
         )
+        self._ports.release()
         for result in results:
             if isinstance(result, BaseException):
                 raise result
@@ -347,30 +350,3 @@ class Cluster:
         traceback: TracebackType | None,
     ) -> None:
         await self.stop()
-
-
-async def free_ports(runtime: Runtime, host: str, count: int) -> list[int]:
-    """Ports that nobody listens on at this moment. OSError if none can be had on that host.
-
-    None of those that systems give to outgoing connections (32768 and up): a node that is away for
-    a while finds its own as it left it.
-    """
-    import asyncio
-    import errno
-
-    listeners: dict[int, Listener] = {}
-    taken = 0
-    try:
-        while len(listeners) < count:
-            port = int(runtime.rng.uniform(*PORTS))
-            if port not in listeners:
-                try:
-                    listeners[port] = await runtime.network.listen(host, port, asyncio.Protocol)
-                except OSError as error:
-                    taken += 1
-                    if error.errno != errno.EADDRINUSE or taken == PORTS_TAKEN_MAX:
-                        raise
-        return list(listeners)
-    finally:
-        for listener in listeners.values():
-            listener.close()

@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, Self
 
-from tidelog.doors.cluster import free_ports
 from tidelog.doors.cluster_settings import node_properties, temporary_data_dir
 from tidelog.doors.nodes import LocalNode, until_whole
+from tidelog.doors.ports import Ports
 from tidelog.doors.tiered import tiered_settings, with_tier
 from tidelog.foundation import new_cluster_id
 from tidelog.metadata.image import REMOTE_LOG_METADATA_TOPIC
@@ -84,6 +84,7 @@ class Stage:
         self.folder = temporary_data_dir(self._runtime.rng)
         self.files = self._runtime.files
         self.nodes: dict[str, LocalNode] = {}
+        self._ports = Ports()
         self._channels: dict[str, PeerChannel] = {}
 
     async def __aenter__(self) -> Self:
@@ -114,7 +115,7 @@ class Stage:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _build(self) -> None:
-        ports = await free_ports(self._runtime, HOST, len(self.ids) + len(VOTERS))
+        ports = await self._ports.take(self._runtime, HOST, len(self.ids) + len(VOTERS))
         voters = {node_id: f"{HOST}:{ports.pop()}" for node_id in VOTERS.values()}
         settings = dict(SETTINGS)
         if self.is_tiered:
@@ -149,6 +150,7 @@ class Stage:
         try:
             await asyncio.gather(*(node.kill() for node in self.nodes.values()))
         finally:
+            self._ports.release()
             self.files.remove_tree(self.folder)
 
     # -- what happens ------------------------------------------------------------------------------
