@@ -20,7 +20,7 @@ COMMANDS = {
         "tidelog.cli.scenario",
         "play scenarios of KIP-101 and KIP-405 on a live cluster, step by step",
     ),
-    "demo": ("tidelog_pipeline.demo", "real flights through tiered brokers, computed by Spark, checked"),
+    "demo": ("tidelog_pipeline.demo", "real flights through tiered brokers, by Spark, checked"),
 }
 
 
