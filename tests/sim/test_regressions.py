@@ -59,6 +59,7 @@ def roll(log) -> None:
     ("seed", "brokers"),
     [
         pytest.param(57, 3, id="an operator wiped a replica that the controller counted on"),
+        pytest.param(937, 5, id="a topic was looked for that a play had deleted meanwhile"),
         pytest.param(1066, 5, id="who had rotten records was left alone in sync"),
         pytest.param(1101, 3, id="a consumer was ahead of a follower that had lost its end"),
         pytest.param(1108, 3, id="a reader of committed records believed rotten ones"),

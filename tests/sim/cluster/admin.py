@@ -239,7 +239,11 @@ class ClusterAdmin(AdminClient):
         while True:
             response = await self.cluster.ask_any(MetadataRequest(topics=None), 12)
             found = {topic.topic_id: len(topic.partitions) for topic in response.topics}
-            missing = [key for key, count in wanted.items() if found.get(key, 0) < count]
+            missing = [
+                key
+                for key, count in wanted.items()
+                if found.get(key, 0) < count and history.topics[key].state == "exists"
+            ]
             back = sorted(gone & found.keys())
             if not missing and not back:
                 return
