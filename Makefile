@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 SEEDS ?= 200
 
-.PHONY: setup demo test check lint types simulate mutants bench pythons conformance
+.PHONY: setup demo test check programs lint types simulate mutants bench pythons conformance
 
 setup: .venv/.ready
 
@@ -17,10 +17,14 @@ setup: .venv/.ready
 demo: setup
 	$(BIN)/tidelog demo
 
-test: setup
+test: setup programs
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
-check: setup lint types pythons test
+check: setup lint types programs pythons test
+
+# What tests run of Go, built once into the user's cache.
+programs: setup
+	$(BIN)/python tests/programs.py
 
 lint: setup
 	$(BIN)/ruff check .
