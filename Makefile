@@ -22,7 +22,7 @@ test: setup programs
 
 check: setup lint types programs pythons test
 
-# What tests run of Go, built once into the user's cache.
+# Kafka's jars and what tests run of Go, fetched and built once into the user's cache.
 programs: setup
 	$(BIN)/python tests/programs.py
 

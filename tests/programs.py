@@ -1,6 +1,7 @@
-"""Builds what tests run of Go before any of them, whose time limits are not made for compilers.
+"""Fetches Kafka's jars and builds what tests run of Go before any test, whose time limits are not made
+for downloads and compilers.
 
-`make test` calls it. A program that can't be had (no Go, no module proxy) is named; its tests skip.
+`make test` calls it. What can't be had (no Go, no Maven, no registry) is named; its tests skip.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from tidelog_bench.peers import versitygw
 from tidelog_bench.peers.go_programs import SOURCES, GoBuildError, GoUnavailableError, go_program
+from tidelog_bench.peers.kafka_jars import JarsUnavailableError, classpath
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,7 +24,7 @@ CLIENT = Path(__file__).parent / "compat" / "go"
 def main() -> int:
     """Returns 1 when one of ours does not compile."""
     ours = [(file, sources) for sources in (SOURCES, CLIENT) for file in sources.glob("*/main.go")]
-    builds: list[Callable[[], Path]] = [versitygw.program]
+    builds: list[Callable[[], object]] = [classpath, versitygw.program]
     builds += [partial(go_program, file.parent.name, sources) for file, sources in sorted(ours)]
     for build in builds:
         try:
@@ -30,7 +32,7 @@ def main() -> int:
         except GoBuildError as error:
             print(error)
             return 1
-        except GoUnavailableError as missing:
+        except (GoUnavailableError, JarsUnavailableError) as missing:
             print(missing)
     return 0
 
