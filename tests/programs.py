@@ -1,5 +1,5 @@
-"""Fetches Kafka's jars and builds what tests run of Go before any test, whose time limits are not made
-for downloads and compilers.
+"""Fetches Kafka's jars and builds what tests run of Go, before any test: their time limits are not
+made for downloads and compilers.
 
 `make test` calls it. What can't be had (no Go, no Maven, no registry) is named; its tests skip.
 """
