@@ -11,6 +11,7 @@ import pytest
 from sim.loop import simulate
 from sim.mutants.remote import MUTANTS
 from sim.test_remote_tier import live
+from tidelog_storage.remote.api import RemoteStorageError
 
 SEEDS_MAX = 14  # all fine without a planted bug: `test_seeds_are_fine_without_one`
 
@@ -38,6 +39,6 @@ def test_a_planted_bug_is_found(name: str) -> None:
         for number in range(SEEDS_MAX):
             try:
                 play(number)
-            except Exception:  # noqa: BLE001 - whatever breaks first
-                return
+            except (AssertionError, RemoteStorageError):
+                return  # anything else is a mutant that no longer fits what it changes
     pytest.fail(f"{name} survived {SEEDS_MAX} seeds")

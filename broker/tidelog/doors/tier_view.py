@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.doors.cluster_settings import ClusterError
 from tidelog.doors.simple_client import SimpleClient
+from tidelog.metadata.image import REMOTE_LOG_METADATA_TOPIC
 from tidelog_protocol.errors import ErrorCode, ProtocolError
 from tidelog_protocol.messages.admin import DescribeLogDirsRequest
 from tidelog_protocol.messages.cluster import MetadataRequest
@@ -32,9 +33,7 @@ if TYPE_CHECKING:
 
     from tidelog_storage.remote.api import RemoteSegment
 
-__all__ = ["REMOTE_LOG_METADATA_TOPIC", "PartitionTiers", "TierViewer"]
-
-REMOTE_LOG_METADATA_TOPIC = "__remote_log_metadata"
+__all__ = ["PartitionTiers", "TierViewer"]
 
 _LATEST, _EARLIEST, _EARLIEST_LOCAL, _LATEST_TIERED = -1, -2, -4, -5
 _FETCH_BYTES = 1 << 20

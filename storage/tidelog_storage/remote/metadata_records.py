@@ -5,7 +5,7 @@ Record keys are null. Kafka: RemoteLogMetadataSerde, RemoteLogMetadataTopicParti
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.messages import remote_metadata as table
@@ -51,35 +51,31 @@ def encode_snapshot_entry(segment: RemoteSegment) -> bytes:
     """A segment without its partition (Kafka: RemoteLogSegmentMetadataSnapshot, record type 3)."""
     return table.encode_record(
         table.RemoteLogSegmentMetadataSnapshotRecord(
-            segment_id=segment.segment_id,
-            start_offset=segment.start_offset,
-            end_offset=segment.end_offset,
-            broker_id=segment.broker_id,
-            max_timestamp_ms=segment.max_timestamp,
-            event_timestamp_ms=segment.event_timestamp,
-            segment_leader_epochs=_epoch_entries(segment.epochs),
-            segment_size_in_bytes=segment.size,
-            custom_metadata=segment.custom_metadata,
-            remote_log_segment_state=segment.state,
-            txn_index_empty=segment.txn_index_empty,
+            segment_id=segment.segment_id, **_facts(segment)
         )
     )
 
 
 def _segment_record(segment: RemoteSegment) -> table.RemoteLogSegmentMetadataRecord:
     return table.RemoteLogSegmentMetadataRecord(
-        remote_log_segment_id=_segment_id(segment.partition, segment.segment_id),
-        start_offset=segment.start_offset,
-        end_offset=segment.end_offset,
-        broker_id=segment.broker_id,
-        max_timestamp_ms=segment.max_timestamp,
-        event_timestamp_ms=segment.event_timestamp,
-        segment_leader_epochs=_epoch_entries(segment.epochs),
-        segment_size_in_bytes=segment.size,
-        custom_metadata=segment.custom_metadata,
-        remote_log_segment_state=segment.state,
-        txn_index_empty=segment.txn_index_empty,
+        remote_log_segment_id=_segment_id(segment.partition, segment.segment_id), **_facts(segment)
     )
+
+
+def _facts(segment: RemoteSegment) -> dict[str, Any]:
+    """What a segment's record and its entry in a snapshot both tell."""
+    return {
+        "start_offset": segment.start_offset,
+        "end_offset": segment.end_offset,
+        "broker_id": segment.broker_id,
+        "max_timestamp_ms": segment.max_timestamp,
+        "event_timestamp_ms": segment.event_timestamp,
+        "segment_leader_epochs": _epoch_entries(segment.epochs),
+        "segment_size_in_bytes": segment.size,
+        "custom_metadata": segment.custom_metadata,
+        "remote_log_segment_state": segment.state,
+        "txn_index_empty": segment.txn_index_empty,
+    }
 
 
 def _update_record(update: SegmentUpdate) -> table.RemoteLogSegmentMetadataUpdateRecord:
