@@ -220,3 +220,37 @@ def test_temporary_data_has_a_limit_of_its_own_to_be_removed_in(tmp_path: Path) 
     assert (process.returncode, err) == (0, "")
     assert out.split() == ["[", "stop", "]", "[", "remove", "]"]
     assert list(tmp_path.iterdir()) == []
+
+
+# Its own code, which is asked once more when all is done but the end of the process itself.
+ASKED_AGAIN = """
+import os, signal, sys
+from tidelog.__main__ import main
+
+code = main(sys.argv[1:])
+for number in (signal.SIGTERM, signal.SIGINT):
+    os.kill(os.getpid(), number)
+print("ended")
+sys.exit(code)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("more", [(), ("--brokers", "2")], ids=str)
+def test_one_that_is_asked_twice_ends_as_if_asked_once(
+    number: int, more: tuple[str, ...], tmp_path: Path
+) -> None:
+    """The loop's signal handlers went with it: a second SIGTERM just then was exit code -15."""
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-c", ASKED_AGAIN, "serve", "--port", "0", *more],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("tidelog ready")
+    process.send_signal(number)
+    out, err = said_by(process)
+    assert (process.returncode, out, err) == (0, "ended\n", "")

@@ -45,13 +45,18 @@ class Ending:
         self._insisted = 0
         self._loop: AbstractEventLoop | None = None
         self._starting: Task[Any] | None = None  # to be cancelled; None when there is none (yet)
+        self._stop: Callable[[], object] | None = None  # to be called instead, once it serves
         for number in ENDING_SIGNALS:
             signal.signal(number, self.ask)
         # Threads have been waited for then, and the interpreter soon forgets its signal handlers.
         atexit.register(signal.setitimer, signal.ITIMER_REAL, 0)
 
     def ask(self, *_: object) -> None:
-        """Give up the start, within the limit; asked again is not asked more."""
+        """Give up the start or stop, within the limit; asked again is not asked more.
+
+        From then on the signals are ignored, to the end of the process: the loop's own handlers
+        would be gone with it, and a second signal kill a broker that has stopped in order.
+        """
         if self._is_asked:
             return
         for number in ENDING_SIGNALS:
@@ -60,11 +65,13 @@ class Ending:
         signal.signal(signal.SIGALRM, self._insist)
         signal.setitimer(signal.ITIMER_REAL, PATIENCE_S, PATIENCE_S)
         if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._give_up_start)
+            self._loop.call_soon_threadsafe(self._hear)
 
-    def _give_up_start(self) -> None:
+    def _hear(self) -> None:
         self._is_heard = True
-        if self._starting is not None:
+        if self._stop is not None:
+            self._stop()
+        elif self._starting is not None:
             self._starting.cancel()
 
     def _insist(self, *_: object) -> None:
@@ -91,15 +98,13 @@ class Ending:
                 raise
             return 0
         finally:
-            self._loop = self._starting = None
+            self._loop = self._starting = self._stop = None
 
     def started(self, stop: Callable[[], object]) -> None:
         """From now on `stop` is called, in the loop; at once if it was asked for meanwhile."""
-        loop, self._starting = self._loop, None
-        assert loop is not None, "in run() alone"
-        self._is_heard = True
-        for number in ENDING_SIGNALS:
-            loop.add_signal_handler(number, stop)
+        assert self._loop is not None, "in run() alone"
+        self._starting, self._stop = None, stop
+        self._is_heard = True  # no exception from now on, wherever the process is
         if self._is_asked:
             stop()
 
