@@ -7,8 +7,7 @@ import asyncio
 import pytest
 
 from support.data_path import ManualClock, bytes_of, data_of
-from support.remote_reads import run
-from support.tiered_path import TieredPath
+from support.tiered_path import teller
 from tidelog.metrics.meters import Name
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.records import iter_batches
@@ -19,25 +18,7 @@ EXPIRES = Name("kafka.server", "DelayedRemoteFetchMetrics", "ExpiresPerSec")
 
 @pytest.fixture
 def tiered(tmp_path):
-    """Run a test over a path whose topic foo has 20 records a partition, most of them remote."""
-
-    def play(story, **options):
-        async def test():
-            path = TieredPath(tmp_path, **options)
-            path.create("foo", 3)
-            for index in range(3):
-                path.fill("foo", index)
-                path.offload("foo", index)
-            try:
-                await story(path)
-                assert len(path.remote_fetches.purgatory) == 0
-            finally:
-                await path.reads.close()
-                path.logs.abandon()
-
-        run(test)
-
-    return play
+    return teller(tmp_path)
 
 
 def offsets(data):

@@ -10,7 +10,7 @@ import yaml
 
 from support.data_path import NOW_MS, batch
 from support.remote_reads import run
-from support.tiered_path import TieredPath
+from support.tiered_path import TieredPath, teller
 from tidelog.metrics.meters import Name
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
@@ -22,25 +22,7 @@ EXPIRES = Name("kafka.server", "DelayedRemoteListOffsetsMetrics", "ExpiresPerSec
 
 @pytest.fixture
 def tiered(tmp_path):
-    """Run a test over a path whose topic foo has 20 records a partition, most of them remote."""
-
-    def play(story, **options):
-        async def test():
-            path = TieredPath(tmp_path, **options)
-            path.create("foo", 3)
-            for index in range(3):
-                path.fill("foo", index)
-                path.offload("foo", index)
-            try:
-                await story(path)
-                assert len(path.remote_offsets.purgatory) == 0
-            finally:
-                await path.reads.close()
-                path.logs.abandon()
-
-        run(test)
-
-    return play
+    return teller(tmp_path)
 
 
 def time_of(offset):

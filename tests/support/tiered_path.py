@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from support.data_path import NOW_MS, CountingRng, DataPath, batch
 from support.remote import KnownSegments, WatchedStore, copy_log
-from support.remote_reads import LoopClock, SteppedExecutor
+from support.remote_reads import LoopClock, SteppedExecutor, run
 from tidelog.api.fetch import FetchApi
 from tidelog.api.fetch_remote import RemoteFetches
 from tidelog.api.offsets import OffsetsApi
@@ -31,7 +31,10 @@ from tidelog_storage.remote.read_ahead import ReadAhead
 from tidelog_storage.remote.sources import Sources
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
     from pathlib import Path
+
+    Story = Callable[["TieredPath"], Awaitable[None]]
 
 # Two batches a segment, of which the log keeps as few as it may.
 TIERED = {
@@ -129,3 +132,27 @@ class TieredPath(DataPath):
         """A fetch, and its answer."""
         answer = self.fetch(*partitions, **options)
         return await self.answered() if answer is None else answer
+
+
+def teller(folder: Path) -> Callable[..., None]:
+    """`tell(story, **options)` plays a story on a path (made with the options) whose topic foo has
+    20 records a partition, most of them remote; nobody may be left waiting at its end."""
+
+    def tell(story: Story, **options: Any) -> None:
+        async def test() -> None:
+            path = TieredPath(folder, **options)
+            path.create("foo", 3)
+            for index in range(3):
+                path.fill("foo", index)
+                path.offload("foo", index)
+            try:
+                await story(path)
+                assert len(path.remote_fetches.purgatory) == 0
+                assert len(path.remote_offsets.purgatory) == 0
+            finally:
+                await path.reads.close()
+                path.logs.abandon()
+
+        run(test)
+
+    return tell
