@@ -50,6 +50,7 @@ class ApiKey(IntEnum):
     TXN_OFFSET_COMMIT = 28
     DESCRIBE_CONFIGS = 32
     ALTER_CONFIGS = 33
+    ALTER_REPLICA_LOG_DIRS = 34
     DESCRIBE_LOG_DIRS = 35
     CREATE_PARTITIONS = 37
     DELETE_GROUPS = 42
@@ -191,6 +192,7 @@ _APIS = (
     Api(ApiKey.TXN_OFFSET_COMMIT, (0, 5), 3, "txns"),
     Api(ApiKey.DESCRIBE_CONFIGS, (1, 4), 4, "configs"),
     Api(ApiKey.ALTER_CONFIGS, (0, 2), 2, "configs"),
+    Api(ApiKey.ALTER_REPLICA_LOG_DIRS, (1, 2), 2, "admin"),
     Api(ApiKey.DESCRIBE_LOG_DIRS, (1, 5), 2, "admin"),
     Api(ApiKey.CREATE_PARTITIONS, (0, 3), 2, "admin"),
     Api(ApiKey.DELETE_GROUPS, (0, 3), 2, "group_admin"),

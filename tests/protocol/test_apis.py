@@ -39,6 +39,7 @@ WriteTxnMarkers 27 1 2 1
 TxnOffsetCommit 28 0 5 3
 DescribeConfigs 32 1 4 4
 AlterConfigs 33 0 2 2
+AlterReplicaLogDirs 34 1 2 2
 DescribeLogDirs 35 1 5 2
 CreatePartitions 37 0 3 2
 DeleteGroups 42 0 3 2

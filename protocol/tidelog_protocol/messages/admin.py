@@ -16,6 +16,8 @@ from tidelog_protocol.schema import (
 )
 
 __all__ = [
+    "AlterReplicaLogDirsRequest",
+    "AlterReplicaLogDirsResponse",
     "CreatePartitionsRequest",
     "CreatePartitionsResponse",
     "CreateTopicsRequest",
@@ -169,6 +171,50 @@ class CreatePartitionsResponse(Message, api_key=37, versions="0-3", flexible="2+
 
     throttle_time_ms: int = int32()
     results: list[CreatePartitionsTopicResult] = array(CreatePartitionsTopicResult)
+
+
+class AlterReplicaLogDirsRequest(Message, api_key=34, versions="1-2", flexible="2+"):
+    """Move replicas of this broker to other log directories of it (KIP-113).
+
+    v1: the oldest version since Kafka 4.0
+    v2: flexible
+    """
+
+    class AlterReplicaLogDir(Struct):
+        class AlterReplicaLogDirTopic(Struct):
+            name: str = string()
+            partitions: list[int] = array(int32)
+
+        path: str = string()
+        topics: list[AlterReplicaLogDirTopic] = array(AlterReplicaLogDirTopic)
+
+    dirs: list[AlterReplicaLogDir] = array(AlterReplicaLogDir)
+
+    AlterReplicaLogDirTopic = AlterReplicaLogDir.AlterReplicaLogDirTopic
+
+
+class AlterReplicaLogDirsResponse(Message, api_key=34, versions="1-2", flexible="2+"):
+    """Whether each move has begun.
+
+    v2: flexible
+    """
+
+    class AlterReplicaLogDirTopicResult(Struct):
+        class AlterReplicaLogDirPartitionResult(Struct):
+            partition_index: int = int32()
+            error_code: int = int16()
+
+        topic_name: str = string()
+        partitions: list[AlterReplicaLogDirPartitionResult] = array(
+            AlterReplicaLogDirPartitionResult
+        )
+
+    throttle_time_ms: int = int32()
+    results: list[AlterReplicaLogDirTopicResult] = array(AlterReplicaLogDirTopicResult)
+
+    AlterReplicaLogDirPartitionResult = (
+        AlterReplicaLogDirTopicResult.AlterReplicaLogDirPartitionResult
+    )
 
 
 class DescribeLogDirsRequest(Message, api_key=35, versions="1-5", flexible="2+"):
