@@ -19,11 +19,12 @@ from tidelog_storage.manager import LogManager
 
 if TYPE_CHECKING:
     from asyncio import BaseProtocol
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from typing import Any
 
     from tidelog.config.broker import BrokerConfig, Endpoint
     from tidelog.metadata.image import ClusterImage
+    from tidelog.metrics.broker_gauges import Waiting
     from tidelog.metrics.meters import Meters
     from tidelog.metrics.prometheus import PrometheusEndpoint
     from tidelog.seams import Listener, Network, Runtime
@@ -185,8 +186,11 @@ def metadata_log_settings(
     }
 
 
-def metrics_endpoint(meters: Meters, config: BrokerConfig) -> PrometheusEndpoint | None:
-    """The endpoint that `metrics.prometheus.listener` asks for; StartError if it can't be."""
+def metrics_endpoint(
+    meters: Meters, config: BrokerConfig, logs: LogManager, purgatories: Mapping[str, Waiting]
+) -> PrometheusEndpoint | None:
+    """The endpoint that `metrics.prometheus.listener` asks for, telling of these too; StartError if
+    it can't be."""
     key, address = "metrics.prometheus.listener", config.metrics_prometheus_listener
     if not address:
         return None
@@ -194,6 +198,7 @@ def metrics_endpoint(meters: Meters, config: BrokerConfig) -> PrometheusEndpoint
     if not colon or not port.isascii() or not port.isdigit():
         raise StartError(f"{key}: {address!r} is not of the form HOST:PORT")
     try:
+        from tidelog.metrics.broker_gauges import tell_logs, tell_purgatories  # noqa: PLC0415 - too
         from tidelog.metrics.prometheus import (  # noqa: PLC0415 - an extra, and few ask for it
             PrometheusEndpoint,
         )
@@ -201,6 +206,8 @@ def metrics_endpoint(meters: Meters, config: BrokerConfig) -> PrometheusEndpoint
         raise StartError(
             f"{key}: needs prometheus-client (pip install 'tidelog[metrics]')"
         ) from error
+    tell_logs(meters, logs)
+    tell_purgatories(meters, purgatories)
     try:
         return PrometheusEndpoint(meters, host.strip("[]"), int(port))
     except (OSError, OverflowError) as error:

@@ -240,7 +240,7 @@ class BrokerServer:
         self._dispatcher = Dispatcher(self._handlers(replicas, cluster_id))
         self._group_admin.start()
         self._maintenance.start()
-        self._metrics = metrics_endpoint(self.meters, config)
+        self._metrics = self._metrics_endpoint(replicas)
         self._connections.open(self._dispatcher)
 
     def _remote_tier(
@@ -259,6 +259,14 @@ class BrokerServer:
             meters=self.meters,
             on_failure=self._fail,
         )
+
+    def _metrics_endpoint(self, replicas: ReplicaManager) -> PrometheusEndpoint | None:
+        waiting = {
+            "DeleteRecords": replicas.delete_records_purgatory,
+            "Fetch": replicas.fetch_purgatory,
+            "Produce": replicas.produce_purgatory,
+        }
+        return metrics_endpoint(self.meters, self.config, replicas.logs, waiting)
 
     def _follow_images(self, metadata: MetadataLog, replicas: ReplicaManager) -> None:
         """Whose turn it is when the cluster changes: each needs the ones before to know."""

@@ -12,7 +12,7 @@ from support.clusters import run
 from tidelog.doors.cluster_settings import metrics_listener
 from tidelog.doors.ports import Ports
 from tidelog.metrics.meters import BROKER_TOPIC_METRICS, Meters, Name, Sample
-from tidelog.metrics.prometheus import PrometheusEndpoint, metric_name
+from tidelog.metrics.prometheus import PrometheusEndpoint, families, metric_name
 from tidelog.runtime import system_runtime
 from tidelog.server import StartError
 
@@ -31,6 +31,50 @@ def test_a_mark_counts_for_its_topic_and_for_all():
     meters.forget_topic("a")
     assert meters.count(name, topic="a") == 0
     assert meters.count(name) == 13
+
+
+def test_what_is_declared_is_told_before_it_is_counted():
+    meters = Meters()
+    name = Name(*BROKER_TOPIC_METRICS, "RemoteCopyErrorsPerSec")
+    meters.declare([name])
+    assert list(meters.counts()) == [(name, [Sample((), 0)])]
+    meters.mark(name, topic="t", partition=2)
+    meters.declare([name])
+    partition = (("partition", "2"), ("topic", "t"))
+    assert list(meters.counts()) == [(name, [Sample((), 1), Sample(partition, 1)])]
+    meters.forget_topic("t")
+    assert list(meters.counts()) == [(name, [Sample((), 1)])]
+
+
+def test_several_may_tell_of_one_gauge():
+    meters = Meters()
+    name = Name("kafka.server", "DelayedOperationPurgatory", "PurgatorySize")
+    meters.gauge(name, lambda: [Sample((("delayedOperation", "Produce"),), 2)])
+    meters.gauge(name, lambda: [Sample((("delayedOperation", "Fetch"),), 1)])
+    (found,) = meters.gauges()
+    assert found == (
+        name,
+        [
+            Sample((("delayedOperation", "Fetch"),), 1),
+            Sample((("delayedOperation", "Produce"),), 2),
+        ],
+    )
+
+
+def test_a_timer_tells_how_often_and_how_long():
+    meters = Meters()
+    timer = meters.timer(Name("kafka.log.remote", "RemoteLogManager", "RateAndTimeMs"))
+    assert timer.quantile_ms(0.5) == 0
+    for took_ms in range(1, 101):
+        timer.record(took_ms / 1000)
+    assert (timer.count, round(timer.total_ms)) == (100, 5050)
+    assert round(timer.quantile_ms(0.5)) == 51
+    assert round(timer.quantile_ms(0.999)) == 100
+    summary = list(families(meters))[-1]
+    assert summary.name == "kafka_log_remote_remotelogmanager_rateandtimems"
+    told = {(sample.name, *sample.labels.values()): sample.value for sample in summary.samples}
+    assert told[(f"{summary.name}_count",)] == 100
+    assert round(told[(summary.name, "0.5")]) == 51
 
 
 def test_names_are_those_of_the_usual_jmx_rules():

@@ -18,6 +18,7 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING
 
+from tidelog.metrics.broker_gauges import tell_purgatories
 from tidelog.metrics.meters import Name
 from tidelog.replication.partition import TRANSACTION_COMMITTED
 from tidelog.replication.purgatory import DelayedOperation, Purgatory
@@ -58,6 +59,9 @@ class RemoteFetches:
         self.reads = reads
         self.purgatory: Purgatory[tuple[str, int]] = Purgatory(timers)
         replicas.purgatories.append(self.purgatory)
+        if reads.meters is not None:
+            reads.meters.declare((_EXPIRES,))
+            tell_purgatories(reads.meters, {"RemoteFetch": self.purgatory})
 
     def fetch(
         self, context: RequestContext, fetch: FetchWork, results: list[ReadResult], answer: Answer

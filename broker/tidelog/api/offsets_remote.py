@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from tidelog.metrics.broker_gauges import tell_purgatories
 from tidelog.metrics.meters import Name
 from tidelog.replication.purgatory import DelayedOperation, Purgatory
 from tidelog_protocol.errors import ErrorCode
@@ -58,6 +59,9 @@ class RemoteOffsets:
         self.reads = reads
         self.purgatory: Purgatory[tuple[str, int]] = Purgatory(timers)
         replicas.purgatories.append(self.purgatory)
+        if reads.meters is not None:
+            reads.meters.declare((_EXPIRES,))
+            tell_purgatories(reads.meters, {"RemoteListOffsets": self.purgatory})
 
     def list_offsets(
         self,
@@ -167,10 +171,12 @@ class DelayedRemoteListOffsets(DelayedOperation[tuple[str, int]]):
 
     def complete(self, *, expired: bool) -> None:
         """Cases A, B and C."""
+        meters = self._offsets.reads.meters
         for index in list(self._open):
             self._settle(index, ErrorCode.REQUEST_TIMED_OUT)
-        if expired and self._offsets.reads.meters is not None:
-            self._offsets.reads.meters.mark(_EXPIRES)
+            if expired and meters is not None:
+                topic, number = self._searches[index].partition.topic_partition
+                meters.mark(_EXPIRES, topic=topic, partition=number)
         deferred = self.deferred
         assert deferred is not None
         self._give_up()

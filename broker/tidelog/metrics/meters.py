@@ -6,12 +6,15 @@ look-up, so the data path of plain topics has none.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["BROKER_TOPIC_METRICS", "Meters", "Name", "Sample"]
+__all__ = ["BROKER_TOPIC_METRICS", "Meters", "Name", "Sample", "Timer"]
+
+_RECENT_MAX = 1028  # as many as Kafka's timers choose from
 
 
 class Name(NamedTuple):
@@ -35,19 +38,58 @@ class Sample(NamedTuple):
 BROKER_TOPIC_METRICS = ("kafka.server", "BrokerTopicMetrics")
 
 
+class Timer:
+    """How often something was done, and how long it took, in ms (Kafka: RateAndTimeMs)."""
+
+    __slots__ = ("count", "recent_ms", "total_ms")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.total_ms = 0.0
+        self.recent_ms: deque[float] = deque(maxlen=_RECENT_MAX)
+
+    def record(self, seconds: float) -> None:
+        """It was done once."""
+        took_ms = 1000 * seconds
+        self.count += 1
+        self.total_ms += took_ms
+        self.recent_ms.append(took_ms)
+
+    def quantile_ms(self, part: float) -> float:
+        """So many of the last ones took no longer than this; 0 if there were none."""
+        ordered = sorted(self.recent_ms)
+        return ordered[min(int(part * len(ordered)), len(ordered) - 1)] if ordered else 0.0
+
+
 class Meters:
     """The meters of one broker."""
 
     def __init__(self) -> None:
         self._counts: dict[Name, dict[tuple[tuple[str, str], ...], float]] = {}
-        self._gauges: dict[Name, Callable[[], Iterable[Sample]]] = {}
+        self._gauges: dict[Name, list[Callable[[], Iterable[Sample]]]] = {}
+        self._timers: dict[Name, Timer] = {}
 
-    def mark(self, name: Name, amount: float = 1, *, topic: str | None = None) -> None:
-        """Count something: for all topics together and, if it has one, for its topic."""
+    def declare(self, names: Iterable[Name]) -> None:
+        """These are told from now on, though nothing was counted yet."""
+        for name in names:
+            self._counts.setdefault(name, {}).setdefault((), 0)
+
+    def mark(
+        self,
+        name: Name,
+        amount: float = 1,
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+    ) -> None:
+        """Count something: for all topics together and, if it has one, for its topic, or its
+        partition alone."""
         counts = self._counts.setdefault(name, {})
         counts[()] = counts.get((), 0) + amount
         if topic is not None:
-            labels = (("topic", topic),)
+            labels: tuple[tuple[str, str], ...] = (("topic", topic),)
+            if partition is not None:
+                labels = (("partition", str(partition)), *labels)
             counts[labels] = counts.get(labels, 0) + amount
 
     def mark_topic(self, name: str, topic: str, amount: float = 1) -> None:
@@ -55,14 +97,20 @@ class Meters:
         self.mark(Name(*BROKER_TOPIC_METRICS, name), amount, topic=topic)
 
     def gauge(self, name: Name, read: Callable[[], Iterable[Sample]]) -> None:
-        """Let `read` tell the values of this moment whenever somebody asks."""
-        assert name not in self._gauges, f"{name} is told twice"
-        self._gauges[name] = read
+        """Let `read` tell the values of this moment whenever somebody asks; several may tell of one
+        name, each with labels of its own."""
+        self._gauges.setdefault(name, []).append(read)
+
+    def timer(self, name: Name) -> Timer:
+        """The timer of this name, made when it is first asked for."""
+        return self._timers.setdefault(name, Timer())
 
     def forget_topic(self, topic: str) -> None:
         """The topic is gone: so are its counts."""
+        label = ("topic", topic)
         for counts in self._counts.values():
-            counts.pop((("topic", topic),), None)
+            for labels in [labels for labels in counts if label in labels]:
+                del counts[labels]
 
     def count(self, name: Name, *, topic: str | None = None) -> float:
         """What was marked so far, 0 if nothing was."""
@@ -77,4 +125,8 @@ class Meters:
     def gauges(self) -> Iterator[tuple[Name, list[Sample]]]:
         """All gauges with their values now, sorted by name."""
         for name in sorted(self._gauges):
-            yield name, sorted(self._gauges[name]())
+            yield name, sorted(sample for read in self._gauges[name] for sample in read())
+
+    def timers(self) -> Iterator[tuple[Name, Timer]]:
+        """All timers, sorted by name."""
+        yield from sorted(self._timers.items())

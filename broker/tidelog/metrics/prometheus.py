@@ -12,7 +12,11 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, start_http_server
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    SummaryMetricFamily,
+)
 from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
@@ -20,11 +24,12 @@ if TYPE_CHECKING:
 
     from prometheus_client.metrics_core import Metric
 
-    from tidelog.metrics.meters import Meters, Name, Sample
+    from tidelog.metrics.meters import Meters, Name, Sample, Timer
 
 __all__ = ["PrometheusEndpoint"]
 
 READ_SECONDS_MAX = 5.0  # a loop that is busy for longer has no figures to give
+_QUANTILES = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)  # Kafka's
 
 
 class PrometheusEndpoint:
@@ -70,6 +75,8 @@ def families(meters: Meters) -> Iterable[Metric]:
         yield _filled(CounterMetricFamily, name, samples)
     for name, samples in meters.gauges():
         yield _filled(GaugeMetricFamily, name, samples)
+    for name, timer in meters.timers():
+        yield _summary(name, timer)
 
 
 def metric_name(name: Name) -> str:
@@ -88,4 +95,13 @@ def _filled(
             dict(sample.labels),
             sample.value,
         )
+    return made
+
+
+def _summary(name: Name, timer: Timer) -> Metric:
+    made = SummaryMetricFamily(
+        metric_name(name), str(name), count_value=timer.count, sum_value=timer.total_ms
+    )
+    for part in _QUANTILES:
+        made.add_sample(made.name, {"quantile": str(part)}, timer.quantile_ms(part))
     return made

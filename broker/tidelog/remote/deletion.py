@@ -45,8 +45,16 @@ FIRST_RUN_S_MAX = 600.0
 class Deletions:
     """What is being deleted by this broker; a partition at most once at a time."""
 
-    def __init__(self, shared: Shared, pace: Pace, topic: TopicBasedMetadata | None) -> None:
-        """`topic` is the metadata if it is our own."""
+    def __init__(
+        self,
+        shared: Shared,
+        pace: Pace,
+        topic: TopicBasedMetadata | None,
+        has_topic: Callable[[str], bool],
+    ) -> None:
+        """`topic` is the metadata if it is our own; `has_topic` whether tiered partitions of a
+        topic are here."""
+        self._has_topic = has_topic
         self._shared = shared
         self._pace = pace
         self._topic = topic
@@ -94,8 +102,15 @@ class Deletions:
         def done(ended: asyncio.Task[None]) -> None:
             if self._under_way.get(partition) is ended:
                 del self._under_way[partition]
+                self.forget_counts(partition.topic)
 
         task.add_done_callback(done)
+
+    def forget_counts(self, topic: str) -> None:
+        """Tell nothing more of a topic of which nothing is here."""
+        is_here = self._has_topic(topic) or any(each.topic == topic for each in self._under_way)
+        if not is_here:
+            self._shared.meters.forget_topic(topic)
 
     async def _run(
         self,
@@ -287,6 +302,7 @@ class PartitionRemover:
             log.warning("remote part of %s: %s", name_of(partition), error)
         finally:
             self._metadata.on_stop_partitions({partition})
+            self._deletions.forget_counts(partition.topic)
 
 
 def _partition_delete(value: bytes | None) -> PartitionDelete | None:

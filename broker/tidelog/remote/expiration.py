@@ -28,10 +28,16 @@ log = logging.getLogger("tidelog.remote.expiration")
 
 class Expiration:
     """Runs for one partition; `lag` is what the last pass has decided on and not deleted yet, as
-    (bytes, segments)."""
+    (bytes, segments).
+
+    `planning_ms` is how long that pass took to find out sizes, `percents` the whole log and its
+    local part beside their limits, 0 for unlimited ones (KIP-1257); None before the first pass.
+    """
 
     def __init__(self, shared: Shared, partition: TopicIdPartition, copier: Copier) -> None:
         self.lag = (0, 0)
+        self.planning_ms = 0
+        self.percents: tuple[int, int] | None = None
         self._shared = shared
         self._partition = partition
         self._copier = copier
@@ -40,6 +46,7 @@ class Expiration:
         """One pass, for as long as it `may_go_on`; raises the first failure."""
         shared, partition = self._shared, self._partition
         self._copier.find_positions()
+        begun_s = shared.clock.monotonic()
         local = [(segment.base_offset, segment.size) for segment in held.segments]
         decided = plan(
             shared.metadata.segments(partition),
@@ -51,6 +58,11 @@ class Expiration:
             now_ms=shared.clock.wall_ms(),
             copying=self._copier.copying,
         )
+        self.planning_ms = round(1000 * (shared.clock.monotonic() - begun_s))
+        self.percents = (
+            _percent(decided.size_bytes, held.config.retention_bytes),
+            _percent(held.size_in_bytes, held.config.effective_local_retention_bytes),
+        )
         if held.maybe_increment_log_start(decided.new_log_start, "remote segments expired"):
             log.info("%s begins at %d", name_of(partition), decided.new_log_start)
         left = list(decided.deletions)
@@ -61,3 +73,7 @@ class Expiration:
                 del left[0]
         finally:
             self.lag = (sum(segment.size for segment in left), len(left))
+
+
+def _percent(size: int, limit: int) -> int:
+    return 100 * size // limit if limit > 0 else 0

@@ -9,15 +9,30 @@ from tidelog.metrics.meters import BROKER_TOPIC_METRICS, Name, Sample
 from tidelog_storage.remote.api import RemoteStorageNotReady, SegmentState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from tidelog.metrics.meters import Meters
     from tidelog.remote.quotas import RateQuota
     from tidelog.remote.tasks import TieredPartition
     from tidelog.seams import Clock
     from tidelog_storage.remote.api import RemoteLogMetadata
+    from tidelog_storage.remote.index_cache import IndexCache
 
-__all__ = ["tell_gauges", "tell_quota"]
+__all__ = ["tell_gauges", "tell_index_cache", "tell_quota"]
+
+# Counted by the rooms that do the work, and told as 0 before.
+_COUNTED = (
+    "BuildRemoteLogAuxStateErrorsPerSec",
+    "BuildRemoteLogAuxStateRequestsPerSec",
+    "RemoteCopyBytesPerSec",
+    "RemoteCopyErrorsPerSec",
+    "RemoteCopyRequestsPerSec",
+    "RemoteDeleteErrorsPerSec",
+    "RemoteDeleteRequestsPerSec",
+    "RemoteFetchBytesPerSec",
+    "RemoteFetchErrorsPerSec",
+    "RemoteFetchRequestsPerSec",
+)
 
 
 def tell_gauges(
@@ -32,12 +47,38 @@ def tell_gauges(
             Name(*BROKER_TOPIC_METRICS, name), lambda: _samples(partitions.values(), value_of)
         )
 
+    meters.declare(Name(*BROKER_TOPIC_METRICS, name) for name in _COUNTED)
     tell("RemoteCopyLagBytes", lambda each: each.copier.lag()[0])
     tell("RemoteCopyLagSegments", lambda each: each.copier.lag()[1])
     tell("RemoteDeleteLagBytes", lambda each: each.expiration.lag[0])
     tell("RemoteDeleteLagSegments", lambda each: each.expiration.lag[1])
     tell("RemoteLogMetadataCount", lambda each: _remote(metadata, each)[0])
     tell("RemoteLogSizeBytes", lambda each: _remote(metadata, each)[1])
+    tell("RemoteLogSizeComputationTime", lambda each: each.expiration.planning_ms)
+    _tell_percents(meters, partitions)
+
+
+def _tell_percents(meters: Meters, partitions: Mapping[tuple[str, int], TieredPartition]) -> None:
+    """KIP-1257: how full a partition is, the whole of it and its local part."""
+
+    def tell(name: str, which: int) -> None:
+        def read() -> Iterator[Sample]:
+            for (topic, number), each in partitions.items():
+                percents = each.expiration.percents
+                if each.leads and percents is not None:
+                    yield Sample((("partition", str(number)), ("topic", topic)), percents[which])
+
+        meters.gauge(Name("kafka.log.remote", "RemoteLogManager", name), read)
+
+    tell("RetentionSizeInPercent", 0)
+    tell("LocalRetentionSizeInPercent", 1)
+
+
+def tell_index_cache(meters: Meters, cache: IndexCache) -> None:
+    """Register how much local disk the indexes of remote segments take; Kafka does not tell."""
+    place = ("tidelog.remote", "RemoteIndexCache")
+    meters.gauge(Name(*place, "SizeBytes"), lambda: [Sample((), cache.bytes)])
+    meters.gauge(Name(*place, "Segments"), lambda: [Sample((), len(cache))])
 
 
 def tell_quota(meters: Meters, kind: str, quota: RateQuota, clock: Clock) -> None:
@@ -67,10 +108,10 @@ def _samples(
 
 
 def _remote(metadata: RemoteLogMetadata, each: TieredPartition) -> tuple[int, int]:
-    """Number of segments that are known, and bytes of those that can be read."""
+    """Number of segments that are known, and bytes of those that the store should have."""
     try:
         segments = list(metadata.segments(each.partition))
     except RemoteStorageNotReady:
         return 0, 0
-    finished = SegmentState.COPY_SEGMENT_FINISHED
-    return len(segments), sum(one.size for one in segments if one.state is finished)
+    there = (SegmentState.COPY_SEGMENT_FINISHED, SegmentState.DELETE_SEGMENT_STARTED)
+    return len(segments), sum(one.size for one in segments if one.state in there)

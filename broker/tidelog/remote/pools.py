@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from tidelog.metrics.meters import Name, Sample
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
     from tidelog.config.broker import BrokerConfig
     from tidelog.metrics.meters import Meters
@@ -26,9 +26,11 @@ T = TypeVar("T")
 THREADS_MAX = 1000  # of one pool, whatever its size is set to
 
 _TASKS_IDLE = Name("kafka.log.remote", "RemoteLogManager", "RemoteLogManagerTasksAvgIdlePercent")
-_READER = ("org.apache.kafka.storage.internals.log", "RemoteStorageThreadPool")
-_READER_QUEUE = Name(*_READER, "RemoteLogReaderTaskQueueSize")
-_READER_IDLE = Name(*_READER, "RemoteLogReaderAvgIdlePercent")
+# Kafka tells the reader pool under both names until its next major version.
+_READER = (
+    ("kafka.log.remote", "RemoteStorageThreadPool"),
+    ("org.apache.kafka.storage.internals.log", "RemoteStorageThreadPool"),
+)
 
 
 class PoolFullError(Exception):
@@ -156,10 +158,13 @@ class Pools:
             self._tell(meters)
 
     def _tell(self, meters: Meters) -> None:
-        tasks = (self.copier, self.expiration, self.follower)
-        meters.gauge(_TASKS_IDLE, lambda: _idle(tasks))
-        meters.gauge(_READER_IDLE, lambda: _idle((self.reader,)))
-        meters.gauge(_READER_QUEUE, lambda: [Sample((), self.reader.pending)])
+        meters.gauge(_TASKS_IDLE, lambda: _idle(self.copier))  # of this pool alone, as in Kafka
+        for place in _READER:
+            meters.gauge(Name(*place, "RemoteLogReaderAvgIdlePercent"), lambda: _idle(self.reader))
+            meters.gauge(
+                Name(*place, "RemoteLogReaderTaskQueueSize"),
+                lambda: [Sample((), self.reader.pending)],
+            )
 
     def resize(self, config: BrokerConfig) -> None:
         """Follow dynamic settings."""
@@ -183,10 +188,6 @@ class Pools:
             pool.close()
 
 
-def _idle(pools: Iterable[Pool]) -> list[Sample]:
-    """The part of all places that nobody has."""
-    running = threads_max = 0
-    for pool in pools:
-        running += pool.running
-        threads_max += pool.threads_max
-    return [Sample((), max(0.0, 1 - running / threads_max))]
+def _idle(pool: Pool) -> list[Sample]:
+    """The part of its places that nobody has."""
+    return [Sample((), max(0.0, 1 - pool.running / pool.threads_max))]

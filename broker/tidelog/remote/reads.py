@@ -11,6 +11,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
+from tidelog.metrics.meters import Name
 from tidelog.remote.loading import Loader, LostError
 from tidelog_storage.remote.api import (
     RemoteResourceNotFound,
@@ -39,6 +40,8 @@ if TYPE_CHECKING:
 __all__ = ["PendingRead", "RemoteReads"]
 
 T = TypeVar("T")
+
+_READ_TIMER = Name("kafka.log.remote", "RemoteLogManager", "RemoteLogReaderFetchRateAndTimeMs")
 
 _log = logging.getLogger(__name__)
 
@@ -94,9 +97,9 @@ class _Run(Generic[T]):
 
 
 class _Ask(Generic[T]):
-    """A read: how to begin a try of it, and whom to tell."""
+    """A read: how to begin a try of it, whom to tell, and when it began if it is to be timed."""
 
-    __slots__ = ("end", "on_done", "pending", "steps", "topic")
+    __slots__ = ("begun_s", "end", "on_done", "pending", "steps", "topic")
 
     def __init__(
         self,
@@ -104,8 +107,10 @@ class _Ask(Generic[T]):
         steps: Callable[[], Steps[T]],
         end: Callable[[T], None],
         on_done: Callable[[], None],
+        begun_s: float | None = None,
     ) -> None:
         self.topic = topic
+        self.begun_s = begun_s
         self.steps = steps
         self.end = end
         self.on_done = on_done
@@ -141,6 +146,7 @@ class RemoteReads:
         self._clock = clock
         self._rng = rng
         self.meters = meters
+        self._timer = None if meters is None else meters.timer(_READ_TIMER)
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._cleaning: asyncio.TimerHandle | None = None
         self._failing: dict[str, None] = {}  # topics of which the last read failed
@@ -175,7 +181,10 @@ class RemoteReads:
 
         topic = request.partition.topic
         self._mark("RemoteFetchRequestsPerSec", topic)
-        return self._start(_Ask(topic, lambda: read(request, log, self._metadata), end, on_done))
+        begun_s = self._clock.monotonic()
+        return self._start(
+            _Ask(topic, lambda: read(request, log, self._metadata), end, on_done, begun_s)
+        )
 
     def offset_for_timestamp(
         self, timestamp: int, partition: TopicIdPartition, log: Log, on_done: Callable[[], None]
@@ -222,17 +231,23 @@ class RemoteReads:
         pending = ask.pending
         pending.is_done = True
         pending.result = run.result
+        self._took(ask)
         self._failing.pop(ask.topic, None)
         ask.end(cast("T", run.result))  # the steps have ended with it
 
     def _fail(self, ask: _Ask[Any], error: BaseException) -> None:
         ask.pending.is_done = True
         ask.pending.error = error
+        self._took(ask)
         if not isinstance(error, RemoteResourceNotFound):
             self._mark("RemoteFetchErrorsPerSec", ask.topic)
             level = logging.DEBUG if ask.topic in self._failing else logging.WARNING
             self._failing[ask.topic] = None
             _log.log(level, "read of %s in the remote tier failed: %s", ask.topic, error)
+
+    def _took(self, ask: _Ask[Any]) -> None:
+        if self._timer is not None and ask.begun_s is not None:
+            self._timer.record(self._clock.monotonic() - ask.begun_s)
 
     async def _drive(self, ask: _Ask[T], run: _Run[T] | None) -> None:
         """Bring a read to its end, trying again what may heal until it is cancelled."""

@@ -15,7 +15,7 @@ from tidelog.metadata.image import REMOTE_LOG_METADATA_TOPIC
 from tidelog.remote import plugins
 from tidelog.remote.aux_state import fetch_aux_state
 from tidelog.remote.deletion import Deletions, PartitionRemover
-from tidelog.remote.gauges import tell_gauges, tell_quota
+from tidelog.remote.gauges import tell_gauges, tell_index_cache, tell_quota
 from tidelog.remote.metadata_client import MetadataTopicClient
 from tidelog.remote.metadata_files import MetadataFiles
 from tidelog.remote.metadata_topic import TopicBasedMetadata
@@ -121,8 +121,9 @@ class RemoteTier:
             forget=self.reads.forget,
         )
         self._pace = Pace.of(config)
-        self._deletions = Deletions(self._shared, self._pace, self._topic)
+        self._deletions = Deletions(self._shared, self._pace, self._topic, self._has_topic)
         tell_gauges(meters, self.partitions, self.metadata)
+        tell_index_cache(meters, self.index_cache)
         tell_quota(meters, "copy", self._copy_quota, runtime.clock)
         tell_quota(meters, "fetch", self._fetch_quota, runtime.clock)
 
@@ -287,6 +288,9 @@ class RemoteTier:
 
     def _new(self, name: TopicIdPartition, partition: Partition) -> TieredPartition:
         return TieredPartition(self._shared, name, partition, self._pace)
+
+    def _has_topic(self, topic: str) -> bool:
+        return any(name == topic for name, _ in self.partitions)
 
     def on_roll(self, rolled: LogState) -> None:
         """A segment was sealed, in the middle of an append: it may be copied soon."""

@@ -94,6 +94,11 @@ class Purgatory(Generic[K]):
         """Operations that wait."""
         return self._parked
 
+    @property
+    def watches(self) -> int:
+        """Operations that wait, each as often as there are keys that can wake it."""
+        return sum(len(waiting) for waiting in self._watchers.values())
+
     def watched(self, key: K) -> int:
         """How many operations wait for this key."""
         return len(self._watchers.get(key, ()))

@@ -36,10 +36,14 @@ class RemoteRetention(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ExpiryPlan:
-    """What one pass does. `new_log_start`: at least the one given; raise the log's to it first."""
+    """What one pass does. `new_log_start`: at least the one given; raise the log's to it first.
+
+    `size_bytes` is what counted against `retention.bytes`, 0 if that is unlimited.
+    """
 
     new_log_start: int
     deletions: tuple[RemoteSegment, ...]
+    size_bytes: int = 0
 
 
 def plan(
@@ -61,13 +65,14 @@ def plan(
     listed = list(segments)
     walk = _Walk(lineage, log_start_offset, log_end_offset, retention, now_ms)
     walk.set_excess(listed, local_only_bytes)
+    size_bytes = walk.excess + retention.retention_bytes if retention.retention_bytes >= 0 else 0
     walk.run(listed, copying)
     first_epoch = lineage[0][0]
     for segment in listed:
         # Unreferenced: only of epochs that the log has no records of any more, of whatever branch.
         if segment.epochs[-1][0] < first_epoch and segment.segment_id not in copying:
             walk.deletions.setdefault(segment.segment_id, segment)
-    return ExpiryPlan(walk.new_log_start, tuple(walk.deletions.values()))
+    return ExpiryPlan(walk.new_log_start, tuple(walk.deletions.values()), size_bytes)
 
 
 def local_only_bytes(segments: Iterable[tuple[int, int]], highest_remote_offset: int) -> int:

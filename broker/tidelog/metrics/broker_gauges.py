@@ -1,0 +1,68 @@
+"""Gauges of what every broker has, by Kafka's names: operations that wait, and logs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from tidelog.metrics.meters import Name, Sample
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from tidelog.metrics.meters import Meters
+    from tidelog_storage.log import Log
+    from tidelog_storage.manager import LogManager
+
+__all__ = ["Waiting", "tell_logs", "tell_purgatories"]
+
+
+class Waiting(Protocol):
+    """A purgatory: how many operations wait, and under how many keys altogether."""
+
+    def __len__(self) -> int: ...
+
+    @property
+    def watches(self) -> int:
+        """Each operation as often as there are keys that can wake it."""
+        ...
+
+
+def tell_purgatories(meters: Meters, purgatories: Mapping[str, Waiting]) -> None:
+    """Register what waits in these, by Kafka's names of them: operations, and the same as often as
+    there are keys that can wake them."""
+
+    def tell(name: str, value_of: Callable[[Waiting], int]) -> None:
+        def read() -> Iterator[Sample]:
+            for operation, purgatory in purgatories.items():
+                yield Sample((("delayedOperation", operation),), value_of(purgatory))
+
+        meters.gauge(Name("kafka.server", "DelayedOperationPurgatory", name), read)
+
+    tell("NumDelayedOperations", len)
+    tell("PurgatorySize", lambda purgatory: purgatory.watches)
+
+
+def tell_logs(meters: Meters, logs: LogManager) -> None:
+    """Register the offsets and sizes of the logs that are in use."""
+
+    def tell(name: str, value_of: Callable[[Log], int]) -> None:
+        def read() -> Iterator[Sample]:
+            for held in logs.loaded():
+                topic, partition = held.topic_partition
+                yield Sample((("partition", str(partition)), ("topic", topic)), value_of(held))
+
+        meters.gauge(Name("kafka.log", "Log", name), read)
+
+    tell("LogEndOffset", lambda held: held.log_end_offset)
+    tell("LogStartOffset", lambda held: held.log_start_offset)
+    tell("NumLogSegments", lambda held: len(held.segments))
+    tell("RetentionSizeInPercent", _retention_percent)
+    tell("Size", lambda held: held.size_in_bytes)
+
+
+def _retention_percent(held: Log) -> int:
+    """KIP-1257: 0 for a tiered log, of which the remote tier tells both parts."""
+    limit = held.config.retention_bytes
+    if limit <= 0 or (held.is_tiered and not held.config.remote_log_copy_disable):
+        return 0
+    return 100 * held.size_in_bytes // limit
