@@ -125,6 +125,7 @@ def test_fetch_route(path: DataPath, given: dict[str, Any], out: dict[str, str])
         assert not result.records
     if out.get("error") == "OFFSET_MOVED_TO_TIERED_STORAGE":
         assert (result.high_watermark, result.log_start_offset) == (given["hw"], 2)
+        assert result.last_stable_offset == -1
         assert partition.remotes[FOLLOWER].log_end_offset == before, "no progress"
 
 
@@ -154,10 +155,12 @@ def test_committed_readers_are_sent_to_the_tier_as_well(path: DataPath) -> None:
 # -- offsets ---------------------------------------------------------------------------------------
 
 
-def listed(path: DataPath, timestamp: int, *, version: int = 11, isolation: int = 0) -> Any:
+def listed(
+    path: DataPath, timestamp: int, *, version: int = 11, isolation: int = 0, by: int = -1
+) -> Any:
     topic = ListOffsetsRequest.ListOffsetsTopic
     request = ListOffsetsRequest(
-        replica_id=-1,
+        replica_id=by,
         isolation_level=isolation,
         topics=[
             topic(name="foo", partitions=[topic.ListOffsetsPartition(timestamp=timestamp)]),
@@ -209,6 +212,18 @@ def test_list_offsets(path: DataPath, given: dict[str, Any], out: dict[str, Any]
         out.get("offset", -1),
         out.get("leader_epoch", -1),
     )
+
+
+def test_nothing_is_pending_of_a_log_that_is_copied_whole(path: DataPath) -> None:
+    """Consumers hear of no offset that is still to come; a follower begins there."""
+    log = tiered(path, log_start=0, local_start=5, log_end=10).log
+    log.set_high_watermark(10)
+    log.highest_remote_offset = 9
+    assert (listed(path, -6).offset, listed(path, -6).leader_epoch) == (-1, -1)
+    assert (listed(path, -5).offset, listed(path, -5).leader_epoch) == (9, 0)
+    assert listed(path, -6, by=FOLLOWER).offset == 10
+    log.highest_remote_offset = 8
+    assert listed(path, -6).offset == 9
 
 
 def check_by_time(partition: Partition, timestamp: int, out: dict[str, Any]) -> None:

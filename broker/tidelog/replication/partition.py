@@ -64,12 +64,8 @@ EARLIEST_PENDING_UPLOAD_TIMESTAMP = -6  # KIP-1023
 
 _NO_EPOCH = -1
 _NOTHING_FOUND = OffsetAndTimestamp(-1, -1, -1)
-_STARTS = (
-    EARLIEST_TIMESTAMP,
-    EARLIEST_LOCAL_TIMESTAMP,
-    LATEST_TIERED_TIMESTAMP,
-    EARLIEST_PENDING_UPLOAD_TIMESTAMP,
-)
+_STARTS = (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP)
+_COPIED = (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP)
 
 
 class Partition(Replica):
@@ -188,6 +184,7 @@ class Partition(Replica):
         if params.replica_id < 0:
             return RemotePart(result, outcome)
         result.error = ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE
+        result.last_stable_offset = -1  # as Kafka, which tells the other bounds
         return result
 
     def _read_error(self, current_leader_epoch: int, params: FetchParams) -> ErrorCode | None:
@@ -249,9 +246,11 @@ class Partition(Replica):
         """ListOffsets for one partition: a timestamp or a special one; (-1, -1, -1) if nothing is
         found.
 
-        `isolation` LOG_END stands for replicas, which see everything. OFFSET_NOT_AVAILABLE while
-        this leader's high watermark has not reached the start of its epoch: it does not know yet
-        what is committed. `local_only`: what is searched by time is not in the remote tier.
+        `isolation` LOG_END stands for replicas, which see everything; others are told of nothing
+        that is still to come, as what is to be copied next of a log that is copied whole.
+        OFFSET_NOT_AVAILABLE while this leader's high watermark has not reached the start of its
+        epoch: it does not know yet what is committed. `local_only`: what is searched by time is not
+        in the remote tier.
         """
         error = self.leader_error(current_leader_epoch, leader_only=leader_only)
         if error is not None:
@@ -267,8 +266,13 @@ class Partition(Replica):
         lags = isolation != LOG_END and self.leader_epoch_start_offset > log.high_watermark
         if timestamp == LATEST_TIMESTAMP and not lags:
             return OffsetAndTimestamp(last_fetchable, -1, self.leader_epoch)
-        found = self._find_by_time(timestamp)
-        if found is not None and found.offset < last_fetchable:
+        if timestamp in _COPIED:
+            found: OffsetAndTimestamp | None = self._start_for(timestamp)
+            bounded = isolation != LOG_END  # a follower begins there (KIP-1023), be it the log end
+        else:
+            found = self._find_by_time(timestamp)
+            bounded = True
+        if found is not None and (found.offset < last_fetchable or not bounded):
             return found
         return ErrorCode.OFFSET_NOT_AVAILABLE if lags else _NOTHING_FOUND
 
