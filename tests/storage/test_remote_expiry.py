@@ -164,3 +164,11 @@ def test_bytes_that_are_only_local() -> None:
         400,
         0,
     ]
+
+
+def test_a_deletion_that_failed_is_tried_again_above_all_that_is_kept() -> None:
+    """Of a copy that failed, in a topic without limits: its bytes stayed in the store for ever."""
+    kept = segment("kept", 0, 99)
+    going = segment("going", 100, 199, state="DELETE_SEGMENT_STARTED")
+    assert names(expire([kept, going])) == ["going"]
+    assert names(expire([kept, going], copying={going.segment_id})) == []
