@@ -109,6 +109,23 @@ def test_the_bytes_of_a_request_are_shared_in_its_order(tiered):
     tiered(story)
 
 
+def test_local_records_that_come_first_have_their_share_first(tiered):
+    async def story(path):
+        border = local_start(path)
+        two = len(bytes_of(data_of(await path.fetched(("foo", 0, 0)))))
+        local, remote = ("foo", 0, border), ("foo", 1, 0)
+        limits = [(1, (1, 0)), (two // 2, (1, 0)), (two // 2 * 3, (1, 2)), (1 << 20, (1, 2))]
+        for max_bytes, expected in limits:
+            narrow = [(*local, {"partition_max_bytes": two // 2}), remote]
+            answer = await path.fetched(*narrow, max_bytes=max_bytes)
+            got = [len(offsets(data_of(answer, n))) for n in range(2)]
+            assert got == list(expected)
+        answer = await path.fetched(local, remote, max_bytes=two)
+        assert [len(offsets(data_of(answer, n))) for n in range(2)] == [2, 0]
+
+    tiered(story)
+
+
 def test_whoever_waits_for_nothing_still_waits_for_the_remote_tier(tiered):
     """remote.fetch.max.wait.ms counts, whatever the request's own wait is."""
 

@@ -68,11 +68,10 @@ class RemoteFetches:
     ) -> FetchResponse | list[Buffer] | Deferred | None:
         """Read what of these results is in the remote tier; None if nothing is, or may be read
         now."""
-        remote = [index for index, result in enumerate(results) if result.remote is not None]
-        if not remote or self.reads.is_throttled():
+        if all(result.remote is None for result in results) or self.reads.is_throttled():
             return None
         operation = DelayedRemoteFetch(self, fetch, results, answer)
-        operation.begin(remote)
+        operation.begin()
         if operation.is_ready:
             return operation.answer(expired=False)
         operation.deferred = context.defer(on_cancel=operation.cancel)
@@ -126,30 +125,40 @@ class DelayedRemoteFetch(DelayedOperation[tuple[str, int]]):
         requests = (self._fetch.requests[index] for index in self._reads)
         return [(request.topic or "", request.partition) for request in requests]
 
-    def begin(self, indexes: list[int]) -> None:
-        """Begin all reads, in their order, with what bytes the request has left for each."""
+    def begin(self) -> None:
+        """Begin all reads, in their order, with what bytes the request has left for each: local
+        records before them have their share already."""
         fetch = self._fetch
         bytes_left = fetch.max_bytes
-        is_committed = fetch.isolation == TRANSACTION_COMMITTED
-        for index in indexes:
+        is_empty = True
+        for index, result in enumerate(self._results):
+            if result.remote is None:
+                bytes_left -= result.size
+                is_empty = is_empty and not result.size
+                continue
             request = fetch.requests[index]
-            partition = self._fetches.replicas.partition(request.topic or "", request.partition)
-            assert not isinstance(partition, ErrorCode), "it has just been read"
             max_bytes = min(request.max_bytes, bytes_left)
-            if max_bytes <= 0 and self._reads:
+            if max_bytes <= 0 and not is_empty:
                 break
-            read = RemoteRead(
-                TopicIdPartition(partition.topic_id, *partition.topic_partition),
-                request.fetch_offset,
-                max_bytes,
-                min_one_batch=not self._reads,
-                committed=is_committed,
-            )
-            pending = self._fetches.reads.fetch(read, partition.log, self._read_done)
-            self._reads[index] = pending
-            self._partitions[index] = partition
+            self._read(index, max_bytes, min_one_batch=is_empty)
+            is_empty = False
             bytes_left -= max_bytes
-            self._pending += not pending.is_done
+
+    def _read(self, index: int, max_bytes: int, *, min_one_batch: bool) -> None:
+        request = self._fetch.requests[index]
+        partition = self._fetches.replicas.partition(request.topic or "", request.partition)
+        assert not isinstance(partition, ErrorCode), "it has just been read"
+        read = RemoteRead(
+            TopicIdPartition(partition.topic_id, *partition.topic_partition),
+            request.fetch_offset,
+            max_bytes,
+            min_one_batch=min_one_batch,
+            committed=self._fetch.isolation == TRANSACTION_COMMITTED,
+        )
+        pending = self._fetches.reads.fetch(read, partition.log, self._read_done)
+        self._reads[index] = pending
+        self._partitions[index] = partition
+        self._pending += not pending.is_done
 
     def _read_done(self) -> None:
         self._pending -= 1
