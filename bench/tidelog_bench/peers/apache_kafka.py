@@ -64,7 +64,8 @@ class ApacheKafka(Peer):
         voters: Mapping[int, str] | None = None,
         port: int | None = None,
     ) -> None:
-        """`voters` are the `host:port` of all controllers by node id, its own among them."""
+        """`voters` are the `host:port` of all controllers by node id, its own among them
+        unless it is a broker alone."""
         super().__init__(folder, port=port)
         self._settings = settings
         self._jvm_options = jvm_options
@@ -121,13 +122,16 @@ class ApacheKafkaCluster(PeerCluster):
 def _properties(
     listener: str, node_id: int, voters: Mapping[int, str], data: Path
 ) -> dict[str, str]:
-    """What a node's place in its cluster decides."""
+    """What a node's place in its cluster decides; who is no voter is a broker alone."""
+    roles, listeners = "broker", f"PLAINTEXT://{listener}"
+    if node_id in voters:
+        roles, listeners = "broker,controller", f"{listeners},CONTROLLER://{voters[node_id]}"
     return {
-        "process.roles": "broker,controller",
+        "process.roles": roles,
         "node.id": str(node_id),
         "controller.quorum.voters": ",".join(f"{n}@{at}" for n, at in sorted(voters.items())),
         "controller.listener.names": "CONTROLLER",
-        "listeners": f"PLAINTEXT://{listener},CONTROLLER://{voters[node_id]}",
+        "listeners": listeners,
         "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "log.dirs": str(data),
     }

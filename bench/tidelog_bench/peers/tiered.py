@@ -21,7 +21,15 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["EAGER", "S3_NAME", "TIERED_CLUSTERS", "TIERED_PEERS", "TieredS3", "tier_of"]
+__all__ = [
+    "EAGER",
+    "S3_NAME",
+    "TIERED_CLUSTERS",
+    "TIERED_PEERS",
+    "TieredS3",
+    "kafkas_tier",
+    "tier_of",
+]
 
 EAGER: Mapping[str, str] = {
     "remote.log.manager.task.interval.ms": "2000",
@@ -107,7 +115,7 @@ class TieredKafka(ApacheKafka):
     """One Apache Kafka node with LocalTieredStorage."""
 
     def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
-        super().__init__(folder, {**_kafkas_tier(folder), **settings})
+        super().__init__(folder, {**kafkas_tier(folder), **settings})
 
     def remove(self) -> None:
         """The tier as well."""
@@ -137,7 +145,7 @@ class TieredKafkaCluster(ApacheKafkaCluster):
     """Three Apache Kafka nodes with one LocalTieredStorage."""
 
     def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
-        super().__init__(folder, {**of_cluster(3), **_kafkas_tier(folder), **settings})
+        super().__init__(folder, {**of_cluster(3), **kafkas_tier(folder), **settings})
 
     def remove(self) -> None:
         """The tier as well."""
@@ -149,7 +157,8 @@ TIERED_PEERS = {"tidelog": TieredTidelog, "kafka": TieredKafka}
 TIERED_CLUSTERS = {"tidelog": TieredTidelogCluster, "kafka": TieredKafkaCluster}
 
 
-def _kafkas_tier(folder: Path) -> dict[str, str]:
+def kafkas_tier(folder: Path) -> dict[str, str]:
+    """Settings of an Apache Kafka with its data in `folder` and LocalTieredStorage beside it."""
     return {
         "group.initial.rebalance.delay.ms": "0",
         "offsets.topic.replication.factor": "1",
