@@ -115,7 +115,8 @@ def kept_by_the_book(tier: Tier, retention: RemoteRetention) -> tuple[set[bytes]
                     stopped = True
     for segment in segments:
         newest = max(epoch for epoch, _ in segment.epochs)
-        if newest < first and segment.segment_id not in tier.copying:
+        goes = newest < first or segment.state is SegmentState.DELETE_SEGMENT_STARTED
+        if goes and segment.segment_id not in tier.copying:
             kept.discard(segment.segment_id)
     return kept, log_start
 
