@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 LOCK_NAME = ".lock"
 DELETE_SUFFIX = "-delete"
+FUTURE_SUFFIX = "-future"
 METADATA_TOPIC = "__cluster_metadata"
 
 
@@ -36,11 +37,27 @@ class LogDirectoryError(Exception):
     """A directory that this broker cannot take; the message is for the operator."""
 
 
+def future_folder(partition: TopicPartition, unique_id: str) -> str:
+    """Name of the folder of a log that is to take the place of a partition's current one."""
+    return f"{partition}.{unique_id}{FUTURE_SUFFIX}"
+
+
+def _partition_of(name: str) -> TopicPartition | None:
+    """Whose folder it is, by its name or the beginning of it."""
+    topic, _, number = name.rpartition("-")
+    if topic and topic != METADATA_TOPIC and number.isdecimal():
+        return TopicPartition(topic, int(number))
+    return None
+
+
 class LogDirectory:
     """A directory of partition folders.
 
-    `partitions` are those whose folder is here. What the checkpoint files say of a log that is not
-    loaded is kept and written again.
+    `partitions` are those whose folder is here, `futures` those that are being moved here, with
+    the folder's name; `future_logs` are the loaded ones of these. What the checkpoint files say of
+    a log that is not loaded is kept and written again.
+
+    Invariant: of a partition, only one of the two is here.
     """
 
     def __init__(self, files: FileSystem, path: str) -> None:
@@ -63,6 +80,8 @@ class LogDirectory:
         self.had_clean_shutdown = True
         self.clean_broker_epoch = -1  # of the life that closed it in order; -1 if none did
         self.partitions: set[TopicPartition] = set()
+        self.futures: dict[TopicPartition, str] = {}
+        self.future_logs: dict[TopicPartition, Log] = {}
         self.deleted_folders: list[str] = []
 
     def open(self, cluster_id: str, node_id: int, new_directory_id: Callable[[], bytes]) -> None:
@@ -84,7 +103,7 @@ class LogDirectory:
         compacted = self._read(CLEANER_OFFSET_CHECKPOINT)
         self._compacted = {key: compacted[key] for key in compacted if key in self.partitions}
         for offsets in (self._recovery_points, self._log_starts, self._high_watermarks):
-            for partition in offsets.keys() - self.partitions:
+            for partition in offsets.keys() - self.partitions - self.futures.keys():
                 del offsets[partition]
                 self._gone[partition] = 0
 
@@ -117,9 +136,16 @@ class LogDirectory:
             if name.endswith(DELETE_SUFFIX):
                 self.deleted_folders.append(f"{self.path}/{name}")
                 continue
-            topic, _, number = name.rpartition("-")
-            if topic and topic != METADATA_TOPIC and number.isdecimal():
-                self.partitions.add(TopicPartition(topic, int(number)))
+            is_future = name.endswith(FUTURE_SUFFIX)
+            partition = _partition_of(name.rpartition(".")[0] if is_future else name)
+            if partition is None:
+                continue
+            if not is_future:
+                self.partitions.add(partition)
+            elif partition not in self.futures:
+                self.futures[partition] = name
+            else:
+                self.deleted_folders.append(f"{self.path}/{name}")
 
     def _read(self, name: str) -> dict[TopicPartition, int]:
         try:
@@ -141,9 +167,21 @@ class LogDirectory:
         """The last act of an orderly stop."""
         write_clean_shutdown(self._files, self.path, broker_epoch)
 
+    def promote(self, partition: TopicPartition, compacted_to: int | None = None) -> None:
+        """The future log is the partition's current one now, compacted so far."""
+        del self.futures[partition]
+        self.future_logs.pop(partition, None)
+        self.partitions.add(partition)
+        if compacted_to is not None:
+            self._compacted[partition] = compacted_to
+            self._compacted_content = OffsetCheckpoint.content(self._compacted)
+            self._compacted_has_changed = True
+
     def forget(self, partition: TopicPartition) -> None:
-        """The partition's folder is gone."""
+        """The partition's folder is gone, be it the current one's or the future one's."""
         self.partitions.discard(partition)
+        self.futures.pop(partition, None)
+        self.future_logs.pop(partition, None)
         self._gone[partition] = self._prepared
         for offsets in (self._recovery_points, self._log_starts, self._high_watermarks):
             offsets.pop(partition, None)
@@ -174,10 +212,8 @@ class LogDirectory:
         )
 
     def _note(self, logs: Mapping[TopicPartition, Log]) -> None:
-        for partition in sorted(self.partitions):
-            log = logs.get(partition)
-            if log is None:
-                continue
+        here = [(key, logs[key]) for key in sorted(self.partitions) if key in logs]
+        for partition, log in (*here, *self.future_logs.items()):
             self._recovery_points[partition] = log.recovery_point
             self._high_watermarks[partition] = log.high_watermark
             if log.is_tiered or log.log_start_offset != log.segments.first.base_offset:

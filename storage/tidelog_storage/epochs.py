@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
-from tidelog_storage.checkpoints import EpochEntry
+from tidelog_storage.checkpoints import LEADER_EPOCH_CHECKPOINT, EpochEntry
 from tidelog_storage.types import UNDEFINED_EPOCH, UNDEFINED_OFFSET, OffsetAndEpoch
 
 if TYPE_CHECKING:
@@ -173,6 +173,11 @@ class LeaderEpochCache:
             self._epochs.clear()
             self._starts.clear()
             self.is_dirty = True
+
+    def move_to(self, folder: str) -> None:
+        """The checkpoint lies in another folder now."""
+        if self._checkpoint is not None:
+            self._checkpoint.path = f"{folder}/{LEADER_EPOCH_CHECKPOINT}"
 
     def flush(self) -> None:
         """Write the file if memory has changed since; truncations wait for this."""

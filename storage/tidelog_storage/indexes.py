@@ -35,13 +35,13 @@ class CorruptIndexError(Exception):
 class _Index:
     """What the two array-backed indexes share: their way to and from the file."""
 
-    __slots__ = ("_entries_written", "_files", "_has_file", "_path", "base_offset", "is_synced")
+    __slots__ = ("_entries_written", "_files", "_has_file", "base_offset", "is_synced", "path")
 
     ENTRY_BYTES: ClassVar[int]
 
     def __init__(self, files: FileSystem, path: str, base_offset: int) -> None:
         self._files = files
-        self._path = path
+        self.path = path
         self._entries_written = 0  # entries that the file holds and that are still ours
         self._has_file = False  # as we left it: nothing else is in it
         self.base_offset = base_offset
@@ -58,7 +58,7 @@ class _Index:
 
     def open_written(self) -> File:
         """Bring the file up to date and leave it open, for the caller to sync and close."""
-        file = self._files.open(self._path, create=True)
+        file = self._files.open(self.path, create=True)
         kept = self._entries_written
         size = file.size()
         if size < kept * self.ENTRY_BYTES:
@@ -85,16 +85,16 @@ class _Index:
             self._has_file = False  # it holds more than we do, until the next write
 
     def _read(self) -> bytes:
-        data = self._files.read_bytes(self._path)
+        data = self._files.read_bytes(self.path)
         if len(data) % self.ENTRY_BYTES:
-            msg = f"{self._path}: {len(data)} bytes are not a multiple of {self.ENTRY_BYTES}"
+            msg = f"{self.path}: {len(data)} bytes are not a multiple of {self.ENTRY_BYTES}"
             raise CorruptIndexError(msg)
         self._entries_written = len(data) // self.ENTRY_BYTES
         self._has_file = True
         return data
 
     def _corrupt(self, why: str) -> CorruptIndexError:
-        return CorruptIndexError(f"{self._path}: {why}")
+        return CorruptIndexError(f"{self.path}: {why}")
 
 
 class OffsetIndex(_Index):
@@ -233,7 +233,7 @@ class TimeIndex(_Index):
     def peek_last(self) -> tuple[int, int] | None:
         """The newest entry as it lies in the file, without loading it; None if there is none."""
         try:
-            file = self._files.open(self._path)
+            file = self._files.open(self.path)
         except FileNotFoundError:
             return None
         try:
@@ -270,31 +270,31 @@ class TransactionIndex:
     Written at once, because aborts are rare; the file exists only if there are entries.
     """
 
-    __slots__ = ("_files", "_path", "entries")
+    __slots__ = ("_files", "entries", "path")
 
     def __init__(self, files: FileSystem, path: str) -> None:
         self._files = files
-        self._path = path
+        self.path = path
         self.entries: list[AbortedEntry] = []
 
     def load(self) -> None:
         """Read the file, if there is one; what does not make whole entries is left out."""
         self.entries = []
         try:
-            data = self._files.read_bytes(self._path)
+            data = self._files.read_bytes(self.path)
         except FileNotFoundError:
             return
         whole = len(data) - len(data) % _TRANSACTION.size
         for version, *fields in _TRANSACTION.iter_unpack(data[:whole]):
             if version > 0:
-                msg = f"{self._path}: entry of version {version}"
+                msg = f"{self.path}: entry of version {version}"
                 raise CorruptIndexError(msg)
             self.entries.append(AbortedEntry(*fields))
 
     def append(self, entry: AbortedEntry) -> None:
         """Add an aborted transaction."""
         self.entries.append(entry)
-        file = self._files.open(self._path, create=True)
+        file = self._files.open(self.path, create=True)
         try:
             file.append((_TRANSACTION.pack(0, *entry),))
         finally:
@@ -302,7 +302,7 @@ class TransactionIndex:
 
     def open_written(self) -> File | None:
         """The file, left open for the caller to sync and close; None without entries."""
-        return self._files.open(self._path, create=True) if self.entries else None
+        return self._files.open(self.path, create=True) if self.entries else None
 
     def truncate_to(self, offset: int) -> None:
         """Drop transactions whose marker is at or above `offset`."""
@@ -314,7 +314,7 @@ class TransactionIndex:
     def reset(self) -> None:
         """Drop all entries and the file."""
         self.entries = []
-        self._files.remove(self._path)
+        self._files.remove(self.path)
 
     def collect(self, start_offset: int, upper_bound: int, found: list[AbortedEntry]) -> bool:
         """Add what overlaps [start, upper bound) to `found`; whether later segments add nothing."""
@@ -326,7 +326,7 @@ class TransactionIndex:
         return False
 
     def _rewrite(self) -> None:
-        file = self._files.open(self._path, create=True)
+        file = self._files.open(self.path, create=True)
         try:
             file.truncate(0)
             if self.entries:

@@ -187,6 +187,16 @@ class LogState:
         """How often the log was cut since it was loaded: who works on it off the loop compares."""
         return self._truncations
 
+    def move_to(self, folder: str) -> None:
+        """The folder was renamed to `folder`. Flushes under way count for nothing: they may find
+        their files closed."""
+        assert not self.removals, "their files would be looked for in the old folder"
+        self.folder = self.producers.folder = folder
+        for segment in self.segments:
+            segment.move_to(folder)
+        self.epochs.move_to(folder)
+        self._truncations += 1
+
     # -- offsets -----------------------------------------------------------------------------------
 
     def set_high_watermark(self, offset: int) -> int:

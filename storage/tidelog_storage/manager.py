@@ -10,57 +10,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog_storage.checkpoints import write_partition_metadata
-from tidelog_storage.directory import DELETE_SUFFIX, LogDirectory
-from tidelog_storage.recovery import load_log
-from tidelog_storage.removals import Removals
+from tidelog_storage.log_folders import LogFolders
 from tidelog_storage.types import StorageError, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable
 
-    from tidelog_storage.config import LogConfig
     from tidelog_storage.flush import FlushTask
     from tidelog_storage.log import Log
-    from tidelog_storage.log_state import LogState
-    from tidelog_storage.seams import FileSystem
-
-_FOLDER_NAME_MAX = 255
 
 
-class LogManager:
-    """Logs by partition. Invariant: a partition lies in at most one directory."""
-
-    def __init__(
-        self,
-        files: FileSystem,
-        log_dirs: Sequence[str],
-        defaults: LogConfig,
-        *,
-        producer_expiration_ms: int = 86_400_000,
-        remote_storage_system_enable: bool = False,
-        report: Callable[[str], None] | None = None,
-    ) -> None:
-        """`defaults` configure a loaded log until the broker sets its own, and nothing of it is
-        deleted before; `report` hears of repairs, a sentence each."""
-        assert log_dirs
-        self._files = files
-        self._defaults = defaults
-        self._producer_expiration_ms = producer_expiration_ms
-        self._remote_storage_system_enable = remote_storage_system_enable
-        self._report = report
-        self._now_ms = 0  # when opened; loading a log later needs no better time
-        self._logs: dict[TopicPartition, Log] = {}
-        self._rolled: set[TopicPartition] = set()  # have sealed segments that are not durable
-        self._removals = Removals(files.remove_tree)  # folders of deleted partitions
-        self.directories = [LogDirectory(files, path) for path in log_dirs]
-        self.on_roll: Callable[[LogState], None] | None = None
-        """Hears of every log that has a newly sealed segment."""
-
-    @property
-    def log_dirs(self) -> list[str]:
-        """Paths of the directories."""
-        return [directory.path for directory in self.directories]
+class LogManager(LogFolders):
+    """All logs: their life, and their periodic work."""
 
     @property
     def clean_broker_epoch(self) -> int:
@@ -86,6 +47,7 @@ class LogManager:
         try:
             for directory in self.directories:
                 directory.open(cluster_id, node_id, new_directory_id)
+            self.adopt_futures()
         except BaseException:
             for directory in self.directories:
                 directory.release()
@@ -104,11 +66,11 @@ class LogManager:
         """
         del now_ms
         failed: dict[str, Exception] = {}
-        for partition, log in self._logs.items():
+        for log in self._all():
             try:
                 log.close()
             except (OSError, StorageError) as error:
-                failed.setdefault(self._directory_of(partition).path, error)
+                failed.setdefault(log.folder.rpartition("/")[0], error)
         for directory in self.directories:
             try:
                 directory.prepare_checkpoints(self._logs)()
@@ -117,154 +79,29 @@ class LogManager:
             except OSError as error:
                 failed.setdefault(directory.path, error)
             directory.release()
-        self._logs.clear()
+        self._forget_all()
         if failed:
             raise next(iter(failed.values()))
 
     def abandon(self) -> None:
         """Give up handles and locks, writing nothing: the next start will recover."""
-        for log in self._logs.values():
+        for log in self._all():
             log.release()
-        self._logs.clear()
+        self._forget_all()
         for directory in self.directories:
             directory.release()
 
-    # -- partitions --------------------------------------------------------------------------------
+    def _all(self) -> list[Log]:
+        """The loaded logs, future ones included."""
+        futures = [log for one in self.directories for log in one.future_logs.values()]
+        return [*self._logs.values(), *futures]
 
-    def get(self, partition: TopicPartition) -> Log | None:
-        """The log of a partition, loaded if it lies in one of the directories; else None."""
-        log = self._logs.get(partition)
-        if log is not None:
-            return log
+    def _forget_all(self) -> None:
+        self._logs.clear()
         for directory in self.directories:
-            if partition in directory.partitions:
-                return self._load(directory, partition, None, None)
-        return None
-
-    def items(self) -> Iterator[tuple[TopicPartition, Log]]:
-        """All partitions with their logs, which are loaded."""
-        for directory in self.directories:
-            for partition in sorted(directory.partitions):
-                log = self.get(partition)
-                if log is not None:
-                    yield partition, log
-
-    def create(self, partition: TopicPartition, topic_id: bytes, config: LogConfig) -> Log:
-        """A new, empty log in the directory that holds the fewest; an existing one gets the
-        configuration.
-
-        The caller has compared topic ids. OSError if the directory fails.
-        """
-        log = self.get(partition)
-        if log is not None:
-            log.config = config
-        else:
-            directory = self._emptiest()
-            directory.clear_for(partition, self._logs)
-            log = self._load(directory, partition, config, topic_id)
-            try:
-                write_partition_metadata(self._files, log.folder, topic_id)
-            except OSError:
-                self._logs.pop(partition).release()
-                raise
-            log.topic_id = topic_id
-            directory.partitions.add(partition)
-        return log
-
-    def log_dir(self, partition: TopicPartition) -> str:
-        """The directory in which a partition's log lies; KeyError if it has none."""
-        return self._directory_of(partition).path
-
-    def log_dir_wanted(self, partition: TopicPartition) -> str:
-        """The directory in which a partition's log lies, or would now be created."""
-        try:
-            return self.log_dir(partition)
-        except KeyError:
-            return self._emptiest().path
-
-    def _emptiest(self) -> LogDirectory:
-        return min(self.directories, key=lambda directory: len(directory.partitions))
-
-    def delete(self, partition: TopicPartition, now_ms: int = 0) -> None:
-        """Take a log out at once; its folder is renamed now and removed later.
-
-        No error if there is none.
-        """
-        try:
-            directory = self._directory_of(partition)
-        except KeyError:
-            return
-        folder = f"{directory.path}/{partition}"
-        delay_ms = self._defaults.file_delete_delay_ms
-        log = self._logs.pop(partition, None)
-        if log is not None:
-            log.release()
-            delay_ms = log.config.file_delete_delay_ms
-        self._rolled.discard(partition)
-        directory.forget(partition)
-        target = self._deleted_folder(directory, partition, log)
-        self._files.rename(folder, target)
-        self._removals.add(now_ms + delay_ms, [target])
-
-    def _deleted_folder(
-        self, directory: LogDirectory, partition: TopicPartition, log: Log | None
-    ) -> str:
-        """A name of its own for each incarnation: what had it may be being removed right now.
-
-        Topic ids never repeat, but a replica of one may go, come back, and go again.
-        """
-        topic_id = ((log.topic_id if log else None) or bytes(16)).hex()
-        tail = f".{topic_id}{DELETE_SUFFIX}"
-        number = 1
-        while True:
-            target = f"{directory.path}/{f'{partition}'[: _FOLDER_NAME_MAX - len(tail)]}{tail}"
-            if not self._files.exists(target):
-                return target
-            number += 1
-            tail = f".{topic_id}-{number}{DELETE_SUFFIX}"
-
-    def _directory_of(self, partition: TopicPartition) -> LogDirectory:
-        for directory in self.directories:
-            if partition in directory.partitions:
-                return directory
-        raise KeyError(partition)
-
-    def _load(
-        self,
-        directory: LogDirectory,
-        partition: TopicPartition,
-        config: LogConfig | None,
-        topic_id: bytes | None,
-    ) -> Log:
-        log = load_log(
-            self._files,
-            f"{directory.path}/{partition}",
-            partition,
-            self._defaults.keeping_all() if config is None else config,
-            now_ms=self._now_ms,
-            had_clean_shutdown=directory.had_clean_shutdown,
-            checkpointed=directory.checkpointed(partition),
-            topic_id=topic_id,
-            producer_expiration_ms=self._producer_expiration_ms,
-            is_provisional=config is None,
-            remote_storage_system_enable=self._remote_storage_system_enable,
-            on_roll=self._note_roll,
-            on_recovery_point_lowered=self._note_lowered,
-            report=self._report,
-        )
-        self._logs[partition] = log
-        return log
+            directory.future_logs.clear()
 
     # -- periodic work -----------------------------------------------------------------------------
-
-    def _note_roll(self, log: LogState) -> None:
-        self._rolled.add(log.topic_partition)
-        if self.on_roll is not None:
-            self.on_roll(log)
-
-    def _note_lowered(self, log: LogState) -> None:
-        """A crash must not take bytes written after a truncation for durable ones."""
-        self._directory_of(log.topic_partition).lower_recovery_point(log, self._logs)
 
     def flush_dirty(self, now_ms: int) -> list[tuple[Log, FlushTask]]:
         """What should become durable now: sealed segments, and logs whose `flush.ms` is over.
@@ -273,11 +110,11 @@ class LogManager:
         """
         tasks: list[tuple[Log, FlushTask]] = []
         rolled, self._rolled = self._rolled, set()
-        for partition, log in self._logs.items():
+        for log in self._all():
             if now_ms - log.last_flushed_ms >= log.config.flush_ms:
                 log.last_flushed_ms = now_ms
                 task = log.prepare_flush()
-            elif partition in rolled:
+            elif log in rolled:
                 task = log.prepare_flush(log.segments.active.base_offset)
             else:
                 continue
@@ -288,11 +125,13 @@ class LogManager:
     def retention(self, now_ms: int) -> int:
         """One pass over all logs; how many segments went. Every log.retention.check.interval.ms.
 
-        Producers that are idle for too long are forgotten, and unused handles given up.
+        Producers that are idle for too long are forgotten, and unused handles given up. What is
+        being moved is left whole, as Kafka leaves it.
         """
         count = 0
-        for log in self._logs.values():
-            count += log.delete_old_segments(now_ms)
+        for log in self._all():
+            if not self.is_moving(log.topic_partition):
+                count += log.delete_old_segments(now_ms)
             log.producers.expire(now_ms)
             log.segments.release_idle(log.recovery_point)
         return count
@@ -300,7 +139,7 @@ class LogManager:
     def prepare_removals(self, now_ms: int) -> list[Callable[[], None]]:
         """Removals of files and folders of what was deleted `file.delete.delay.ms` ago; call them
         off the loop."""
-        waiting = [*(log.removals for log in self._logs.values()), self._removals]
+        waiting = [*(log.removals for log in self._all()), self._removals]
         prepared = (removals.prepare(now_ms) for removals in waiting if len(removals))
         return [remove for remove in prepared if remove is not None]
 
@@ -319,13 +158,10 @@ class LogManager:
 
     # -- compaction --------------------------------------------------------------------------------
 
-    def loaded(self) -> Iterable[Log]:
-        """The logs that somebody has asked for since the start."""
-        return self._logs.values()
-
-    def is_current(self, log: Log) -> bool:
-        """Whether the log was neither deleted nor created anew."""
-        return self._logs.get(log.topic_partition) is log
+    def is_cleanable(self, log: Log) -> bool:
+        """Whether the log was neither deleted nor created anew, and is not being moved."""
+        partition = log.topic_partition
+        return self._logs.get(partition) is log and not self.is_moving(partition)
 
     def compacted_to(self, partition: TopicPartition) -> int | None:
         """Up to which offset a log is compacted, by its directory's checkpoint."""

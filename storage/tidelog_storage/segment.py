@@ -280,6 +280,20 @@ class Segment:
         self._time_index = None
         self._transaction_index = None
 
+    def move_to(self, folder: str) -> None:
+        """The files lie in another folder now, and are opened there when next needed."""
+        self.folder = folder
+        if self._records is not None:
+            self._records.close()
+            self._records = None
+        for index, suffix in (
+            (self._offset_index, INDEX_SUFFIX),
+            (self._time_index, TIME_INDEX_SUFFIX),
+            (self._transaction_index, TRANSACTION_INDEX_SUFFIX),
+        ):
+            if index is not None:
+                index.path = self.path(suffix)
+
     def mark_deleted(self) -> list[str]:
         """Rename the files so that the log no longer has them; returns the new paths.
 

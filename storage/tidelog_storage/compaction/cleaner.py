@@ -4,10 +4,10 @@ The broker's maintenance calls `begin`, then runs the steps of the pass off the 
 `advance` of each, then calls `end`. All methods here are plain and run on the loop.
 
 A pass changes a log only in `advance`, and only while the log still has the segments that were
-read: a truncation, retention, a deletion or another life of the topic ends it (Kafka's
-LogCleaningAbortedException). Two files are written around it: before the first swap
-`recovery-point-offset-checkpoint`, so that recovery never meets the gaps that compaction leaves,
-and at the end `cleaner-offset-checkpoint`.
+read: a truncation, retention, a deletion, a move to another directory or another life of the topic
+ends it (Kafka's LogCleaningAbortedException). Two files are written around it: before the first
+swap `recovery-point-offset-checkpoint`, so that recovery never meets the gaps that compaction
+leaves, and at the end `cleaner-offset-checkpoint`.
 """
 
 from __future__ import annotations
@@ -118,6 +118,7 @@ class LogCleaner:
                 and len(log.segments) > 1
                 and partition not in self._running
                 and self._uncleanable.get(partition) is not log
+                and self._logs.is_cleanable(log)
             ):
                 dirt = find_dirt(log, self._logs.compacted_to(partition), now_ms)
                 if dirt.is_enough(log.config.min_cleanable_dirty_ratio):
@@ -178,7 +179,7 @@ class LogCleaner:
 
     def is_alive(self, cleaning: Cleaning) -> bool:
         """Whether what the pass does is still of any use."""
-        return self._logs.is_current(cleaning.log) and cleaning.is_valid()
+        return self._logs.is_cleanable(cleaning.log) and cleaning.is_valid()
 
     def finish(self, cleaning: Cleaning) -> Callable[[], None] | None:
         """All steps are done: the write of the checkpoint, for the Executor. None if the log has

@@ -1,0 +1,378 @@
+"""Which logs a broker has and where they lie: made, loaded, deleted, moved between directories.
+
+The lower half of `manager.py`, which adds the manager's life and its periodic work.
+
+A log that is being moved (KIP-113) has a second one, its *future*, in another directory, in a
+folder `topic-partition.<unique id>-future`. The broker copies into it what the current one has.
+When both end at the same offset `replace_current` lets the future take the other's place, by two
+renames, each durable before the next step: first the current folder becomes one to be deleted, then
+the future's gets the plain name. So after a crash there is never a second current log, and a future
+without a current log is whole: `adopt_futures` makes it the current one. (Kafka renames in the
+other order, and refuses to start where a crash came between.)
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from tidelog_storage.checkpoints import write_partition_metadata
+from tidelog_storage.directory import DELETE_SUFFIX, LogDirectory, future_folder
+from tidelog_storage.recovery import load_log
+from tidelog_storage.removals import Removals
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from tidelog_storage.config import LogConfig
+    from tidelog_storage.log import Log
+    from tidelog_storage.log_state import LogState
+    from tidelog_storage.seams import FileSystem
+    from tidelog_storage.types import TopicPartition
+
+_FOLDER_NAME_MAX = 255
+
+
+class LogFolders:
+    """Logs by partition. Invariant: the current log of a partition lies in at most one directory,
+    its future one in at most one other."""
+
+    def __init__(
+        self,
+        files: FileSystem,
+        log_dirs: Sequence[str],
+        defaults: LogConfig,
+        *,
+        producer_expiration_ms: int = 86_400_000,
+        remote_storage_system_enable: bool = False,
+        report: Callable[[str], None] | None = None,
+    ) -> None:
+        """`defaults` configure a loaded log until the broker sets its own, and nothing of it is
+        deleted before; `report` hears of repairs, a sentence each."""
+        assert log_dirs
+        self._files = files
+        self._defaults = defaults
+        self._producer_expiration_ms = producer_expiration_ms
+        self._remote_storage_system_enable = remote_storage_system_enable
+        self._report = report
+        self._now_ms = 0  # when opened; loading a log later needs no better time
+        self._logs: dict[TopicPartition, Log] = {}
+        self._preferred: dict[TopicPartition, str] = {}
+        self._rolled: set[LogState] = set()  # have sealed segments that are not durable
+        self._removals = Removals(files.remove_tree)  # folders of deleted partitions
+        self.directories = [LogDirectory(files, path) for path in log_dirs]
+        self.on_roll: Callable[[LogState], None] | None = None
+        """Hears of every current log that has a newly sealed segment."""
+
+    @property
+    def log_dirs(self) -> list[str]:
+        """Paths of the directories."""
+        return [directory.path for directory in self.directories]
+
+    # -- current logs ------------------------------------------------------------------------------
+
+    def get(self, partition: TopicPartition) -> Log | None:
+        """The log of a partition, loaded if it lies in one of the directories; else None."""
+        log = self._logs.get(partition)
+        if log is not None:
+            return log
+        for directory in self.directories:
+            if partition in directory.partitions:
+                return self._load(directory, partition, None, None)
+        return None
+
+    def items(self) -> Iterator[tuple[TopicPartition, Log]]:
+        """All partitions with their logs, which are loaded."""
+        for directory in self.directories:
+            for partition in sorted(directory.partitions):
+                log = self.get(partition)
+                if log is not None:
+                    yield partition, log
+
+    def loaded(self) -> Iterable[Log]:
+        """The logs that somebody has asked for since the start."""
+        return self._logs.values()
+
+    def create(self, partition: TopicPartition, topic_id: bytes, config: LogConfig) -> Log:
+        """A new, empty log in the preferred directory, or that which holds the fewest; an existing
+        one gets the configuration.
+
+        The caller has compared topic ids. OSError if the directory fails.
+        """
+        log = self.get(partition)
+        if log is not None:
+            log.config = config
+        else:
+            directory = self._wanted(partition)
+            log = self._make(directory, f"{partition}", partition, topic_id, config)
+            self._logs[partition] = log
+            directory.partitions.add(partition)
+            self._preferred.pop(partition, None)
+        return log
+
+    def _make(
+        self,
+        directory: LogDirectory,
+        name: str,
+        partition: TopicPartition,
+        topic_id: bytes,
+        config: LogConfig,
+    ) -> Log:
+        """An empty log in a new folder; nothing of what the name stood for before is left."""
+        directory.clear_for(partition, self._logs)
+        log = self._load_from(directory, name, partition, config, topic_id)
+        try:
+            write_partition_metadata(self._files, log.folder, topic_id)
+        except OSError:
+            log.release()
+            raise
+        log.topic_id = topic_id
+        return log
+
+    def prefer(self, partition: TopicPartition, log_dir: str) -> None:
+        """A partition that is not here is to be created in that directory, if it ever is."""
+        self._preferred[partition] = log_dir
+
+    def log_dir(self, partition: TopicPartition) -> str:
+        """The directory in which a partition's log lies; KeyError if it has none."""
+        return self._directory_of(partition).path
+
+    def log_dir_wanted(self, partition: TopicPartition) -> str:
+        """The directory in which a partition's log lies, or would now be created."""
+        try:
+            return self.log_dir(partition)
+        except KeyError:
+            return self._wanted(partition).path
+
+    def _wanted(self, partition: TopicPartition) -> LogDirectory:
+        preferred = self._preferred.get(partition)
+        if preferred is not None:
+            return self._directory_at(preferred)
+        return min(self.directories, key=lambda one: len(one.partitions) + len(one.futures))
+
+    def delete(self, partition: TopicPartition, now_ms: int = 0) -> None:
+        """Take a log out at once, and its future; their folders are renamed now and removed later.
+
+        No error if there is none.
+        """
+        self.delete_future(partition, now_ms)
+        try:
+            directory = self._directory_of(partition)
+        except KeyError:
+            return
+        log = self._logs.pop(partition, None)
+        self._take_out(directory, f"{directory.path}/{partition}", partition, log, now_ms)
+
+    def _take_out(
+        self,
+        directory: LogDirectory,
+        folder: str,
+        partition: TopicPartition,
+        log: Log | None,
+        now_ms: int,
+    ) -> None:
+        delay_ms = self._defaults.file_delete_delay_ms
+        if log is not None:
+            log.release()
+            delay_ms = log.config.file_delete_delay_ms
+            self._rolled.discard(log)
+        directory.forget(partition)
+        target = self._deleted_folder(directory, partition, log)
+        self._files.rename(folder, target)
+        self._removals.add(now_ms + delay_ms, [target])
+
+    def _deleted_folder(
+        self, directory: LogDirectory, partition: TopicPartition, log: Log | None
+    ) -> str:
+        """A name of its own for each incarnation: what had it may be being removed right now.
+
+        Topic ids never repeat, but a replica of one may go, come back, and go again.
+        """
+        topic_id = ((log.topic_id if log else None) or bytes(16)).hex()
+        tail = f".{topic_id}{DELETE_SUFFIX}"
+        number = 1
+        while True:
+            target = f"{directory.path}/{f'{partition}'[: _FOLDER_NAME_MAX - len(tail)]}{tail}"
+            if not self._files.exists(target):
+                return target
+            number += 1
+            tail = f".{topic_id}-{number}{DELETE_SUFFIX}"
+
+    def _directory_of(self, partition: TopicPartition) -> LogDirectory:
+        for directory in self.directories:
+            if partition in directory.partitions:
+                return directory
+        raise KeyError(partition)
+
+    def _directory_at(self, path: str) -> LogDirectory:
+        return next(directory for directory in self.directories if directory.path == path)
+
+    # -- future logs -------------------------------------------------------------------------------
+
+    def is_moving(self, partition: TopicPartition) -> bool:
+        """Whether there is a future log: the current one is neither compacted nor shortened by
+        retention meanwhile."""
+        return self._future_directory(partition) is not None
+
+    def future_partitions(self) -> list[TopicPartition]:
+        """All partitions that are being moved."""
+        return [partition for directory in self.directories for partition in directory.futures]
+
+    def future_log_dir(self, partition: TopicPartition) -> str | None:
+        """The directory that a partition is being moved to."""
+        directory = self._future_directory(partition)
+        return None if directory is None else directory.path
+
+    def future(self, partition: TopicPartition) -> Log | None:
+        """The future log, loaded if there is one."""
+        directory = self._future_directory(partition)
+        if directory is None:
+            return None
+        log = directory.future_logs.get(partition)
+        if log is None:
+            log = self._load_from(directory, directory.futures[partition], partition, None, None)
+            directory.future_logs[partition] = log
+        return log
+
+    def create_future(
+        self, partition: TopicPartition, log_dir: str, unique_id: str, config: LogConfig
+    ) -> Log:
+        """An empty future log in another directory than the current one's. OSError if that fails;
+        there is none then."""
+        current = self.get(partition)
+        directory = self._directory_at(log_dir)
+        assert current is not None
+        assert current.topic_id is not None
+        assert directory is not self._directory_of(partition)
+        assert not self.is_moving(partition)
+        name = future_folder(partition, unique_id)
+        try:
+            log = self._make(directory, name, partition, current.topic_id, config)
+            self._files.fsync_dir(directory.path)
+        except OSError:
+            with suppress(OSError):
+                self._files.remove_tree(f"{directory.path}/{name}")
+            raise
+        directory.futures[partition] = name
+        directory.future_logs[partition] = log
+        return log
+
+    def delete_future(self, partition: TopicPartition, now_ms: int = 0) -> None:
+        """Move it no more; no error if it was not being moved."""
+        directory = self._future_directory(partition)
+        if directory is None:
+            return
+        folder = f"{directory.path}/{directory.futures[partition]}"
+        log = directory.future_logs.get(partition)
+        self._take_out(directory, folder, partition, log, now_ms)
+        self._files.fsync_dir(directory.path)  # else it might come back beside a newer one
+
+    def replace_current(self, partition: TopicPartition, now_ms: int) -> Log:
+        """Let the future log, which ends where the current one does, take its place; it.
+
+        Both are as they were if that fails with an OSError.
+        """
+        source, target = self._directory_of(partition), self._future_directory(partition)
+        assert target is not None
+        old, new = self._logs[partition], target.future_logs[partition]
+        assert old.log_end_offset == new.log_end_offset
+        target.prepare_checkpoints(self._logs)()
+        deleted = self._deleted_folder(source, partition, old)
+        folder, future = f"{target.path}/{partition}", new.folder
+        try:
+            self._files.rename(old.folder, deleted)
+            self._files.fsync_dir(source.path)
+            self._files.rename(future, folder)
+            self._files.fsync_dir(target.path)
+        except OSError:
+            self._undo([(folder, future), (deleted, old.folder)])
+            raise
+        new.move_to(folder)
+        target.promote(partition, source.compacted_to(partition))
+        source.forget(partition)
+        self._logs[partition] = new
+        self._rolled.discard(old)
+        old.release()
+        self._removals.add(now_ms + old.config.file_delete_delay_ms, [deleted])
+        return new
+
+    def _undo(self, renames: list[tuple[str, str]]) -> None:
+        """Name back what was renamed. What cannot be is as a crash would leave it."""
+        for now, before in renames:
+            with suppress(OSError):
+                if self._files.exists(now):
+                    self._files.rename(now, before)
+                    self._files.fsync_dir(before.rpartition("/")[0])
+
+    def adopt_futures(self) -> None:
+        """At the start: the last step of moves that a crash has stopped before it, and of what
+        cannot be a move no more than its folders' removal."""
+        moving: set[TopicPartition] = set()
+        for directory in self.directories:
+            for partition, name in list(directory.futures.items()):
+                folder = f"{directory.path}/{name}"
+                current = next((d for d in self.directories if partition in d.partitions), None)
+                if current is None:
+                    self._files.rename(folder, f"{directory.path}/{partition}")
+                    self._files.fsync_dir(directory.path)
+                    directory.promote(partition)
+                    if self._report is not None:
+                        self._report(f"{partition}: moved to {directory.path} at last")
+                elif current is directory or partition in moving:
+                    del directory.futures[partition]
+                    directory.deleted_folders.append(folder)
+                else:
+                    moving.add(partition)
+
+    def _future_directory(self, partition: TopicPartition) -> LogDirectory | None:
+        for directory in self.directories:
+            if partition in directory.futures:
+                return directory
+        return None
+
+    # -- loading -----------------------------------------------------------------------------------
+
+    def _load(
+        self,
+        directory: LogDirectory,
+        partition: TopicPartition,
+        config: LogConfig | None,
+        topic_id: bytes | None,
+    ) -> Log:
+        log = self._load_from(directory, f"{partition}", partition, config, topic_id)
+        self._logs[partition] = log
+        return log
+
+    def _load_from(
+        self,
+        directory: LogDirectory,
+        name: str,
+        partition: TopicPartition,
+        config: LogConfig | None,
+        topic_id: bytes | None,
+    ) -> Log:
+        def note_lowered(log: LogState) -> None:
+            """A crash must not take bytes written after a truncation for durable ones."""
+            directory.lower_recovery_point(log, self._logs)
+
+        return load_log(
+            self._files,
+            f"{directory.path}/{name}",
+            partition,
+            self._defaults.keeping_all() if config is None else config,
+            now_ms=self._now_ms,
+            had_clean_shutdown=directory.had_clean_shutdown,
+            checkpointed=directory.checkpointed(partition),
+            topic_id=topic_id,
+            producer_expiration_ms=self._producer_expiration_ms,
+            is_provisional=config is None,
+            remote_storage_system_enable=self._remote_storage_system_enable,
+            on_roll=self._note_roll,
+            on_recovery_point_lowered=note_lowered,
+            report=self._report,
+        )
+
+    def _note_roll(self, log: LogState) -> None:
+        self._rolled.add(log)
+        if self.on_roll is not None and self._logs.get(log.topic_partition, log) is log:
+            self.on_roll(log)
