@@ -42,6 +42,8 @@ async def fetch_aux_state(
             _fetch_indexes, shared.storage, segment
         )
         next_offset = segment.end_offset + 1
+        if not checkpoint.endswith(b"\n"):  # else 101 may have been cut to 10, and looks whole
+            raise CheckpointError("the last line is not whole")
         epochs = [entry for entry in parse_epochs(checkpoint) if entry.start_offset < next_offset]
     except CheckpointError as error:
         shared.meters.mark_topic("BuildRemoteLogAuxStateErrorsPerSec", partition.topic)
