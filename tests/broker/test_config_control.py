@@ -228,6 +228,39 @@ def test_a_resource_changes_as_a_whole() -> None:
     assert records == [(TOPIC, "f", "flush.ms", "2")]
 
 
+@pytest.mark.parametrize(
+    ("name", "now", "least", "most"),
+    [
+        ("num.io.threads", 8, 4, 16),
+        ("num.replica.fetchers", 1, 1, 2),
+        ("remote.log.reader.threads", 10, 5, 20),
+        ("remote.log.manager.follower.thread.pool.size", 2, 1, 4),
+    ],
+)
+@pytest.mark.parametrize("broker", ["", "1"])
+def test_pools_change_by_a_factor_of_two(
+    broker: str, name: str, now: int, least: int, most: int
+) -> None:
+    for count in (least, now, most):
+        records, results = alter(resource(BROKER, broker, (name, SET, str(count))))
+        assert results == [(0, None)]
+        assert records == [(BROKER, broker, name, str(count))]
+    for count, limit in (
+        (least - 1, f"be at least half the current value {now}"),
+        (most + 1, f"not be greater than double the current value {now}"),
+    ):
+        text = (
+            "Invalid value org.apache.kafka.common.config.ConfigException: Dynamic thread count"
+            f" update validation failed for {name}={count}, value should {limit}"
+            " for configuration Invalid dynamic configuration"
+        )
+        if count == 0:
+            text = f"Invalid value 0 for configuration {name}: Value must be at least 1"
+        records, results = alter(resource(BROKER, broker, (name, SET, str(count))))
+        assert results == [(ErrorCode.INVALID_REQUEST, text)]
+        assert not records
+
+
 def test_broker_settings() -> None:
     records, answers = alter(
         resource(BROKER, "", ("log.retention.ms", SET, "777")),

@@ -40,6 +40,17 @@ if TYPE_CHECKING:
 
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 _OPERATIONS = {SET: "SET", DELETE: "DELETE", APPEND: "APPEND", SUBTRACT: "SUBTRACT"}
+_POOLS = (
+    "background.threads",
+    "num.io.threads",
+    "num.network.threads",
+    "num.recovery.threads.per.data.dir",
+    "num.replica.fetchers",
+    "remote.log.manager.copier.thread.pool.size",
+    "remote.log.manager.expiration.thread.pool.size",
+    "remote.log.manager.follower.thread.pool.size",
+    "remote.log.reader.threads",
+)
 _NOT_SERVED = {RESOURCE_CLIENT_METRICS: "CLIENT_METRICS", RESOURCE_GROUP: "GROUP"}
 
 
@@ -245,9 +256,10 @@ def _alter_broker(
     _check_dynamic(merged, per_broker=resource.name != DEFAULT_BROKER_RESOURCE)
     others = image.broker_config(int(resource.name)) if resource.name else {}
     try:
-        config.with_dynamic({**others, **merged})
+        wanted = config.with_dynamic({**others, **merged})
     except ConfigError as error:
         raise _invalid(error.message) from None
+    _check_threads(config.with_dynamic({**others, **current}), wanted)
     # A record even for an unchanged value: it is how a broker is told to reload files it names.
     return [_record(resource, name, value) for name, value in changed.items()]
 
@@ -271,6 +283,20 @@ def _check_dynamic(settings: Mapping[str, str], *, per_broker: bool) -> None:
         raise _invalid(
             "Cannot update these configs at default cluster level, broker id must be specified: "
             f"[{', '.join(single)}]"
+        )
+
+
+def _check_threads(old: BrokerConfig, new: BrokerConfig) -> None:
+    """A pool grows or shrinks by a factor of two at a time."""
+    for name in _POOLS:
+        before, after = (getattr(config, name.replace(".", "_")) for config in (old, new))
+        if before // 2 <= after <= before * 2:
+            continue
+        limit = "be at least half" if after < before else "not be greater than double"
+        raise _invalid(
+            "Invalid value org.apache.kafka.common.config.ConfigException: Dynamic thread count"
+            f" update validation failed for {name}={after}, value should {limit} the current value"
+            f" {before} for configuration Invalid dynamic configuration"
         )
 
 
