@@ -68,6 +68,7 @@ class TopicHistory:
     def __init__(self, name: str, topic_id: bytes, partitions: int, config: dict[str, str]) -> None:
         self.name, self.topic_id, self.config = name, topic_id, config
         self.state = "exists"
+        self.loses_records = False  # by leaving the remote tier
         self.partitions_first = self.partitions_min = self.partitions_max = partitions
         self.partitions: dict[int, PartitionHistory] = {}
 
@@ -78,8 +79,8 @@ class TopicHistory:
 
     @property
     def has_retention(self) -> bool:
-        """Whether old segments may go."""
-        return "retention.bytes" in self.config
+        """Whether old segments may go, though nobody deletes records."""
+        return "retention.bytes" in self.config or self.loses_records
 
     def partition(self, index: int) -> PartitionHistory:
         """One partition's history."""

@@ -111,7 +111,8 @@ class SimExecutor:
     """
 
     def __init__(self, machine: Machine, *, waits: bool = True) -> None:
-        """`waits`: whether `close` has everything done first that was asked for."""
+        """`waits`: whether `close` has everything done first that was asked for; who does not may
+        be asked for things that take long (`Machine.store_delay_s`)."""
         self._machine = machine
         self._waits = waits
         self._waiting: dict[int, Callable[[], None]] = {}
@@ -140,7 +141,8 @@ class SimExecutor:
             )
 
         self._waiting[number] = work
-        loop.call_later(self._machine.draw_disk_delay(), work)
+        delay_s = self._machine.draw_disk_delay()
+        loop.call_later(delay_s if self._waits else delay_s + self._machine.store_delay_s(), work)
         return await future
 
     def close(self) -> None:
@@ -200,11 +202,13 @@ class Machine:
         self.death_inside = "kill"  # how the machine dies inside a file operation
         self.clock = SimClock(loop)
         self.config = BrokerConfig.from_properties({**PROPERTIES, **(settings or {})})
+        self.new_fetcher: Callable[..., Any] | None = None  # as for `BrokerServer`
         self.life = 0
         self.lane = ""
         self.server: BrokerServer | None = None
         self.is_ready = False
         self.disk_delay_s = (0.0005, 0.005)
+        self.store_delay_s: Callable[[], float] = lambda: 0.0  # more, for a remote store
         self.before_death: Callable[[str], None] = lambda _how: None
         self.deaths: list[tuple[int, str]] = []  # (life, how)
         self._delays = random.Random(f"{seed}:delays")
@@ -238,7 +242,7 @@ class Machine:
             new_executor=lambda _name, _threads_max: SimExecutor(self, waits=False),
             rng=SimRng(f"{self.seed}:{self.life}"),
         )
-        self.server = BrokerServer(self.config, runtime)
+        self.server = BrokerServer(self.config, runtime, new_fetcher=self.new_fetcher)
         asked_to_stop = self._asked_to_stop = self.loop.create_future()
         self.server.on_failure = lambda: asked_to_stop.set_result(None)
         task = in_lane(self.lane, self.server.start())

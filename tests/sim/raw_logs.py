@@ -61,12 +61,13 @@ def read_log(disk: SimDisk, folder: str) -> RawLog:
         if path.startswith(prefix) and path.endswith(".log"):
             base_offset = int(path[len(prefix) : -len(".log")])
             data = bytes(disk.names[path].data)
-            log.segments[base_offset], valid = _batches(data, base_offset)
+            log.segments[base_offset], valid = read_batches(data, base_offset)
             log.torn[base_offset] = len(data) - valid
     return log
 
 
-def _batches(data: bytes, base_offset: int) -> tuple[list[RawBatch], int]:
+def read_batches(data: bytes, base_offset: int) -> tuple[list[RawBatch], int]:
+    """The whole, valid batches that a segment's bytes begin with, and how many bytes they are."""
     found: list[RawBatch] = []
     position, next_offset = 0, base_offset
     while len(data) - position >= HEADER_BYTES:

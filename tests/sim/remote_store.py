@@ -5,16 +5,19 @@
 
 All brokers whose directory has this name share `weather_of(name)`: its disk and its faults. An
 error is retriable or not, comes before anything is done, in the middle of it, or after all of it
-(then only the answer is lost).
+(then only the answer is lost). What was copied may be seen late; what is read may be other bytes,
+or end early, or end with an error.
 """
 
 from __future__ import annotations
 
+import io
 import random
 from typing import TYPE_CHECKING, Any
 
 from sim.disk import SimDisk
 from tidelog_storage.remote.api import (
+    IndexKind,
     RemoteResourceNotFound,
     RemoteStorageError,
     RetriableRemoteStorageError,
@@ -26,22 +29,73 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import BinaryIO
 
-    from tidelog_storage.remote.api import IndexKind, RemoteSegment, SegmentFiles
+    from tidelog_storage.remote.api import RemoteSegment, SegmentFiles
 
 NAME = "sim.remote_store.SimStore"
 PREFIX = "remote/"
 
 
+# Of these a flipped bit is found by a checksum; of the other kinds, in Kafka's formats, by nobody.
+_CHECKED = (None, IndexKind.PRODUCER_SNAPSHOT)
+_CUT_MAX = 7  # bytes at the end of an index: less than any entry, so that it is seen
+
+
 class Weather:
-    """What becomes of calls: `bad` is the chance of an error, 1.0 an outage."""
+    """What becomes of calls: `bad` is the chance of an error, 1.0 an outage.
+
+    `late_s`: how long what was copied may be out of sight. `rotten`: the chance that what is read
+    is not what was written. `deleted` are the ids of segments that calls have deleted, even in
+    part; whoever looks at them takes them away.
+    """
 
     def __init__(self, name: str) -> None:
+        self.name = name
         self.disk = SimDisk(name)
         self.files = self.disk.files()
         self.rng = random.Random(f"{name}:weather")
         self.bad = 0.0
+        self.late_s = 0.0
+        self.rotten = 0.0
+        self.now: Callable[[], float] = lambda: 0.0
         self.calls: dict[str, int] = {}
         self.errors: dict[str, int] = {}
+        self.deleted: list[bytes] = []
+        self._seen_at: dict[bytes, float] = {}
+        self._rot_rng = random.Random(f"{name}:rot")
+
+    def calm(self) -> None:
+        """From now on all is well."""
+        self.bad = self.late_s = self.rotten = 0.0
+
+    def copied(self, segment_id: bytes) -> None:
+        """A copy was written: it is seen at once, or in a while."""
+        if self.late_s:
+            self._seen_at[segment_id] = self.now() + self._rot_rng.uniform(0, self.late_s)
+
+    def look_for(self, segment_id: bytes) -> None:
+        """RemoteResourceNotFound while a copy is out of sight."""
+        if self._seen_at.get(segment_id, 0.0) > self.now():
+            self.errors["late"] = self.errors.get("late", 0) + 1
+            raise RemoteResourceNotFound("it is not to be seen yet")
+
+    def through(self, stream: BinaryIO, kind: IndexKind | None) -> BinaryIO:
+        """What is read of a stream; `kind` None is a segment."""
+        rng = self._rot_rng
+        if not self.rotten or rng.random() >= self.rotten:
+            return stream
+        with stream:
+            data = bytearray(stream.read())
+        self.errors["rot"] = self.errors.get("rot", 0) + 1
+        how = rng.randrange(3)
+        if how == 0:
+            return _Broken(bytes(data))
+        if how == 1 and kind in _CHECKED and data:
+            data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        elif kind is None:
+            del data[rng.randint(0, len(data)) :]
+        else:
+            del data[max(0, len(data) - rng.randint(1, _CUT_MAX)) :]
+        return io.BytesIO(bytes(data))
 
     def do(self, verb: str, work: Callable[[], Any], half: Callable[[], None] | None = None) -> Any:
         """Do it, or not, or in part, or without telling."""
@@ -70,6 +124,21 @@ def new_weather(name: str) -> Weather:
     """For a run that begins with an empty store."""
     weather = _WEATHERS[name] = Weather(name)
     return weather
+
+
+def forget_weather(name: str) -> None:
+    """The run is over."""
+    _WEATHERS.pop(name, None)
+
+
+class _Broken(io.BytesIO):
+    """The connection is lost in the middle."""
+
+    def read(self, _size: int | None = -1, /) -> bytes:
+        raise RetriableRemoteStorageError("the stream broke off")
+
+    def readinto(self, _buffer: Any, /) -> int:
+        raise RetriableRemoteStorageError("the stream broke off")
 
 
 class _Routed:
@@ -105,28 +174,37 @@ class SimStore(DirectoryStore):
             self._make_folder(files, folder)
             files.open(f"{folder}/{object_name(segment, '.log')}.tmp", create=True).append([b"ha"])
 
-        self._weather.do("copy", lambda: super(SimStore, self).copy_segment(segment, data), half)
+        def copy() -> None:
+            super(SimStore, self).copy_segment(segment, data)
+            self._weather.copied(segment.segment_id)
+
+        self._weather.do("copy", copy, half)
 
     def fetch_segment(self, segment: RemoteSegment, start: int, end: int | None = None) -> BinaryIO:
-        fetched: BinaryIO = self._weather.do(
-            "fetch", lambda: super(SimStore, self).fetch_segment(segment, start, end)
-        )
+        def fetch() -> BinaryIO:
+            self._weather.look_for(segment.segment_id)
+            stream = super(SimStore, self).fetch_segment(segment, start, end)
+            return self._weather.through(stream, None)
+
+        fetched: BinaryIO = self._weather.do("fetch", fetch)
         return fetched
 
     def fetch_index(self, segment: RemoteSegment, kind: IndexKind) -> BinaryIO:
-        fetched: BinaryIO = self._weather.do(
-            "fetch index", lambda: super(SimStore, self).fetch_index(segment, kind)
-        )
+        def fetch() -> BinaryIO:
+            self._weather.look_for(segment.segment_id)
+            return self._weather.through(super(SimStore, self).fetch_index(segment, kind), kind)
+
+        fetched: BinaryIO = self._weather.do("fetch index", fetch)
         return fetched
 
     def delete_segment(self, segment: RemoteSegment) -> None:
         def half() -> None:
+            self._weather.deleted.append(segment.segment_id)
             files, folder = self._place(segment)
             files.remove(f"{folder}/{object_name(segment, '.index')}")
 
-        self._weather.do("delete", lambda: super(SimStore, self).delete_segment(segment), half)
+        def delete() -> None:
+            self._weather.deleted.append(segment.segment_id)
+            super(SimStore, self).delete_segment(segment)
 
-
-def missing(error: BaseException) -> bool:
-    """Whether the store says that there is no such segment."""
-    return isinstance(error, RemoteResourceNotFound)
+        self._weather.do("delete", delete, half)

@@ -14,6 +14,7 @@ from sim.cluster.machines import Machines
 from sim.cluster.metadata_rot import METADATA_ROT
 from sim.cluster.rare_plays import RARE
 from sim.cluster.sequences import SEQUENCES
+from sim.cluster.tier_habits import STORE_FAULTS
 from sim.cluster.transactions_plays import PLAYS
 from sim.loop import simulate
 from sim.machine import in_lane
@@ -38,7 +39,7 @@ def test_all_promises_hold(brokers, seed):
 
 def test_plans_hold_every_fault():
     drawn = {fault.kind for seed in range(60) for fault in draw_cluster_plan(seed, 3)}
-    assert drawn == {*KINDS, *SEQUENCES, *PLAYS, *RARE, METADATA_ROT}
+    assert drawn == {*KINDS, *SEQUENCES, *PLAYS, *RARE, METADATA_ROT, *STORE_FAULTS}
 
 
 def test_seeds_choose_how_many_brokers_there_are():

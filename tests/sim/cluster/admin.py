@@ -112,6 +112,7 @@ class ClusterAdmin(AdminClient):
         rng = random.Random(f"{self.world.seed}:{name}")
         factor = rng.randint(min(2, factor), factor)
         config = {**random_topic_config(rng), "min.insync.replicas": str(min_isr)}
+        config = self.world.tier.topic_config(name, config)
         topic = creatable_topic(name, partitions, factor, config)
         result, _ = await self.until_known(
             CreateTopicsRequest(topics=[topic], timeout_ms=3000), 7, lambda r: r.topics[0]

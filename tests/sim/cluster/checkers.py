@@ -13,11 +13,12 @@ from sim.cluster.compacted_checkers import Compacted
 from sim.cluster.in_sync_checkers import InSyncChecker
 from sim.cluster.quorum_checkers import QuorumChecker
 from sim.history import require
-from sim.raw_logs import DATA, read_log
+from sim.raw_logs import DATA, RawBatch, read_log
 from tidelog.metadata.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 
 if TYPE_CHECKING:
     from sim.cluster.machines import Machines
+    from sim.cluster.tier import Tier
     from sim.history import History, PartitionHistory
     from sim.machine import Machine
 
@@ -62,6 +63,7 @@ class ClusterCheckers:
         self.logs: dict[tuple[bytes, int], Committed | Compacted] = {}
         self.quorum = QuorumChecker()
         self.in_sync = InSyncChecker()
+        self.tier: Tier | None = None
         self._steps = 0
 
     # -- at every step -----------------------------------------------------------------------------
@@ -89,6 +91,8 @@ class ClusterCheckers:
         if replicas is not None:
             for partition in replicas._partitions.values():
                 self.in_sync.look(node_id, machine.life, partition)
+            if self.tier is not None:
+                self.tier.look(node_id)
 
     # -- deaths and starts -------------------------------------------------------------------------
 
@@ -219,11 +223,20 @@ class ClusterCheckers:
         lost = [at for at in self.metadata.batches if at >= first and at not in kept]
         require(not lost, f"metadata log of {node_id}: committed batches at {lost[:3]} are gone")
 
+    def _whole(self, node_id: int, partition: PartitionHistory) -> tuple[list[RawBatch], int]:
+        """All batches of a replica, and where the first one begins."""
+        machine = self.machines.by_id[node_id]
+        log = read_log(machine.disk, f"{DATA}/{partition}")
+        batches, first = log.batches(), min(log.segments, default=0)
+        if self.tier is not None and self.tier.is_on:
+            batches = self.tier.checkers.whole(node_id, partition.topic.name, partition.index)
+            first = min(batches[0].header.base_offset, first) if batches else first
+        return batches, first
+
     def _check_replica(self, node_id: int, partition: PartitionHistory) -> None:
         name = f"{partition} on {node_id}"
-        log = read_log(self.machines.by_id[node_id].disk, f"{DATA}/{partition}")
-        batches = {batch.header.base_offset: batch for batch in log.batches()}
-        first = min(log.segments, default=0)
+        found, first = self._whole(node_id, partition)
+        batches = {batch.header.base_offset: batch for batch in found}
         require(
             partition.topic.has_retention or first <= partition.delete_bound,
             f"{name}: starts at {first}, nobody asked for that",
@@ -234,7 +247,7 @@ class ClusterCheckers:
                 require(offset in batches, f"{name}: the committed batch at {offset} is gone")
         values: dict[int, bytes] = {}
         next_offset = first
-        for batch in log.batches():
+        for batch in found:
             require(batch.header.base_offset == next_offset, f"{name}: hole at {next_offset}")
             next_offset = batch.header.last_offset + 1
             for record in batch.records():

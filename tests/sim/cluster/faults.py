@@ -21,6 +21,7 @@ from sim.cluster.machines import host_of
 from sim.cluster.metadata_rot import METADATA_ROT, draw_metadata_rot
 from sim.cluster.rare_plays import RARE, draw_rare, play_rare
 from sim.cluster.sequences import SEQUENCES, Play
+from sim.cluster.tier_habits import STORE_FAULTS, draw_store_faults
 from sim.cluster.transactions_plays import PLAYS, draw_plays, play
 from sim.cluster.writers import SteadyIdempotent, SteadyPlain
 from sim.faults import CALM_DISK_S, CALM_NETWORK_S
@@ -102,7 +103,11 @@ def draw_cluster_plan(seed: int | str, brokers: int) -> list[ClusterFault]:
         at_s, node = rng.uniform(0.1, PLAN_S), rng.randint(1, brokers)
         amount = round(rng.uniform(low, high), 3)
         plan.append(ClusterFault(at_s, kind, node, amount, rng.uniform(0.2, 1) * longest))
-    return sorted(plan + _draw_sequences(seed, brokers))
+    store = [
+        ClusterFault(at_s, kind, 1, amount, for_s)
+        for at_s, kind, amount, for_s in draw_store_faults(seed, PLAN_S)
+    ]
+    return sorted(plan + store + _draw_sequences(seed, brokers))
 
 
 def _draw_sequences(seed: int | str, brokers: int) -> list[ClusterFault]:
@@ -172,6 +177,7 @@ class ClusterFaults:
     def _calm(self) -> None:
         self.machines.network.latency_s = CALM_NETWORK_S
         self.machines.network.slow_links.clear()
+        self.world.tier.calm()
         for machine in self.machines:
             machine.disk_delay_s = CALM_DISK_S
             machine.disk.capacity_bytes = None
@@ -242,6 +248,8 @@ class ClusterFaults:
                 await self._slow(machine, fault)
             case kind if kind in SEQUENCES:
                 await self._play(fault)
+            case kind if kind in STORE_FAULTS:
+                await self.world.tier.strike(fault)
             case kind if kind in RARE:
                 await play_rare(self, kind, str(fault))
             case kind if kind in PLAYS:

@@ -76,6 +76,8 @@ class Machines:
         self.voters = brokers
         self.by_id: dict[int, Machine] = {}  # those that belong to the cluster
         self.all: list[Machine] = []  # and those that were taken away
+        self.store_delay_s: tuple[float, float] | None = None  # more than a disk's, if it is slow
+        self._store_delays = random.Random(f"{seed}:store delays")
         for node_id in range(1, brokers + 1):
             self.add(node_id)
 
@@ -93,9 +95,14 @@ class Machines:
         machine = Machine(
             self.loop, self.network, f"{self.seed}:{host}", self._settings(node_id), host=host
         )
+        machine.store_delay_s = self._draw_store_delay
         self.by_id[node_id] = machine
         self.all.append(machine)
         return machine
+
+    def _draw_store_delay(self) -> float:
+        slow = self.store_delay_s
+        return 0.0 if slow is None else self._store_delays.uniform(*slow)
 
     def _habits(self) -> dict[str, str]:
         """Settings that a seed chooses for all brokers of its cluster: little things often."""

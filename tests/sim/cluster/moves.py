@@ -105,7 +105,7 @@ class Mover(AdminClient):
         """Partitions of topics that stay."""
         image = self.world.machines.image()
         names = [topic.name for topic in self.world.base_topics] + [OFFSETS_TOPIC]
-        names += self.world.transactions.movable_topics()
+        names += self.world.transactions.movable_topics() + self.world.tier.movable_topics()
         return [
             Movable(name, (topic.topic_id, state.partition), state)
             for name in names

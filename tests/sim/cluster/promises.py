@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from sim.cluster.tier_habits import FOLDERS
 from sim.history import require
 from sim.raw_logs import DATA
 
@@ -100,7 +101,7 @@ class Promises:
         for machine in self.machines:
             for folder in sorted(machine.disk.folders):
                 name = folder.removeprefix(f"{DATA}/")
-                if name == folder or name == "__cluster_metadata-0":
+                if name == folder or name in FOLDERS or name == "__cluster_metadata-0":
                     continue
                 topic, _, index = name.rpartition("-")
                 state = image.partition(topic, int(index)) if index.isdigit() else None

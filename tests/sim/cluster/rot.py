@@ -159,9 +159,10 @@ class Rot:
             ends[key] = min(ends.get(key, 1 << 60), partition.log.high_watermark)
             if node_id == machine.config.node_id:
                 here.append(partition)
-        choice = [
+        choice = [  # what goes bad before it is copied is bad in the remote tier, and stays so
             (partition, batch)
             for partition in here
+            if not partition.log.is_tiered
             for batch in read_log(machine.disk, partition.log.folder).batches()
             if partition.log.log_start_offset <= batch.header.base_offset
             and batch.header.last_offset

@@ -12,9 +12,8 @@ from sim.cluster.transactions_checkers import LogOfTransactions, TransactionChec
 from sim.cluster.transactions_habits import Habits, habits_of, has_transactions
 from sim.cluster.transactions_ledger import Ledger
 from sim.cluster.transactions_members import MemberCopier
-from sim.cluster.transactions_reader import CommittedReader
+from sim.cluster.transactions_reader import CommittedReader, Found
 from sim.history import TopicHistory, Violation, require
-from sim.raw_logs import DATA, read_log
 from tidelog.metadata.image import TRANSACTION_STATE_TOPIC
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.admin import CreateTopicsRequest
@@ -97,6 +96,7 @@ class Transactions:
             "internal.segment.bytes": str(self.rng.choice((1500, 6000, 1 << 20))),
             "min.insync.replicas": str(min_isr),
         }
+        config = self.world.tier.topic_config(name, config)
         topic = CreateTopicsRequest.CreatableTopic(
             name=name,
             num_partitions=partitions,
@@ -175,6 +175,10 @@ class Transactions:
                 return f"{log!r} of {node_id}: last stable offset {log.last_stable_offset}"
         return None
 
+    def read(self, history: PartitionHistory) -> list[tuple[str, list[Found]]]:
+        """What the readers of committed records have read of a partition, by their names."""
+        return [(reader.name, reader.found[history]) for reader in self._readers]
+
     def check(self) -> None:
         """What holds in the end."""
         if not self.is_on:
@@ -186,10 +190,11 @@ class Transactions:
     def _check_reader(self, reader: CommittedReader) -> None:
         """It has read what is committed, all of it, in order."""
         for history, found in reader.found.items():
-            for node_id, machine in self.world.machines.by_id.items():
-                if f"{DATA}/{history}" not in machine.disk.folders:
+            for node_id, partition in self.world.machines.partitions():
+                if partition.topic_partition != (history.topic.name, history.index):
                     continue
-                log = LogOfTransactions(read_log(machine.disk, f"{DATA}/{history}").batches())
+                machine = self.world.machines.by_id[node_id]
+                log = LogOfTransactions(self.world.tier.batches(machine, partition))
                 require(
                     log.committed == found,
                     f"{reader.name} has read {len(found)} records of {history}, {node_id} has"

@@ -66,6 +66,7 @@ class LoneWorld(ClusterWorld):
     """A run of one broker with transactions alone."""
 
     is_about_transactions = True
+    may_have_a_tier = False
 
     def __init__(self, loop: SimLoop, seed: int) -> None:
         plan = draw_plan(seed)

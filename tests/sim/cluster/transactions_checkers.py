@@ -131,7 +131,7 @@ class TransactionCheckers:
         logs: dict[tuple[str, int], LogOfTransactions] = {}
         for _, machine, partition in self._replicas(set(self.world.transactions.topics)):
             name = (partition.topic_partition.topic, partition.topic_partition.partition)
-            log = LogOfTransactions(read_log(machine.disk, partition.log.folder).batches())
+            log = LogOfTransactions(self.world.tier.batches(machine, partition))
             require(not log.open, f"{partition.log!r}: {log.open} are open")
             logs[name] = log
         self._check_attempts(logs)

@@ -11,7 +11,7 @@ import random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sim.cluster.client import PAUSE_S, ClusterClient
-from sim.cluster.consumers import LATER, SESSIONLESS
+from sim.cluster.consumers import LATER, SESSIONLESS, later_of
 from sim.cluster.machines import RACKS
 from sim.cluster.transactions_ledger import ABORTED, OPEN
 from sim.history import require
@@ -100,7 +100,7 @@ class CommittedClient:
             return []
         if error is not ErrorCode.NONE:
             require(
-                error in LATER,
+                error in LATER or error in later_of(topic),
                 f"{self.name}: {place.history} at {place.position} gives {error.name}",
             )
             raise Lost(error.name)

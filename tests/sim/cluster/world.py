@@ -24,6 +24,7 @@ from sim.cluster.producers import (
 )
 from sim.cluster.promises import Promises
 from sim.cluster.rot import Rot
+from sim.cluster.tier import Tier, TierAdmin
 from sim.cluster.transactions import Transactions
 from sim.disk import MachineDiedError
 from sim.history import History, Violation, require
@@ -50,6 +51,7 @@ class ClusterWorld:
     """What all actors of a run share."""
 
     is_about_transactions = False  # then a run has them whatever its seed says
+    may_have_a_tier = True  # if its seed says so
 
     def __init__(
         self, loop: SimLoop, seed: int, brokers: int, plan: Sequence[ClusterFault]
@@ -58,15 +60,17 @@ class ClusterWorld:
         self.rng = random.Random(f"{seed}:world")
         self.history = History()
         self.transactions = Transactions(self)
+        self.tier = Tier(self)
         self.machines = Machines(loop, seed, brokers, self.settings(brokers))
         self.checkers = ClusterCheckers(self.machines, self.history)
+        self.checkers.tier = self.tier if self.tier.is_on else None
         self.promises = Promises(self.machines, self.history)
         self.rot = Rot(self)
         self.faults = ClusterFaults(self, plan)
         self.base_topics: list[TopicHistory] = []
         self.metadata_rot = MetadataRot(self)
         self.producer_ids: set[int] = set()
-        self.clients: list[str] = ["admin", "mover", "operator"]
+        self.clients: list[str] = ["admin", "mover", "operator", "tier-admin"]
         self.leaving: set[int] = set()  # brokers that get no replicas any more
         self.is_quiet = False  # no fault will come
         self.all_written = False
@@ -90,7 +94,7 @@ class ClusterWorld:
 
     def settings(self, brokers: int) -> dict[str, str]:
         """Of all brokers, beside those of every cluster."""
-        return self.transactions.habits.settings(brokers)
+        return {**self.transactions.habits.settings(brokers), **self.tier.settings(brokers)}
 
     @property
     def deaths(self) -> int:
@@ -215,6 +219,9 @@ class ClusterWorld:
                 ("operator", Operator(self, mover)),
             )
         ]
+        if self.tier.is_on:
+            tier_admin = TierAdmin(self, rng.randint(0, 4))
+            others.append(self._start("tier-admin", tier_admin.run()))
         membership = [self._start(actor.name, actor.run()) for actor in self._members]
         if self.transactions.is_on:
             self.transactions.start()
@@ -292,6 +299,7 @@ class ClusterWorld:
         """Everybody catches up; the whole cluster is stopped, and has everything again."""
         what = "the cluster is not whole"
         await self._within(WHOLE_S_MAX, what, self._lag)
+        await self.tier.settle()
         self._check()
         await self._served([self._start(group.name, group.check())], "looking at offsets")
         for keeper in self._keepers.values():
@@ -301,8 +309,10 @@ class ClusterWorld:
         await asyncio.wait(stops)
         self._keep_all()
         await self._within(WHOLE_S_MAX, f"after an orderly stop of all {what}", self._lag)
+        await self.tier.settle()
         self._check()
         await self._served([self._start(group.name, group.check())], "looking at offsets again")
+        await self.tier.end()
         self._check_failures()
 
     def _check_failures(self) -> None:

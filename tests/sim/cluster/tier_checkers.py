@@ -1,0 +1,217 @@
+"""What must hold of a log that is in two tiers: after every step, and when all is quiet.
+
+Local and remote part have no hole from log start to log end; what is deleted locally was finished
+remotely, in the lineage of who deletes it; what is finished is whole in the store, and has the
+bytes that were committed; nothing that is not stable is copied; nothing is deleted from the store
+before the metadata says that it goes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sim.cluster.checkers import Committed
+from sim.cluster.tier_truth import FINISHED, GOING, GONE, STARTED, TierTruth, is_metadata
+from sim.history import require
+from sim.raw_logs import DATA, RawBatch, read_batches, read_log
+from sim.remote_store import PREFIX
+from tidelog_storage.remote.layout import folder_name, object_name
+
+if TYPE_CHECKING:
+    from sim.cluster.checkers import ClusterCheckers
+    from sim.cluster.machines import Machines
+    from sim.cluster.tier_truth import Change
+    from sim.history import History, Key
+    from sim.machine import Machine
+    from sim.remote_store import Weather
+    from tidelog.metadata.image import ClusterImage
+    from tidelog_storage.remote.api import RemoteSegment
+
+
+class TierCheckers:
+    """All of one run; `truth` is what the metadata topic says."""
+
+    def __init__(
+        self, machines: Machines, history: History, checkers: ClusterCheckers, weather: Weather
+    ) -> None:
+        self.machines, self.history, self.weather = machines, history, weather
+        self.truth = TierTruth()
+        self._checkers = checkers
+        self._looks: dict[Any, tuple[int, ...]] = {}
+        self._log_starts: dict[Key, int] = {}  # the highest of any leader
+
+    # -- at every step -----------------------------------------------------------------------------
+
+    def look(self, partitions: list[Any]) -> None:
+        """At all replicas of one broker, between two steps of it."""
+        for change in self.truth.refresh(filter(is_metadata, partitions)):
+            self._changed(change)
+        self._check_deletions()
+        for partition in partitions:
+            log = partition.log
+            start, local_start = log.log_start_offset, log.local_log_start_offset
+            before = self._looks.get(partition)
+            if before != (start, local_start, partition.is_leader):
+                self._looks[partition] = (start, local_start, partition.is_leader)
+                key = (partition.topic_id, partition.topic_partition.partition)
+                if partition.is_leader and start > self._log_starts.get(key, 0):
+                    self._log_starts[key] = start
+                if log.is_tiered:
+                    if before is not None and local_start > max(before[1], start):
+                        self.history.count("local parts that shrank")
+                    self._check_hole(key, partition)
+
+    def _check_hole(self, key: Key, partition: Any) -> None:
+        """From the log start on, unless a leader has moved it up already, until the local part."""
+        log = partition.log
+        first = max(log.log_start_offset, self._log_starts.get(key, 0))
+        hole = self.truth.hole(key, log.epochs, first, log.local_log_start_offset)
+        require(
+            hole is None,
+            f"{log!r}: {hole} is neither local (from {log.local_log_start_offset} on) nor in a"
+            f" finished remote segment; epochs {log.epochs.entries}",
+        )
+
+    def _changed(self, change: Change) -> None:
+        segment, state = change
+        key = (segment.partition.topic_id, segment.partition.partition)
+        self.history.count(f"remote segments {state.name}")
+        if state is STARTED:
+            self._check_stable(key, segment)
+        elif state is FINISHED:
+            self._check_whole(key, segment)
+        elif state is GOING:
+            replicas = self._replicas_of(key)
+            for partition in replicas:
+                if partition.is_leader:  # its log start may have moved in the same step
+                    start = partition.log.log_start_offset
+                    self._log_starts[key] = max(start, self._log_starts.get(key, 0))
+            for partition in replicas:
+                if partition.log.is_tiered:
+                    self._check_hole(key, partition)
+
+    def _replicas_of(self, key: Key) -> list[Any]:
+        return [
+            partition
+            for _, partition in self.machines.partitions()
+            if (partition.topic_id, partition.topic_partition.partition) == key
+        ]
+
+    def _check_stable(self, key: Key, segment: RemoteSegment) -> None:
+        for partition in self._replicas_of(key):
+            if partition.is_leader and partition.node_id == segment.broker_id:
+                require(
+                    segment.end_offset < partition.log.last_stable_offset,
+                    f"{partition.log!r}: {segment.end_offset} is copied, and the last stable offset"
+                    f" is {partition.log.last_stable_offset}",
+                )
+
+    def _check_whole(self, key: Key, segment: RemoteSegment) -> None:
+        """A finished segment is in the store, and is what was committed."""
+        batches = self.remote_batches(segment)
+        name = f"{segment.partition.topic}-{segment.partition.partition} {segment.start_offset}"
+        require(batches, f"remote segment {name} is finished, and not in the store")
+        size = sum(len(batch.data) for batch in batches)
+        last = batches[-1].header.last_offset
+        require(
+            size == segment.size and last <= segment.end_offset,
+            f"remote segment {name} to {segment.end_offset}, {segment.size} bytes: there are {size}"
+            f" to {last}",
+        )
+        committed = self._checkers.logs.get(key)
+        if isinstance(committed, Committed):
+            for batch in batches:
+                known = committed.batches.get(batch.header.base_offset, batch.data)
+                require(known == batch.data, f"remote segment {name}: it has other records")
+
+    def _check_deletions(self) -> None:
+        deleted = self.weather.deleted
+        while deleted:
+            state = self.truth.states.get(deleted.pop())
+            require(
+                state in (GOING, GONE),
+                f"the store was told to delete a segment that is {state and state.name}",
+            )
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def remote_batches(self, segment: RemoteSegment) -> list[RawBatch]:
+        """What the store really has of a segment; nothing unless its manifest is there."""
+        names = self.weather.disk.names
+        folder = self._folder(segment)
+        manifest = names.get(f"{folder}/{object_name(segment, '.manifest.json')}")
+        inode = names.get(f"{folder}/{object_name(segment, '.log')}")
+        if manifest is None or inode is None:
+            return []
+        return read_batches(bytes(inode.data), segment.start_offset)[0]
+
+    def _folder(self, segment: RemoteSegment) -> str:
+        return f"{PREFIX}{self.weather.name}/{folder_name(segment.partition)}"
+
+    def batches(self, machine: Machine, partition: Any) -> list[RawBatch]:
+        """A replica's whole log: what the store has below its first local segment, and that."""
+        log = partition.log
+        raw = read_log(machine.disk, log.folder)
+        local = raw.batches()
+        boundary = min(raw.segments, default=0)
+        if not log.is_tiered or log.log_start_offset >= boundary:
+            return local
+        key = (partition.topic_id, partition.topic_partition.partition)
+        found: dict[int, RawBatch] = {}
+        for segment in self.truth.of(key, FINISHED):
+            for batch in self.remote_batches(segment):
+                header = batch.header
+                if (
+                    header.base_offset < boundary
+                    and header.last_offset >= log.log_start_offset
+                    and log.epochs.epoch_for_offset(header.base_offset)
+                    in (None, header.leader_epoch)
+                ):
+                    found[header.base_offset] = batch
+        return [found[offset] for offset in sorted(found)] + local
+
+    # -- when it is quiet --------------------------------------------------------------------------
+
+    def unquiet(self, image: ClusterImage) -> str | None:
+        """Something that still has to go; None if nothing does."""
+        for (topic_id, index), segments in self.truth.segments.items():
+            topic = image.topic_by_id(topic_id)
+            for segment in segments.values():
+                state = self.truth.states[segment.segment_id]
+                name = f"{segment.partition.topic}-{index} {segment.start_offset}"
+                if state is GOING or (topic is None and state is not GONE):
+                    return f"remote segment {name} is {state.name}"
+        return self._orphan()
+
+    def _orphan(self) -> str | None:
+        """An object of no segment that may have some."""
+        known = {
+            f"{self._folder(segment)}/{object_name(segment, '')}"
+            for segments in self.truth.segments.values()
+            for segment in segments.values()
+            if self.truth.states[segment.segment_id] in (STARTED, FINISHED)
+        }
+        for path in self.weather.disk.names:
+            folder, _, name = path.rpartition("/")
+            if f"{folder}/{name.partition('.')[0]}" not in known:
+                return f"{path} is in the store, and of no segment"
+        return None
+
+    def check(self) -> None:
+        """In the end every finished segment is whole, and no log has a hole."""
+        for key in self.truth.segments:
+            for segment in self.truth.of(key, FINISHED):
+                self._check_whole(key, segment)
+        for _, partition in self.machines.partitions():
+            if partition.log.is_tiered:
+                key = (partition.topic_id, partition.topic_partition.partition)
+                self._check_hole(key, partition)
+
+    def whole(self, node_id: int, topic: str, index: int) -> list[RawBatch]:
+        """As `batches`, of the replica on a broker; the local part alone if it is not running."""
+        machine = self.machines.by_id[node_id]
+        server: Any = machine.server
+        partition = server._replicas._partitions.get((topic, index))
+        if partition is None:
+            return read_log(machine.disk, f"{DATA}/{topic}-{index}").batches()
+        return self.batches(machine, partition)
