@@ -131,11 +131,33 @@ def test_what_plug_ins_are_given() -> None:
         "remote.log.metadata.topic.num.partitions": "5"
     }
     shown = {entry.name: entry for entry in describe_broker(config, IMAGE)}
-    assert (shown["rsm.config.dir"].value, shown["rsm.config.dir"].is_sensitive) == (None, True)
+    assert (shown["rsm.config.dir"].value, shown["rsm.config.dir"].is_sensitive) == ("/tier", False)
+    assert shown["rsm.config.chunk.size"].value is None
+    assert shown["rsm.config.chunk.size"].is_sensitive
     assert config.with_dynamic({"remote.fetch.max.wait.ms": "7"}).given == {
         **config.given,
         "remote.fetch.max.wait.ms": "7",
     }
+
+
+def test_secrets_of_stores_are_not_shown() -> None:
+    secrets = {
+        "rsm.config.secret.key": "s3cret",
+        "rsm.config.endpoint.url": "http://me:s3cret@127.0.0.1:9000",
+        "rlmm.config.dir": "s3cret",
+    }
+    config = broker_config(**secrets, **{"rsm.config.bucket": "b"})
+    shown = {entry.name: entry for entry in describe_broker(config, IMAGE)}
+    assert shown["rsm.config.bucket"].value == "b"
+    for name in secrets:
+        assert shown[name].value is None
+        assert shown[name].is_sensitive
+        assert [synonym.value for synonym in shown[name].synonyms] == [None]
+    theirs = broker_config(
+        **{"rsm.config.dir": "s3cret", "remote.log.storage.manager.class.name": "their.Store"}
+    )
+    shown = {entry.name: entry for entry in describe_broker(theirs, IMAGE)}
+    assert shown["rsm.config.dir"].value is None
 
 
 def test_prefixes_are_what_they_are_set_to() -> None:

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
+import sys
 from pathlib import Path
 
 import pytest
 
+import tidelog
 from support.clusters import run
 from tidelog.cli.tiers import main
+from tidelog.doors.ports import Ports
+from tidelog.doors.tiered import DIRECTORY_STORE, S3_STORE
+from tidelog.runtime import system_runtime
+from tidelog_storage.remote.directory_store import DirectoryStore
 from tier.harness import TieredCluster, kv
 
 
@@ -103,6 +111,122 @@ def test_remote_segments_are_verified(store, capsys):
             )
 
     run(test)
+
+
+@pytest.mark.parametrize("place", ["directory", "moto"], indirect=True)
+def test_the_broker_tells_where_its_own_store_is(place, capsys):
+    is_directory = "dir" in place.config
+    settings = {
+        "remote.log.storage.manager.class.name": DIRECTORY_STORE if is_directory else S3_STORE
+    }
+
+    async def test():
+        async with TieredCluster(place.config, settings=settings) as cluster:
+            await tiered_topic(cluster)
+            words = ("verify", "-b", cluster.server(), "t")
+            code, out, err = await told(capsys, *words)
+            assert (code, err) == (0, "")
+            assert out.startswith("2 remote segments, 288 B: all as")
+            if not is_directory:
+                code, _, err = await told(capsys, *words, "--set", "bucket=another")
+                assert (code, err[:21]) == (1, "tidelog tiers verify:")
+                return
+            damage(place.config["dir"])
+            code, out, _ = await told(capsys, *words)
+            assert code == 1
+            assert "t-0 0..1: the batch at 1 has a bad checksum" in out
+            os.rename(place.config["dir"], f"{place.config['dir']}-moved")
+            code, out, err = await told(capsys, *words)
+            assert (code, out) == (1, "")
+            assert "is not on this machine: use --store" in err
+
+    run(test)
+
+
+def test_a_store_of_the_users_is_loaded_if_they_say_so(store, capsys):
+    """Never on the broker's word alone: it would be a way to have this machine run anything."""
+
+    async def test():
+        async with TieredCluster(store) as cluster:
+            await tiered_topic(cluster)
+            words = ("verify", "-b", cluster.server(), "t")
+            code, out, err = await told(capsys, *words)
+            assert (code, out) == (1, "")
+            name = "tier.recording_store.RecordingStore"
+            assert f"the store is a {name}: --class loads it here" in err
+            name = "tier.threadless_store.NoStore"
+            code, _, err = await told(capsys, *words, "--class", name)
+            assert code == 1
+            assert f"--class: no class {name}" in err
+            words += ("--class", "tier.test_tiers_command.DirectoryOfUsers", "--set", "size=none")
+            code, out, err = await told(capsys, *words, "--set", f"dir={store['dir']}")
+            assert (code, err) == (0, "")
+            assert out.startswith("2 remote segments, 288 B: all as")
+
+    run(test)
+
+
+class DirectoryOfUsers(DirectoryStore):
+    """A user's own store."""
+
+    def configure(self, config):
+        assert config["size"] == "none"
+        super().configure(config)
+
+
+def test_a_broker_without_a_tier_has_nothing_to_verify(capsys):
+    async def test():
+        async with tidelog.Cluster() as cluster:
+            code, out, err = await told(capsys, "verify", "-b", cluster.bootstrap_servers, "t")
+            assert (code, out) == (1, "")
+            assert err == "tidelog tiers verify: the broker has no remote tier\n"
+
+    run(test)
+
+
+def test_watching_shows_what_changes_until_ctrl_c(store):
+    """Also while the broker is away: who watches wants to see it come back."""
+
+    async def test():
+        ports = Ports()  # of its own: it comes back there
+        (port,) = await ports.take(system_runtime(), "127.0.0.1", 1)
+        ports.release()
+        settings = {"listeners": f"PLAINTEXT://127.0.0.1:{port}"}
+        async with TieredCluster(store, settings=settings) as cluster:
+            await tiered_topic(cluster)
+            words = ("tiers", "-b", cluster.server(), "t", "--watch", "0.1")
+            watcher = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-m", "tidelog", *words),
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+            )
+            try:
+                await shown(watcher, "highest copied 3  high watermark 5")
+                await cluster.produce("t", 0, kv(5, 6))
+                await shown(watcher, "highest copied 5  high watermark 7")
+                await cluster.stop(0)
+                await shown(watcher, "(no answer: ")
+                await cluster.start(0)
+                await shown(watcher, "highest copied 5  high watermark 7")
+                watcher.send_signal(signal.SIGINT)
+                _, err = await watcher.communicate()
+                assert (watcher.returncode, err) == (0, b"")
+            finally:
+                if watcher.returncode is None:
+                    watcher.kill()
+                    await watcher.communicate()
+
+    run(test)
+
+
+async def shown(watcher: asyncio.subprocess.Process, text: str) -> None:
+    """Read its output until a line has this in it."""
+    assert watcher.stdout is not None
+    while True:
+        line = (await watcher.stdout.readline()).decode()
+        assert line, "it has ended"
+        if text in line:
+            return
 
 
 def test_a_store_that_is_none_is_refused(store, capsys):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 from tidelog.cli import common
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tidelog.doors.tier_view import PartitionTiers
-    from tidelog_storage.remote.api import RemoteSegment
+    from tidelog_storage.remote.api import RemoteSegment, RemoteStorage
 
 WATCH_SECONDS = 1.0
 _ROWS_MAX = 20  # remote segments shown of a partition, unless --all
@@ -63,22 +64,37 @@ def _seconds(text: str) -> float:
 
 
 def _show(options: argparse.Namespace) -> None:
+    with _viewer(options.bootstrap_server) as viewer:
+        _print(viewer, options)
+        if options.watch:
+            with suppress(KeyboardInterrupt):  # it is how watching ends
+                _watch(viewer, options)
+
+
+def _watch(viewer: Any, options: argparse.Namespace) -> None:
+    """Print it again and again, whatever becomes of single brokers meanwhile."""
     import time
 
-    with _viewer(options.bootstrap_server) as viewer:
-        while True:
-            views = _look(viewer, options.topic)
-            if options.watch and sys.stdout.isatty():
-                print("\x1b[2J\x1b[H", end="")
-            if options.json:
-                common.print_json([_as_json(view) for view in views])
-            else:
-                for view in views:
-                    _print_partition(view, every=options.all)
-            if not options.watch:
-                return
-            sys.stdout.flush()
-            time.sleep(options.watch)
+    while True:
+        sys.stdout.flush()
+        time.sleep(options.watch)
+        try:
+            _print(viewer, options)
+        except (common.CommandError, OSError) as error:
+            print(f"(no answer: {error})")
+            viewer.reconnect()
+
+
+def _print(viewer: Any, options: argparse.Namespace) -> None:
+    """What there is to see now; on a terminal in the place of what was seen before."""
+    views = _look(viewer, options.topic)
+    if options.watch and sys.stdout.isatty():
+        print("\x1b[2J\x1b[H", end="")
+    if options.json:
+        common.print_json([_as_json(view) for view in views])
+    else:
+        for view in views:
+            _print_partition(view, every=options.all)
 
 
 def _viewer(bootstrap_server: str) -> Any:
@@ -192,11 +208,17 @@ def _verify_parser() -> argparse.ArgumentParser:
         "Read remote segments back and check them against their metadata and checksums.",
     )
     parser.add_argument("topic", nargs="+")
-    parser.add_argument(
+    place = parser.add_mutually_exclusive_group()
+    place.add_argument(
         "--store",
-        required=True,
         metavar="DIR | s3://BUCKET/PREFIX",
-        help="where the remote tier is, as it was given to `tidelog serve --tiered`",
+        help="where the remote tier is; without it the broker is asked",
+    )
+    place.add_argument(
+        "--class",
+        dest="class_name",
+        metavar="MODULE.CLASS",
+        help="a store of your own, loaded here; its settings are --set's",
     )
     parser.add_argument(
         "--set",
@@ -208,32 +230,39 @@ def _verify_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _verify(options: argparse.Namespace) -> None:
+def _store(viewer: Any, options: argparse.Namespace) -> RemoteStorage:
+    """The store that is named, or that of the brokers."""
     from tidelog.doors.cluster_settings import ClusterError
-    from tidelog.doors.tier_check import check_segment, open_store
+    from tidelog.doors.tier_check import open_store, open_store_of
+    from tidelog.start_error import StartError
+
+    settings = common.key_values(options.set, "--set")
+    try:
+        if options.store is not None:
+            return open_store(options.store, settings)
+        return open_store_of(viewer.broker_settings(), settings, options.class_name)
+    except (ClusterError, StartError, ValueError) as error:
+        raise common.CommandError(str(error)) from None
+
+
+def _verify(options: argparse.Namespace) -> None:
+    from tidelog.doors.tier_check import check_segment
     from tidelog_storage.remote.api import SegmentState
 
-    try:
-        store = open_store(options.store, common.key_values(options.set, "--set"))
-    except (ClusterError, ValueError) as error:
-        raise common.CommandError(str(error)) from None
     segments = broken = size = 0
-    try:
-        with _viewer(options.bootstrap_server) as viewer:
-            for topic in options.topic:
-                for view in _look(viewer, topic):
-                    for segment in view.remote:
-                        if segment.state is not SegmentState.COPY_SEGMENT_FINISHED:
-                            continue
-                        segments += 1
-                        size += segment.size
-                        faults = check_segment(store, segment)
-                        broken += bool(faults)
-                        for fault in faults:
-                            place = f"{segment.start_offset}..{segment.end_offset}"
-                            print(f"{topic}-{view.partition} {place}: {fault}")
-    finally:
-        store.close()
+    with _viewer(options.bootstrap_server) as viewer, closing(_store(viewer, options)) as store:
+        for topic in options.topic:
+            for view in _look(viewer, topic):
+                for segment in view.remote:
+                    if segment.state is not SegmentState.COPY_SEGMENT_FINISHED:
+                        continue
+                    segments += 1
+                    size += segment.size
+                    faults = check_segment(store, segment)
+                    broken += bool(faults)
+                    for fault in faults:
+                        place = f"{segment.start_offset}..{segment.end_offset}"
+                        print(f"{topic}-{view.partition} {place}: {fault}")
     if broken:
         raise common.CommandError(
             f"{broken} of {segments} remote segments are not as they should be"

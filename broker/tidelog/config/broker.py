@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from tidelog.config import keys as config_keys
-from tidelog.config.tiered_keys import TieredKeys
+from tidelog.config.tiered_keys import TieredKeys, is_place_of_store
 from tidelog.config.vocabulary import CLUSTER_WIDE, READ_ONLY, BrokerKey, ConfigError
 from tidelog_storage.config import BROKER_KEYS, LogConfig
 from tidelog_storage.config_key import collect_keys
@@ -140,6 +140,21 @@ class BrokerConfig(
             for name, text in self.given.items()
             if name.startswith(prefix) and len(name) > len(prefix)
         }
+
+    def shows(self, name: str) -> bool:
+        """Whether everybody may see the value that a given key has: a name that nobody declared
+        may hold a secret of somebody's plug-in."""
+        key = self.KEYS.get(name)
+        if key is not None:
+            return not key.sensitive
+        prefix, text = self.remote_log_storage_manager_impl_prefix, self.given.get(name)
+        return (
+            text is not None
+            and name.startswith(prefix)
+            and is_place_of_store(
+                self.remote_log_storage_manager_class_name, name[len(prefix) :], text
+            )
+        )
 
     def _check_together(self) -> None:
         """Rules between keys."""

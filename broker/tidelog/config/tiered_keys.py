@@ -20,6 +20,26 @@ from tidelog.config.vocabulary import (
 from tidelog_storage.config_key import refuse
 
 _INT64_MAX = 2**63 - 1
+_OUR_STORES = (
+    "tidelog_storage.remote.",
+    "org.apache.kafka.server.log.remote.storage.LocalTieredStorage",
+)
+# What our stores are told beyond the declared keys: where they are, and nothing that opens them.
+_PLACES = frozenset(
+    {
+        "bucket",
+        "connect.timeout.ms",
+        "dir",
+        "endpoint.url",
+        "multipart.part.bytes",
+        "path.style.access",
+        "prefix",
+        "profile",
+        "read.timeout.ms",
+        "region",
+        "retries.max",
+    }
+)
 _TOPIC_BASED = (
     "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager"
 )
@@ -28,6 +48,15 @@ _TOPIC_BASED = (
 def _check_not_empty(name: str, value: str) -> None:
     if not value:
         raise refuse(name, value, "String must be non-empty")
+
+
+def is_place_of_store(class_name: str | None, key: str, text: str) -> bool:
+    """Whether a setting (without its prefix) of this store tells where it is and no secret.
+
+    Apache Kafka shows no value of a key that it has not declared; of our own stores we know.
+    """
+    is_ours = class_name is None or class_name.startswith(_OUR_STORES)
+    return is_ours and key in _PLACES and "@" not in text  # a URL may hold a password
 
 
 class TieredKeys:

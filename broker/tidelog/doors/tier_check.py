@@ -6,10 +6,12 @@ its indexes against its records.
 
 from __future__ import annotations
 
+import os
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from tidelog.doors.tiered import DIRECTORY_STORE, tiered_settings
+from tidelog.doors.cluster_settings import ClusterError
+from tidelog.doors.tiered import DIRECTORY_STORE, S3_STORE, tiered_settings
 from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.records import crc_is_valid, iter_batches
 from tidelog_storage.remote.api import IndexKind, RemoteResourceNotFound, RemoteStorageError
@@ -21,7 +23,12 @@ if TYPE_CHECKING:
     from tidelog_protocol.batch import BatchHeader
     from tidelog_storage.remote.api import RemoteSegment, RemoteStorage
 
-__all__ = ["check_segment", "open_store"]
+__all__ = ["check_segment", "open_store", "open_store_of"]
+
+_STORE = "remote.log.storage.manager.class.name"
+_PREFIX = "remote.log.storage.manager.impl.prefix"
+
+T = TypeVar("T")
 
 _OFFSET_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")
@@ -30,22 +37,56 @@ _TIME_ENTRY = struct.Struct(">qi")
 def open_store(place: str, settings: Mapping[str, str]) -> RemoteStorage:
     """The store of `--tiered PLACE`; ClusterError or ValueError if it can't be."""
     given = tiered_settings(place)
-    config = {
-        key.removeprefix("rsm.config."): value
-        for key, value in given.items()
-        if key.startswith("rsm.config.")
-    } | dict(settings)
+    return _open(given[_STORE], _without("rsm.config.", given) | dict(settings))
+
+
+def open_store_of(
+    broker: Mapping[str, str | None], settings: Mapping[str, str], class_name: str | None = None
+) -> RemoteStorage:
+    """The store that a broker describes, with `settings` over what it says (without its prefix).
+
+    Only our own stores are opened on a broker's word; `class_name` is another one that the caller
+    trusts. ClusterError or ValueError if it can't be.
+    """
+    if broker.get("remote.log.storage.system.enable") != "true":
+        raise ClusterError("the broker has no remote tier")
+    told = (broker.get(_STORE) or DIRECTORY_STORE).replace(":", ".")
+    if told.endswith(".LocalTieredStorage"):  # Kafka's name for it
+        told = DIRECTORY_STORE
+    if class_name is None and told not in (DIRECTORY_STORE, S3_STORE):
+        raise ClusterError(
+            f"the store is a {told}: --class loads it here, --set tells its settings"
+        )
+    given = _without(broker.get(_PREFIX) or "rsm.config.", broker)
+    config = {key: text for key, text in given.items() if text is not None} | dict(settings)
+    directory = config.get("dir", "")
+    if class_name is None and told == DIRECTORY_STORE and not os.path.isdir(directory):
+        raise ClusterError(f"the broker's store {directory!r} is not on this machine: use --store")
+    return _open(class_name or told, config)
+
+
+def _without(prefix: str, settings: Mapping[str, T]) -> dict[str, T]:
+    return {
+        key.removeprefix(prefix): text for key, text in settings.items() if key.startswith(prefix)
+    }
+
+
+def _open(class_name: str, config: Mapping[str, str]) -> RemoteStorage:
     store: Any
-    if given["remote.log.storage.manager.class.name"] == DIRECTORY_STORE:
+    if class_name == DIRECTORY_STORE:
         from tidelog_storage.remote.directory_store import (  # noqa: PLC0415 - the one that is asked for
             DirectoryStore,
         )
 
         store = DirectoryStore()
-    else:
+    elif class_name == S3_STORE:
         from tidelog_storage.remote.s3_store import S3Store  # noqa: PLC0415 - boto3 is slow to import
 
         store = S3Store()
+    else:
+        from tidelog.remote.plugins import load_class  # noqa: PLC0415 - few have their own
+
+        store = load_class("--class", class_name, os.getcwd())()
     store.configure(config)
     found: RemoteStorage = store
     return found

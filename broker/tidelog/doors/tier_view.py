@@ -8,6 +8,7 @@ asked as well. Local segments are counted in the log directory, if it lies on th
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +39,7 @@ __all__ = ["PartitionTiers", "TierViewer"]
 _LATEST, _EARLIEST, _EARLIEST_LOCAL, _LATEST_TIERED = -1, -2, -4, -5
 _FETCH_BYTES = 1 << 20
 _EPOCHS_MAX = 1000
+_BROKER = 4  # of DescribeConfigs' resource types
 
 
 @dataclass(slots=True)
@@ -64,6 +66,7 @@ class TierViewer:
     """Connections to the brokers of one cluster; ClusterError or OSError when they can't tell."""
 
     def __init__(self, bootstrap_server: str) -> None:
+        self._bootstrap_server = bootstrap_server
         self._bootstrap = SimpleClient(bootstrap_server)
         self._clients: dict[int, SimpleClient] = {}
         self._addresses: dict[int, str] = {}
@@ -85,6 +88,18 @@ class TierViewer:
         for client in (self._bootstrap, *self._clients.values()):
             client.close()
 
+    def reconnect(self) -> None:
+        """Go on with whichever broker answers: one that was asked before may have gone."""
+        for client in self._clients.values():
+            client.close()
+        self._clients.clear()
+        for address in (self._bootstrap_server, *self._addresses.values()):
+            with suppress(OSError):
+                bootstrap = SimpleClient(address)
+                self._bootstrap.close()
+                self._bootstrap = bootstrap
+                return
+
     def look(self, topic: str) -> list[PartitionTiers]:
         """The tiers of every partition of a topic, as they are now."""
         described = self._topic(topic)
@@ -100,6 +115,20 @@ class TierViewer:
                 TopicIdPartition(described.topic_id, topic, state.partition_index)
             )
         return views
+
+    def broker_settings(self) -> dict[str, str | None]:
+        """The settings of one broker, as it describes them; None for a value that it hides."""
+        from tidelog_protocol.messages.configs import DescribeConfigsRequest  # noqa: PLC0415 - few need it
+
+        self._topic(REMOTE_LOG_METADATA_TOPIC)
+        node_id = min(self._addresses)
+        resource = DescribeConfigsRequest.DescribeConfigsResource(
+            resource_type=_BROKER, resource_name=str(node_id), configuration_keys=None
+        )
+        request = DescribeConfigsRequest(resources=[resource])
+        (result,) = self._client(node_id).ask(request).results
+        _check(f"broker {node_id}", result.error_code)
+        return {config.name: config.value for config in result.configs}
 
     # -- what the leader tells ---------------------------------------------------------------------
 

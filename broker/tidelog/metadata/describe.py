@@ -153,11 +153,11 @@ def _broker_entry(
     name: str, effective: BrokerConfig, synonyms: Sequence[ConfigSynonym]
 ) -> ConfigEntry:
     key = BrokerConfig.KEYS.get(name)
-    # A name nobody declared may hold a secret of somebody's plug-in: it is never shown.
-    sensitive = key is None or key.sensitive
+    sensitive = not effective.shows(name)
+    value = effective.given.get(name) if key is None else effective.value(name)
     return ConfigEntry(
         name,
-        None if sensitive else format_value(effective.value(name)),
+        None if sensitive else format_value(value),
         synonyms[0].source if synonyms else DEFAULT,
         0 if key is None else _TYPE_CODES[key.type_name],
         read_only=key is None or update_mode(name) == READ_ONLY,
@@ -174,8 +174,7 @@ def broker_synonyms(config: BrokerConfig, image: ClusterImage, name: str) -> lis
     only log.retention.hours set, log.retention.ms has no synonyms and counts as default.
     """
     group = _BROKER_SYNONYMS.get(name, (name,))
-    key = BrokerConfig.KEYS.get(name)
-    sensitive = key is None or key.sensitive
+    sensitive = not config.shows(name)
     defaults = {
         member: text
         for member in group
