@@ -38,8 +38,15 @@ def new_here(reference: Any, _tidelog: Any) -> bool:
 
 def whole_batches_of(reference: Any, tidelog: Any) -> bool:
     """Both begin alike; tidelog's is shorter."""
+    if not (reference.endswith(" bytes)") and tidelog.endswith(" bytes)")):
+        return False
     sizes = [int(side.rpartition("(")[2].split()[0]) for side in (reference, tidelog)]
     return sizes[1] < sizes[0] and reference.split("...")[0] == tidelog.split("...")[0]
+
+
+def one_batch_at_least(reference: Any, tidelog: Any) -> bool:
+    """tidelog answers a batch, the reference none."""
+    return bool(reference == "hex:" and tidelog.endswith(" bytes)"))
 
 
 def last_in_sync(reference: Any, tidelog: Any) -> bool:
@@ -60,6 +67,11 @@ LEFT_BEHIND = (
     " reference waits until it is in sync, to remove it then"
 )
 NOT_BUILT = "a feature is listed once it is built: KIP-848, share groups and more are not"
+CUT = "whole batches only; the reference cuts the last batch at the limit and clients drop it"
+ENDS_WITH_ITS_EPOCH = (
+    "a remote read ends where the leader epoch does that it began in: what lies behind in the same"
+    " segment may be another branch's (KIP-405, scenario 3, where the reference returns it)"
+)
 NEWER = "tidelog speaks Kafka 4.4, the reference is 4.3.1"
 
 ALLOWED = (
@@ -110,8 +122,43 @@ ALLOWED = (
     Allowed(
         "Fetch-limits-*",
         "*.records",
-        "whole batches only; the reference cuts the last batch at the limit and clients drop it",
+        CUT,
         whole_batches_of,
+    ),
+    Allowed("Fetch-at-every-offset-*", "[[]4].*.records", ENDS_WITH_ITS_EPOCH, whole_batches_of),
+    Allowed("Fetch-from-a-follower-*", "[[]4].*.records", ENDS_WITH_ITS_EPOCH, whole_batches_of),
+    Allowed(
+        "Fetch-last-fetched-epochs-*",
+        "[[]6].*",
+        "an epoch that never was is out of range wherever the offset lies; the reference then takes"
+        " the offset alone for a reason to read remotely",
+    ),
+    *[
+        Allowed(
+            "Fetch-remote-limits-*",
+            f"[[]{step}].*.records",
+            "a limit of no bytes: the first batch comes whole as it does from a local log (KIP-74);"
+            " the reference's remote reads answer nothing, for ever",
+            one_batch_at_least,
+        )
+        for step in (0, 1, 2)
+    ],
+    *[
+        Allowed("Fetch-remote-limits-*", f"[[]{step}].*.records", CUT, whole_batches_of)
+        for step in (9, 10)
+    ],
+    Allowed(
+        "Fetch-several-with-limits-*",
+        "[[]6].*.2.records",
+        "what remote partitions leave of the request's bytes goes to local ones behind them; the"
+        " reference counts what they might have taken",
+        one_batch_at_least,
+    ),
+    Allowed(
+        "ListOffsets-expired-by-time-*",
+        "[[]8].*",
+        "all is copied: a replica is told the log end, where it can begin (KIP-1023); the reference"
+        " tells it nothing until more is appended",
     ),
     Allowed(
         "DescribeConfigs-every-broker-config-*",

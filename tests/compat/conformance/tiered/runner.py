@@ -1,0 +1,67 @@
+"""Runs the tiered cases against two brokers and gives their transcripts."""
+
+from __future__ import annotations
+
+import fnmatch
+import time
+from typing import TYPE_CHECKING, Protocol
+
+from compat.conformance.recording import FOLDER, comparable
+from compat.conformance.registry import runs
+from compat.conformance.runner import carried_out, served_ranges
+from compat.conformance.tiered import (  # noqa: F401 - importing registers the cases
+    cases_configs,
+    cases_fetch,
+    cases_offsets,
+    cases_topics,
+)
+from compat.conformance.tiered.layouts import Layouts
+from compat.conformance.tiered.registry import CASES
+from compat.conformance.tiered.session import TieredSession
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from compat.conformance.registry import Run
+    from compat.conformance.runner import Transcript
+
+RECORDED = FOLDER / "tiered"
+AGAIN = ".again"
+SLOW_S = 3.0
+
+
+class TieredDoor(Protocol):
+    """Two brokers with a tier."""
+
+    name: str
+    addresses: Mapping[int, str]  # `host:port` by node id, once it is started
+
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+
+
+def collect(
+    brokers: TieredDoor,
+    pattern: str = "*",
+    *,
+    is_good: Callable[[str, Transcript], bool] | None = None,
+) -> dict[str, Transcript]:
+    """All transcripts by run key; those not `is_good` are run once more with names of their own."""
+    ranges = served_ranges(brokers.addresses[1])
+    layouts = Layouts(brokers.addresses)
+
+    def heard(run: Run, nonce: str = "") -> Transcript:
+        started = time.monotonic()
+        session = TieredSession(run, brokers.addresses, nonce, layouts)
+        transcript = comparable(carried_out(run, session), nonce)
+        if time.monotonic() - started > SLOW_S:
+            print(f"  {run.key} took {time.monotonic() - started:.1f} s", flush=True)
+        return transcript
+
+    transcripts: dict[str, Transcript] = {}
+    for run in runs(ranges, CASES):
+        if fnmatch.fnmatch(run.key, pattern):
+            transcripts[run.key] = heard(run)
+            if is_good is not None and not is_good(run.key, transcripts[run.key]):
+                transcripts[run.key] = heard(run, AGAIN)
+    return transcripts
