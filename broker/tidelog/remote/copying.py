@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from tidelog.remote.shared import copied_offset, delete_segment, name_of
 from tidelog.replication.purgatory import DelayedOperation
 from tidelog_storage.remote.api import (
+    RemoteResourceNotFound,
     RemoteStorageError,
     RetriableRemoteStorageError,
     SegmentState,
@@ -36,6 +37,7 @@ __all__ = ["Copier", "LogCutError"]
 log = logging.getLogger("tidelog.remote.copy")
 
 QUOTA_WAIT_S = 1.0
+TAKE_BACK_S, TAKE_BACK_S_MAX = 0.1, 30.0
 WATCH_MS = 3_600_000
 
 
@@ -169,8 +171,7 @@ class Copier:
             await self._flush(candidate)
             await shared.metadata.add(segment)
             custom_metadata = await self._ship(segment, candidate, truncations)
-            finished = SegmentState.COPY_SEGMENT_FINISHED
-            await shared.metadata.update(shared.change(segment, finished, custom_metadata))
+            await self._finish(segment, custom_metadata)
         finally:
             self.copying.discard(segment.segment_id)
         if held.truncations == truncations:  # else the log may hold other records there by now
@@ -179,6 +180,44 @@ class Copier:
         log.debug("%s: copied %d", name_of(self._partition), candidate.end_offset)
         if self._term == term:
             self.copied_offset = candidate.end_offset
+
+    async def _finish(self, segment: RemoteSegment, custom_metadata: bytes | None) -> None:
+        shared, finished = self._shared, SegmentState.COPY_SEGMENT_FINISHED
+        try:
+            await shared.metadata.update(shared.change(segment, finished, custom_metadata))
+        except Exception:
+            if not await self._take_back_if_deleted(segment):
+                raise
+        else:
+            if not await self._take_back_if_deleted(segment):
+                return
+        raise RemoteResourceNotFound("the segment was deleted while it was copied")
+
+    async def _take_back_if_deleted(self, segment: RemoteSegment) -> bool:
+        """Who leads by now may have deleted the segment while it was copied. What was written
+        behind that is nobody's: it would stay in the store for ever."""
+        shared, pause_s = self._shared, TAKE_BACK_S
+        if not self._is_deleted(segment):
+            return False
+        while True:
+            try:
+                await shared.pools.copier.run(shared.storage.delete_segment, segment)
+            except Exception as error:  # noqa: BLE001 - of any plug-in
+                log.info("%s: %s", name_of(self._partition), error)
+                await asyncio.sleep(pause_s * shared.rng.uniform(0.8, 1.2))
+                pause_s = min(2 * pause_s, TAKE_BACK_S_MAX)
+            else:
+                return True
+
+    def _is_deleted(self, segment: RemoteSegment) -> bool:
+        try:
+            known = self._shared.metadata.segments(self._partition)
+        except RemoteStorageError:
+            return False  # that is not known
+        copied = (SegmentState.COPY_SEGMENT_STARTED, SegmentState.COPY_SEGMENT_FINISHED)
+        return not any(
+            each.segment_id == segment.segment_id and each.state in copied for each in known
+        )
 
     async def _flush(self, candidate: CopyCandidate) -> None:
         """What is copied is on this disk: else a power failure could leave the log shorter than its
@@ -204,12 +243,14 @@ class Copier:
             )
             self._check(custom_metadata, truncations)
         except RetriableRemoteStorageError:
-            raise  # it stays as begun, and goes with the retention of its offsets
+            await self._take_back_if_deleted(segment)
+            raise  # else it stays as begun, and goes with the retention of its offsets
         except Exception as error:
             shared.meters.mark_topic("RemoteCopyErrorsPerSec", topic)
             self.has_given_up = isinstance(error, CustomMetadataError)
             log.warning("%s: %s", name_of(self._partition), error)
-            await delete_segment(shared, segment, shared.pools.copier)
+            if not await self._take_back_if_deleted(segment):
+                await delete_segment(shared, segment, shared.pools.copier)
             raise
         return custom_metadata
 
