@@ -364,6 +364,54 @@ def test_a_restart_reads_only_what_is_new(tmp_path: Path) -> None:
     run(test)
 
 
+def test_there_is_a_file_before_anything_is_remote(tmp_path: Path) -> None:
+    """A broker that dies at once and comes back when the topic is deleted knows what it had."""
+
+    async def test() -> None:
+        topic = MemoryTopic(COUNT)
+        broker = Broker(topic, tmp_path)
+        files = MetadataFiles(AwaitedFiles(syncs=False), str(tmp_path))
+        await broker.lead(P0, SAME)
+        assert await files.partitions(()) == []
+        await broker.metadata.add(segment(P0, 1))
+        assert await files.partitions(()) == [P0]
+        assert await files.partitions((P0.topic_id,)) == []
+        await broker.metadata.stop(saves=False)  # it dies
+        broker.metadata.close()
+        again = Broker(topic, tmp_path)
+        await again.lead(P0)
+        assert again.ids(P0) == [1]
+        await again.stop()
+
+    run(test)
+
+
+def test_committed_offsets_are_as_apache_kafka_wrote_them(tmp_path: Path) -> None:
+    """A checkpoint: version, count, then a metadata partition and its offset in each line."""
+
+    async def test() -> None:
+        topic = MemoryTopic(COUNT)
+        broker = Broker(topic, tmp_path)
+        await broker.lead(P0, OTHER)
+        await broker.copy(P0, 1)
+        await broker.copy(OTHER, 2)
+        await broker.copy(OTHER, 3, 10, 19)
+        await broker.stop()
+        ends = {index_of(P0): 2, index_of(OTHER): 4}
+        lines = "".join(f"{index} {ends[index]}\n" for index in sorted(ends))
+        committed = tmp_path / "_rlmm_committed_offsets"
+        assert committed.read_text() == f"0\n2\n{lines}"
+
+        files = MetadataFiles(AwaitedFiles(syncs=False), str(tmp_path))
+        assert await files.committed(topic.topic_id) == ends
+        assert await files.committed(b"metadata-topic-2") == {}
+        await files.save(b"metadata-topic-2", [], [P0], {})
+        assert await files.committed(topic.topic_id) == {}
+        assert await files.committed(b"metadata-topic-2") == {}
+
+    run(test)
+
+
 def test_files_of_partitions_that_left_are_dropped(tmp_path: Path) -> None:
     """Else they would miss what happens until the partition comes back."""
 
@@ -373,7 +421,7 @@ def test_files_of_partitions_that_left_are_dropped(tmp_path: Path) -> None:
         await broker.lead(P0, SAME)
         await broker.copy(P0, 1)
         await broker.stop()
-        assert len(os.listdir(tmp_path)) == 3
+        assert len(os.listdir(tmp_path)) == 4
         second = Broker(topic, tmp_path)
         await second.lead(SAME)
         other = Broker(topic)
@@ -382,7 +430,7 @@ def test_files_of_partitions_that_left_are_dropped(tmp_path: Path) -> None:
         await until(lambda: second.metadata.is_ready(SAME))
         await second.copy(SAME, 3)
         await second.stop()
-        assert len(os.listdir(tmp_path)) == 2
+        assert len(os.listdir(tmp_path)) == 3
         third = Broker(topic, tmp_path)
         await third.lead(P0, SAME)
         assert third.ids(P0) == [1, 2]

@@ -2,7 +2,11 @@
 
 One snapshot for each user partition, keyed by its topic id, and `_rlmm_committed_offsets`: up to
 where each metadata partition was read when the snapshots were taken. Kafka had both until 2024;
-they are hints: what can't be read, or is of another metadata topic, counts as not there.
+they are hints: what can't be read, or is of another metadata topic, counts as not there. Of which
+topic the committed offsets are stands in `_rlmm_topic_id`: their own file is as Kafka's.
+
+A snapshot is also what a broker knows a partition by whose topic was deleted while it was away: so
+there is one before anything of the partition is copied.
 
 Rule of writing: files of partitions that are not assigned go first, then what has changed is
 written, then the committed offsets. So a snapshot and the committed offset of its metadata
@@ -35,6 +39,7 @@ __all__ = ["COMMITTED_OFFSETS", "MetadataFiles", "SavedPartition"]
 log = logging.getLogger("tidelog.remote.metadata")
 
 COMMITTED_OFFSETS = "_rlmm_committed_offsets"
+TOPIC_ID = "_rlmm_topic_id"
 SUFFIX = ".snapshot"
 VERSION = 1  # Kafka's, which had neither checksum nor ids, was 0
 ENTRIES_AT_ONCE = 200  # some ten milliseconds of coding, between which the loop runs
@@ -54,10 +59,11 @@ class SavedPartition(NamedTuple):
 
 
 class MetadataFiles:
-    """The files in one folder. One `save` at a time."""
+    """The files in one folder. Written by one task at a time, in the order they ask."""
 
     def __init__(self, files: AsyncFiles, folder: str) -> None:
         self._files = files
+        self._writing = asyncio.Lock()
         self.folder = folder
 
     def path(self, partition: TopicIdPartition) -> str:
@@ -81,10 +87,9 @@ class MetadataFiles:
         """Offsets by metadata partition; none if they are of another topic."""
         path = f"{self.folder}/{COMMITTED_OFFSETS}"
         try:
-            lines = parse_checkpoint(await self._files.read(path), path)
-            if not lines or uuid_from_str(lines[0].removeprefix("topic ")) != topic_id:
+            if await self._files.read(f"{self.folder}/{TOPIC_ID}") != _topic_line(topic_id):
                 return {}
-            pairs = [line.split() for line in lines[1:]]
+            pairs = [line.split() for line in parse_checkpoint(await self._files.read(path), path)]
             return {int(index): int(offset) for index, offset in pairs}
         except FileNotFoundError:
             return {}
@@ -115,16 +120,42 @@ class MetadataFiles:
         committed: Mapping[int, int],
     ) -> None:
         """Write what has changed, and drop the files of all that are not `assigned`; OSError."""
-        names = {_file_name(partition) for partition in assigned}
-        for name in await self._files.list(self.folder):
-            if name not in names and name != COMMITTED_OFFSETS:
-                await self._files.remove(f"{self.folder}/{name}")
-        for saved in changed:
-            data = await _encode(saved, topic_id)
-            await self._files.write_atomic(self.path(saved.snapshot.partition), data)
-        lines = [f"{index} {offset}" for index, offset in sorted(committed.items())]
-        content = format_checkpoint([f"topic {uuid_to_str(topic_id)}", *lines])
-        await self._files.write_atomic(f"{self.folder}/{COMMITTED_OFFSETS}", content)
+        names = {_file_name(partition) for partition in assigned} | {COMMITTED_OFFSETS, TOPIC_ID}
+        async with self._writing:
+            for name in await self._files.list(self.folder):
+                if name not in names:
+                    await self._files.remove(f"{self.folder}/{name}")
+            for saved in changed:
+                await self._write(saved, topic_id)
+            await self._claim(topic_id)
+            lines = [f"{index} {offset}" for index, offset in sorted(committed.items())]
+            path = f"{self.folder}/{COMMITTED_OFFSETS}"
+            await self._files.write_atomic(path, format_checkpoint(lines))
+
+    async def note(self, topic_id: bytes, saved: SavedPartition) -> None:
+        """Write the snapshot of a partition that has caught up, and so knows more than the
+        committed offsets say; OSError."""
+        async with self._writing:
+            await self._write(saved, topic_id)
+
+    async def _write(self, saved: SavedPartition, topic_id: bytes) -> None:
+        data = await _encode(saved, topic_id)
+        await self._files.write_atomic(self.path(saved.snapshot.partition), data)
+
+    async def _claim(self, topic_id: bytes) -> None:
+        """The committed offsets are of this topic from now on; those of another one go first."""
+        path = f"{self.folder}/{TOPIC_ID}"
+        try:
+            known = await self._files.read(path)
+        except FileNotFoundError:
+            known = b""
+        if known != _topic_line(topic_id):
+            await self._files.remove(f"{self.folder}/{COMMITTED_OFFSETS}")
+            await self._files.write_atomic(path, _topic_line(topic_id))
+
+
+def _topic_line(topic_id: bytes) -> bytes:
+    return f"{uuid_to_str(topic_id)}\n".encode()
 
 
 def _file_name(partition: TopicIdPartition) -> str:

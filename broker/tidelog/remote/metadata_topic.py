@@ -67,7 +67,7 @@ class _Tracked:
 
     `cache` has all events of the partition below `next_offset` of its metadata partition. It is
     caught up once that reaches `target`, the end that was found after it was asked for; `asks`
-    counts how often. `is_begun` when its file, if there is one, was read.
+    counts how often. `is_begun` when its file, if there is one, was read; `has_file` if there is.
     """
 
     def __init__(self, partition: TopicIdPartition, index: int) -> None:
@@ -79,7 +79,7 @@ class _Tracked:
         self.asks = 0
         self.is_begun = False
         self.was_ready = False
-        self.is_saved = False
+        self.is_saved = self.has_file = False
         self.waiters: list[_Waiter] = []
 
     def ask(self) -> None:
@@ -93,6 +93,9 @@ class _Tracked:
         self.next_offset = 0
         self.is_saved = self.was_ready = False
         self.ask()
+
+    def saved(self) -> SavedPartition:
+        return SavedPartition(self.cache.snapshot(), self.index, self.next_offset)
 
     @property
     def is_caught_up(self) -> bool:
@@ -220,8 +223,7 @@ class TopicBasedMetadata:
         code = ErrorCode.NONE
         while not self._client.partition_count:
             if loop.time() >= deadline:
-                text = f"{self._client.name} was not created: {code.name}"
-                self._on_failure(StartError(text))
+                self._on_failure(StartError(f"{self._client.name} was not created: {code.name}"))
                 return False
             code = await self._create_topic(settings.topic(self._client.name))
             if not self._client.partition_count:
@@ -262,7 +264,7 @@ class TopicBasedMetadata:
             tracked.cache = PartitionMetadata.restore(saved.snapshot)
             committed = self._committed.get(tracked.index, 0)
             tracked.next_offset = max(saved.next_offset, committed)
-            tracked.is_saved = True
+            tracked.is_saved = tracked.has_file = True
 
     def _look_up(self, index: int) -> None:
         """Find the end of a metadata partition for all who asked for it."""
@@ -350,7 +352,22 @@ class TopicBasedMetadata:
         """Publish a new segment; ValueError unless it is COPY_SEGMENT_STARTED."""
         if segment.state is not SegmentState.COPY_SEGMENT_STARTED:
             raise ValueError(f"a new segment is COPY_SEGMENT_STARTED, not {segment.state.name}")
+        await self._note(segment.partition)
         await self._publish(segment)
+
+    async def _note(self, partition: TopicIdPartition) -> None:
+        """There is a file of the partition before there is anything of it in the store: a broker
+        that dies finds what it has to delete if the topic is gone when it comes back."""
+        tracked = self._tracked.get((partition.topic_id, partition.partition))
+        if tracked is None or tracked.has_file or self._files is None:
+            return
+        if not tracked.is_caught_up:
+            raise _not_ready(partition)
+        try:
+            await self._files.note(self._client.topic_id, tracked.saved())
+        except OSError as error:
+            raise RetriableRemoteStorageError(f"{self._files.folder}: {error}") from error
+        tracked.has_file = True
 
     async def update(self, update: SegmentUpdate) -> None:
         """Publish a new state; ValueError for an illegal one, RemoteResourceNotFound for a
@@ -443,10 +460,7 @@ class TopicBasedMetadata:
             return
         begun = [tracked for tracked in self._tracked.values() if tracked.is_begun]
         changed = [tracked for tracked in begun if not tracked.is_saved]
-        saved = [
-            SavedPartition(tracked.cache.snapshot(), tracked.index, tracked.next_offset)
-            for tracked in changed
-        ]
+        saved = [tracked.saved() for tracked in changed]
         for tracked in changed:
             tracked.is_saved = True
         assigned = [tracked.partition for tracked in self._tracked.values()]
@@ -459,6 +473,9 @@ class TopicBasedMetadata:
             log.warning("the files of the remote log metadata were not written: %s", error)
             for tracked in changed:
                 tracked.is_saved = False
+        else:
+            for tracked in changed:
+                tracked.has_file = True
 
     async def stop(self, *, saves: bool = True) -> None:
         """Save, and read no more; `close` comes after."""
