@@ -72,6 +72,10 @@ class Deletions:
         """A topic was deleted while this broker, which knew its remote part, was away."""
         self._begin(partition, self._delete)
 
+    def vanished(self, partition: TopicIdPartition) -> None:
+        """A topic was deleted of whose replicas none is alive: see that it is marked."""
+        self._begin(partition, self._see_to_it)
+
     def disabled(self, tiered: TieredPartition, *, delete: bool) -> None:
         """The topic has left the remote tier (KIP-950); its leader deletes its remote part."""
         self._begin(tiered.partition, self._purge if delete else _nothing, tiered)
@@ -149,12 +153,13 @@ class Deletions:
         await self.remove(partition)
 
     async def _see_to_it(self, partition: TopicIdPartition) -> None:
-        """The leader may have died: mark it if nobody else does."""
+        """The leader may have died: mark what it has left if nobody else does."""
         if self._topic is None:
             return
         await until_ready(self._shared.metadata, partition)
         await asyncio.sleep(self._pace.interval_s)
-        if self._topic.delete_state(partition) is None:
+        left = self._shared.metadata.segments(partition)
+        if self._topic.delete_state(partition) is None and list(left):
             await self._mark(partition)
 
     async def _mark(self, partition: TopicIdPartition) -> None:

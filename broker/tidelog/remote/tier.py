@@ -27,6 +27,7 @@ from tidelog.remote.tasks import Pace, TieredPartition
 from tidelog.start_error import StartError
 from tidelog_storage.remote.api import TopicIdPartition
 from tidelog_storage.remote.index_cache import IndexCache
+from tidelog_storage.remote.metadata_records import metadata_partition
 from tidelog_storage.remote.read_ahead import ReadAhead
 from tidelog_storage.remote.sources import Sources
 
@@ -195,6 +196,8 @@ class RemoteTier:
             self._topic.on_image()
             if self._resuming is None:
                 self._resume(new)
+            elif old is not None and old.topics is not new.topics:
+                self._mind_vanished(old, new)
         settings = new.broker_config(self._config.node_id)
         if settings != self._settings:
             self._settings = settings
@@ -205,6 +208,23 @@ class RemoteTier:
         self._copy_quota.bytes_per_second = config.remote_log_manager_copy_max_bytes_per_second
         self._fetch_quota.bytes_per_second = config.remote_log_manager_fetch_max_bytes_per_second
         self.reads.reconfigure(config)
+
+    def _mind_vanished(self, old: ClusterImage, new: ClusterImage) -> None:
+        """Who leads a metadata partition answers for topics whose replicas were all away when they
+        were deleted: they may never come back."""
+        assert self._client is not None
+        count = self._client.partition_count
+        for topic_id in sorted(old.topic_names.keys() - new.topic_names.keys()) if count else ():
+            topic = old.topics[old.topic_names[topic_id]]
+            if old.topic_config(topic.name).get("remote.storage.enable") != "true":
+                continue
+            for state in topic.partitions:
+                name = TopicIdPartition(topic_id, topic.name, state.partition)
+                index = metadata_partition(topic_id, state.partition, count)
+                is_mine = self._client.leader_of(index) == self._config.node_id
+                if is_mine and not any(new.is_alive(replica) for replica in state.replicas):
+                    self.metadata.on_leadership_changes(set(), {name})
+                    self._deletions.vanished(name)
 
     def _resume(self, image: ClusterImage) -> None:
         """Go on with what an earlier life has left, and begin to look for what others have."""
