@@ -72,6 +72,42 @@ def test_settings_are_overridden_by_a_fixture(pytester: pytest.Pytester) -> None
     result.stdout.fnmatch_lines(["*ClusterError*no.such.key*"])
 
 
+def test_a_tier_is_asked_for_by_a_fixture(pytester: pytest.Pytester) -> None:
+    pytester.makeconftest(
+        """
+        import pytest
+
+        @pytest.fixture(scope="session")
+        def tidelog_settings():
+            return {"log.index.interval.bytes": 1, "log.index.size.max.bytes": 12,
+                    "log.local.retention.bytes": 1, "log.retention.check.interval.ms": 100,
+                    "log.initial.task.delay.ms": 0}
+
+        @pytest.fixture(scope="session")
+        def tidelog_tiered(tmp_path_factory):
+            return tmp_path_factory.mktemp("tier")
+        """
+    )
+    pytester.makepyfile(
+        """
+        import time
+        from kafka import KafkaConsumer, KafkaProducer
+
+        def test_it(tidelog_topic, tidelog_bootstrap, tidelog_tiered):
+            with KafkaProducer(bootstrap_servers=tidelog_bootstrap) as producer:
+                for number in range(3):
+                    producer.send(tidelog_topic, b"%d" % number).get(timeout=60)
+            while not list(tidelog_tiered.rglob("*.manifest.json")):
+                time.sleep(0.05)
+            options = {"bootstrap_servers": tidelog_bootstrap, "auto_offset_reset": "earliest"}
+            with KafkaConsumer(tidelog_topic, **options) as consumer:
+                assert [next(consumer).value for _ in range(3)] == [b"0", b"1", b"2"]
+        """
+    )
+    result = pytester.runpytest_subprocess(*ARGUMENTS)
+    result.assert_outcomes(passed=1)
+
+
 def test_a_run_that_uses_nothing_imports_nothing(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(
         """
