@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tidelog.replication.aux_state import AuxState
     from tidelog_storage.remote.api import RemoteSegment, TopicIdPartition
 
+TROUBLES = ("unknown", "not ready", "no index", "bad", "empty", "cut short")
 CHECKPOINT = b"0\n3\n0 0\n1 70\n2 100\n"
 
 
@@ -79,7 +80,7 @@ def test_epochs_are_those_up_to_the_segments_end() -> None:
     assert tier.count("BuildRemoteLogAuxStateErrorsPerSec") == 0
 
 
-@pytest.mark.parametrize("trouble", ["unknown", "not ready", "no index", "bad", "cut short"])
+@pytest.mark.parametrize("trouble", TROUBLES)
 def test_trouble_is_told_and_counted(trouble: str) -> None:
     tier = Tier()
     expected: type[Exception] = RemoteStorageError
@@ -92,6 +93,8 @@ def test_trouble_is_told_and_counted(trouble: str) -> None:
         del tier.indexes[IndexKind.PRODUCER_SNAPSHOT]
     elif trouble == "bad":
         tier.indexes[IndexKind.LEADER_EPOCH] = b"0\n7\n0 0\n"
+    elif trouble == "empty":  # a file that ends there has no entries: seed 10354 of three brokers
+        tier.indexes[IndexKind.LEADER_EPOCH] = b"0\n"
     else:  # looks like a whole one: the simulation's seed 10058 of five brokers
         tier.indexes[IndexKind.LEADER_EPOCH] = b"0\n2\n0 0\n1 7"
     with pytest.raises(expected):

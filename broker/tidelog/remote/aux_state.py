@@ -45,6 +45,8 @@ async def fetch_aux_state(
         if not checkpoint.endswith(b"\n"):  # else 101 may have been cut to 10, and looks whole
             raise CheckpointError("the last line is not whole")
         epochs = [entry for entry in parse_epochs(checkpoint) if entry.start_offset < next_offset]
+        if segment.epochs[-1][0] not in [entry.epoch for entry in epochs]:
+            raise CheckpointError("the segment's own epoch is not there")
     except CheckpointError as error:
         shared.meters.mark_topic("BuildRemoteLogAuxStateErrorsPerSec", partition.topic)
         raise RemoteStorageError(f"leader epochs of {name_of(partition)}: {error}") from error
