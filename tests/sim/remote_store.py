@@ -44,8 +44,8 @@ class Weather:
     """What becomes of calls: `bad` is the chance of an error, 1.0 an outage.
 
     `late_s`: how long what was copied may be out of sight. `rotten`: the chance that what is read
-    is not what was written. `deleted` are the ids of segments that calls have deleted, even in
-    part; whoever looks at them takes them away.
+    is not what was written. `deleted` are the segments that calls have deleted, even in part;
+    whoever looks at them takes them away.
     """
 
     def __init__(self, name: str) -> None:
@@ -59,7 +59,7 @@ class Weather:
         self.now: Callable[[], float] = lambda: 0.0
         self.calls: dict[str, int] = {}
         self.errors: dict[str, int] = {}
-        self.deleted: list[bytes] = []
+        self.deleted: list[RemoteSegment] = []
         self._seen_at: dict[bytes, float] = {}
         self._rot_rng = random.Random(f"{name}:rot")
 
@@ -199,12 +199,12 @@ class SimStore(DirectoryStore):
 
     def delete_segment(self, segment: RemoteSegment) -> None:
         def half() -> None:
-            self._weather.deleted.append(segment.segment_id)
+            self._weather.deleted.append(segment)
             files, folder = self._place(segment)
             files.remove(f"{folder}/{object_name(segment, '.index')}")
 
         def delete() -> None:
-            self._weather.deleted.append(segment.segment_id)
+            self._weather.deleted.append(segment)
             super(SimStore, self).delete_segment(segment)
 
         self._weather.do("delete", delete, half)

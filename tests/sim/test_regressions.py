@@ -65,6 +65,8 @@ def roll(log) -> None:
         pytest.param(1108, 3, id="a reader of committed records believed rotten ones"),
         pytest.param(1155, 5, id="a group coordinator loaded rotten offsets"),
         pytest.param(4160, 3, id="a broker had gone when a late request moved replicas there"),
+        pytest.param(10099, 4, id="a copy was finished that the next leader had deleted"),
+        pytest.param(10199, 3, id="what was still being purged counted as copied again"),
     ],
 )
 def test_a_seed_that_failed_once_holds(seed, brokers):

@@ -59,6 +59,8 @@ class Deletions:
         self._pace = pace
         self._topic = topic
         self._under_way: dict[TopicIdPartition, asyncio.Task[None]] = {}
+        self._purging: set[TopicIdPartition] = set()
+        self._ending: set[asyncio.Task[None]] = set()  # purges at their last segment
 
     def __contains__(self, partition: TopicIdPartition) -> bool:
         return partition in self._under_way
@@ -72,10 +74,6 @@ class Deletions:
         """A topic was deleted while this broker, which knew its remote part, was away."""
         self._begin(partition, self._delete)
 
-    def vanished(self, partition: TopicIdPartition) -> None:
-        """A topic was deleted of whose replicas none is alive: see that it is marked."""
-        self._begin(partition, self._see_to_it)
-
     def disabled(self, tiered: TieredPartition, *, delete: bool) -> None:
         """The topic has left the remote tier (KIP-950); its leader deletes its remote part."""
         self._begin(tiered.partition, self._purge if delete else _nothing, tiered)
@@ -84,11 +82,21 @@ class Deletions:
         """The replica has left this broker: what is under way may end."""
         self._begin(tiered.partition, _nothing, tiered)
 
-    def enabled(self, partition: TopicIdPartition) -> None:
-        """The partition comes back to the remote tier: what is left of it expires."""
+    def enabled(self, partition: TopicIdPartition) -> asyncio.Task[None] | None:
+        """The partition comes back to the remote tier: what is left of it expires.
+
+        A purge ends with the segment that it is at. Until it has (then the answer is its task)
+        nobody may count on what is remote: the word that it goes may be on its way.
+        """
         task = self._under_way.pop(partition, None)
-        if task is not None:
+        if task is None:
+            return None
+        if partition not in self._purging:
             task.cancel()
+            return None
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+        return task
 
     def _begin(
         self,
@@ -140,7 +148,7 @@ class Deletions:
 
     async def stop(self) -> None:
         """End now; what is marked is deleted by somebody later."""
-        tasks = list(self._under_way.values())
+        tasks = [*self._under_way.values(), *self._ending]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -153,13 +161,12 @@ class Deletions:
         await self.remove(partition)
 
     async def _see_to_it(self, partition: TopicIdPartition) -> None:
-        """The leader may have died: mark what it has left if nobody else does."""
+        """The leader may have died: mark it if nobody else does."""
         if self._topic is None:
             return
         await until_ready(self._shared.metadata, partition)
         await asyncio.sleep(self._pace.interval_s)
-        left = self._shared.metadata.segments(partition)
-        if self._topic.delete_state(partition) is None and list(left):
+        if self._topic.delete_state(partition) is None:
             await self._mark(partition)
 
     async def _mark(self, partition: TopicIdPartition) -> None:
@@ -194,9 +201,13 @@ class Deletions:
         await self._put(partition, PartitionDeleteState.DELETE_PARTITION_FINISHED)
         log.info("the remote part of %s is deleted", name_of(partition))
 
-    async def _delete_all(self, partition: TopicIdPartition) -> None:
+    async def _delete_all(
+        self, partition: TopicIdPartition, may_go_on: Callable[[], bool] = lambda: True
+    ) -> None:
         failure: Exception | None = None
         for segment in list(self._shared.metadata.segments(partition)):
+            if not may_go_on():
+                return
             try:
                 await delete_segment(self._shared, segment, self._shared.pools.expiration)
             except RemoteStorageNotReady:
@@ -211,10 +222,22 @@ class Deletions:
     async def _purge(self, partition: TopicIdPartition) -> None:
         """Until nothing is left: the topic goes on, so nobody else would do it."""
         await until_ready(self._shared.metadata, partition)
+        self._purging.add(partition)
+        try:
+            await self._purge_all(partition)
+        finally:
+            self._purging.discard(partition)
+
+    async def _purge_all(self, partition: TopicIdPartition) -> None:
+        task = asyncio.current_task()
+
+        def is_wanted() -> bool:
+            return self._under_way.get(partition) is task
+
         failures = 0
-        while list(self._shared.metadata.segments(partition)):
+        while is_wanted() and list(self._shared.metadata.segments(partition)):
             try:
-                await self._delete_all(partition)
+                await self._delete_all(partition, is_wanted)
             except RemoteStorageNotReady:
                 raise
             except Exception as error:  # noqa: BLE001 - of any plug-in

@@ -147,6 +147,7 @@ class TieredPartition:
         self._copying: Repeated | None = None
         self._tending: Repeated | None = None
         self._is_over = False
+        self._earlier: asyncio.Task[None] | None = None
 
     @property
     def leads(self) -> bool:
@@ -187,6 +188,12 @@ class TieredPartition:
             if repeated is not None:
                 repeated.wake()
 
+    def wait_for(self, earlier: asyncio.Task[None] | None) -> None:
+        """Do nothing before this has ended: it still deletes something remote."""
+        self._earlier = earlier
+        if earlier is not None:
+            earlier.add_done_callback(lambda _: None if self._is_over else self.wake())
+
     async def end(self) -> None:
         """Begin nothing more, and return when what is under way has ended."""
         self._is_over = True
@@ -207,6 +214,7 @@ class TieredPartition:
     def _is_ready(self) -> bool:
         return (
             not self._is_over
+            and (self._earlier is None or self._earlier.done())
             and self.replica.log.is_tiered
             and self._shared.metadata.is_ready(self.partition)
         )

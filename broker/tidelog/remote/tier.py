@@ -303,7 +303,7 @@ class RemoteTier:
         tiered = self.partitions.get(key)
         if tiered is None:
             tiered = self.partitions[key] = self._new(name, partition)
-            self._deletions.enabled(name)
+            tiered.wait_for(self._deletions.enabled(name))
         return tiered
 
     def _new(self, name: TopicIdPartition, partition: Partition) -> TieredPartition:

@@ -64,6 +64,9 @@ class TierCheckers:
     def _check_hole(self, key: Key, partition: Any) -> None:
         """From the log start on, unless a leader has moved it up already, until the local part."""
         log = partition.log
+        topic = self.history.topic(key[0])
+        if topic is not None and topic.loses_records and not partition.is_leader:
+            return  # what left the tier and came back: who follows may count on what is going
         first = max(log.log_start_offset, self._log_starts.get(key, 0))
         hole = self.truth.hole(key, log.epochs, first, log.local_log_start_offset)
         require(
@@ -127,9 +130,11 @@ class TierCheckers:
     def _check_deletions(self) -> None:
         deleted = self.weather.deleted
         while deleted:
-            state = self.truth.states.get(deleted.pop())
+            segment = deleted.pop()
+            state = self.truth.states.get(segment.segment_id)
+            key = (segment.partition.topic_id, segment.partition.partition)
             require(
-                state in (GOING, GONE),
+                state in (GOING, GONE) or key in self.truth.marked,
                 f"the store was told to delete a segment that is {state and state.name}",
             )
 

@@ -57,6 +57,7 @@ class TierTruth:
     def __init__(self) -> None:
         self.segments: dict[Key, dict[bytes, RemoteSegment]] = {}
         self.states: dict[bytes, SegmentState] = {}
+        self.marked: set[Key] = set()  # of deleted topics
         self._next: dict[int, int] = {}  # offsets, by metadata partition
 
     def refresh(self, replicas: Iterable[Any]) -> list[Change]:
@@ -80,9 +81,10 @@ class TierTruth:
 
     def _apply(self, value: bytes) -> Iterator[Change]:
         event = decode(value)
-        if isinstance(event, PartitionDelete):
-            return
         key = (event.partition.topic_id, event.partition.partition)
+        if isinstance(event, PartitionDelete):
+            self.marked.add(key)
+            return
         known = self.segments.setdefault(key, {})
         before = self.states.get(event.segment_id)
         if event.state not in SEGMENT_TRANSITIONS[before] or event.state is before:
