@@ -155,6 +155,11 @@ ALLOWED = (
         one_batch_at_least,
     ),
     Allowed(
+        "DescribeConfigs-keys-of-brokers-*",
+        "*.rsm.config.dir.is_sensitive",
+        "where a store of our own is, is no secret",
+    ),
+    Allowed(
         "ListOffsets-expired-by-time-*",
         "[[]8].*",
         "all is copied: a replica is told the log end, where it can begin (KIP-1023); the reference"

@@ -32,7 +32,7 @@ def run_brokers(kind: str, pattern: str) -> dict[str, Transcript]:
     try:
         brokers.start()
         started = time.monotonic()
-        collected = collect(brokers, pattern)
+        collected = collect(brokers, pattern, with_tools=True)
         print(f"{kind}: {len(collected)} runs in {time.monotonic() - started:.1f} s")
         return collected
     finally:

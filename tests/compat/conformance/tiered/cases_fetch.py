@@ -37,7 +37,7 @@ def fetch(s: TieredSession, version: int, topic: str, *parts: Any, **more: Any) 
     return s.ask("Fetch", version, **fields_of(s, version, topic, *parts, **more))
 
 
-@case("Fetch")
+@case("Fetch", 4, 5, 7, 11, 12, 13, 15, 17, 18)
 def at_every_offset(s: TieredSession, version: int) -> None:
     for offset in OFFSETS:
         fetch(s, version, s.layouts["spread"], part(offset=offset))

@@ -22,9 +22,10 @@ NODES = (1, 2)
 _METADATA = "rlmm.config.remote.log.metadata"
 TIERED_SETTINGS: Mapping[str, str] = {
     **CLUSTER_SETTINGS,
-    "remote.log.manager.task.interval.ms": "500",
-    "log.retention.check.interval.ms": "500",
-    "log.initial.task.delay.ms": "500",
+    "remote.log.manager.task.interval.ms": "150",
+    "log.retention.check.interval.ms": "150",
+    "log.initial.task.delay.ms": "0",
+    "replica.fetch.wait.max.ms": "100",  # how soon followers hear of a new log start
     "remote.fetch.max.wait.ms": "40000",  # a busy machine is no reason for an empty answer
     "remote.log.metadata.manager.listener.name": "PLAINTEXT",
     f"{_METADATA}.initialization.retry.interval.ms": "300",

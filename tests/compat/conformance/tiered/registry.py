@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 CASES: list[registry.Case] = []
+TOOLS: list[registry.Case] = []
 
 
 def case(
@@ -23,3 +24,8 @@ def case(
         return run
 
     return register
+
+
+def tool(api: str, version: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A case that needs a JVM: a console tool uses this API."""
+    return registry.case(api, version, version, into=TOOLS)

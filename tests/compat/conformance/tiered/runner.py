@@ -11,12 +11,14 @@ from compat.conformance.registry import runs
 from compat.conformance.runner import carried_out, served_ranges
 from compat.conformance.tiered import (  # noqa: F401 - importing registers the cases
     cases_configs,
+    cases_console,
     cases_fetch,
     cases_offsets,
     cases_topics,
 )
+from compat.conformance.tiered.console import Console
 from compat.conformance.tiered.layouts import Layouts
-from compat.conformance.tiered.registry import CASES
+from compat.conformance.tiered.registry import CASES, TOOLS
 from compat.conformance.tiered.session import TieredSession
 
 if TYPE_CHECKING:
@@ -42,26 +44,34 @@ class TieredDoor(Protocol):
 
 def collect(
     brokers: TieredDoor,
-    pattern: str = "*",
-    *,
+    *patterns: str,
+    with_tools: bool = False,
     is_good: Callable[[str, Transcript], bool] | None = None,
 ) -> dict[str, Transcript]:
-    """All transcripts by run key; those not `is_good` are run once more with names of their own."""
+    """Transcripts by run key, of all or those whose key matches one of the patterns.
+
+    Those not `is_good` are run once more with names of their own.
+    `with_tools`: the cases of console tools as well, which need Kafka's jars.
+    """
     ranges = served_ranges(brokers.addresses[1])
     layouts = Layouts(brokers.addresses)
+    console = Console(",".join(brokers.addresses.values()))
 
     def heard(run: Run, nonce: str = "") -> Transcript:
         started = time.monotonic()
-        session = TieredSession(run, brokers.addresses, nonce, layouts)
+        session = TieredSession(run, brokers.addresses, nonce, layouts, console)
         transcript = comparable(carried_out(run, session), nonce)
         if time.monotonic() - started > SLOW_S:
             print(f"  {run.key} took {time.monotonic() - started:.1f} s", flush=True)
         return transcript
 
     transcripts: dict[str, Transcript] = {}
-    for run in runs(ranges, CASES):
-        if fnmatch.fnmatch(run.key, pattern):
-            transcripts[run.key] = heard(run)
-            if is_good is not None and not is_good(run.key, transcripts[run.key]):
-                transcripts[run.key] = heard(run, AGAIN)
+    try:
+        for run in runs(ranges, [*CASES, *(TOOLS if with_tools else ())]):
+            if any(fnmatch.fnmatch(run.key, pattern) for pattern in patterns or ("*",)):
+                transcripts[run.key] = heard(run)
+                if is_good is not None and not is_good(run.key, transcripts[run.key]):
+                    transcripts[run.key] = heard(run, AGAIN)
+    finally:
+        console.close()
     return transcripts

@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from compat.conformance.registry import Run
+    from compat.conformance.tiered.console import Console
     from compat.conformance.tiered.layouts import Layouts
 
 EARLIEST, LATEST, EARLIEST_LOCAL, LATEST_TIERED, PENDING_UPLOAD = -2, -1, -4, -5, -6
 DEBUGGING = -2  # a "replica" that may ask followers, too
 TOPIC_RESOURCE, SET, DELETE = 2, 0, 1
 SECOND_MS = 1000
+UNKNOWN_MEMBER = 25
 
 
 def one(offset: int, *, producer: Mapping[str, Any] | None = None) -> bytes:
@@ -41,15 +43,44 @@ class TieredSession(ClusterSession):
         addresses: Mapping[int, str],
         nonce: str = "",
         layouts: Layouts | None = None,
+        console: Console | None = None,
     ) -> None:
         super().__init__(run, addresses, nonce)
         self._layouts = layouts
+        self._console = console
 
     @property
     def layouts(self) -> Layouts:
         """Topics that all cases read, and none changes."""
         assert self._layouts is not None, "layouts are made without others"
         return self._layouts
+
+    def tool(self, main: str, *args: str) -> None:
+        """Run a console tool, record what it says."""
+        assert self._console is not None
+        result = self._console.run(main, *args)
+        lines = [line.split() for line in result.out.splitlines() if line.strip()]
+        self.record(main, {"asked": list(args), "exit": result.exit, "out": lines})
+
+    def group_coordinator(self) -> None:
+        """Wait until the coordinator of this case's group is there and has loaded."""
+        found = self.wait(
+            "a coordinator",
+            "FindCoordinator",
+            1,
+            lambda answer: answer["error_code"] == NONE,
+            key=self.name,
+        )
+        self.wait(
+            "it has loaded",
+            "Heartbeat",
+            0,
+            lambda answer: answer["error_code"] == UNKNOWN_MEMBER,
+            connection=str(found["node_id"]),
+            group_id=self.name,
+            generation_id=1,
+            member_id="nobody",
+        )
 
     def tiered(self, *replicas: Sequence[int], batches: int = 2, **configs: str) -> str:
         """A new topic with `remote.storage.enable` whose segments take so many batches.

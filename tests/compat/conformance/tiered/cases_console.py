@@ -1,0 +1,41 @@
+"""Cases: kafka-get-offsets and kafka-consumer-groups --reset-offsets of tiered topics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from compat.conformance.tiered.registry import tool
+
+if TYPE_CHECKING:
+    from compat.conformance.tiered.session import TieredSession
+
+TIMES = ("latest", "earliest", "max-timestamp", "earliest-local", "latest-tiered")
+# 2023-11-14T22:13:20Z is when the first record was.
+RESETS = (
+    ("--to-earliest",),
+    ("--to-latest",),
+    ("--by-duration", "P7300D"),
+    ("--by-duration", "PT1M"),
+    ("--to-datetime", "2023-11-14T22:13:26.000Z"),
+    ("--to-datetime", "2023-11-14T22:13:32.500Z"),
+    ("--to-offset", "5"),
+    ("--to-offset", "0"),
+)
+
+
+@tool("ListOffsets", 11)
+def console_get_offsets(s: TieredSession, version: int) -> None:
+    del version
+    for time in (*TIMES, "earliest-pending-upload", "1700000006000", "1800000000000"):
+        for name in ("spread", "untiered"):
+            s.tool("GetOffsetShell", "--topic", s.layouts[name], "--time", time)
+
+
+@tool("ListOffsets", 11)
+def console_groups_reset(s: TieredSession, version: int) -> None:
+    """A plan alone: nothing is committed."""
+    del version
+    s.group_coordinator()
+    for how in RESETS:
+        group = ("--reset-offsets", "--group", s.name, "--topic", s.layouts["spread"])
+        s.tool("consumer.group.ConsumerGroupCommand", *group, *how, "--dry-run")
