@@ -18,6 +18,7 @@ from tidelog.doors.ports import Ports
 from tidelog.doors.tiered import DIRECTORY_STORE, S3_STORE
 from tidelog.runtime import system_runtime
 from tidelog_storage.remote.directory_store import DirectoryStore
+from tier.admin import create_topic
 from tier.harness import TieredCluster, kv
 
 
@@ -174,9 +175,14 @@ class DirectoryOfUsers(DirectoryStore):
         super().configure(config)
 
 
-def test_a_broker_without_a_tier_has_nothing_to_verify(capsys):
+def test_what_there_is_not_is_not_verified(store, capsys):
     async def test():
+        async with TieredCluster(store) as cluster:
+            await cluster.create("t")
+            code, out, _ = await told(capsys, "verify", "-b", cluster.server(), "t")
+            assert (code, out) == (0, "0 remote segments, 0 B: there is nothing to check\n")
         async with tidelog.Cluster() as cluster:
+            await create_topic(cluster.bootstrap_servers, "t", {0: [1]}, {})
             code, out, err = await told(capsys, "verify", "-b", cluster.bootstrap_servers, "t")
             assert (code, out) == (1, "")
             assert err == "tidelog tiers verify: the broker has no remote tier\n"

@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 from tidelog.cli import common
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
     from tidelog.doors.tier_view import PartitionTiers
     from tidelog_storage.remote.api import RemoteSegment, RemoteStorage
@@ -230,8 +231,10 @@ def _verify_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _store(viewer: Any, options: argparse.Namespace) -> RemoteStorage:
-    """The store that is named, or that of the brokers."""
+def _store(
+    viewer: Any, options: argparse.Namespace, *, is_needed: bool
+) -> AbstractContextManager[RemoteStorage | None]:
+    """The store that is named, or that of the brokers; None if it is not there and not needed."""
     from tidelog.doors.cluster_settings import ClusterError
     from tidelog.doors.tier_check import open_store, open_store_of
     from tidelog.start_error import StartError
@@ -239,8 +242,13 @@ def _store(viewer: Any, options: argparse.Namespace) -> RemoteStorage:
     settings = common.key_values(options.set, "--set")
     try:
         if options.store is not None:
-            return open_store(options.store, settings)
-        return open_store_of(viewer.broker_settings(), settings, options.class_name)
+            return closing(open_store(options.store, settings))
+        broker = viewer.broker_settings()
+        if broker.get("remote.log.storage.system.enable") != "true":
+            raise ClusterError("the broker has no remote tier")
+        if not is_needed:
+            return nullcontext()
+        return closing(open_store_of(broker, settings, options.class_name))
     except (ClusterError, StartError, ValueError) as error:
         raise common.CommandError(str(error)) from None
 
@@ -249,22 +257,27 @@ def _verify(options: argparse.Namespace) -> None:
     from tidelog.doors.tier_check import check_segment
     from tidelog_storage.remote.api import SegmentState
 
-    segments = broken = size = 0
-    with _viewer(options.bootstrap_server) as viewer, closing(_store(viewer, options)) as store:
-        for topic in options.topic:
-            for view in _look(viewer, topic):
-                for segment in view.remote:
-                    if segment.state is not SegmentState.COPY_SEGMENT_FINISHED:
-                        continue
-                    segments += 1
-                    size += segment.size
-                    faults = check_segment(store, segment)
-                    broken += bool(faults)
-                    for fault in faults:
-                        place = f"{segment.start_offset}..{segment.end_offset}"
-                        print(f"{topic}-{view.partition} {place}: {fault}")
+    broken = size = 0
+    with _viewer(options.bootstrap_server) as viewer:
+        segments = [
+            segment
+            for topic in options.topic
+            for view in _look(viewer, topic)
+            for segment in view.remote
+            if segment.state is SegmentState.COPY_SEGMENT_FINISHED
+        ]
+        with _store(viewer, options, is_needed=bool(segments)) as store:
+            for segment in segments:
+                assert store is not None
+                size += segment.size
+                faults = check_segment(store, segment)
+                broken += bool(faults)
+                for fault in faults:
+                    name = f"{segment.partition.topic}-{segment.partition.partition}"
+                    print(f"{name} {segment.start_offset}..{segment.end_offset}: {fault}")
     if broken:
         raise common.CommandError(
-            f"{broken} of {segments} remote segments are not as they should be"
+            f"{broken} of {len(segments)} remote segments are not as they should be"
         )
-    print(f"{segments} remote segments, {_bytes(size)}: all as their metadata and checksums say")
+    text = "all as their metadata and checksums say" if segments else "there is nothing to check"
+    print(f"{len(segments)} remote segments, {_bytes(size)}: {text}")

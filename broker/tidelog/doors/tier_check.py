@@ -48,8 +48,6 @@ def open_store_of(
     Only our own stores are opened on a broker's word; `class_name` is another one that the caller
     trusts. ClusterError or ValueError if it can't be.
     """
-    if broker.get("remote.log.storage.system.enable") != "true":
-        raise ClusterError("the broker has no remote tier")
     told = (broker.get(_STORE) or DIRECTORY_STORE).replace(":", ".")
     if told.endswith(".LocalTieredStorage"):  # Kafka's name for it
         told = DIRECTORY_STORE
