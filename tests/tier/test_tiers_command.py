@@ -238,6 +238,7 @@ async def shown(watcher: asyncio.subprocess.Process, text: str) -> None:
 def test_a_store_that_is_none_is_refused(store, capsys):
     async def test():
         async with TieredCluster(store) as cluster:
+            await cluster.create("t")
             code, _, err = await told(
                 capsys, "verify", "-b", cluster.server(), "--store", "s3://", "t"
             )
