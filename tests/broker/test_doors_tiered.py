@@ -58,8 +58,16 @@ def test_defaults_are_beneath_what_is_said(brokers, factor, enough):
         "rsm.config.dir": "/data/remote-tier",
         f"{topic}replication.factor": str(factor),
         f"{topic}min.isr": str(enough),
+        "log.retention.check.interval.ms": "10000",
+        "log.initial.task.delay.ms": "10000",
     }
-    said = {ENABLE: "true", STORE: "my.Store", f"{topic}min.isr": "7"}
+    said = {
+        ENABLE: "true",
+        STORE: "my.Store",
+        f"{topic}min.isr": "7",
+        "log.retention.check.interval.ms": "5",
+        "log.initial.task.delay.ms": "6",
+    }
     assert with_tier(said, "/data", brokers) == said | {f"{topic}replication.factor": str(factor)}
 
 
