@@ -2,8 +2,8 @@
 
 A directory, `s3://bucket/prefix`, or True for a folder beside the data. Whoever turns
 `remote.log.storage.system.enable` on by its own name gets the same defaults beneath: the embedded
-directory store, a metadata topic that this many brokers can hold, and local retention that is looked
-at every ten seconds, so that one can see what it does (Kafka's default is five minutes).
+directory store, a metadata topic that so many brokers can hold, a look at local retention every
+ten seconds (Kafka's five minutes are long for somebody who wants to see it).
 """
 
 from __future__ import annotations
