@@ -415,7 +415,13 @@ class TieredCluster:
         return [found[offset] for offset in sorted(found)]
 
     async def list_offsets(
-        self, topic: str, index: int, timestamp: int, *, version: int = 9
+        self,
+        topic: str,
+        index: int,
+        timestamp: int,
+        *,
+        version: int = 9,
+        isolation: int = READ_UNCOMMITTED,
     ) -> tuple[int, int]:
         """(epoch, offset), as Kafka's tests write it."""
         asked = ListOffsetsRequest.ListOffsetsTopic(
@@ -424,7 +430,9 @@ class TieredCluster:
                 ListOffsetsRequest.ListOffsetsPartition(partition_index=index, timestamp=timestamp)
             ],
         )
-        request = ListOffsetsRequest(replica_id=-1, topics=[asked], timeout_ms=20_000)
+        request = ListOffsetsRequest(
+            replica_id=-1, isolation_level=isolation, topics=[asked], timeout_ms=20_000
+        )
         answer = await admin.ask(self.server(self.leader(topic, index)), request, version)
         (found,) = answer.topics[0].partitions
         assert found.error_code == 0, ErrorCode(found.error_code).name

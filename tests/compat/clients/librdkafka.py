@@ -42,10 +42,17 @@ def transactional(request: dict[str, Any]) -> Producer:
             "bootstrap.servers": request["bootstrap"],
             "transactional.id": request["transactional_id"],
             "transaction.timeout.ms": request.get("timeout_ms", 60_000),
+            "message.timeout.ms": request.get("delivery_timeout_ms", 0),
         }
     )
-    producer.init_transactions(WAIT_S)
+    if request.get("init", True):
+        producer.init_transactions(block_s(request))
     return producer
+
+
+def block_s(request: dict[str, Any]) -> float:
+    """How long a call of a transactional producer may take."""
+    return float(request.get("max_block_ms", WAIT_S * 1000)) / 1000
 
 
 class GroupMember(Member):
@@ -165,6 +172,21 @@ class LibrdkafkaDriver(Driver):
         self.producers[request["producer"]] = transactional(request)
         return {}
 
+    def do_txn_init(self, request: dict[str, Any]) -> dict[str, Any]:
+        self.producers[request["producer"]].init_transactions(block_s(request))
+        return {}
+
+    def do_txn_offsets(self, request: dict[str, Any]) -> dict[str, Any]:
+        place = TopicPartition(
+            request["topic"], request["partition"], request["offset"], request.get("metadata", "")
+        )
+        member = Consumer({"bootstrap.servers": request["bootstrap"], "group.id": request["group"]})
+        self.producers[request["producer"]].send_offsets_to_transaction(
+            [place], member.consumer_group_metadata(), block_s(request)
+        )
+        member.close()
+        return {}
+
     def do_txn_send(self, request: dict[str, Any]) -> dict[str, Any]:
         producer = self.producers[request["producer"]]
         if request["begin"]:
@@ -177,9 +199,18 @@ class LibrdkafkaDriver(Driver):
                 errors.append(error)
 
         for one in request["records"]:
-            value, partition = decoded(one["value"]), one["partition"]
-            producer.produce(request["topic"], value, partition=partition, on_delivery=report)
-        assert producer.flush(WAIT_S) == 0, "records left in the queue"
+            producer.produce(
+                request["topic"],
+                decoded(one["value"]),
+                partition=one["partition"],
+                timestamp=one.get("timestamp") or 0,
+                on_delivery=report,
+            )
+        try:
+            left = producer.flush(WAIT_S)
+        except SystemError as error:  # confluent-kafka 2.16: it called back with an error pending
+            raise error.__cause__ or error from None
+        assert left == 0, "records left in the queue"
         if errors:
             raise KafkaException(errors[0])
         return {}
@@ -187,9 +218,9 @@ class LibrdkafkaDriver(Driver):
     def do_txn_end(self, request: dict[str, Any]) -> dict[str, Any]:
         producer = self.producers[request["producer"]]
         if request["commit"]:
-            producer.commit_transaction(WAIT_S)
+            producer.commit_transaction(block_s(request))
         else:
-            producer.abort_transaction(WAIT_S)
+            producer.abort_transaction(block_s(request))
         return {}
 
     def do_txn_close(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -235,6 +266,8 @@ class LibrdkafkaDriver(Driver):
             "group.id": "unused",
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
+            "fetch.min.bytes": request.get("fetch_min_bytes", 1),
+            "fetch.wait.max.ms": request.get("fetch_max_wait_ms", 500),
         }
         if "committed" in request:  # its default is read_committed, unlike all others'
             level = "read_committed" if request["committed"] else "read_uncommitted"
@@ -254,9 +287,9 @@ class LibrdkafkaDriver(Driver):
             {"bootstrap.servers": request["bootstrap"], "group.id": request["group"]}
         )
         wanted = TopicPartition(request["topic"], request["partition"])
-        offset = consumer.committed([wanted], timeout=WAIT_S)[0].offset
+        found = consumer.committed([wanted], timeout=WAIT_S)[0]
         consumer.close()
-        return {"offset": max(offset, -1)}
+        return {"offset": max(found.offset, -1), "metadata": found.metadata}
 
     def do_offsets(self, request: dict[str, Any]) -> dict[str, Any]:
         specials = {"earliest": OffsetSpec.earliest(), "latest": OffsetSpec.latest()}

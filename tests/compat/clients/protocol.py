@@ -18,7 +18,13 @@ All carry `op` and `bootstrap`. Keys, values and header values are base64 or nul
 | txn_send | producer, topic, records, begin (a transaction first) | (all are acknowledged) |
 | txn_end | producer, commit (else abort) | |
 | txn_close | producer | |
+| txn_init, txn_offsets | below | |
 | copy | topic, to, group, transactional_id, count, commit | copied (so many, with their offsets in one transaction) |
+
+Of Java and librdkafka alone: `txn_open` with init (false: later, by `txn_init`), max_block_ms (of
+each call) and delivery_timeout_ms; `txn_offsets` with producer, group, topic, partition, offset and
+metadata; `txn_close` with at_once; `txn_end` and the like with max_block_ms; `consume` with
+fetch_min_bytes and fetch_max_wait_ms; the metadata in what `committed` answers.
 
 Python drivers subclass `Driver`; Java's is java/Client.java, Go's go/client/main.go.
 """  # noqa: E501

@@ -47,7 +47,7 @@ final class Client {
             case "consumed" -> member(request).consumed(answer);
             case "commit" -> member(request).commit();
             case "leave" -> members.remove(text(request, "member")).leave();
-            case "txn_open", "txn_send", "txn_end", "txn_close", "copy" ->
+            case "txn_open", "txn_init", "txn_send", "txn_offsets", "txn_end", "txn_close", "copy" ->
                 transactions.serve(request, answer);
             case "wordcount_start", "wordcount_state", "wordcount_stop" ->
                 wordCount.serve(request, answer);
@@ -137,6 +137,7 @@ final class Client {
         OffsetAndMetadata offset = admin.listConsumerGroupOffsets(text(request, "group"))
             .partitionsToOffsetAndMetadata().get(WAIT_S, TimeUnit.SECONDS).get(partition(request));
         answer.put("offset", offset == null ? -1 : offset.offset());
+        answer.put("metadata", offset == null ? null : offset.metadata());
     }
 
     private static void produce(JsonNode request, ObjectNode answer) throws Exception {
@@ -198,6 +199,8 @@ final class Client {
         if (request.path("committed").asBoolean()) {
             config.put("isolation.level", "read_committed");
         }
+        config.put("fetch.min.bytes", request.path("fetch_min_bytes").asInt(1));
+        config.put("fetch.max.wait.ms", request.path("fetch_max_wait_ms").asInt(500));
         int count = request.get("count").asInt();
         long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(WAIT_S);
         ArrayNode records = answer.putArray("records");

@@ -26,9 +26,12 @@ final class Transactions {
         String name = request.path("producer").asText();
         switch (request.get("op").asText()) {
             case "txn_open" -> producers.put(name, open(request));
+            case "txn_init" -> producers.get(name).initTransactions();
             case "txn_send" -> send(producers.get(name), request);
+            case "txn_offsets" -> offsets(producers.get(name), request);
             case "txn_end" -> end(producers.get(name), request);
-            case "txn_close" -> producers.remove(name).close(Duration.ofSeconds(WAIT_S));
+            case "txn_close" -> producers.remove(name).close(
+                Duration.ofSeconds(request.path("at_once").asBoolean() ? 0 : WAIT_S));
             case "copy" -> copy(request, answer);
             default -> throw new IllegalArgumentException("unknown op " + request.get("op"));
         }
@@ -38,12 +41,16 @@ final class Transactions {
         Properties config = Client.config(request);
         config.put("transactional.id", Client.text(request, "transactional_id"));
         config.put("transaction.timeout.ms", request.path("timeout_ms").asInt(60_000));
-        config.put("delivery.timeout.ms", "30000");
-        config.put("request.timeout.ms", "20000");
+        int deliveryMs = request.path("delivery_timeout_ms").asInt(30_000);
+        config.put("delivery.timeout.ms", deliveryMs);
+        config.put("request.timeout.ms", deliveryMs * 2 / 3);
+        config.put("max.block.ms", request.path("max_block_ms").asInt(60_000));
         KafkaProducer<byte[], byte[]> producer =
             new KafkaProducer<>(config, new ByteArraySerializer(), new ByteArraySerializer());
         try {
-            producer.initTransactions();
+            if (request.path("init").asBoolean(true)) {
+                producer.initTransactions();
+            }
         } catch (RuntimeException failure) {
             producer.close(Duration.ZERO);
             throw failure;
@@ -63,6 +70,19 @@ final class Transactions {
         producer.flush();
         for (Future<RecordMetadata> one : sent) {
             one.get(WAIT_S, TimeUnit.SECONDS);
+        }
+    }
+
+    private static void offsets(KafkaProducer<byte[], byte[]> producer, JsonNode request) {
+        TopicPartition partition =
+            new TopicPartition(Client.text(request, "topic"), request.get("partition").asInt());
+        OffsetAndMetadata offset = new OffsetAndMetadata(
+            request.get("offset").asLong(), request.path("metadata").asText());
+        Properties config = Client.config(request);
+        config.put("group.id", Client.text(request, "group"));
+        try (KafkaConsumer<byte[], byte[]> consumer = Client.consumer(config)) {
+            producer.sendOffsetsToTransaction(
+                Map.of(partition, offset), consumer.groupMetadata());
         }
     }
 
