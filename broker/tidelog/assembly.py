@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from tidelog.peers import PeerChannel
     from tidelog.remote.reads import RemoteReads
     from tidelog.remote.tier import RemoteTier
+    from tidelog.replication.log_dir_moves import LogDirMoves
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog.seams import Runtime
     from tidelog.transactions.transactions import Transactions
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
             ...
 
 
-__all__ = ["client_handlers", "joined", "lone_handlers", "remote_tier"]
+__all__ = ["client_handlers", "joined", "log_dir_moves", "lone_handlers", "remote_tier"]
 
 
 def client_handlers(
@@ -90,7 +91,9 @@ def client_handlers(
             FetchApi(replicas, config, runtime.rng, remote_fetches),
             OffsetsApi(replicas, remote_offsets),
             TransactionsApi(transactions, groups.partition_for),
-            LogDirsApi(replicas.logs, volume_bytes),
+            LogDirsApi(
+                replicas.logs, volume_bytes, lambda: log_dir_moves(replicas, config, runtime)
+            ),
             MetadataApi(metadata, topics, config),
             TopicsApi(controller),
             ConfigsApi(metadata, controller, config),
@@ -114,6 +117,16 @@ def client_handlers(
         )
     )
     return handlers | txn_admin_handlers(transactions, replicas, runtime)
+
+
+def log_dir_moves(replicas: ReplicaManager, config: BrokerConfig, runtime: Runtime) -> LogDirMoves:
+    """Who moves replicas between log directories; made by the first who asks."""
+    if replicas.moves is None:
+        from tidelog.replication.log_dir_moves import LogDirMoves
+
+        replicas.moves = LogDirMoves(replicas, config, runtime)
+        replicas.follow_roles(replicas.moves)
+    return replicas.moves
 
 
 def remote_tier(

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.api.log_dirs import unknown_volume
 from tidelog.api.versions import VersionsApi
-from tidelog.assembly import client_handlers, lone_handlers, remote_tier
+from tidelog.assembly import client_handlers, log_dir_moves, lone_handlers, remote_tier
 from tidelog.auto_topics import AutoTopics
 from tidelog.connections import Connections
 from tidelog.controller.controller import Controller
@@ -222,6 +222,8 @@ class BrokerServer:
             config,
         )
         self._tier = self._remote_tier(cluster_id, replicas, metadata)
+        if logs.future_partitions():
+            log_dir_moves(replicas, config, runtime)
         self._follow_images(metadata, replicas)
         metadata.open()
         if membership is None:

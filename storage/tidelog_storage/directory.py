@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 LOCK_NAME = ".lock"
 DELETE_SUFFIX = "-delete"
 FUTURE_SUFFIX = "-future"
+FOLDER_NAME_MAX = 255
 METADATA_TOPIC = "__cluster_metadata"
 
 

@@ -17,7 +17,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tidelog_storage.checkpoints import write_partition_metadata
-from tidelog_storage.directory import DELETE_SUFFIX, LogDirectory, future_folder
+from tidelog_storage.directory import (
+    DELETE_SUFFIX,
+    FOLDER_NAME_MAX,
+    LogDirectory,
+    future_folder,
+)
 from tidelog_storage.recovery import load_log
 from tidelog_storage.removals import Removals
 
@@ -29,8 +34,6 @@ if TYPE_CHECKING:
     from tidelog_storage.log_state import LogState
     from tidelog_storage.seams import FileSystem
     from tidelog_storage.types import TopicPartition
-
-_FOLDER_NAME_MAX = 255
 
 
 class LogFolders:
@@ -192,7 +195,7 @@ class LogFolders:
         tail = f".{topic_id}{DELETE_SUFFIX}"
         number = 1
         while True:
-            target = f"{directory.path}/{f'{partition}'[: _FOLDER_NAME_MAX - len(tail)]}{tail}"
+            target = f"{directory.path}/{f'{partition}'[: FOLDER_NAME_MAX - len(tail)]}{tail}"
             if not self._files.exists(target):
                 return target
             number += 1

@@ -31,7 +31,7 @@ from tidelog_storage.os_files import OsFileSystem
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
 NODE_ID = 1
@@ -149,6 +149,7 @@ class DataPath:
         node_id: int = NODE_ID,
         clock: ManualClock | None = None,
         syncs: bool = True,
+        log_dirs: Sequence[str] = (),
         **properties: str,
     ) -> None:
         self.node_id = node_id
@@ -160,7 +161,7 @@ class DataPath:
         )
         self.logs = LogManager(
             OsFileSystem(syncs=syncs),
-            [str(folder)],
+            list(log_dirs) or [str(folder)],
             LogConfig.from_broker({}),
             remote_storage_system_enable=self.config.remote_log_storage_system_enable,
         )
@@ -168,7 +169,7 @@ class DataPath:
             now_ms=NOW_MS,
             cluster_id="test-cluster-id-000000",
             node_id=node_id,
-            new_directory_id=lambda: bytes(15) + b"\7",
+            new_directory_id=CountingRng().uuid,
         )
         self.replicas = ReplicaManager(
             node_id, self.clock, self.timers, self.logs, topic_configs({}, node_id)

@@ -1,14 +1,17 @@
-"""DescribeLogDirs (API 35): what lies where, and how large it is.
+"""DescribeLogDirs (API 35): what lies where, and how large it is. AlterReplicaLogDirs (34): let it
+lie elsewhere.
 
 Behaviour. Every log directory of the broker, with the partitions asked for (null: all) that have a
-log in it. The lag is that of the log end behind the high watermark, 0 on a leader. Topics without a
-partition here are left out.
+log in it. The lag is that of the log end behind the high watermark, 0 on a leader; of a log that is
+to take another's place (`is_future_key`), behind that one's end. Topics without a partition here
+are left out.
 
-Left out: moving replicas between directories (`is_future_key` is always false), cordoned
-directories.
+A move is answered when it has begun; `replication/log_dir_moves.py` has its rules and errors.
 
-Version notes. 2: flexible. 3: top-level error code. 4 (KIP-827): size and free bytes of the volume,
--1 if the file system does not tell. 5 (KIP-1066): cordoned.
+Left out: cordoned directories.
+
+Version notes. 2: both flexible. 3: top-level error code. 4 (KIP-827): size and free bytes of the
+volume, -1 if the file system does not tell. 5 (KIP-1066): cordoned.
 """
 
 from __future__ import annotations
@@ -16,13 +19,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog_protocol.apis import ApiKey
-from tidelog_protocol.messages.admin import DescribeLogDirsResponse
+from tidelog_protocol.messages.admin import (
+    AlterReplicaLogDirsResponse,
+    DescribeLogDirsResponse,
+)
+from tidelog_storage.types import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tidelog.dispatch import Handler, RequestContext
-    from tidelog_protocol.messages.admin import DescribeLogDirsRequest
+    from tidelog.replication.log_dir_moves import LogDirMoves
+    from tidelog_protocol.messages.admin import (
+        AlterReplicaLogDirsRequest,
+        DescribeLogDirsRequest,
+    )
+    from tidelog_storage.log import Log
     from tidelog_storage.manager import LogManager
 
 __all__ = ["LogDirsApi"]
@@ -30,6 +42,7 @@ __all__ = ["LogDirsApi"]
 _Result = DescribeLogDirsResponse.DescribeLogDirsResult
 _Topic = _Result.DescribeLogDirsTopic
 _Partition = _Topic.DescribeLogDirsPartition
+_Altered = AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult
 
 
 def unknown_volume(directory: str) -> tuple[int, int]:
@@ -39,20 +52,49 @@ def unknown_volume(directory: str) -> tuple[int, int]:
 
 
 class LogDirsApi:
-    """Handler of DescribeLogDirs."""
+    """Handlers of DescribeLogDirs and AlterReplicaLogDirs."""
 
     def __init__(
         self,
         logs: LogManager,
         volume_bytes: Callable[[str], tuple[int, int]] = unknown_volume,
+        moves: Callable[[], LogDirMoves] | None = None,
     ) -> None:
-        """`volume_bytes` tells total and usable bytes of a directory's volume."""
+        """`volume_bytes` tells total and usable bytes of a directory's volume; `moves` makes who
+        moves replicas, when that is first asked for."""
         self._logs = logs
         self._volume_bytes = volume_bytes
+        self._moves = moves
 
     def handlers(self) -> dict[ApiKey, Handler]:
         """What this object serves."""
-        return {ApiKey.DESCRIBE_LOG_DIRS: self.describe_log_dirs}
+        return {
+            ApiKey.DESCRIBE_LOG_DIRS: self.describe_log_dirs,
+            ApiKey.ALTER_REPLICA_LOG_DIRS: self.alter_replica_log_dirs,
+        }
+
+    def alter_replica_log_dirs(
+        self, context: RequestContext, request: AlterReplicaLogDirsRequest
+    ) -> AlterReplicaLogDirsResponse:
+        """Begin to move what is named; of a replica named twice the last place counts."""
+        del context
+        assert self._moves is not None
+        wanted = {
+            TopicPartition(topic.name, index): one.path
+            for one in request.dirs
+            for topic in one.topics
+            for index in topic.partitions
+        }
+        results: dict[str, _Altered] = {}
+        for key, path in wanted.items():
+            error = self._moves().alter(key, path)
+            result = results.setdefault(key.topic, _Altered(topic_name=key.topic, partitions=[]))
+            result.partitions.append(
+                _Altered.AlterReplicaLogDirPartitionResult(
+                    partition_index=key.partition, error_code=error
+                )
+            )
+        return AlterReplicaLogDirsResponse(results=list(results.values()))
 
     def describe_log_dirs(
         self, context: RequestContext, request: DescribeLogDirsRequest
@@ -71,14 +113,14 @@ class LogDirsApi:
     def _directory(self, directory: str, asked: set[tuple[str, int]] | None) -> _Result:
         topics: dict[str, list[_Partition]] = {}
         for key, log in self._logs.items():
-            if (asked is None or key in asked) and self._logs.log_dir(key) == directory:
-                topics.setdefault(key.topic, []).append(
-                    _Partition(
-                        partition_index=key.partition,
-                        partition_size=log.size_in_bytes,
-                        offset_lag=max(log.high_watermark - log.log_end_offset, 0),
-                    )
-                )
+            if asked is not None and key not in asked:
+                continue
+            if self._logs.log_dir(key) == directory:
+                topics.setdefault(key.topic, []).append(_described(key, log))
+            if self._logs.future_log_dir(key) == directory:
+                future = self._logs.future(key)
+                assert future is not None
+                topics.setdefault(key.topic, []).append(_described(key, future, log))
         total, usable = self._volume_bytes(directory)
         return _Result(
             log_dir=directory,
@@ -88,3 +130,14 @@ class LogDirsApi:
             total_bytes=total,
             usable_bytes=usable,
         )
+
+
+def _described(key: TopicPartition, log: Log, current: Log | None = None) -> _Partition:
+    """One log; beside `current` if it is to take its place."""
+    lag = max(log.high_watermark - log.log_end_offset, 0)
+    return _Partition(
+        partition_index=key.partition,
+        partition_size=log.size_in_bytes,
+        offset_lag=lag if current is None else current.log_end_offset - log.log_end_offset,
+        is_future_key=current is not None,
+    )

@@ -273,6 +273,9 @@ class LogKeys:
     num_recovery_threads_per_data_dir: int = integer(
         2, "Recovery threads.", low=1, importance=HIGH, mode=CLUSTER_WIDE, inert=True
     )
+    num_replica_alter_log_dirs_threads: int | None = integer(
+        None, "Replicas moved between log directories at a time; as many as directories if unset."
+    )
     log_cleaner_enable: bool = boolean(True, "Compact topics with cleanup.policy=compact.")
     log_cleaner_threads: int = integer(
         1, "Compactions at a time; 0 stops them.", low=0, mode=CLUSTER_WIDE

@@ -5,7 +5,7 @@ On the fetcher's own channel. Used by `starts.py` and `aux_state.py`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tidelog.peers import PeerError
 from tidelog_protocol.errors import ErrorCode
@@ -14,19 +14,29 @@ from tidelog_storage.types import OffsetAndEpoch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from typing import Any
 
-    from tidelog.peers import PeerChannel
     from tidelog.replication.fetch_state import FetchState
     from tidelog.replication.fetcher_session import Key
 
-__all__ = ["LeaderQuestions", "error_name", "key_of"]
+__all__ = ["LeaderEndPoint", "LeaderQuestions", "error_name", "key_of"]
+
+
+class LeaderEndPoint(Protocol):
+    """How a fetcher reaches its leader: a `PeerChannel` to another broker, or a `LocalLeader`."""
+
+    async def ask(self, request_message: Any, /) -> Any:
+        """The response; PeerError if there is none."""
+        ...
+
+    def close(self) -> None:
+        """It asks nothing more."""
+        ...
 
 
 class LeaderQuestions:
     """Questions to one leader; PeerError if there is no answer."""
 
-    def __init__(self, channel: PeerChannel, node_id: int) -> None:
+    def __init__(self, channel: LeaderEndPoint, node_id: int) -> None:
         self._channel = channel
         self._node_id = node_id
 

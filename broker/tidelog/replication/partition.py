@@ -326,6 +326,8 @@ class Partition(Replica):
     def low_watermark(self) -> int:
         """The smallest log start of all live replicas: records below it are gone everywhere."""
         offset = self.log.log_start_offset
+        if self.future is not None:
+            offset = min(offset, self.future.log.log_start_offset)
         for node_id, replica in self.remotes.items():
             if replica.log_start_offset < offset and self._rules.is_alive(node_id):
                 offset = replica.log_start_offset

@@ -52,13 +52,15 @@ class Replica:
     this broker leads in `leader_epoch`. `isr` (as the controller committed it) and `remotes` (the
     other replicas, by broker id) are empty unless this broker leads: a follower does not know them.
     `pending_change` is the one change of the ISR in flight. `bytes_appended` only grows;
-    differences of it are the bytes that came since.
+    differences of it are the bytes that came since. `future` is the replica that is to take this
+    one's place in another log directory, None unless it is being moved.
     """
 
     __slots__ = (
         "_rules",
         "_sole_replica",
         "bytes_appended",
+        "future",
         "is_internal",
         "is_leader",
         "isr",
@@ -101,6 +103,7 @@ class Replica:
         self.leader_epoch_start_offset = -1  # log end when this broker became leader
         self.min_isr = 1
         self.bytes_appended = 0
+        self.future: Replica | None = None
         self._rules = ReplicaRules() if rules is None else rules
         self._sole_replica = False
 

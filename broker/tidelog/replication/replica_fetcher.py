@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from tidelog.config.broker import BrokerConfig
-    from tidelog.peers import PeerChannel
     from tidelog.replication.aux_state import AuxStateOf
     from tidelog.replication.fetcher_session import Key
+    from tidelog.replication.leader_questions import LeaderEndPoint
     from tidelog.replication.partition import Partition
     from tidelog.seams import Clock, Rng
     from tidelog_storage.types import TopicPartition
@@ -64,7 +64,7 @@ class ReplicaFetcher:
     def __init__(
         self,
         name: str,
-        channel: PeerChannel,
+        channel: LeaderEndPoint,
         *,
         config: BrokerConfig,
         clock: Clock,

@@ -15,6 +15,8 @@ from tidelog.replication.delayed_answers import DelayedAnswers
 from tidelog.replication.partition import Partition, ReadResult
 from tidelog.replication.purgatory import Purgatory
 from tidelog.replication.replica_state import ReplicaRules
+from tidelog.replication.roles import RoleListeners
+from tidelog.replication.strays import strays
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.primitives import ZERO_UUID
 from tidelog_storage.checkpoints import CheckpointError
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from tidelog.replication.alter_partition import AlterPartitionManager
     from tidelog.replication.aux_state import AuxStateOf
     from tidelog.replication.fetch_sessions import FetchedPartition
+    from tidelog.replication.log_dir_moves import LogDirMoves
     from tidelog.replication.partition import FetchParams
     from tidelog.replication.purgatory import TimerHandle, Timers
     from tidelog.replication.replica_state import IsrChange
@@ -86,7 +89,8 @@ class ReplicaManager:
         self._isr_changes: AlterPartitionManager | None = None
         self._broker_epoch: Callable[[], int] | None = None
         self._isr_timer: TimerHandle | None = None
-        self._roles: RoleListener | None = None
+        self._roles = RoleListeners()
+        self.moves: LogDirMoves | None = None  # between log directories; made when there are any
         self.aux_state_of: AuxStateOf | None = None
         """What followers ask of the remote tier; set with it, before there are any."""
         self._partitions: dict[tuple[str, int], Partition] = {}
@@ -154,11 +158,8 @@ class ReplicaManager:
         except OSError as error:  # the new leader epoch could not be made durable
             self._lose(partition, error)
         else:
-            if self._roles is not None and before != (partition.is_leader, partition.leader_epoch):
-                if partition.is_leader:
-                    self._roles.became_leader(partition)
-                else:
-                    self._roles.became_follower(partition)
+            if before != (partition.is_leader, partition.leader_epoch):
+                self._roles.changed(partition)
         if state.leader_recovery_state == _RECOVERING and self._isr_changes is not None:
             self._propose(partition.propose_recovered())
         self._wake_all(key)
@@ -184,8 +185,7 @@ class ReplicaManager:
 
     def _lose(self, partition: Partition, error: OSError) -> None:
         del self._partitions[partition.topic_partition]
-        if self._roles is not None:
-            self._roles.stopped(partition, delete=False)
+        self._roles.stopped(partition, delete=False)
         partition.remove()
         self._take_offline(partition.topic_partition, partition.topic_id, error)
 
@@ -195,11 +195,13 @@ class ReplicaManager:
         if isinstance(error, OSError):
             self.disk_failed(key, error)
 
-    def disk_failed(self, key: TopicPartition, error: Exception) -> None:
+    def disk_failed(
+        self, key: TopicPartition, error: Exception, log_dir: str | None = None
+    ) -> None:
         """The log of a partition could not be written: tell who knows what becomes of its
-        directory."""
+        directory, which is `log_dir` if it is not the current one."""
         if self._on_disk_failure is not None:
-            self._on_disk_failure(self.logs.log_dir_wanted(key), error)
+            self._on_disk_failure(log_dir or self.logs.log_dir_wanted(key), error)
 
     def _reconfigure(self, topic: TopicImage) -> None:
         assert self.image is not None
@@ -209,8 +211,7 @@ class ReplicaManager:
             if partition is not None:
                 partition.log.config = config
                 partition.config_changed()
-                if self._roles is not None:
-                    self._roles.config_changed(partition)
+                self._roles.config_changed(partition)
                 self._wake_all(partition.topic_partition)
 
     def _delete_topic(self, name: str, topic: TopicImage) -> None:
@@ -221,8 +222,7 @@ class ReplicaManager:
         self._offline.pop(key, None)
         partition = self._partitions.pop(key, None)
         if partition is not None:
-            if self._roles is not None:
-                self._roles.stopped(partition, delete=delete)
+            self._roles.stopped(partition, delete=delete)
             partition.remove()
             self._delete_log(partition.topic_partition)
             self._wake_all(partition.topic_partition)
@@ -234,22 +234,19 @@ class ReplicaManager:
             _log.error("the log of %s could not be deleted: %s", key, error)
 
     def _delete_strays(self, image: ClusterImage) -> None:
-        """Delete logs that nobody wants here any more: their topic went, or they moved, just before
-        the broker stopped or while it was away."""
-        for key, log in list(self.logs.items()):
-            topic = image.topics.get(key.topic)
-            state = image.partition(*key)
-            if (
-                topic is None
-                or log.topic_id not in (None, topic.topic_id)
-                or (state is not None and self.node_id not in state.replicas)
-            ):
-                _log.warning("deleting the stray log of %s", key)
-                self._delete_log(key)
+        for key in strays(self.logs, image, self.node_id):
+            _log.warning("deleting the stray log of %s", key)
+            self._delete_log(key)
 
     def follow_roles(self, listener: RoleListener) -> None:
-        """Tell who has the remote tier; before the first image."""
-        self._roles = listener
+        """Tell who has the remote tier, before the first image, or who moves replicas."""
+        self._roles.listeners.append(listener)
+
+    def log_replaced(self, partition: Partition) -> None:
+        """Its log lies in another directory now, and is another object: whoever knows the old one
+        begins anew, as after an election."""
+        self._roles.changed(partition)
+        self._wake_all(partition.topic_partition)
 
     # ---- look-up ------------------------------------------------------------------------------
 
@@ -486,7 +483,9 @@ class ReplicaManager:
         return operation
 
     async def stop(self) -> None:
-        """No more changes of in-sync replicas; `close` comes after."""
+        """No more changes of in-sync replicas, no more moves; `close` comes after."""
+        if self.moves is not None:
+            await self.moves.close()
         if self._isr_timer is not None:
             self._isr_timer.cancel()
             self._isr_timer = None

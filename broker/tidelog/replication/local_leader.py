@@ -1,0 +1,256 @@
+"""The leader that a future replica follows: the current replica beside it, asked without a socket.
+
+A replica that is being moved to another log directory is fetched by a `ReplicaFetcher` like any
+other, so that it is truncated, begun anew and built from the remote tier by the same rules. This is
+the fetcher's channel: it answers Fetch, ListOffsets and OffsetForLeaderEpoch from this broker's
+replicas, led or not. One partition is copied at a time, from the first that asked to the last, as
+by Kafka's LocalLeaderEndPoint; of one that has nothing new `log_dir_moves.py` is told.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from tidelog.replication.fetch_sessions import INITIAL_EPOCH, FetchedPartition
+from tidelog.replication.reads import LOG_END, FetchParams
+from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.messages.data import (
+    FetchRequest,
+    FetchResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+)
+from tidelog_storage.types import OffsetAndTimestamp
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+    from typing import Any
+
+    from tidelog.replication.fetcher_session import Key
+    from tidelog.replication.partition import Partition
+    from tidelog.replication.reads import ReadResult
+    from tidelog.replication.replica_manager import ReplicaManager
+    from tidelog.seams import Clock
+
+__all__ = ["FUTURE_REPLICA_ID", "LocalLeader", "MovePace"]
+
+FUTURE_REPLICA_ID = -3  # Kafka's FetchRequest.FUTURE_LOCAL_REPLICA_ID
+_SESSION_ID = 1
+_SLEEP_S_MAX = 0.1  # after one read; the loop is others' as long as it was busy with it
+_LOOK_S_MAX = 1.0  # at a quota that may have been raised
+
+_FetchTopic = FetchResponse.FetchableTopicResponse
+_OffsetsTopic = ListOffsetsResponse.ListOffsetsTopicResponse
+_EpochsTopic = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
+
+
+class MovePace:
+    """How fast replicas of this broker move, all together: as `bytes_per_second` allows."""
+
+    def __init__(self, clock: Clock, bytes_per_second: Callable[[], int]) -> None:
+        """`bytes_per_second`: replica.alter.log.dirs.io.max.bytes.per.second as it is now."""
+        self._clock = clock
+        self._bytes_per_second = bytes_per_second
+        self._owed_bytes = 0.0  # more than the limit has allowed so far
+        self._owed_at = clock.monotonic()
+
+    def record(self, size: int) -> None:
+        """So many bytes were copied."""
+        self._owed_bytes += size
+
+    async def wait(self) -> None:
+        """Until the limit allows more."""
+        seconds = self._seconds_to_wait()
+        while seconds > 0:
+            await asyncio.sleep(min(seconds, _LOOK_S_MAX))
+            seconds = self._seconds_to_wait()
+
+    def _seconds_to_wait(self) -> float:
+        now, rate = self._clock.monotonic(), self._bytes_per_second()
+        self._owed_bytes = max(0.0, self._owed_bytes - rate * (now - self._owed_at))
+        self._owed_at = now
+        if not self._owed_bytes:
+            return 0.0
+        return self._owed_bytes / rate if rate > 0 else _LOOK_S_MAX
+
+
+class LocalLeader:
+    """One fetcher's channel. Invariant: `_asked` is what its fetch session asks for, by age."""
+
+    def __init__(
+        self,
+        replicas: ReplicaManager,
+        clock: Clock,
+        pace: MovePace,
+        on_caught_up: Callable[[Partition], Awaitable[None]],
+    ) -> None:
+        """`on_caught_up` is awaited when a future replica has all that the current one has."""
+        self._replicas = replicas
+        self._clock = clock
+        self._pace = pace
+        self._on_caught_up = on_caught_up
+        self._asked: dict[Key, FetchedPartition] = {}
+        self._busy_since: float | None = None
+
+    async def ask(self, request: Any) -> Any:
+        """The answer to what a fetcher asks its leader."""
+        if isinstance(request, FetchRequest):
+            return await self._fetch(request)
+        if isinstance(request, ListOffsetsRequest):
+            return self._list_offsets(request)
+        assert isinstance(request, OffsetForLeaderEpochRequest)
+        return self._ends_of_epochs(request)
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+    # ---- Fetch --------------------------------------------------------------------------------
+
+    async def _fetch(self, request: FetchRequest) -> FetchResponse:
+        self._note(request)
+        key, asked = next(iter(self._asked.items()))
+        partition = self._current(asked)
+        if not isinstance(partition, ErrorCode) and self._has_all(partition, asked):
+            await self._on_caught_up(partition)
+            return FetchResponse(session_id=_SESSION_ID, responses=[])
+        # What comes now is read, appended and looked at again without a pause, so that a partition
+        # that is written to all the time is caught up with.
+        await self._let_others()
+        result = self._read(asked, asked.max_bytes, min_one_batch=True)
+        self._pace.record(result.size)
+        return FetchResponse(
+            session_id=_SESSION_ID,
+            responses=[_FetchTopic(topic_id=key[0], partitions=[_fetched(asked, result)])],
+        )
+
+    def _note(self, request: FetchRequest) -> None:
+        """What the session asks for from now on."""
+        if request.session_epoch == INITIAL_EPOCH:
+            self._asked.clear()
+        for topic in request.topics:
+            name = self._name(topic.topic_id)
+            for one in topic.partitions:
+                asked = FetchedPartition(name, topic.topic_id, one)
+                self._asked[topic.topic_id, one.partition] = asked
+        for gone in request.forgotten_topics_data:
+            for index in gone.partitions:
+                self._asked.pop((gone.topic_id, index), None)
+
+    def _name(self, topic_id: bytes) -> str | None:
+        image = self._replicas.image
+        return None if image is None else image.topic_names.get(topic_id)
+
+    def _current(self, asked: FetchedPartition) -> Partition | ErrorCode:
+        return self._replicas.partition(asked.topic or "", asked.partition)
+
+    def _has_all(self, partition: Partition, asked: FetchedPartition) -> bool:
+        """Whether the log that asks is equal to the current one."""
+        if asked.fetch_offset != partition.log.log_end_offset:
+            return False
+        result = self._read(asked, 0, min_one_batch=False)
+        return not result.error and result.diverging is None
+
+    def _read(self, asked: FetchedPartition, max_bytes: int, *, min_one_batch: bool) -> ReadResult:
+        params = FetchParams(replica_id=FUTURE_REPLICA_ID, isolation=LOG_END, leader_only=False)
+        return self._replicas.read(
+            [asked], params, max_bytes=max_bytes, min_one_batch=min_one_batch
+        )[0]
+
+    async def _let_others(self) -> None:
+        now = self._clock.monotonic()
+        busy_s = 0.0 if self._busy_since is None else now - self._busy_since
+        await asyncio.sleep(min(busy_s, _SLEEP_S_MAX))
+        await self._pace.wait()
+        self._busy_since = self._clock.monotonic()
+
+    # ---- other questions ----------------------------------------------------------------------
+
+    def _list_offsets(self, request: ListOffsetsRequest) -> ListOffsetsResponse:
+        def answer(name: str, asked: Any) -> _OffsetsTopic.ListOffsetsPartitionResponse:
+            found = self._offset(name, asked)
+            if not isinstance(found, OffsetAndTimestamp):
+                return _OffsetsTopic.ListOffsetsPartitionResponse(
+                    partition_index=asked.partition_index, error_code=found
+                )
+            return _OffsetsTopic.ListOffsetsPartitionResponse(
+                partition_index=asked.partition_index,
+                offset=found.offset,
+                leader_epoch=found.leader_epoch,
+            )
+
+        return ListOffsetsResponse(
+            topics=[
+                _OffsetsTopic(
+                    name=topic.name,
+                    partitions=[answer(topic.name, one) for one in topic.partitions],
+                )
+                for topic in request.topics
+            ]
+        )
+
+    def _offset(self, name: str, asked: Any) -> OffsetAndTimestamp | ErrorCode:
+        partition = self._replicas.partition(name, asked.partition_index)
+        if isinstance(partition, ErrorCode):
+            return partition
+        found = partition.offset_for(
+            asked.timestamp,
+            isolation=LOG_END,
+            current_leader_epoch=asked.current_leader_epoch,
+            leader_only=False,
+        )
+        assert isinstance(found, OffsetAndTimestamp | ErrorCode)  # no search by a time
+        return found
+
+    def _ends_of_epochs(self, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+        def answer(name: str, asked: Any) -> _EpochsTopic.EpochEndOffset:
+            partition = self._replicas.partition(name, asked.partition)
+            if not isinstance(partition, ErrorCode):
+                error = partition.leader_error(asked.current_leader_epoch, leader_only=False)
+                if error is None:
+                    end = partition.log.end_offset_for_epoch(asked.leader_epoch)
+                    return _EpochsTopic.EpochEndOffset(
+                        partition=asked.partition,
+                        leader_epoch=end.leader_epoch,
+                        end_offset=end.offset,
+                    )
+                partition = error
+            return _EpochsTopic.EpochEndOffset(partition=asked.partition, error_code=partition)
+
+        return OffsetForLeaderEpochResponse(
+            topics=[
+                _EpochsTopic(
+                    topic=topic.topic,
+                    partitions=[answer(topic.topic, one) for one in topic.partitions],
+                )
+                for topic in request.topics
+            ]
+        )
+
+
+def _fetched(asked: FetchedPartition, result: ReadResult) -> _FetchTopic.PartitionData:
+    """The answer for one partition, as a leader gives it to a follower."""
+    data = _FetchTopic.PartitionData(
+        partition_index=asked.partition,
+        error_code=result.error,
+        high_watermark=result.high_watermark,
+        last_stable_offset=result.last_stable_offset,
+        log_start_offset=result.log_start_offset,
+        records=_joined(result),
+    )
+    if result.remote is not None:
+        data.error_code = ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE
+    if result.diverging is not None:
+        data.diverging_epoch = _FetchTopic.PartitionData.EpochEndOffset(
+            epoch=result.diverging.leader_epoch, end_offset=result.diverging.offset
+        )
+    return data
+
+
+def _joined(result: ReadResult) -> memoryview | None:
+    if not result.size:
+        return None
+    parts = result.records
+    return memoryview(parts[0] if len(parts) == 1 else b"".join(parts))
