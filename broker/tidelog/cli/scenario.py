@@ -18,7 +18,7 @@ def main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
     if options.name is None:
         return common.run("scenario", _list)
-    return common.run("scenario", lambda: _play(options.name))
+    return common.run("scenario", lambda: _play(options.name, isolated=options.isolated))
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -29,6 +29,9 @@ def _parser() -> argparse.ArgumentParser:
         " list them.",
     )
     parser.add_argument("name", nargs="?")
+    parser.add_argument(
+        "--isolated", action="store_true", help="give each broker of it a process of its own"
+    )
     return parser
 
 
@@ -40,11 +43,12 @@ def _list() -> None:
         print(f"{name:<{width}}  {load(name)['title']}")
 
 
-def _play(name: str) -> None:
+def _play(name: str, *, isolated: bool) -> None:
     import asyncio
     import logging
 
     from tidelog.scenarios import NAMES, load
+    from tidelog.scenarios.host_stage import HostStage
     from tidelog.scenarios.player import play
     from tidelog.start_error import StartError
 
@@ -54,8 +58,14 @@ def _play(name: str) -> None:
     # Who is killed is missed: the account tells, and needs no warning.
     logging.getLogger("tidelog").addHandler(logging.NullHandler())
     document = load(name)
+    given = document["given"]
+
+    async def perform() -> str:
+        stage = HostStage(given["brokers"], tiered="remote" in given, isolated=isolated)
+        return await play(stage, document, lambda line: print(line, flush=True))
+
     try:
-        difference = asyncio.run(play(document, lambda line: print(line, flush=True)))
+        difference = asyncio.run(perform())
     except StartError as error:
         raise common.CommandError(str(error)) from None
     print()

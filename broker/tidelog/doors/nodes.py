@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from tidelog.awaiting import uninterrupted
 from tidelog.config.broker import BrokerConfig
@@ -187,6 +187,9 @@ class LocalNode(Node[BrokerServer]):
 class ProcessNode(Node["asyncio.subprocess.Process"]):
     """A broker in a process of its own, `tidelog broker`, which ends with this one."""
 
+    PROGRAM: ClassVar[tuple[str, ...]] = ("tidelog", "broker")
+    """The module that is run, and its first arguments."""
+
     def __init__(self, properties: Mapping[str, str], **rest: Any) -> None:
         """`rest` as for `Node`."""
         super().__init__(properties, **rest)
@@ -213,7 +216,7 @@ class ProcessNode(Node["asyncio.subprocess.Process"]):
             arguments.append("--no-fsync")
         process = await asyncio.create_subprocess_exec(
             sys.executable,
-            *("-P", "-m", "tidelog", "broker", "--until-stdin-ends"),
+            *("-P", "-m", *self.PROGRAM, "--until-stdin-ends"),
             *arguments,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,

@@ -1,11 +1,14 @@
-"""Requests of clients, and their answers as vectors write them. Leader epochs are the vector's."""
+"""Requests of clients, and their answers as vectors write them.
+
+A `Client` speaks in the vector's leader epochs, `fetch_reply` in the cluster's.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from tidelog.scenarios.disk import rows_of
-from tidelog.scenarios.stage import TOPIC, PlayError
+from tidelog.scenarios.words import TOPIC, PlayError
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.configs import IncrementalAlterConfigsRequest
 from tidelog_protocol.messages.data import (
@@ -18,9 +21,9 @@ from tidelog_protocol.messages.data import (
 from tidelog_protocol.records import Record, build_batch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from tidelog.scenarios.look import Names
+    from tidelog.scenarios.names import Names
     from tidelog.scenarios.stage import Stage
 
 __all__ = ["Client", "fetch_reply"]
@@ -33,19 +36,19 @@ _TOPIC_RESOURCE, _SET = 2, 0
 _CONSUMER = -1
 
 
-def fetch_reply(data: Any, names: Names) -> Reply:
-    """One partition of a Fetch answer."""
+def fetch_reply(data: Any) -> Reply:
+    """One partition of a Fetch answer, in leader epochs of the cluster."""
     parts = data.records or b""
     content = b"".join(parts) if isinstance(parts, (list, tuple)) else parts
     reply = {
         **_error(data.error_code),
         "hw": data.high_watermark,
         "log_start": data.log_start_offset,
-        "records": names.rows(rows_of(content)),
+        "records": rows_of(content),
     }
     if data.diverging_epoch is not None and data.diverging_epoch.epoch >= 0:
         end = data.diverging_epoch
-        reply["diverging"] = {"epoch": names.epoch(end.epoch), "end_offset": end.end_offset}
+        reply["diverging"] = {"epoch": end.epoch, "end_offset": end.end_offset}
     return reply
 
 
@@ -62,9 +65,10 @@ class Client:
         self._names = names
         self._now_ms = now_ms
 
-    async def produce(self, broker: str, value: str, acks: int) -> Reply:
-        """One record in a batch of its own."""
-        batch = build_batch([Record(0, self._now_ms, None, value.encode())])
+    async def produce(self, broker: str, values: Sequence[str], acks: int) -> Reply:
+        """One batch."""
+        records = [Record(n, self._now_ms, None, value.encode()) for n, value in enumerate(values)]
+        batch = build_batch(records)
         partition = ProduceRequest.PartitionProduceData(index=0, records=batch)
         topic = ProduceRequest.TopicProduceData(
             name=TOPIC, topic_id=self._stage.topic_id, partition_data=[partition]
@@ -88,7 +92,7 @@ class Client:
         topics = [topic(topic=TOPIC, topic_id=self._stage.topic_id, partitions=[partition])]
         request = FetchRequest(max_wait_ms=500, min_bytes=1, max_bytes=_FETCH_BYTES, topics=topics)
         response = await self._stage.ask(broker, request)
-        return fetch_reply(response.responses[0].partitions[0], self._names)
+        return self._names.told(fetch_reply(response.responses[0].partitions[0]))
 
     async def list_offsets(self, broker: str, timestamp: int, current_leader_epoch: int) -> Reply:
         """The offset of a special timestamp."""
@@ -104,11 +108,8 @@ class Client:
             timeout_ms=_WAIT_MS,
         )
         answer = (await self._stage.ask(broker, request)).topics[0].partitions[0]
-        return {
-            **_error(answer.error_code),
-            "offset": answer.offset,
-            "leader_epoch": self._names.epoch(answer.leader_epoch),
-        }
+        facts = {"offset": answer.offset, "leader_epoch": answer.leader_epoch}
+        return {**_error(answer.error_code), **self._names.told(facts)}
 
     async def end_of_epoch(
         self, broker: str, leader_epoch: int, current_leader_epoch: int
@@ -121,11 +122,8 @@ class Client:
         )
         request = OffsetForLeaderEpochRequest(topics=[topic(topic=TOPIC, partitions=[partition])])
         answer = (await self._stage.ask(broker, request)).topics[0].partitions[0]
-        return {
-            **_error(answer.error_code),
-            "leader_epoch": self._names.epoch(answer.leader_epoch),
-            "end_offset": answer.end_offset,
-        }
+        facts = {"leader_epoch": answer.leader_epoch, "end_offset": answer.end_offset}
+        return {**_error(answer.error_code), **self._names.told(facts)}
 
     async def delete_records(self, broker: str, before: int) -> Reply:
         """Give up what is below an offset."""

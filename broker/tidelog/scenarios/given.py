@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.scenarios.direction import TIERED_TOPIC
 from tidelog.scenarios.disk import checkpointed
-from tidelog.scenarios.stage import TOPIC
-from tidelog_protocol.records import Record, build_batch
+from tidelog.scenarios.words import TOPIC
 
 if TYPE_CHECKING:
     from tidelog.scenarios.direction import Direction
-    from tidelog.scenarios.look import Names
+    from tidelog.scenarios.names import Names
     from tidelog.scenarios.stage import Stage
 
 __all__ = ["Given"]
@@ -47,16 +46,15 @@ class Given:
         for epoch in range(self._brokers[leader]["leader_epoch"] + 1):
             await self._lead(epoch)
         for name in followers:
-            for row in self._brokers[name]["records"]:
-                self._write(name, row)
+            await self._write(name, self._rows(name))
         for name, facts in self._brokers.items():
-            stage.partition(name).log.set_high_watermark(facts["hw"])
+            await stage.inside(name).set_high_watermark(facts["hw"])
         if stage.in_sync != sorted(isr):
             await self._direction.decree(None, isr)
-        self._tell_leader()
-        start = self._brokers[leader]["local_start"]
-        if start > stage.partition(leader).log.local_log_start_offset:
-            await self._direction.delete_local(leader, start)
+        await self._tell_leader()
+        for name, facts in self._brokers.items():
+            if facts["local_start"]:
+                await self._leave_to_tier(name, facts["local_start"])
         for name in self._brokers:
             await stage.until(
                 partial(self._is_checkpointed, name),
@@ -70,40 +68,53 @@ class Given:
             await self._direction.decree(self._leader, self._given["isr"])
         self._names.add_epoch(epoch, self._stage.decided.leader_epoch)
         copies = {each["end"] + 1: each["id"] for each in self._given.get("remote", [])}
-        for row in self._rows():
+        for row in self._rows(self._leader):
             if row[2] == epoch:
-                self._write(self._leader, row)
+                await self._write(self._leader, [row])
                 symbol = copies.get(row[0] + 1)
                 if symbol is not None:
                     await self._copy(symbol)
 
-    def _rows(self) -> list[list[Any]]:
-        """The records of the leader, those that will be remote only with them."""
+    def _rows(self, name: str) -> list[list[Any]]:
+        """The records of a broker, those that will be remote only with them."""
+        own = self._brokers[name]
         rows = {row[0]: row for each in self._given.get("remote", []) for row in each["records"]}
-        rows |= {row[0]: row for row in self._brokers[self._leader]["records"]}
+        end = own["leo"] if name == self._leader else own["local_start"]
+        rows = {offset: row for offset, row in rows.items() if offset < end}
+        rows |= {row[0]: row for row in own["records"]}
         return [rows[offset] for offset in sorted(rows)]
 
-    def _write(self, name: str, row: list[Any]) -> None:
-        """A record, in a batch of its own."""
-        offset, value, epoch = row
-        record = Record(offset, self._now_ms, None, value.encode())
-        data = build_batch([record], base_offset=offset, leader_epoch=epoch)
-        self._direction.roll_if_due(name)
-        log = self._stage.partition(name).log
-        log.append_as_follower(memoryview(bytearray(data)), leader_epoch=epoch, now_ms=self._now_ms)
+    async def _write(self, name: str, rows: list[list[Any]]) -> None:
+        inside = self._stage.inside(name)
+        await inside.write(rows, self._direction.rolls[name], self._now_ms)
 
     async def _copy(self, symbol: str) -> None:
-        log = self._stage.partition(self._leader).log
-        self._direction.roll_if_due(self._leader)
-        log.set_high_watermark(log.log_end_offset)
+        inside = self._stage.inside(self._leader)
+        await self._direction.roll_if_due(self._leader)
+        await inside.set_high_watermark((await inside.look())["leo"])
         await self._direction.copy(self._leader, symbol)
 
-    def _tell_leader(self) -> None:
-        """Where its followers are, as if they had fetched."""
-        remotes = self._stage.partition(self._leader).remotes
-        for name, log_end in self._brokers[self._leader].get("remote_leo", {}).items():
-            remotes[self._stage.ids[name]].log_end_offset = log_end
+    async def _leave_to_tier(self, name: str, start: int) -> None:
+        """A broker has nothing below `start` any more; it is remote, and it knows."""
+        inside = self._stage.inside(name)
 
-    def _is_checkpointed(self, name: str) -> bool:
-        on_disk = checkpointed(self._stage.files, self._stage.data_folder(name), TOPIC)
-        return on_disk == self._stage.partition(name).log.high_watermark
+        async def knows() -> bool:
+            await inside.wake()
+            found = await inside.look()
+            highest: int = found.get("copied_to", -1)  # of the leader
+            highest = max(highest, found.get("highest_remote", -1))
+            return highest >= start - 1
+
+        await self._stage.until(knows, f"{name} knows what is remote")
+        await self._direction.delete_local(name, start)
+
+    async def _tell_leader(self) -> None:
+        """Where its followers are, as if they had fetched."""
+        ends = self._brokers[self._leader].get("remote_leo", {})
+        known = {str(self._stage.ids[name]): end for name, end in ends.items()}
+        await self._stage.inside(self._leader).tell_ends(known)
+
+    async def _is_checkpointed(self, name: str) -> bool:
+        stage = self._stage
+        on_disk = checkpointed(stage.files_of(name), stage.data_folder(name), TOPIC)
+        return bool(on_disk == (await stage.inside(name).look())["hw"])

@@ -11,30 +11,29 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tidelog.peers import PeerError
-from tidelog.replication.fetch_state import State as FetcherState
-from tidelog.runtime import SystemClock
-from tidelog.scenarios.answers import Client, fetch_reply
+from tidelog.scenarios.answers import Client
 from tidelog.scenarios.compare import facts_differ, reply_differs, state_differs
-from tidelog.scenarios.direction import Direction, roll_offsets
+from tidelog.scenarios.direction import Direction
 from tidelog.scenarios.disk import cut
 from tidelog.scenarios.given import Given
-from tidelog.scenarios.look import Looker, Names
-from tidelog.scenarios.stage import TOPIC, PlayError, Stage
-from tidelog.scenarios.store import TracedStore
+from tidelog.scenarios.look import Looker
+from tidelog.scenarios.names import Names
 from tidelog.scenarios.table import asked, paragraph, sentence, state_lines
-from tidelog.scenarios.turnstile import Turnstile
+from tidelog.scenarios.words import TOPIC, PlayError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["play"]
+    from tidelog.scenarios.stage import Stage
+
+__all__ = ["Player", "play"]
 
 Reply = dict[str, Any]
 
-SETTLES_S_MAX = 10.0
+SETTLES_S_MAX = 60.0
 LOOK_AGAIN_S = 0.05
 BETWEEN_CRASHES_S = 1.0  # so that the controller misses in this order who crashed
-STEP_S_MAX = 120.0
+STEP_S_MAX = 240.0
 _UNSAID = ("error_code", "first_record")
 DECREED = {
     # A broker that restarts leaves the ISR in a cluster of today, and is elected no more.
@@ -44,18 +43,16 @@ DECREED = {
 """Elections that are made by decree, and why they have to be: by vector and step."""
 
 
-async def play(document: dict[str, Any], say: Callable[[str], None]) -> str:
+async def play(stage: Stage, document: dict[str, Any], say: Callable[[str], None]) -> str:
     """Play a vector up to the first step that differs from it; that step and the differences, "" if
     there are none.
 
     `say` is given the lines of the account.
     """
-    turnstile = Turnstile()
-    given = document["given"]
     for line in _title_lines(document):
         say(line)
-    async with Stage(given["brokers"], turnstile.new_fetcher, tiered="remote" in given) as stage:
-        return await _Player(stage, turnstile, document, say).play()
+    async with stage:
+        return await Player(stage, document, say).play()
 
 
 def _title_lines(document: dict[str, Any]) -> list[str]:
@@ -72,28 +69,28 @@ def _title_lines(document: dict[str, Any]) -> list[str]:
     return lines
 
 
-class _Player:
-    def __init__(
-        self,
-        stage: Stage,
-        turnstile: Turnstile,
-        document: dict[str, Any],
-        say: Callable[[str], None],
-    ) -> None:
-        self.stage, self.turnstile, self.say = stage, turnstile, say
+def _said(step: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in step["do"].items() if key != "action"}
+
+
+class Player:
+    """Of one play. An action of a step is done by the method of its name with `do_` before it."""
+
+    def __init__(self, stage: Stage, document: dict[str, Any], say: Callable[[str], None]) -> None:
+        self.stage, self.say = stage, say
         self.given, self.steps, self.id = document["given"], document["steps"], document["id"]
-        self.now_ms = SystemClock().wall_ms()
+        self.now_ms = stage.clock.wall_ms()
         self.names = Names()
-        self.looker = Looker(stage, turnstile, self.names)
+        self.looker = Looker(stage, self.names)
         self.client = Client(stage, self.names, self.now_ms)
-        rolls = {name: roll_offsets(document, name) for name in self.given["brokers"]}
-        self.direction = Direction(stage, self.names, self.client, rolls, self.now_ms)
+        self.direction = Direction(stage, self.names, self.client, document, self.now_ms)
         self.shown: dict[str, Any] | None = None
         self.told: dict[str, Reply] = {}  # by follower: what its leader said last
         self.isr_before: list[str] = []  # somebody stopped or crashed
         self.differences: list[str] = []  # of this step
 
     async def play(self) -> str:
+        """To the first step that differs; that step and the differences, "" if there are none."""
         self.say("")
         self.say(f"0. The state that is given, of brokers {' and '.join(self.given['brokers'])}")
         keys = ("brokers", "isr", "remote", "rlmm")
@@ -101,22 +98,29 @@ class _Player:
         if not await self._step(self._set_up(), {}, expected):
             return self._told("in what is given")
         for number, step in enumerate(self.steps, 1):
-            name, action = step.get("name", ""), dict(step["do"])
+            name = step.get("name", "")
             self.say("")
             for line in paragraph(f"{number}. {name}", "", "   "):
                 self.say(line)
-            kind = action.pop("action")
-            self._tell("asked", asked(kind, action))
-            if kind == "elect":
-                action["title"] = name
-            if kind == "follower_fetch":
-                action["rows"] = step.get("reply", {}).get("records", [])
-            work = getattr(self, f"do_{kind}")(**action)
+            self._tell("asked", asked(step["do"]["action"], _said(step)))
+            work = getattr(self, f"do_{step['do']['action']}")(**self.arguments(step))
             if not await self._step(work, step.get("reply", {}), step.get("expect", {})):
                 return self._told(f"in step {number}, {name}")
             if "note" in step:
                 self._tell("note", step["note"])
         return ""
+
+    def arguments(self, step: dict[str, Any]) -> dict[str, Any]:
+        """What the method of a step's action is given."""
+        arguments, reply = _said(step), step.get("reply", {})
+        match step["do"]["action"]:
+            case "elect":
+                arguments["title"] = step.get("name", "")
+            case "follower_fetch":
+                arguments["rows"] = reply.get("records", [])
+            case "build_aux_state":
+                arguments["may_fail"] = "error" in reply
+        return arguments
 
     def _told(self, where: str) -> str:
         return f"{where}: {'; '.join(self.differences)}"
@@ -148,7 +152,7 @@ class _Player:
             for line in state_lines(state, self.shown):
                 self.say(line)
             self.shown = state
-            self.differences += state_differs(state, expected)
+            self.differences += self.differs(state, expected)
         for difference in self.differences:
             self._tell("DIFFERS", difference)
         return not self.differences
@@ -161,9 +165,13 @@ class _Player:
         until = loop.time() + SETTLES_S_MAX
         while True:
             await asyncio.sleep(LOOK_AGAIN_S)
-            state = self.looker.state()
-            if loop.time() > until or not state_differs(state, expected):
+            state = await self.looker.state()
+            if loop.time() > until or not self.differs(state, expected):
                 return state
+
+    def differs(self, state: dict[str, Any], expected: dict[str, Any]) -> list[str]:
+        """A sentence for each difference."""
+        return state_differs(state, expected)
 
     def _tell(self, word: str, text: str) -> None:
         for line in paragraph(f"{word:<9} {text}", "   ", " " * 13):
@@ -172,10 +180,13 @@ class _Player:
     # -- clients -----------------------------------------------------------------------------------
 
     async def do_produce(self, broker: str, values: list[str], acks: int) -> Reply:
-        replies = []
-        for value in values:
-            self.direction.roll_if_due(broker)
-            replies.append(await self.client.produce(broker, value, acks))
+        """One batch, or one in each segment that it comes to; the reply is the first one's."""
+        replies, rolls = [], self.direction.rolls[broker]
+        while values:
+            end = await self.direction.roll_if_due(broker)
+            count = next((at - end for at in rolls if at > end), len(values))
+            replies.append(await self.client.produce(broker, values[:count], acks))
+            values = values[count:]
         return replies[0]
 
     async def do_consumer_fetch(
@@ -185,32 +196,33 @@ class _Player:
         last_fetched_epoch: int = -1,
         current_leader_epoch: int = -1,
     ) -> Reply:
-        stage = self.stage
-        if not stage.is_tiered:
+        """One fetch; of which tier and segments, too."""
+        if not self.stage.is_tiered:
             return await self.client.fetch(broker, offset, last_fetched_epoch, current_leader_epoch)
-        tier = stage.tier(broker)
-        assert isinstance(tier.storage, TracedStore)
-        tier.reads.forget(self.names.segments)  # what is cached would not be seen to be read
-        tier.storage.reads.clear()
+        inside = self.stage.inside(broker)
+        await inside.forget_reads([segment_id.hex() for segment_id in self.names.segments])
         reply = await self.client.fetch(broker, offset, last_fetched_epoch, current_leader_epoch)
         if reply["records"]:
-            reads = dict.fromkeys(self.names.symbol(each) for each in tier.storage.reads)
+            reads = [self.names.symbol(bytes.fromhex(each)) for each in await inside.reads()]
             reply["from"] = "remote" if reads else "local"
-            reply["segments"] = list(reads)
+            reply["segments"] = reads
             reply["first_record"] = reply["records"][0]
         return reply
 
     async def do_list_offsets(
         self, broker: str, timestamp: int, current_leader_epoch: int = -1
     ) -> Reply:
+        """The offset of a special timestamp."""
         return await self.client.list_offsets(broker, timestamp, current_leader_epoch)
 
     async def do_offset_for_leader_epoch(
         self, broker: str, leader_epoch: int, current_leader_epoch: int = -1
     ) -> Reply:
+        """Where an epoch ends."""
         return await self.client.end_of_epoch(broker, leader_epoch, current_leader_epoch)
 
     async def do_delete_records(self, broker: str, before: int) -> Reply:
+        """Give up what is below an offset."""
         return await self.client.delete_records(broker, before)
 
     # -- followers ---------------------------------------------------------------------------------
@@ -219,7 +231,7 @@ class _Player:
         self, follower: str, leader: str, rows: list[list[Any]], **asked: int
     ) -> Reply:
         """One fetch; several where one segment has not all of the `rows` that are to come."""
-        await self.stage.until(lambda: self.stage.leads(leader), f"{leader} leads")
+        await self.stage.until(partial(self.stage.leads, leader), f"{leader} leads")
         reply = await self._fetch(follower, asked)
         records = got = reply["records"]
         while got and len(records) < len(rows) and rows[: len(records)] == records:
@@ -230,32 +242,28 @@ class _Player:
         return {**reply, "records": records}
 
     async def _fetch(self, follower: str, expected: dict[str, int]) -> Reply:
-        asked, data = await self.turnstile.fetch(self.stage.ids[follower])
-        found = {
-            "offset": asked.fetch_offset,
-            "last_fetched_epoch": self.names.epoch(asked.last_fetched_epoch),
-            "current_leader_epoch": self.names.epoch(asked.leader_epoch),
-        }
-        self.differences += facts_differ(f"the fetch of {follower}", found, expected)
-        if data is None:  # nothing that it has not said before
+        fetched = await self.stage.inside(follower).fetch()
+        asked = self.names.told(fetched["asked"])
+        self.differences += facts_differ(f"the fetch of {follower}", asked, expected)
+        if fetched["reply"] is None:  # nothing that it has not said before
             return {**self.told.get(follower, {}), "records": []}
-        reply = fetch_reply(data, self.names)
+        reply = self.names.told(fetched["reply"])
         self.told[follower] = {
             key: reply[key] for key in ("error", "error_code", "hw", "log_start")
         }
         return reply
 
-    async def do_build_aux_state(self, follower: str, from_segment: str) -> Reply:
-        stage, node_id = self.stage, self.stage.ids[follower]
-        self.turnstile.open_build(node_id)
-        try:
-            await stage.until(
-                lambda: self.turnstile.state(node_id, stage.topic_id) is FetcherState.FETCHING,
-                f"{follower} has built its auxiliary state",
-            )
-        finally:
-            self.turnstile.close_build(node_id)
-        end = stage.partition(follower).log.log_end_offset
+    async def do_build_aux_state(
+        self, follower: str, from_segment: str, *, may_fail: bool
+    ) -> Reply:
+        """Once; if it `may_fail`, the reply says how it went."""
+        inside = self.stage.inside(follower)
+        failure = await inside.build()
+        if failure:
+            if not may_fail:
+                raise PlayError(f"{follower} could not build its auxiliary state: {failure}")
+            return {"error": failure.partition(":")[0]}
+        end = (await inside.look())["leo"]
         used = {
             self.names.symbol(segment.segment_id)
             for segment in self.names.segments.values()
@@ -263,11 +271,12 @@ class _Player:
         }
         if from_segment not in used:
             raise PlayError(f"{follower} begins at {end}, where {from_segment} does not end")
-        return {}
+        return {"error": "NONE"} if may_fail else {}
 
     # -- brokers and the controller ----------------------------------------------------------------
 
     async def do_stop(self, brokers: list[str], clean: bool = True) -> None:
+        """An orderly stop, until the controller knows."""
         assert clean
         self.isr_before = self.stage.in_sync
         for name in brokers:
@@ -275,25 +284,28 @@ class _Player:
             await self.stage.until(partial(self.stage.is_fenced, name), f"{name} is missed")
 
     async def do_crash(self, brokers: list[str], lost_from: dict[str, int] | None = None) -> None:
+        """A power failure, until the controller knows."""
         stage = self.stage
         self.isr_before = stage.in_sync
         for number, name in enumerate(brokers):
             if number:
                 await asyncio.sleep(BETWEEN_CRASHES_S)
-            await stage.kill(name)
+            await stage.crash(name)
         for name, offset in (lost_from or {}).items():
-            cut(stage.files, stage.data_folder(name), TOPIC, offset)
+            cut(stage.files_of(name), stage.data_folder(name), TOPIC, offset)
         await stage.until(lambda: all(map(stage.is_fenced, brokers)), "they are missed")
         if len(brokers) > 1 and stage.in_sync != brokers[-1:]:
             self._tell("by decree", f"the ISR is {brokers[-1]}: it was the last to be missed")
             await self.direction.decree(None, brokers[-1:])
 
     async def do_start(self, broker: str, wipe: bool = False) -> None:
+        """Begin lives."""
         await self.stage.start(broker, wipe=wipe)
 
     async def do_elect(
         self, leader: str, epoch: int, isr: list[str], title: str, unclean: bool = False
     ) -> None:
+        """See who is elected, or decree what nobody would decide."""
         stage = self.stage
         why = DECREED.get((self.id, title))
         if why is None:
@@ -302,7 +314,7 @@ class _Player:
         else:
             self._tell("by decree", f"the controller would not do it: {why}")
             await self.direction.decree(leader, isr)
-        await stage.until(lambda: stage.leads(leader), f"{leader} leads")
+        await stage.until(partial(stage.leads, leader), f"{leader} leads")
         begun = stage.decided.leader_epoch
         self.names.add_epoch(epoch, begun)
         if begun != epoch:
@@ -319,32 +331,35 @@ class _Player:
     # -- logs and the remote tier ------------------------------------------------------------------
 
     async def do_roll(self, broker: str, at: int) -> None:
-        if at not in self.stage.partition(broker).log.segments.base_offsets:
+        """See that a segment begins here."""
+        if at not in await self.stage.inside(broker).bases():
             raise PlayError(f"no segment of {broker} begins at {at}")
 
     async def do_delete_local(self, broker: str, before: int) -> None:
+        """Local retention lets go what is below an offset."""
         await self.direction.delete_local(broker, before)
 
     async def do_copy(self, broker: str, segment: str, start: int, end: int) -> None:
+        """The leader copies one segment."""
         copied = await self.direction.copy(broker, segment)
         found = {"start": copied.start_offset, "end": copied.end_offset}
         self.differences += facts_differ(segment, found, {"start": start, "end": end})
 
     async def do_run(self, task: str, broker: str) -> None:
-        tiered = self.stage.tiered(broker)
+        """One round of a task."""
         await self.direction.until_ready(broker)
-        if task == "find_copied_offset":
-            tiered.copier.find_positions()
-        elif task == "remote_expiration":
-            await tiered.expiration.run(tiered.replica.log, lambda: True)
-        else:
-            raise PlayError(f"no task {task}")
+        await self.stage.inside(broker).run(task)
 
     async def do_metadata_lookup(self, epoch: int, offset: int, broker: str = "") -> Reply:
-        stage = self.stage
-        name = broker or next(filter(stage.leads, self.given["brokers"]))
+        """Which finished segment has an offset of an epoch, as the leader knows it."""
+        name = broker or await self._leader()
         await self.direction.until_ready(name)
-        found = stage.tier(name).metadata.segment_for(
-            stage.remote_partition, self.names.cluster_epoch(epoch), offset
-        )
-        return {"segment": None if found is None else self.names.symbol(found.segment_id)}
+        found = await self.stage.inside(name).segment_for(self.names.cluster_epoch(epoch), offset)
+        return {"segment": None if found is None else self.names.symbol(bytes.fromhex(found))}
+
+    async def _leader(self) -> str:
+        actors: list[str] = list(self.given["brokers"])
+        for name in actors:
+            if await self.stage.leads(name):
+                return name
+        raise PlayError("nobody leads")

@@ -10,6 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.replication.replica_fetcher import ReplicaFetcher
+from tidelog.scenarios.words import TOPIC
 
 if TYPE_CHECKING:
     from tidelog.replication.fetch_state import FetchState, State
@@ -34,6 +35,8 @@ class Turnstile:
         self._may_fetch: dict[int, asyncio.Event] = {}
         self._may_build: dict[int, asyncio.Event] = {}
         self._fetching: dict[int, asyncio.Future[Fetched]] = {}
+        self._building: dict[int, asyncio.Future[None]] = {}
+        self._failures: dict[int, str] = {}
 
     def new_fetcher(self, *args: Any, **kwargs: Any) -> ReplicaFetcher:
         """Instead of `ReplicaFetcher`, for whom it is called the same way."""
@@ -57,13 +60,18 @@ class Turnstile:
         finally:
             self.may_fetch(node_id).clear()
 
-    def open_build(self, node_id: int) -> None:
-        """Have a broker build what it needs of the remote tier; until `close_build`."""
+    async def build(self, node_id: int) -> str:
+        """Have a broker build what it needs of the remote tier: why it could not, "" if it
+        could."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._building[node_id] = future
+        self._failures[node_id] = ""
         self.may_build(node_id).set()
-
-    def close_build(self, node_id: int) -> None:
-        """Have it wait again."""
-        self.may_build(node_id).clear()
+        try:
+            await future
+        finally:
+            self.may_build(node_id).clear()
+        return self._failures[node_id]
 
     # -- for the fetchers --------------------------------------------------------------------------
 
@@ -86,9 +94,20 @@ class Turnstile:
         if future is not None and not future.done():
             future.set_result(fetched)
 
+    def built(self, node_id: int) -> None:
+        """A broker has built, or could not."""
+        self.may_build(node_id).clear()
+        future = self._building.get(node_id)
+        if future is not None and not future.done():
+            future.set_result(None)
+
+    def failed(self, node_id: int, why: str) -> None:
+        """A broker leaves its partition alone for a while."""
+        self._failures[node_id] = why
+
 
 class GatedFetcher(ReplicaFetcher):
-    """Follows one partition, at the pace of a turnstile."""
+    """Follows the play's partition at the pace of a turnstile, if it does not follow others."""
 
     def __init__(self, turnstile: Turnstile, *args: Any, **kwargs: Any) -> None:
         self._turnstile = turnstile
@@ -97,6 +116,10 @@ class GatedFetcher(ReplicaFetcher):
         turnstile.made(self._node_id, self)
 
     async def _fetch(self) -> None:
+        topics = {state.partition.topic_partition.topic for state in self._states.values()}
+        if TOPIC not in topics:
+            await super()._fetch()
+            return
         await self._turnstile.may_fetch(self._node_id).wait()
         self._touched.update(dict.fromkeys(self._states))  # meanwhile it may have changed
         self._update_session()
@@ -116,3 +139,9 @@ class GatedFetcher(ReplicaFetcher):
     async def _build(self, state: FetchState) -> None:
         await self._turnstile.may_build(self._node_id).wait()
         await super()._build(state)
+        self._turnstile.built(self._node_id)
+
+    def fail(self, state: FetchState, why: str, *, fatal: bool = False) -> None:
+        """As `ReplicaFetcher`."""
+        self._turnstile.failed(self._node_id, why)
+        super().fail(state, why, fatal=fatal)

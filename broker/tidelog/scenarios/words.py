@@ -1,0 +1,12 @@
+"""What all parts of a play say alike."""
+
+from __future__ import annotations
+
+__all__ = ["TOPIC", "VOTERS", "PlayError"]
+
+TOPIC = "play"
+VOTERS = {"X": 8, "Y": 9}
+
+
+class PlayError(Exception):
+    """The cluster does not do what the scenario says; the text says what."""
