@@ -10,6 +10,7 @@ id, so that a new topic of the same name is another one.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from tidelog_protocol.errors import ProtocolError
 from tidelog_storage.remote.api import (
     PartitionDelete,
     PartitionDeleteState,
+    RemoteResourceNotFound,
     RemoteStorageError,
     RemoteStorageNotReady,
     RetriableRemoteStorageError,
@@ -73,6 +75,10 @@ class Deletions:
     def orphaned(self, partition: TopicIdPartition) -> None:
         """A topic was deleted while this broker, which knew its remote part, was away."""
         self._begin(partition, self._delete)
+
+    def vanished(self, partition: TopicIdPartition) -> None:
+        """A topic was deleted of whose replicas none is alive: see that it is marked."""
+        self._begin(partition, self._see_to_it)
 
     def disabled(self, tiered: TieredPartition, *, delete: bool) -> None:
         """The topic has left the remote tier (KIP-950); its leader deletes its remote part."""
@@ -158,15 +164,26 @@ class Deletions:
     async def _delete(self, partition: TopicIdPartition) -> None:
         await until_ready(self._shared.metadata, partition)
         await self._mark(partition)
+        await self._try_store(partition)
         await self.remove(partition)
 
+    async def _try_store(self, partition: TopicIdPartition) -> None:
+        """Delete the data of one segment, which the mark stands for: a store that is away is so
+        asked once, not for each segment, and no event tells of a deletion that has not begun."""
+        shared = self._shared
+        segment = next(iter(shared.metadata.segments(partition)), None)
+        if segment is not None:
+            with contextlib.suppress(RemoteResourceNotFound):
+                await shared.pools.expiration.run(shared.storage.delete_segment, segment)
+
     async def _see_to_it(self, partition: TopicIdPartition) -> None:
-        """The leader may have died: mark it if nobody else does."""
+        """The leader may have died: mark what it has left if nobody else does."""
         if self._topic is None:
             return
         await until_ready(self._shared.metadata, partition)
         await asyncio.sleep(self._pace.interval_s)
-        if self._topic.delete_state(partition) is None:
+        left = self._shared.metadata.segments(partition)
+        if self._topic.delete_state(partition) is None and list(left):
             await self._mark(partition)
 
     async def _mark(self, partition: TopicIdPartition) -> None:
