@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _IOV_MAX = 1024
 _COPY_BYTES = 1 << 20
+_RWF_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
+_NOT_CACHED = frozenset({errno.EAGAIN, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
 
 
 class OsFile:
@@ -52,6 +54,17 @@ class OsFile:
     def pread_into(self, position: int, buffer: memoryview) -> int:
         """As many bytes from `position` as the buffer takes."""
         return os.preadv(self._fd, (buffer,), position)
+
+    def pread_cached_into(self, position: int, buffer: memoryview) -> int:
+        """As many bytes from `position` as the page cache has, on Linux."""
+        if not _RWF_NOWAIT:
+            return 0
+        try:
+            return os.preadv(self._fd, (buffer,), position, _RWF_NOWAIT)
+        except OSError as error:
+            if error.errno not in _NOT_CACHED:
+                raise
+            return 0
 
     def view(self, position: int, length: int) -> memoryview:
         """A read-only slice of a mapping of the file."""

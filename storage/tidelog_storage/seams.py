@@ -30,6 +30,13 @@ class File(Protocol):
         """Like `pread`, into a buffer that is there; how many bytes."""
         ...
 
+    def pread_cached_into(self, position: int, buffer: memoryview) -> int:
+        """Like `pread_into`, but only what is in memory: it waits for no disk.
+
+        How many bytes, 0 where that can't be told beforehand.
+        """
+        ...
+
     def view(self, position: int, length: int) -> memoryview:
         """Like `pread`, for large reads: without copying where the file allows it.
 

@@ -337,6 +337,8 @@ class SimFile:
         buffer[: len(data)] = data
         return len(data)
 
+    pread_cached_into = pread_into
+
     def view(self, position: int, length: int) -> memoryview:
         """A copy too: it stays valid whatever happens to the file."""
         return memoryview(self.pread(position, length))

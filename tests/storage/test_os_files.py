@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import signal
@@ -10,6 +11,7 @@ import sys
 
 import pytest
 
+from tidelog_storage import os_files
 from tidelog_storage.os_files import OsFileSystem
 
 
@@ -172,3 +174,28 @@ def test_a_lock_holds_until_released_or_the_process_ends(files, tmp_path):
     lock.release()
     assert subprocess.run([sys.executable, "-c", code, path], check=False).returncode == 0
     files.lock(path).release()
+
+
+def test_what_is_in_memory_is_read_without_waiting(file):
+    file.append((b"0123456789",))
+    buffer = bytearray(4)
+    read = file.pread_cached_into(2, memoryview(buffer))
+    assert read in (0, 4)  # 0 where the system can't tell, or has thrown it out
+    assert buffer == (b"2345" if read else bytes(4))
+    assert file.pread_cached_into(10, memoryview(buffer)) == 0
+
+
+def test_a_system_that_cannot_tell_what_is_in_memory(file, monkeypatch):
+    file.append((b"0123456789",))
+    monkeypatch.setattr(os_files, "_RWF_NOWAIT", 0)
+    assert file.pread_cached_into(0, memoryview(bytearray(4))) == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="of Linux")
+def test_other_errors_of_reading_what_is_in_memory_are_told(file, monkeypatch):
+    def broken(*_):
+        raise OSError(errno.EIO, "broken")
+
+    monkeypatch.setattr(os, "preadv", broken)
+    with pytest.raises(OSError, match="broken"):
+        file.pread_cached_into(0, memoryview(bytearray(4)))

@@ -179,6 +179,49 @@ class WatchedStore:
         )
 
 
+class NearStore(WatchedStore):
+    """One whose segments are near; `cold` are those of which nothing is in memory."""
+
+    def __init__(self, store) -> None:
+        super().__init__(store)
+        self.bytes_read = 0
+        self.opened: list[bytes] = []
+        self.open = 0
+        self.cold: set[bytes] = set()
+
+    def open_segment(self, segment):
+        if self.error is not None:
+            raise self.error
+        self.opened.append(segment.segment_id)
+        self.open += 1
+        return _NearHandle(self, segment, self.store.open_segment(segment))
+
+
+class _NearHandle:
+    def __init__(self, store: NearStore, segment, handle) -> None:
+        self.store = store
+        self.segment = segment
+        self.handle = handle
+        self.is_closed = False
+
+    def read_now(self, position, buffer) -> int:
+        if self.store.error is not None:
+            raise self.store.error
+        if self.segment.segment_id in self.store.cold:
+            return 0
+        size = self.handle.read_now(position, buffer)
+        data = self.store.change(bytes(buffer[:size]))
+        buffer[: len(data)] = data
+        self.store.bytes_read += len(data)
+        return len(data)
+
+    def close(self) -> None:
+        assert not self.is_closed
+        self.is_closed = True
+        self.store.open -= 1
+        self.handle.close()
+
+
 class LogView:
     """A log as remote reads see it, whose local part begins where a test wants it."""
 

@@ -9,7 +9,7 @@ from sim.disk import SimDisk
 from sim.loop import simulate
 from support.data_path import CountingRng
 from support.logs import NOW, append, config, open_log
-from support.remote import PARTITION, KnownSegments, LogView, WatchedStore, copy_log
+from support.remote import PARTITION, KnownSegments, LogView, NearStore, WatchedStore, copy_log
 from tidelog.metrics.meters import Meters
 from tidelog.remote.pools import Pool
 from tidelog.remote.quotas import RateQuota
@@ -88,6 +88,7 @@ class ReadsWorld:
         quota: int = 2**63 - 1,
         settings: Any = SETTINGS,
         size: int = 100,
+        near: bool = False,
     ) -> None:
         self.disk = SimDisk(0)
         self.files = self.disk.files()
@@ -95,7 +96,8 @@ class ReadsWorld:
         self.log = open_log(self.files, settings=settings)
         for number in range(batches):
             append(self.log, 2, size=size, timestamp=NOW + 10 * number)
-        self.store = WatchedStore(DirectoryStore(self.files, "tier"))
+        store = NearStore if near else WatchedStore
+        self.store: Any = store(DirectoryStore(self.files, "tier"))
         self.segments = copy_log(self.log, self.store, self.files)
         self.metadata = KnownSegments(self.segments)
         self.view = LogView(self.log, self.log.segments.active.base_offset)

@@ -10,22 +10,33 @@ finished and kept: a store slower than the readers' patience serves their next t
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog_storage.remote.api import RemoteResourceNotFound, RemoteStorageError
+from tidelog_storage.remote.sources import Job
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tidelog.remote.pools import Pool
     from tidelog_storage.remote.api import RemoteSegment
-    from tidelog_storage.remote.chunks import Chunk
-    from tidelog_storage.remote.index_cache import RemoteIndexes
-    from tidelog_storage.remote.sources import Job, Sources
+    from tidelog_storage.remote.sources import Loaded, Sources
 
-__all__ = ["Loader", "LostError"]
+__all__ = ["Ahead", "Loader", "LostError"]
 
 _AHEAD_SEGMENTS_MAX = 8
+
+
+class Ahead(NamedTuple):
+    """Where a reader stopped, how much it asks for at a time, and how many bytes to have ready
+    behind it. `following` tells the segment after one."""
+
+    segment: RemoteSegment
+    position: int
+    wanted: int
+    window_bytes: int
+    following: Callable[[RemoteSegment], RemoteSegment | None]
 
 
 class LostError(Exception):
@@ -45,7 +56,7 @@ class _Flight:
         self.is_ahead = is_ahead
         self.waiters = 0
         self.is_given_up = False
-        self.task: asyncio.Task[Chunk | RemoteIndexes] | None = None
+        self.task: asyncio.Task[Loaded] | None = None
         self._ticket = [None]
 
     def claim(self) -> bool:
@@ -76,7 +87,7 @@ class Loader:
 
     # ---- loading ------------------------------------------------------------------------------
 
-    async def loaded(self, job: Job) -> Chunk | RemoteIndexes:
+    async def loaded(self, job: Job) -> Loaded:
         """Do a job, or wait for the same one of somebody else. RemoteStorageError; LostError."""
         flight = self._flights.get(job.key)
         while flight is not None and flight.is_given_up:
@@ -107,16 +118,16 @@ class Loader:
         flight.task.add_done_callback(lambda task: self._land(flight, task))
         return flight
 
-    async def _fly(self, flight: _Flight) -> Chunk | RemoteIndexes:
+    async def _fly(self, flight: _Flight) -> Loaded:
         return await self._pool.run(self._load, flight)
 
-    def _load(self, flight: _Flight) -> Chunk | RemoteIndexes:
+    def _load(self, flight: _Flight) -> Loaded:
         """On a worker thread."""
         if not flight.claim():
             raise RemoteStorageError("nobody waits for it any more")
         return self.sources.load(flight.job)
 
-    def _land(self, flight: _Flight, task: asyncio.Task[Chunk | RemoteIndexes]) -> None:
+    def _land(self, flight: _Flight, task: asyncio.Task[Loaded]) -> None:
         """Keep what came, before anybody who waits for it runs."""
         job = flight.job
         del self._flights[job.key]
@@ -131,46 +142,67 @@ class Loader:
 
     # ---- reading ahead ------------------------------------------------------------------------
 
-    def fetch_ahead(
-        self,
-        segment: RemoteSegment,
-        position: int,
-        window_bytes: int,
-        following: Callable[[RemoteSegment], RemoteSegment | None],
-    ) -> None:
-        """Begin to load what is missing of the next bytes behind a place, while there are idle
-        threads and room. `following` tells the segment after one."""
+    def make_ready(self, ahead: Ahead) -> None:
+        """Have the next piece at hand if it is near, else as `fetch_ahead` within the segment; at
+        its end that of the next one too."""
+        for _ in range(2):
+            if self._is_closed:
+                return
+            segment, position = ahead.segment, ahead.position
+            if position >= segment.size:
+                after = ahead.following(segment)
+                if after is None:
+                    return
+                segment, position = after, 0
+                ahead = ahead._replace(segment=segment, position=position)
+            end = self.sources.make_ready(segment, position, ahead.wanted, self._now_ms())
+            if isinstance(end, Job):
+                if end.key not in self._flights and self._may_fetch_ahead(end):
+                    self._take_off_ahead(end, partial(self.make_ready, ahead))
+                return
+            if end is None:
+                self.fetch_ahead(ahead._replace(following=lambda _: None))
+                end = min(position + ahead.window_bytes, segment.size)
+            if end < segment.size:
+                return
+            ahead = ahead._replace(position=end)
+
+    def fetch_ahead(self, ahead: Ahead) -> None:
+        """Begin to load what is missing of the next bytes, while there are idle threads and
+        room."""
+        segment, position, _, window_bytes, following = ahead
         for _ in range(_AHEAD_SEGMENTS_MAX):
             for job in self.sources.ahead(segment, position, window_bytes, self._now_ms()):
                 if job.key not in self._flights:
                     if not self._may_fetch_ahead(job):
                         return
-                    flight = self._take_off(job, is_ahead=True)
-                    if job.place is None:
-                        assert flight.task is not None
-                        flight.task.add_done_callback(
-                            self._go_on(segment, position, window_bytes, following)
-                        )
+                    # The chunks of a segment are known when its indexes are there.
+                    rest = ahead._replace(
+                        segment=segment, position=position, window_bytes=window_bytes
+                    )
+                    self._take_off_ahead(
+                        job, partial(self.fetch_ahead, rest) if job.place is None else None
+                    )
                 if job.place is None:
-                    return  # its chunks are known when it is there
+                    return
             window_bytes -= segment.size - position
             after = following(segment) if window_bytes > 0 else None
             if after is None:
                 return
             segment, position = after, 0
 
-    def _go_on(
-        self,
-        segment: RemoteSegment,
-        position: int,
-        window_bytes: int,
-        following: Callable[[RemoteSegment], RemoteSegment | None],
-    ) -> Callable[[asyncio.Task[Any]], None]:
-        def go_on(task: asyncio.Task[Any]) -> None:
-            if not task.cancelled() and task.exception() is None and not self._is_closed:
-                self.fetch_ahead(segment, position, window_bytes, following)
+    def _take_off_ahead(self, job: Job, go_on: Callable[[], None] | None) -> None:
+        """Do a job that nobody waits for, and what comes after it."""
 
-        return go_on
+        def landed(task: asyncio.Task[Loaded]) -> None:
+            assert go_on is not None
+            if not task.cancelled() and task.exception() is None and not self._is_closed:
+                go_on()
+
+        flight = self._take_off(job, is_ahead=True)
+        if go_on is not None:
+            assert flight.task is not None
+            flight.task.add_done_callback(landed)
 
     def _may_fetch_ahead(self, job: Job) -> bool:
         """Half of the threads at most, and none that somebody waits for."""

@@ -12,13 +12,12 @@ import logging
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from tidelog.metrics.meters import Name
-from tidelog.remote.loading import Loader, LostError
+from tidelog.remote.loading import Ahead, Loader, LostError
 from tidelog_storage.remote.api import (
     RemoteResourceNotFound,
     RemoteStorageError,
     RetriableRemoteStorageError,
 )
-from tidelog_storage.remote.chunks import Chunk
 from tidelog_storage.remote.reader import NeedIndexes, Pause, read, search
 from tidelog_storage.remote.sources import Job
 
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from tidelog.seams import Clock, Rng
     from tidelog_storage.log import Log
     from tidelog_storage.remote.api import RemoteLogMetadata, RemoteSegment, TopicIdPartition
+    from tidelog_storage.remote.chunks import Chunk
     from tidelog_storage.remote.index_cache import RemoteIndexes
     from tidelog_storage.remote.reader import Need, RemoteRead, RemoteRecords, Steps
     from tidelog_storage.remote.sources import Sources
@@ -86,7 +86,7 @@ class _Run(Generic[T]):
         self.need: Need = Pause()
         self.supply(None)
 
-    def supply(self, value: Chunk | RemoteIndexes | None) -> None:
+    def supply(self, value: Chunk | RemoteIndexes | int | None) -> None:
         """Give what is needed, go to the next need."""
         self.job = None
         try:
@@ -290,8 +290,8 @@ class RemoteReads:
                 run.supply(None)
             else:
                 loaded = await self._loader.loaded(job)
-                if isinstance(loaded, Chunk) or loaded.times is not None or not job.with_times:
-                    run.supply(loaded)
+                if self.sources.satisfies(job, run.need, loaded):
+                    run.supply(loaded)  # type: ignore[arg-type]
             self._advance(run)
 
     def _advance(self, run: _Run[T]) -> None:
@@ -322,10 +322,19 @@ class RemoteReads:
             return
         segment, position = records.place
         read_ahead.passed(segment.segment_id, position, now_ms)
+        is_near = self.sources.stopped(segment, records.next_offset, position)
         if window_bytes:
-            self._loader.fetch_ahead(
-                segment, position, window_bytes, lambda after: self._following(after, log)
+            ahead = Ahead(
+                segment,
+                position,
+                request.max_bytes,
+                window_bytes,
+                lambda after: self._following(after, log),
             )
+            if is_near:  # it takes a moment: first the answer goes, then the client is busy with it
+                asyncio.get_running_loop().call_soon(self._loader.make_ready, ahead)
+            else:
+                self._loader.fetch_ahead(ahead)
 
     def _following(self, segment: RemoteSegment, log: Log) -> RemoteSegment | None:
         """The segment that a reader comes to next."""
@@ -359,18 +368,18 @@ class RemoteReads:
 
     def _clean(self) -> None:
         self._cleaning = None
-        due = self.sources.expire(self._now_ms())
-        if due:
-            task = asyncio.get_running_loop().create_task(self._remove(due))
+        rest = self.sources.expire(self._now_ms())
+        if rest is not None:
+            task = asyncio.get_running_loop().create_task(self._finish_cleaning(rest))
             self._tasks[task] = None
             task.add_done_callback(self._tasks.pop)
         if not self.sources.is_clean:
             self._keep_clean()
 
-    async def _remove(self, paths: list[str]) -> None:
-        """Remove files of the index cache on a thread; what fails is left for the next start."""
+    async def _finish_cleaning(self, rest: Callable[[], None]) -> None:
+        """Close and remove files on a thread; what fails is left for the next start."""
         try:
-            await self._pool.run(self.sources.indexes.remove_files, paths)
+            await self._pool.run(rest)
         except Exception as error:  # noqa: BLE001 - a full pool, a disk: nobody waits for this
             _log.warning("index cache: %s", error)
 
@@ -385,8 +394,7 @@ class RemoteReads:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
         await self._loader.close()
-        self.sources.read_ahead.clear()
-        self.sources.indexes.close()
+        self.sources.clear()
 
     def _now_ms(self) -> int:
         return self._clock.wall_ms()

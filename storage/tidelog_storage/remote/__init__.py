@@ -11,6 +11,7 @@
     index_cache.py    indexes of remote segments on the local disk
     chunks.py         pieces of remote segments: whole batches, fetched and checked
     read_ahead.py     chunks in memory, shared by readers, and which one comes next
+    near.py           pieces of segments that this machine has in memory: read on the loop
     reader.py         a read or a look-up by time, as steps that ask for what they need
     sources.py        what the steps are fed from: caches first, then the store
 

@@ -20,6 +20,8 @@ __all__ = [
     "PARTITION_TRANSITIONS",
     "SEGMENT_TRANSITIONS",
     "IndexKind",
+    "NearRemoteStorage",
+    "OpenSegment",
     "PartitionDelete",
     "PartitionDeleteState",
     "RemoteLogMetadata",
@@ -257,6 +259,32 @@ class RemoteStorage(Protocol):
 
     def close(self) -> None:
         """Give up connections and files; closing twice is allowed."""
+        ...
+
+
+class OpenSegment(Protocol):
+    """The `.log` of one remote segment, kept open by its reader."""
+
+    def read_now(self, position: int, buffer: memoryview) -> int:
+        """Fill a buffer with the bytes from `position` on that are in this machine's memory.
+
+        How many; 0 for none of them, at the end too. Waits for nothing, so it is called on the
+        loop. RemoteStorageError.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of it; closing twice is allowed. May block."""
+        ...
+
+
+class NearRemoteStorage(Protocol):
+    """What a `RemoteStorage` may offer besides, if the operating system keeps what it has read: a
+    cache of the broker's own would be a second one of the same bytes. A class that has its own
+    `fetch_segment` is asked in that way, unless it has its own `open_segment` too."""
+
+    def open_segment(self, segment: RemoteSegment) -> OpenSegment:
+        """Open the `.log` of a segment. Blocks. RemoteResourceNotFound, RemoteStorageError."""
         ...
 
 

@@ -8,6 +8,7 @@ it.
 
 from __future__ import annotations
 
+import sys
 from array import array
 from bisect import bisect_right
 from contextlib import suppress
@@ -36,6 +37,7 @@ __all__ = [
     "CorruptRemoteDataError",
     "load_chunk",
     "read_exactly",
+    "walk",
 ]
 
 _STEP = 1 << 20  # sizes of buffers are multiples of this, of the smaller one below it
@@ -167,6 +169,11 @@ class Chunk:
         """The batches [first, stop) as they are."""
         return memoryview(self._data)[self._positions[first] : self._positions[stop]]
 
+    def behind(self, size: int) -> memoryview:
+        """So many bytes that were fetched behind the last batch."""
+        end = self._positions[-1]
+        return memoryview(self._data)[end : end + size]
+
 
 def load_chunk(
     store: RemoteStorage, segment: RemoteSegment, place: ChunkPlace, buffers: Buffers | None = None
@@ -184,7 +191,7 @@ def load_chunk(
         if size < first <= segment.size - start:  # one batch is larger than a chunk
             size = first
             data = _fetch(store, segment, start, start + size, None)
-    positions, next_offsets = _walk(segment, start, data, size, exact=exact)
+    positions, next_offsets = walk(segment, start, data, size, exact=exact)
     if not next_offsets:
         raise _corrupt(segment, start, "no batch")
     return Chunk(start, data, positions, next_offsets, buffers)
@@ -233,16 +240,25 @@ def read_exactly(stream: BinaryIO, size: int) -> bytes:
     return b"".join(parts)
 
 
-def _walk(
-    segment: RemoteSegment, start: int, data: bytes | bytearray, size: int, *, exact: bool
+def walk(
+    segment: RemoteSegment,
+    start: int,
+    data: bytes | bytearray,
+    size: int,
+    *,
+    exact: bool = False,
+    batches_max: int = sys.maxsize,
 ) -> tuple[array[int], array[int]]:
-    """Positions and next offsets of the batches in data[:size], each checked."""
+    """Positions and next offsets of the batches in data[:size], each checked; of so many at most.
+
+    CorruptRemoteDataError, also for half a batch at the end if it is to end `exact`ly.
+    """
     positions = array("q", (0,))
     next_offsets = array("q")
     position = 0
     next_offset = segment.start_offset
     with memoryview(data) as view:
-        while size - position >= HEADER_BYTES:
+        while size - position >= HEADER_BYTES and len(next_offsets) < batches_max:
             base_offset, length, _, magic, crc, _, delta, *_ = header_fields(view[position:])
             behind = position + length + LENGTH_OVERHEAD
             if magic != MAGIC or length + LENGTH_OVERHEAD < HEADER_BYTES:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from typing import BinaryIO
 
-    from tidelog_storage.remote.api import IndexKind, RemoteSegment, SegmentFiles
+    from tidelog_storage.remote.api import IndexKind, OpenSegment, RemoteSegment, SegmentFiles
     from tidelog_storage.remote.layout import ObjectFacts, Source
     from tidelog_storage.seams import Buffer, File, FileSystem
 
@@ -119,18 +119,26 @@ class DirectoryStore:
         """The bytes of the `.log`, read as they are asked for."""
         return self._open(segment, LOG_ENDING, start, end)
 
+    def open_segment(self, segment: RemoteSegment) -> OpenSegment:
+        """The `.log`, for what the page cache has of it; see `NearRemoteStorage`."""
+        with _errors(segment):
+            return _OpenLog(self._file(segment, LOG_ENDING), segment)
+
     def fetch_index(self, segment: RemoteSegment, kind: IndexKind) -> BinaryIO:
         """One index, whole."""
         return self._open(segment, INDEX_ENDINGS[kind], 0, None)
+
+    def _file(self, segment: RemoteSegment, ending: str) -> File:
+        files, folder = self._place(segment)
+        if not files.exists(f"{folder}/{object_name(segment, MANIFEST_ENDING)}"):
+            raise RemoteResourceNotFound(f"there is no segment {_name(segment)}")
+        return files.open(f"{folder}/{object_name(segment, ending)}")
 
     def _open(self, segment: RemoteSegment, ending: str, start: int, end: int | None) -> BinaryIO:
         if start < 0 or (end is not None and end < start):
             raise ValueError(f"bytes {start} to {end} of a segment")
         with _errors(segment):
-            files, folder = self._place(segment)
-            if not files.exists(f"{folder}/{object_name(segment, MANIFEST_ENDING)}"):
-                raise RemoteResourceNotFound(f"there is no segment {_name(segment)}")
-            file = files.open(f"{folder}/{object_name(segment, ending)}")
+            file = self._file(segment, ending)
             size = file.size()
         stop = size if end is None else min(end + 1, size)
         return cast("BinaryIO", _Part(file, min(start, stop), stop, segment))
@@ -201,6 +209,32 @@ class _Part(io.RawIOBase):
         if not self.closed:
             self._file.close()
         super().close()
+
+
+class _OpenLog:
+    """An `OpenSegment`."""
+
+    def __init__(self, file: File, segment: RemoteSegment) -> None:
+        self._file: File | None = file
+        self._segment = segment
+
+    def read_now(self, position: int, buffer: memoryview) -> int:
+        """What the page cache has."""
+        assert self._file is not None, "it is closed"
+        try:
+            return self._file.pread_cached_into(position, buffer)
+        except OSError as error:
+            raise RetriableRemoteStorageError(f"{_name(self._segment)}: {error}") from error
+
+    def close(self) -> None:
+        """Close the file."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+    def __del__(self) -> None:
+        """Nobody was left to take it from the thread that opened it."""
+        self.close()
 
 
 @contextmanager

@@ -68,6 +68,14 @@ class Grid:
             return ChunkPlace(start, start + self._chunk_bytes, exact=False)
         return ChunkPlace(start, end)
 
+    def place_at(self, bound: int) -> ChunkPlace:
+        """The chunk that holds this byte, where a batch begins."""
+        place = self.place(bound)
+        if place.end <= bound:  # somebody came here by another way than over chunks
+            self.add(bound)
+            place = self.place(bound)
+        return place
+
     def add(self, bound: int) -> None:
         """A batch begins (or the segment ends) at this byte."""
         if self._bounds[bisect_left(self._bounds, bound)] != bound:
@@ -183,6 +191,11 @@ class ReadAhead:
             if entry is not None:
                 return entry[0]
         return None
+
+    def find(self, segment_id: bytes, position: int, now_ms: int) -> Chunk | None:
+        """The chunk with this byte, for a reader."""
+        grid = self._grids.get(segment_id)
+        return None if grid is None else self.get(segment_id, grid.place(position).start, now_ms)
 
     def get(self, segment_id: bytes, start: int, now_ms: int) -> Chunk | None:
         """The chunk that begins at this byte, for a reader."""

@@ -65,22 +65,25 @@ _PAUSE_SEGMENTS = 200  # between two pauses of a search
 
 
 class NeedIndexes(NamedTuple):
-    """Send the segment's `RemoteIndexes`; None if they are for `positions` alone and the segment is
-    one chunk."""
+    """Send the segment's `RemoteIndexes`. If they are for an `offset` alone, where to begin to look
+    for it will do, and None if the segment is one chunk."""
 
     segment: RemoteSegment
     with_times: bool = False
-    positions: bool = False
+    offset: int | None = None
 
 
 class NeedChunk(NamedTuple):
     """Send the `Chunk` that holds this byte of the segment; None if `is_optional` and it is not in
-    memory."""
+    memory. `wanted` bytes are going to be read at most; `is_found` if the first of them is known to
+    be near this one."""
 
     segment: RemoteSegment
     indexes: RemoteIndexes | None
     position: int
     is_optional: bool = False
+    wanted: int = 0
+    is_found: bool = False
 
 
 class Pause(NamedTuple):
@@ -125,8 +128,8 @@ def read(request: RemoteRead, log: Log, metadata: Metadata) -> Steps[RemoteRecor
     offset = request.offset
     while True:
         segment, end_offset = _segment_at(request.partition, offset, log, metadata)
-        indexes: RemoteIndexes | None = yield NeedIndexes(segment, positions=True)
-        taken = yield from _take(request, offset, segment, indexes, end_offset=end_offset)
+        found: RemoteIndexes | int | None = yield NeedIndexes(segment, offset=offset)
+        taken = yield from _take(request, offset, segment, found, end_offset=end_offset)
         if taken is not None:
             break
         offset = end_offset  # a gap at the segment's end
@@ -165,16 +168,26 @@ def _take(
     request: RemoteRead,
     offset: int,
     segment: RemoteSegment,
-    indexes: RemoteIndexes | None,
+    found: RemoteIndexes | int | None,
     *,
     end_offset: int,
 ) -> Steps[RemoteRecords | None]:
     """Batches of one segment; None if it has none from `offset` on and below `end_offset`."""
     parts: list[memoryview] = []
     size = 0
-    position = 0 if indexes is None else indexes.offsets.lookup(offset)
+    indexes = None if isinstance(found, int) else found
+    position = found if isinstance(found, int) else 0
+    if indexes is not None:
+        position = indexes.offsets.lookup(offset)
     while position < segment.size:
-        chunk: Chunk | None = yield NeedChunk(segment, indexes, position, is_optional=size > 0)
+        chunk: Chunk | None = yield NeedChunk(
+            segment,
+            indexes,
+            position,
+            is_optional=size > 0,
+            wanted=request.max_bytes - size,
+            is_found=found is not None,
+        )
         if chunk is None:
             break
         first = chunk.batch_with(offset)

@@ -1,0 +1,220 @@
+"""Remote segments in this machine's memory are read on the loop, as right as by threads."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+
+import pytest
+
+from support.remote_reads import ReadsWorld, run
+from tidelog_storage.remote import near
+from tidelog_storage.remote.api import RemoteStorageError, RetriableRemoteStorageError
+from tidelog_storage.remote.chunks import CorruptRemoteDataError
+from tidelog_storage.remote.directory_store import DirectoryStore
+
+PIECE_MEMORY = (1 << 16) + 100  # how buffers are rounded, and a few batches
+
+
+def simulated(test):
+    """Run an async test in virtual time."""
+
+    @functools.wraps(test)
+    def wrapper(**arguments):
+        run(lambda: test(**arguments))
+
+    return wrapper
+
+
+@pytest.fixture(autouse=True)
+def _small_pieces(monkeypatch):
+    monkeypatch.setattr(near, "PIECE_BYTES_MIN", 700)
+    monkeypatch.setattr(near, "PIECE_BYTES_MAX", 1100)
+    monkeypatch.setattr(near, "_BATCH_BYTES_MAX", 2000)
+
+
+def a_world(batches=200, **options) -> ReadsWorld:
+    return ReadsWorld(batches, near=True, **options)
+
+
+@simulated
+async def test_a_catch_up_copies_every_byte_once_and_waits_for_nothing_but_opening():
+    world = a_world()
+    assert await world.read_all(700) == world.local()
+    assert world.store.bytes_read == len(world.local())
+    assert world.store.fetched == []
+    assert sorted(world.store.opened) == [each.segment_id for each in world.segments]
+    assert world.executor.calls == len(world.segments)
+    assert len(world.reads) == world.reads.flights == 0
+
+
+@simulated
+async def test_a_reader_finds_what_comes_next_ready_also_in_the_next_segment():
+    world = a_world()
+    offset = waits = 0
+    while offset < world.end:
+        pending, done = world.start(offset, 700)
+        waits += not pending.is_done
+        await done
+        offset = pending.result.next_offset
+        before = world.store.bytes_read
+        await asyncio.sleep(0.01)
+        if offset < world.end and waits > 1:
+            again = world.store.bytes_read
+            assert again > before or world.reads.sources.near.bytes
+    assert waits <= 2  # the first segment, and the second one if its reader was not known yet
+
+
+@simulated
+async def test_readers_of_all_sizes_get_the_same():
+    world = a_world(100)
+    for max_bytes in (1, 250, 333, 700, 1100, 3000, 1 << 20):
+        assert await world.read_all(max_bytes) == world.local()
+    results = await asyncio.gather(*(world.read_all(500 + 77 * each) for each in range(6)))
+    assert set(results) == {world.local()}
+
+
+@simulated
+async def test_a_batch_larger_than_a_piece(monkeypatch):
+    monkeypatch.setattr(near, "_BATCH_BYTES_MAX", 2700)
+    world = a_world(40, size=1300)
+    assert await world.read_all(900) == world.local()
+    assert world.store.fetched == []
+    monkeypatch.setattr(near, "_BATCH_BYTES_MAX", 2600)  # now it is for threads
+    world = a_world(40, size=1300)
+    assert await world.read_all(900) == world.local()
+    assert world.store.fetched != []
+
+
+@simulated
+async def test_what_is_not_in_memory_is_for_threads():
+    world = a_world()
+    world.store.cold = {each.segment_id for each in world.segments[2:5]}
+    assert await world.read_all(700) == world.local()
+    read = {segment_id for segment_id, what, _ in world.store.fetched if isinstance(what, int)}
+    assert read == world.store.cold
+    assert world.store.bytes_read + world.store.bytes_fetched(of_log=True) <= 1.1 * len(
+        world.local()
+    )
+
+
+@simulated
+async def test_very_many_batches_are_for_threads(monkeypatch):
+    monkeypatch.setattr(near, "BATCHES_MAX", 2)
+    world = a_world()
+    assert await world.read_all(700) == world.local()
+    assert len(world.store.opened) == 1
+
+
+@simulated
+async def test_damaged_bytes_are_never_given():
+    world = a_world()
+    world.store.change = lambda data: bytes([*data[:100], *(one ^ 1 for one in data[100:])])
+    pending = await world.read(0, 700)
+    assert isinstance(pending.error, CorruptRemoteDataError)  # as a thread found
+    world.store.change = lambda data: data
+    assert await world.read_all(700) == world.local()
+
+
+@simulated
+async def test_bytes_that_are_cut_short_are_a_threads_error():
+    world = a_world()
+    world.store.change = lambda data: data[:30]
+    pending = await world.read(0, 700)
+    assert isinstance(pending.error, CorruptRemoteDataError)
+
+
+@pytest.mark.parametrize("error", [RemoteStorageError("bad"), RetriableRemoteStorageError("away")])
+@simulated
+async def test_a_store_that_fails_in_the_middle(error):
+    world = a_world()
+    first = await world.read(0, 700)
+    world.store.error = error
+    pending, _ = world.start(first.result.next_offset, 700)
+    await asyncio.sleep(1)
+    assert (pending.error or pending.trouble) is error
+    pending.cancel()
+    world.store.error = None
+    assert await world.read_all(700) == world.local()
+
+
+@simulated
+async def test_what_nobody_reads_any_more_is_closed():
+    world = a_world()
+    assert await world.read_all(700) == world.local()
+    assert world.store.open
+    await asyncio.sleep(100)
+    assert world.store.open == 0
+    assert world.reads.sources.is_clean
+    assert world.reads.sources.near.bytes == 0
+
+
+@simulated
+async def test_ten_thousand_cancelled_reads_leave_nothing():
+    world = a_world()
+    world.executor.is_hung = True
+    for _ in range(10_000):
+        pending, _ = world.start(0, 700)
+        assert not pending.is_done
+        pending.cancel()
+    await asyncio.sleep(1)
+    world.executor.release()
+    await asyncio.sleep(200)
+    assert len(world.reads) == world.reads.flights == world.store.open == 0
+    assert world.reads.sources.is_clean
+
+
+@simulated
+async def test_deleted_segments_are_let_go():
+    world = a_world()
+    await world.read(0, 700)
+    world.reads.forget([each.segment_id for each in world.segments])
+    await asyncio.sleep(20)
+    assert world.store.open == 0
+    await world.read(0, 700)
+    await world.reads.close()
+    assert world.store.open == 0
+
+
+@simulated
+async def test_pieces_are_bounded_by_bytes():
+    world = a_world()
+    held = world.reads.sources.near
+    held.capacity_bytes = 3 * PIECE_MEMORY
+    readers = [asyncio.ensure_future(world.read_all(700)) for _ in range(8)]
+    while not all(reader.done() for reader in readers):
+        assert held.bytes <= 3 * PIECE_MEMORY
+        await asyncio.sleep(0.001)
+    assert {reader.result() for reader in readers} == {world.local()}
+
+
+@simulated
+async def test_who_waits_is_read_for_on_the_loop_within_bounds(monkeypatch):
+    monkeypatch.setattr(near, "DEMAND_BYTES_MAX", 1100)
+    world = a_world()
+    await world.read(0, 700)
+    await asyncio.sleep(1)
+    before = world.executor.calls
+    first, _ = world.start(0, 700)
+    starts = [world.start(each.start_offset, 700) for each in world.segments[:1] * 3]
+    await asyncio.gather(*(done for _, done in starts))
+    assert first.is_done
+    assert world.executor.calls <= before + 1
+
+
+def test_only_what_reads_as_its_store_does_is_near():
+    class Counting(DirectoryStore):
+        def fetch_segment(self, segment, start, end=None):
+            return super().fetch_segment(segment, start, end)
+
+    class Both(Counting):
+        def open_segment(self, segment):
+            return super().open_segment(segment)
+
+    class Other:
+        pass
+
+    assert near.opener_of(DirectoryStore()) is not None
+    assert near.opener_of(Counting()) is None
+    assert near.opener_of(Both()) is not None
+    assert near.opener_of(Other()) is None
