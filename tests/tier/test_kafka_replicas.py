@@ -1,5 +1,5 @@
 """Behaviours of Apache Kafka's tiered-storage integration tests: replicas come, go and lead
-(kafka-tests 2.8, 2.9, 2.11, 2.12). AlterLogDir (2.13) is not served: see the README's limits.
+(kafka-tests 2.8, 2.9, 2.11, 2.12).
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from tidelog.doors.cluster_settings import (
     Setting,
     broker_properties,
     has_data_dir,
+    log_dirs_in,
     metrics_listener,
     node_properties,
     properties_of,
@@ -241,7 +242,8 @@ class Cluster:
         from tidelog_storage.checkpoints import read_meta_properties
 
         for node_id in self._voters:
-            known = read_meta_properties(runtime.files, f"{folder}/broker-{node_id}")
+            (first, *_) = log_dirs_in(f"{folder}/broker-{node_id}", self._settings)
+            known = read_meta_properties(runtime.files, first)
             if known is not None:
                 return known.cluster_id
         return new_cluster_id(runtime.rng.uuid)

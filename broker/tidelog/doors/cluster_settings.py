@@ -21,6 +21,7 @@ __all__ = [
     "Setting",
     "broker_properties",
     "has_data_dir",
+    "log_dirs_in",
     "metrics_listener",
     "node_properties",
     "profile_of",
@@ -92,7 +93,7 @@ def broker_properties(
         name = _listener_host("127.0.0.1" if host is None else host)
         properties["listeners"] = f"PLAINTEXT://{name}:{9092 if port is None else port}"
     if data_dir is not None:
-        properties["log.dirs"] = os.path.abspath(data_dir)
+        properties["log.dirs"] = ",".join(log_dirs_in(data_dir, settings))
     return properties
 
 
@@ -101,6 +102,16 @@ def _listener_host(name: str) -> str:
     if name in ("0.0.0.0", "::"):  # noqa: S104 - the user asked for all interfaces
         return ""
     return f"[{name}]" if ":" in name and not name.startswith("[") else name
+
+
+def log_dirs_in(data_dir: str, settings: Mapping[str, str]) -> list[str]:
+    """Where a broker with this data folder has its logs: there, or in folders of it if `log.dirs`
+    names several, relative to it."""
+    folder = os.path.abspath(data_dir)
+    names = [name.strip() for name in settings.get("log.dirs", "").split(",")]
+    if len(names) < 2 or any(os.path.isabs(name) for name in names):
+        return [folder]
+    return [f"{folder}/{name}" for name in names]
 
 
 def has_data_dir(properties: Mapping[str, str]) -> bool:
@@ -171,7 +182,7 @@ def node_properties(
         "controller.quorum.voters": ",".join(f"{n}@{at}" for n, at in sorted(voters.items())),
     }
     if data_dir is not None:
-        properties["log.dirs"] = os.path.abspath(data_dir)
+        properties["log.dirs"] = ",".join(log_dirs_in(data_dir, settings))
     if rack is not None:
         properties["broker.rack"] = rack
     return properties
