@@ -31,6 +31,7 @@ SETTINGS = {
     "auto.leader.rebalance.enable": "false",  # elections are the tests' own
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "3",
+    "log.dirs": "disk-1,disk-2",
 }
 
 
@@ -120,6 +121,55 @@ def test_reassign_partitions(tools: Tools, fresh: Callable[[str], str], tmp_path
     assert described(tools, topic)[0]["replicas"] == replicas
     listed = tools.run("reassign.ReassignPartitionsCommand", "--list")
     assert "No partition reassignments found." in listed
+    lines = tools.consume(topic, 100, "--from-beginning").splitlines()
+    assert lines == [f"line {number}" for number in range(100)]
+
+
+def log_dirs(tools: Tools, topic: str, broker: int) -> dict[str, list[dict[str, Any]]]:
+    """kafka-log-dirs --describe: what each directory of a broker has of a topic."""
+    options = ["--describe", "--topic-list", topic, "--broker-list", str(broker)]
+    said = tools.run("LogDirsCommand", *options)
+    (document,) = [line for line in said.splitlines() if line.startswith("{")]
+    (described,) = json.loads(document)["brokers"]
+    return {one["logDir"]: one["partitions"] for one in described["logDirs"]}
+
+
+def test_reassign_partitions_to_other_log_directories(
+    tools: Tools, fresh: Callable[[str], str], tmp_path: Path
+) -> None:
+    topic = fresh("dirs")
+    create(tools, topic, "1:2")
+    tools.produce(topic, "".join(f"line {number}\n" for number in range(100)))
+    before = log_dirs(tools, topic, 1)
+    assert sorted(where.rpartition("/")[2] for where in before) == ["disk-1", "disk-2"]
+    (target,) = [where for where, partitions in before.items() if not partitions]
+    # The second replica goes to another broker, and there to a directory of the admin's choice.
+    chosen = sorted(log_dirs(tools, topic, 3))[1]
+    wanted = tmp_path / "wanted.json"
+    entry = {"topic": topic, "partition": 0, "replicas": [1, 3], "log_dirs": [target, chosen]}
+    wanted.write_text(json.dumps({"version": 1, "partitions": [entry]}))
+    file = ["--reassignment-json-file", str(wanted)]
+    throttle = ["--replica-alter-log-dirs-throttle", "1000000"]
+    executed = tools.run("reassign.ReassignPartitionsCommand", "--execute", *file, *throttle)
+    for broker, where in ((1, target), (3, chosen)):
+        started = (
+            f"started moving log directory to {where} for replica {topic}-0 with broker {broker}"
+        )
+        assert f"Successfully {started}" in executed
+    eventually(
+        lambda: tools.run("reassign.ReassignPartitionsCommand", "--verify", *file),
+        lambda said: all(
+            f"Reassignment of replica {topic}-0-{broker} completed successfully" in said
+            for broker in (1, 3)
+        ),
+    )
+    for broker, where in ((1, target), (3, chosen)):
+        (moved,) = log_dirs(tools, topic, broker)[where]
+        assert (moved["partition"], moved["isFuture"], moved["offsetLag"]) == (
+            f"{topic}-0",
+            False,
+            0,
+        )
     lines = tools.consume(topic, 100, "--from-beginning").splitlines()
     assert lines == [f"line {number}" for number in range(100)]
 

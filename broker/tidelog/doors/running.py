@@ -79,7 +79,9 @@ class RunningCluster:
             self._arguments += ["--port", str(port)]
         if host is not None:
             self._arguments += ["--host", host]
-        self._has_own_data_dir = data_dir is not None or has_data_dir(settings or {})
+        # In a cluster of several `log.dirs` are names of folders in that of each broker.
+        named = brokers == 1 and has_data_dir(settings or {})
+        self._has_own_data_dir = data_dir is not None or named
         self._temporary: str | None = None
         self.brokers = [RunningBroker(self, node_id) for node_id in range(1, brokers + 1)]
         if brokers != 1:
