@@ -10,7 +10,6 @@ id, so that a new topic of the same name is another one.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from typing import TYPE_CHECKING
 
@@ -20,10 +19,10 @@ from tidelog_protocol.errors import ProtocolError
 from tidelog_storage.remote.api import (
     PartitionDelete,
     PartitionDeleteState,
-    RemoteResourceNotFound,
     RemoteStorageError,
     RemoteStorageNotReady,
     RetriableRemoteStorageError,
+    SegmentState,
 )
 from tidelog_storage.remote.metadata_records import decode
 
@@ -164,17 +163,30 @@ class Deletions:
     async def _delete(self, partition: TopicIdPartition) -> None:
         await until_ready(self._shared.metadata, partition)
         await self._mark(partition)
-        await self._try_store(partition)
+        await self._begin_with_one(partition)
         await self.remove(partition)
 
-    async def _try_store(self, partition: TopicIdPartition) -> None:
-        """Delete the data of one segment, which the mark stands for: a store that is away is so
-        asked once, not for each segment, and no event tells of a deletion that has not begun."""
+    async def _begin_with_one(self, partition: TopicIdPartition) -> None:
+        """Delete the data of one segment, for which the mark stands, before anything else is told:
+        a store that is away is asked once, and not for each segment, and no event tells of a
+        deletion that has not begun."""
         shared = self._shared
         segment = next(iter(shared.metadata.segments(partition)), None)
-        if segment is not None:
-            with contextlib.suppress(RemoteResourceNotFound):
-                await shared.pools.expiration.run(shared.storage.delete_segment, segment)
+        if segment is None:
+            return
+        shared.meters.mark_topic("RemoteDeleteRequestsPerSec", partition.topic)
+        try:
+            await shared.pools.expiration.run(shared.storage.delete_segment, segment)
+        except Exception:
+            shared.meters.mark_topic("RemoteDeleteErrorsPerSec", partition.topic)
+            raise
+        if await self._put(partition, PartitionDeleteState.DELETE_PARTITION_STARTED):
+            for state in (
+                SegmentState.DELETE_SEGMENT_STARTED,
+                SegmentState.DELETE_SEGMENT_FINISHED,
+            ):
+                await shared.metadata.update(shared.change(segment, state))
+            shared.forget((segment.segment_id,))
 
     async def _see_to_it(self, partition: TopicIdPartition) -> None:
         """The leader may have died: mark what it has left if nobody else does."""
@@ -200,7 +212,9 @@ class Deletions:
                 return
 
     async def _put(self, partition: TopicIdPartition, state: PartitionDeleteState) -> bool:
-        """Publish a state; False if the partition is past it."""
+        """Publish a state, unless it is so; False if the partition is past it."""
+        if self._topic is not None and self._topic.delete_state(partition) is state:
+            return True
         shared = self._shared
         event = PartitionDelete(partition, shared.node_id, shared.clock.wall_ms(), state)
         try:
