@@ -8,7 +8,7 @@ import pytest
 
 from support.data_path import ManualClock, bytes_of, data_of
 from support.tiered_path import teller
-from tidelog.metrics.meters import Name
+from tidelog.metrics.meters import BROKER_TOPIC_METRICS, Name
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.records import iter_batches
 from tidelog_storage.remote.api import RemoteStorageError, RetriableRemoteStorageError
@@ -193,6 +193,8 @@ def test_what_may_heal_is_tried_until_the_wait_is_over(tiered):
         answer = await path.fetched(("foo", 0, 0))
         assert asyncio.get_running_loop().time() - started > 0.49
         assert data_of(answer).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        errors = Name(*BROKER_TOPIC_METRICS, "RemoteFetchErrorsPerSec")
+        assert path.meters.count(errors, topic="foo") == 1
         assert path.fetch(("foo", 0, 0)) is None
         context = path.context
         await asyncio.sleep(0.2)

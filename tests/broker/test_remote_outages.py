@@ -96,18 +96,24 @@ def test_a_copy_that_fails_is_deleted_and_tried_again_later(tmp_path: Path) -> N
     run(test)
 
 
-def test_a_store_that_is_away_for_a_while_leaves_the_copy_as_begun(tmp_path: Path) -> None:
+def test_a_store_that_is_away_for_a_while_leaves_the_copy_as_begun(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     async def test() -> None:
         async with tiered_cluster(tmp_path) as it:
             faults = it.faults
             faults.errors["copy"] = RetriableRemoteStorageError("away")
             await it.create("a", 1, 1, **segmented(1))
             await it.produce("a", ["v0", "v1"])
-            await until(lambda: faults.count("copy") >= 2)
+            await until(lambda: "a-0 is not copied" in caplog.text, "somebody is told")
+            size = it.log(1, "a").segments.first.size
+            assert f"({size} bytes in 1 segments wait on the local disk): away" in caplog.text
             assert {each.state for each in known(it, 1)} == {STARTED}
             assert count(it, "RemoteCopyErrorsPerSec") == 0
             faults.errors.clear()
             await it.offloaded("a", one_each(0), local_start=1)
+            await until(lambda: "a-0 is copied again" in caplog.text)
+            assert caplog.text.count("is not copied") == 1
             begun = {each.segment_id for each in known(it, 1) if each.state is STARTED}
             assert begun, "it goes with the retention of its offsets"
             await it.produce("a", ["v2"])

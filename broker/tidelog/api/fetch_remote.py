@@ -230,6 +230,8 @@ class DelayedRemoteFetch(DelayedOperation[tuple[str, int]]):
         elif not pending.is_done:
             pending.cancel()
             if expired and pending.trouble is not None:
+                topic, _ = self._partitions[index].topic_partition
+                self._fetches.reads.failed(topic, pending.trouble)
                 result.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
         elif pending.error is not None:
             is_missing = isinstance(pending.error, RemoteResourceNotFound)

@@ -240,10 +240,15 @@ class RemoteReads:
         ask.pending.error = error
         self._took(ask)
         if not isinstance(error, RemoteResourceNotFound):
-            self._mark("RemoteFetchErrorsPerSec", ask.topic)
-            level = logging.DEBUG if ask.topic in self._failing else logging.WARNING
-            self._failing[ask.topic] = None
-            _log.log(level, "read of %s in the remote tier failed: %s", ask.topic, error)
+            self.failed(ask.topic, error)
+
+    def failed(self, topic: str, error: BaseException) -> None:
+        """A consumer is told of a failure. Those who cancel a read that was in trouble for as long
+        as they could wait tell here themselves."""
+        self._mark("RemoteFetchErrorsPerSec", topic)
+        level = logging.DEBUG if topic in self._failing else logging.WARNING
+        self._failing[topic] = None
+        _log.log(level, "read of %s in the remote tier failed: %s", topic, error)
 
     def _took(self, ask: _Ask[Any]) -> None:
         if self._timer is not None and ask.begun_s is not None:

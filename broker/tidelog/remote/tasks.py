@@ -34,6 +34,8 @@ __all__ = ["Pace", "Repeated", "TieredPartition"]
 
 log = logging.getLogger("tidelog.remote")
 
+FAILURES_TOLD = 4  # some seconds: what passes by itself sooner is nobody's concern
+
 
 class Pace(NamedTuple):
     """How often tasks run, in seconds: the interval, and the pauses after failures."""
@@ -147,6 +149,7 @@ class TieredPartition:
         self._copying: Repeated | None = None
         self._tending: Repeated | None = None
         self._is_over = False
+        self._copy_failures = 0  # in a row, that may pass
         self._earlier: asyncio.Task[None] | None = None
 
     @property
@@ -220,8 +223,23 @@ class TieredPartition:
         )
 
     async def _copy(self) -> None:
-        if self.leads and self._is_ready:
+        if not self.leads or not self._is_ready:
+            return
+        try:
             await self.copier.run()
+        except RemoteStorageNotReady:
+            raise
+        except RetriableRemoteStorageError as error:
+            self._copy_failures += 1
+            if self._copy_failures == FAILURES_TOLD:
+                size, count = self.copier.lag()
+                name = name_of(self.partition)
+                text = "%s is not copied (%d bytes in %d segments wait on the local disk): %s"
+                log.warning(text, name, size, count, error)
+            raise
+        if self._copy_failures >= FAILURES_TOLD:
+            log.warning("%s is copied again", name_of(self.partition))
+        self._copy_failures = 0
 
     async def _tend(self) -> None:
         """Expiration on the leader; on a follower, how far the log is copied."""
