@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 Transcript = list[dict[str, Any]]
+AGAIN = (".again", ".third")  # what keeps the names of a case apart that is run again
 
 
 def served_ranges(bootstrap: str) -> dict[int, tuple[int, int]]:

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from compat.conformance.batches import TIME, batch
-from compat.conformance.session import WAIT_S
+from compat.conformance.session import PATIENCE_MS, WAIT_S
 from tidelog_protocol.records import Record, iter_batches, iter_records
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class Producer:
         fields = {
             "transactional_id": self.transactional_id,
             "acks": -1,
-            "timeout_ms": 10_000,
+            "timeout_ms": PATIENCE_MS,
             "topic_data": [{"name": topic, "partition_data": rows}],
         }
         end = time.monotonic() + WAIT_S

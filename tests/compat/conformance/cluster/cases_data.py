@@ -21,7 +21,7 @@ def produce(
     s: ClusterSession, version: int, topic: str, node: str, acks: int = -1, partition: int = 0
 ) -> Any:
     data = [topic_data(s, version, topic, (partition, batch()))]
-    fields: dict[str, Any] = {"acks": acks, "timeout_ms": 10_000, "topic_data": data}
+    fields: dict[str, Any] = {"acks": acks, "timeout_ms": 60_000, "topic_data": data}
     return s.ask("Produce", version, connection=node, **fields)
 
 
@@ -70,7 +70,7 @@ def to_every_kind_of_broker(s: ClusterSession, version: int) -> None:
 def several_leaders(s: ClusterSession, version: int) -> None:
     topic = s.replicated([1, 2], [2, 3], [3, 1])
     data = [topic_data(s, version, topic, *((index, batch()) for index in range(3)))]
-    s.at_each("Produce", version, acks=-1, timeout_ms=10_000, topic_data=data)
+    s.at_each("Produce", version, acks=-1, timeout_ms=60_000, topic_data=data)
 
 
 @case("Produce", 9, 13)
@@ -249,7 +249,7 @@ def of_a_replicated_log(s: ClusterSession, version: int) -> None:
     s.produce_at(1, topic, batch(), batch(records(2)))
     for node, offset in ((THERE, 1), (HERE, 2), (HERE, 9), (HERE, -1)):
         wanted = [{"name": topic, "partitions": [{"partition_index": 0, "offset": offset}]}]
-        s.ask("DeleteRecords", version, connection=node, topics=wanted, timeout_ms=10_000)
+        s.ask("DeleteRecords", version, connection=node, topics=wanted, timeout_ms=60_000)
 
 
 @case("DescribeLogDirs", first=2)

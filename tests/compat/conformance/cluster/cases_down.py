@@ -71,10 +71,10 @@ def more_on_fewer(s: ClusterSession, version: int) -> None:
     three, two = s.replicated([1, 2, 3]), s.replicated([1, 2])
     for topic in (three, two):
         row = {"name": topic, "count": 2, "assignments": None}
-        s.ask("CreatePartitions", version, topics=[row], timeout_ms=5000)
+        s.ask("CreatePartitions", version, topics=[row], timeout_ms=60_000)
     for ids in ([3, 2], [3, 1]):
         row = {"name": two, "count": 3, "assignments": [{"broker_ids": ids}]}
-        s.ask("CreatePartitions", version, topics=[row], timeout_ms=5000)
+        s.ask("CreatePartitions", version, topics=[row], timeout_ms=60_000)
 
 
 @down("Produce", 8, 10, 13, prepare=wants_two)
@@ -198,7 +198,7 @@ def settings_of_the_absent(s: ClusterSession, version: int) -> None:
 
 @down("DeleteTopics", 5, prepare=led_by_the_third)
 def deleted_without_it(s: ClusterSession, version: int) -> None:
-    s.ask("DeleteTopics", version, topic_names=[s.kept["topic"], s.kept["lone"]], timeout_ms=5000)
+    s.ask("DeleteTopics", version, topic_names=[s.kept["topic"], s.kept["lone"]], timeout_ms=60_000)
 
 
 @down("UnregisterBroker", prepare=led_by_the_third)

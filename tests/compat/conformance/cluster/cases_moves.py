@@ -19,7 +19,7 @@ def elect(
     s: ClusterSession, version: int, kind: int, *topics: tuple[str, list[int]], node: str = "1"
 ) -> Any:
     rows = [{"topic": name, "partitions": partitions} for name, partitions in topics]
-    fields: dict[str, Any] = {"topic_partitions": rows, "timeout_ms": 10_000}
+    fields: dict[str, Any] = {"topic_partitions": rows, "timeout_ms": 60_000}
     if version >= LATER_TYPES:
         fields["election_type"] = kind
     return s.ask("ElectLeaders", version, connection=node, **fields)
@@ -37,13 +37,13 @@ def reassign(
 ) -> Any:
     row = {"partition_index": partition, "replicas": None if replicas is None else list(replicas)}
     topics = [{"name": topic, "partitions": [row]}]
-    fields: dict[str, Any] = {"topics": topics, "timeout_ms": 10_000, **more}
+    fields: dict[str, Any] = {"topics": topics, "timeout_ms": 60_000, **more}
     return s.ask("AlterPartitionReassignments", version, connection=node, **fields)
 
 
 def list_moves(s: ClusterSession, topic: str, *partitions: int, node: str = "1") -> Any:
     rows = [{"name": topic, "partition_indexes": list(partitions)}]
-    fields: dict[str, Any] = {"topics": rows, "timeout_ms": 10_000}
+    fields: dict[str, Any] = {"topics": rows, "timeout_ms": 60_000}
     return s.ask("ListPartitionReassignments", 0, connection=node, **fields)
 
 
@@ -81,7 +81,7 @@ def preferred(s: ClusterSession, version: int) -> None:
         "AlterPartitionReassignments",
         0,
         topics=[{"name": topic, "partitions": [{"partition_index": 0, "replicas": [2, 3, 1]}]}],
-        timeout_ms=10_000,
+        timeout_ms=60_000,
     )
     s.await_partition(topic, replica_nodes=[2, 3, 1])
     s.record("Metadata", s.partition(topic))
@@ -95,7 +95,7 @@ def preferred(s: ClusterSession, version: int) -> None:
 def of_all_partitions(s: ClusterSession, version: int) -> None:
     """Only what was elected is listed; nothing of other cases' topics is due."""
     topic = s.replicated([1, 2])
-    fields: dict[str, Any] = {"topic_partitions": None, "timeout_ms": 10_000}
+    fields: dict[str, Any] = {"topic_partitions": None, "timeout_ms": 60_000}
     answer = s.quietly("ElectLeaders", version, **fields, election_type=PREFERRED)
     codes = {
         one["error_code"]
@@ -118,7 +118,7 @@ def refused(s: ClusterSession, version: int) -> None:
     reassign(s, version, topic, None, partition=7)
     reassign(s, version, f"{s.name}.none", [1, 2])
     reassign(s, version, f"{s.name}.none", None)
-    s.ask("AlterPartitionReassignments", version, topics=[], timeout_ms=1000)
+    s.ask("AlterPartitionReassignments", version, topics=[], timeout_ms=60_000)
     list_moves(s, topic, 0)
 
 
@@ -159,9 +159,9 @@ def several_at_once(s: ClusterSession, version: int) -> None:
         {"partition_index": 0, "replicas": [1, 2]},
     ]
     topics = [{"name": topic, "partitions": rows}]
-    s.ask("AlterPartitionReassignments", version, topics=topics, timeout_ms=10_000)
+    s.ask("AlterPartitionReassignments", version, topics=topics, timeout_ms=60_000)
     twice = [{"name": topic, "partitions": rows[:1]}, {"name": topic, "partitions": rows[1:2]}]
-    s.ask("AlterPartitionReassignments", version, topics=twice, timeout_ms=10_000)
+    s.ask("AlterPartitionReassignments", version, topics=twice, timeout_ms=60_000)
 
 
 @case("ListPartitionReassignments")
@@ -170,5 +170,5 @@ def nothing_moves(s: ClusterSession, version: int) -> None:
     list_moves(s, topic, 0, 7, -1, node="1")
     list_moves(s, topic, 0, node="2")
     list_moves(s, f"{s.name}.none", 0, node="3")
-    s.ask("ListPartitionReassignments", version, topics=[], timeout_ms=1000)
-    s.ask("ListPartitionReassignments", version, topics=None, timeout_ms=1000)
+    s.ask("ListPartitionReassignments", version, topics=[], timeout_ms=60_000)
+    s.ask("ListPartitionReassignments", version, topics=None, timeout_ms=60_000)

@@ -71,7 +71,7 @@ def at_any_broker(s: ClusterSession, version: int) -> None:
     """Whoever is asked, the active controller decides and the asked one knows."""
     for node_id in s.alive:
         name = f"{s.name}.{node_id}"
-        at = {"connection": str(node_id), "timeout_ms": 10_000}
+        at = {"connection": str(node_id), "timeout_ms": 60_000}
         s.ask("CreateTopics", version, topics=[wanted(name, 1, 3)], **at)
         s.ask("CreateTopics", version, topics=[wanted(name, 1, 3)], **at)
 
@@ -81,7 +81,7 @@ def replicas_are_spread(s: ClusterSession, version: int) -> None:
     """Not which broker gets which, but how: each replica elsewhere, the first of them leads."""
     for factor in (1, 2, 3):
         name = f"{s.name}.{factor}"
-        s.quietly("CreateTopics", version, topics=[wanted(name, 6, factor)], timeout_ms=10_000)
+        s.quietly("CreateTopics", version, topics=[wanted(name, 6, factor)], timeout_ms=60_000)
         s.await_partition(name, 5, error_code=0)
         rows = s.await_topic_known(name)["partitions"]
         s.record(
@@ -136,7 +136,7 @@ def more_partitions(s: ClusterSession, version: int) -> None:
     def ask(count: int, *replicas: Sequence[int], **more: Any) -> None:
         rows = [{"broker_ids": list(ids)} for ids in replicas] or None
         row = {"name": name, "count": count, "assignments": rows}
-        s.ask("CreatePartitions", version, topics=[row], timeout_ms=5000, **more)
+        s.ask("CreatePartitions", version, topics=[row], timeout_ms=60_000, **more)
 
     ask(3, [1])
     ask(3, [1, 2, 3])
@@ -158,7 +158,7 @@ def more_partitions(s: ClusterSession, version: int) -> None:
 def at_each_broker(s: ClusterSession, version: int) -> None:
     for node_id in s.alive:
         names = [s.replicated([1, 2, 3])]
-        at = {"connection": str(node_id), "timeout_ms": 5000}
+        at = {"connection": str(node_id), "timeout_ms": 60_000}
         s.ask("DeleteTopics", version, topic_names=names, **at)
         asked: dict[str, Any] = {"topics": [{"name": names[0]}], "allow_auto_topic_creation": False}
         s.ask_until(

@@ -170,7 +170,7 @@ def sent(
         connection=str(leader),
         transactional_id=one.transactional_id,
         acks=-1,
-        timeout_ms=10_000,
+        timeout_ms=60_000,
         topic_data=[{**where, "partition_data": rows}],
     )
 

@@ -25,6 +25,13 @@ CLUSTER_SETTINGS: Mapping[str, str] = {
     "auto.leader.rebalance.enable": "false",  # elections are the cases' own
     "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
 }
+# JVMs that a busy machine holds up for seconds stay what they were in their cluster.
+PATIENT: Mapping[str, str] = {
+    "broker.session.timeout.ms": "60000",
+    "controller.quorum.fetch.timeout.ms": "15000",
+    "controller.quorum.request.timeout.ms": "15000",
+    "replica.lag.time.max.ms": "120000",
+}
 
 
 class ClusterDoor(Protocol):
@@ -79,7 +86,7 @@ class KafkaCluster:
         nodes = {
             node_id: apache_kafka.ApacheKafka(
                 folder / f"broker-{node_id}",
-                {**of_cluster(3), **CLUSTER_SETTINGS, **SMALL, "broker.rack": rack},
+                {**of_cluster(3), **CLUSTER_SETTINGS, **SMALL, **PATIENT, "broker.rack": rack},
                 ["-Xmx400m", *FAST_START],
                 node_id=node_id,
                 voters=voters,

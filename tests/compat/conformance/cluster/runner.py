@@ -19,7 +19,7 @@ from compat.conformance.cluster.registry import DOWN, PREPARED, WHOLE
 from compat.conformance.cluster.session import ClusterSession
 from compat.conformance.recording import FOLDER, comparable
 from compat.conformance.registry import runs
-from compat.conformance.runner import carried_out, served_ranges
+from compat.conformance.runner import AGAIN, carried_out, served_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 RECORDED = FOLDER / "cluster"
 GONE = 3
-AGAIN = ".again"
 SLOW_S = 3.0
 
 
@@ -40,7 +39,8 @@ def collect(
     *,
     is_good: Callable[[str, Transcript], bool] | None = None,
 ) -> dict[str, Transcript]:
-    """All transcripts by run key; those not `is_good` are run once more with names of their own."""
+    """All transcripts by run key; those not `is_good` are run again, twice at most, with names of
+    their own."""
     ranges = served_ranges(cluster.addresses[1])
     transcripts: dict[str, Transcript] = {}
 
@@ -58,13 +58,15 @@ def collect(
 
     whole, down = wanted(WHOLE), wanted(DOWN)
     ask(whole, "")
-    ask(bad(whole), AGAIN)
+    for nonce in AGAIN:
+        ask(bad(whole), nonce)
     if down:
         _without_third(cluster, down, transcripts)
-        again = bad(down)
-        if again:
-            cluster.start_one(GONE)
-            _without_third(cluster, again, transcripts, AGAIN)
+        for nonce in AGAIN:
+            again = bad(down)
+            if again:
+                cluster.start_one(GONE)
+                _without_third(cluster, again, transcripts, nonce)
     return transcripts
 
 

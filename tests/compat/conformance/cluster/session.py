@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from compat.conformance.session import ANSWER_TIMEOUT_S, NONE, WAIT_S, Session
+from compat.conformance.session import ANSWER_TIMEOUT_S, NONE, PATIENCE_MS, WAIT_S, Session
 from compat.raw import RawConnection
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class ClusterSession(Session):
                 {"name": key.replace("_", "."), "value": value} for key, value in configs.items()
             ],
         }
-        made = self.quietly("CreateTopics", 7, topics=[wanted], timeout_ms=10_000)
+        made = self.quietly("CreateTopics", 7, topics=[wanted], timeout_ms=PATIENCE_MS)
         assert made["topics"][0]["error_code"] == NONE, made
         for node_id in self.alive:
             self.await_leaders(name, replicas, node_id)
@@ -136,7 +136,9 @@ class ClusterSession(Session):
         """Order the replicas of partition 0 anew and let the first of them lead."""
         row = {"partition_index": 0, "replicas": list(replicas)}
         topics = [{"name": name, "partitions": [row]}]
-        answer = self.quietly("AlterPartitionReassignments", 0, topics=topics, timeout_ms=10_000)
+        answer = self.quietly(
+            "AlterPartitionReassignments", 0, topics=topics, timeout_ms=PATIENCE_MS
+        )
         assert not answer["error_code"], answer
         assert not answer["responses"][0]["partitions"][0]["error_code"], answer
         self.await_partition(name, replica_nodes=replicas)
@@ -147,14 +149,19 @@ class ClusterSession(Session):
     def prefer(self, name: str, partitions: Iterable[int] = (0,)) -> None:
         """Elect the preferred leaders."""
         asked = [{"topic": name, "partitions": list(partitions)}]
-        self.quietly("ElectLeaders", 2, topic_partitions=asked, timeout_ms=10_000)
+        self.quietly("ElectLeaders", 2, topic_partitions=asked, timeout_ms=PATIENCE_MS)
 
     def produce_at(self, node_id: int, topic: str, *batches: bytes, partition: int = 0) -> None:
         """Append batches at a leader, each in sync before the next."""
         for batch in batches:
             data = [{"name": topic, "partition_data": [{"index": partition, "records": batch}]}]
             answer = self.quietly(
-                "Produce", 9, connection=str(node_id), acks=-1, timeout_ms=10_000, topic_data=data
+                "Produce",
+                9,
+                connection=str(node_id),
+                acks=-1,
+                timeout_ms=PATIENCE_MS,
+                topic_data=data,
             )
             done = answer["responses"][0]["partition_responses"][0]
             assert done["error_code"] == NONE, done

@@ -24,8 +24,8 @@ def recorded() -> dict[str, Transcript]:
     return recording.load(RECORDED)
 
 
-def unlike(cluster: ClusterDoor, recorded: dict[str, Transcript], *, twice: bool) -> list[str]:
-    """All differences from the recording; with `twice`, of runs that differ a second time, too."""
+def unlike(cluster: ClusterDoor, recorded: dict[str, Transcript], *, again: bool) -> list[str]:
+    """All differences from the recording; with `again`, of runs that differ each time."""
 
     def differing(key: str, heard: Transcript) -> list[str]:
         return [str(one) for one in differences(key, recorded.get(key, []), heard)]
@@ -37,7 +37,7 @@ def unlike(cluster: ClusterDoor, recorded: dict[str, Transcript], *, twice: bool
 
     cluster.start()
     try:
-        heard = collect(cluster, is_good=is_good if twice else None)
+        heard = collect(cluster, is_good=is_good if again else None)
     finally:
         cluster.stop()
     assert recorded.keys() <= heard.keys(), "not every run of the recording"
@@ -47,7 +47,7 @@ def unlike(cluster: ClusterDoor, recorded: dict[str, Transcript], *, twice: bool
 @pytest.mark.compat
 @pytest.mark.timeout(300)
 def test_a_cluster_answers_as_kafkas_did(tmp_path: Path, recorded: dict[str, Transcript]) -> None:
-    assert unlike(TidelogCluster(tmp_path), recorded, twice=False) == []
+    assert unlike(TidelogCluster(tmp_path), recorded, again=False) == []
 
 
 @pytest.mark.reference
@@ -57,5 +57,5 @@ def test_the_recording_is_what_kafkas_answer(
     tmp_path: Path, recorded: dict[str, Transcript]
 ) -> None:
     require_jars()
-    # As for the single broker: JVMs that a busy machine holds up are asked twice.
-    assert unlike(KafkaCluster(tmp_path), recorded, twice=True) == []
+    # As for the single broker: JVMs that a busy machine holds up are asked again.
+    assert unlike(KafkaCluster(tmp_path), recorded, again=True) == []

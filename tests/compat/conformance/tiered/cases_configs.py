@@ -83,7 +83,7 @@ def tiered_configurations(s: TieredSession, version: int) -> None:
         given = {REMOTE: ON, **row}
         listed = [{"name": name, "value": value} for name, value in given.items()]
         topic = wanted(f"{s.name}.a", 1, 1, configs=listed)
-        fields: dict[str, Any] = {"topics": [topic], "timeout_ms": 10_000, "validate_only": True}
+        fields: dict[str, Any] = {"topics": [topic], "timeout_ms": 60_000, "validate_only": True}
         s.record("CreateTopics", [given, told(s.quietly("CreateTopics", version, **fields))])
 
 
@@ -92,7 +92,7 @@ def tiered_under_odd_names(s: TieredSession, version: int) -> None:
     assert s.layouts["spread"], "the last of them is there once something is tiered"
     for name in ("__consumer_offsets", "__transaction_state", "__remote_log_metadata", "__mine"):
         topic = wanted(name, 1, 1, configs=configs(remote_storage_enable=ON))
-        fields: dict[str, Any] = {"topics": [topic], "timeout_ms": 10_000, "validate_only": True}
+        fields: dict[str, Any] = {"topics": [topic], "timeout_ms": 60_000, "validate_only": True}
         s.record("CreateTopics", [name, told(s.quietly("CreateTopics", version, **fields))])
 
 
@@ -101,7 +101,7 @@ def created_as_tiered(s: TieredSession, version: int) -> None:
     """The configuration that the answer tells."""
     asked = configs(remote_storage_enable=ON, local_retention_ms="5000")
     topic = wanted(f"{s.name}.a", 1, 1, configs=asked)
-    answer = s.quietly("CreateTopics", version, topics=[topic], timeout_ms=10_000)
+    answer = s.quietly("CreateTopics", version, topics=[topic], timeout_ms=60_000)
     s.record("CreateTopics", [one for one in answer["topics"][0]["configs"] if of_tier(one)])
 
 

@@ -27,7 +27,7 @@ NOT_AVAILABLE = 9
 
 
 def ask(s: TieredSession, version: int, topic: str, timestamp: int, **more: Any) -> None:
-    fields: dict[str, Any] = {"replica_id": -1, "timeout_ms": 30_000, **more}
+    fields: dict[str, Any] = {"replica_id": -1, "timeout_ms": 60_000, **more}
     topics = [{"name": topic, "partitions": [at(timestamp)]}]
     s.ask("ListOffsets", version, topics=topics, **fields)
 
@@ -40,7 +40,7 @@ def ask_when_ready(s: TieredSession, version: int, topic: str, timestamp: int) -
         version,
         lambda answer: answer["topics"][0]["partitions"][0]["error_code"] != NOT_AVAILABLE,
         replica_id=-1,
-        timeout_ms=30_000,
+        timeout_ms=60_000,
         topics=topics,
     )
 
@@ -78,7 +78,7 @@ def specials_with_epochs(s: TieredSession, version: int) -> None:
             if version >= 9 or timestamp in (EARLIEST, TIME):
                 row = at(timestamp, current_leader_epoch=epoch)
                 topics = [{"name": s.layouts["spread"], "partitions": [row]}]
-                s.ask("ListOffsets", version, replica_id=-1, topics=topics, timeout_ms=30_000)
+                s.ask("ListOffsets", version, replica_id=-1, topics=topics, timeout_ms=60_000)
 
 
 @case("ListOffsets")
@@ -113,7 +113,7 @@ def partitions_of_both_tiers(s: TieredSession, version: int) -> None:
             {"name": s.layouts["several"], "partitions": rows},
             {"name": s.layouts["untiered"], "partitions": rows[:1]},
         ]
-        s.ask("ListOffsets", version, replica_id=-1, topics=topics, timeout_ms=30_000)
+        s.ask("ListOffsets", version, replica_id=-1, topics=topics, timeout_ms=60_000)
 
 
 @case("ListOffsets", 11)
@@ -164,7 +164,7 @@ def across_the_tiers(s: TieredSession, version: int) -> None:
     for offset in (1, 2, 5, 8, 7, 9, 11, -2, -1):
         rows = [{"partition_index": 0, "offset": offset}]
         topics = [{"name": topic, "partitions": rows}]
-        s.ask("DeleteRecords", version, topics=topics, timeout_ms=30_000)
+        s.ask("DeleteRecords", version, topics=topics, timeout_ms=60_000)
         start = s.listed(topic, EARLIEST)["offset"]
         s.await_offset(topic, EARLIEST, start, node="2")
         borders(s, topic)

@@ -96,7 +96,7 @@ def deleted_and_created_again(s: TieredSession, version: int) -> None:
     s.produce_at(1, topic, *several(0, 5))
     s.await_tier(topic, local=4, tiered=3)
     old = s.topic_id(topic)
-    s.ask("DeleteTopics", version, topics=[{"name": topic}], timeout_ms=10_000)
+    s.ask("DeleteTopics", version, topics=[{"name": topic}], timeout_ms=60_000)
     for node in NODES:
         s.wait(
             "it is gone",
@@ -192,7 +192,7 @@ def into_remote_metadata(s: TieredSession, version: int) -> None:
         version,
         connection=str(leader),
         acks=-1,
-        timeout_ms=10_000,
+        timeout_ms=60_000,
         topic_data=data,
     )
 
@@ -203,7 +203,7 @@ def of_remote_metadata_records(s: TieredSession, version: int) -> None:
     leader = next(row["leader_id"] for row in rows if row["partition_index"] == 0)
     partitions = [{"partition_index": 0, "offset": 0}]
     topics = [{"name": METADATA_TOPIC, "partitions": partitions}]
-    s.ask("DeleteRecords", version, connection=str(leader), topics=topics, timeout_ms=10_000)
+    s.ask("DeleteRecords", version, connection=str(leader), topics=topics, timeout_ms=60_000)
 
 
 @case("IncrementalAlterConfigs", 1)
@@ -225,11 +225,11 @@ def of_remote_metadata_altered(s: TieredSession, version: int) -> None:
 def more_of_remote_metadata(s: TieredSession, version: int) -> None:
     internal(s)
     row = {"name": METADATA_TOPIC, "count": 6, "assignments": None}
-    s.ask("CreatePartitions", version, topics=[row], timeout_ms=5000, validate_only=True)
+    s.ask("CreatePartitions", version, topics=[row], timeout_ms=60_000, validate_only=True)
 
 
 @case("CreateTopics", 7)
 def remote_metadata_again(s: TieredSession, version: int) -> None:
     internal(s)
     row = {"name": METADATA_TOPIC, "num_partitions": 5, "replication_factor": 2}
-    s.ask("CreateTopics", version, topics=[row], timeout_ms=5000, validate_only=True)
+    s.ask("CreateTopics", version, topics=[row], timeout_ms=60_000, validate_only=True)

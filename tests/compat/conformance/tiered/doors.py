@@ -6,7 +6,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 import tidelog
-from compat.conformance.cluster.doors import CLUSTER_SETTINGS
+from compat.conformance.cluster.doors import CLUSTER_SETTINGS, PATIENT
 from compat.jvm import FAST_START
 from compat.reference import SMALL
 from tidelog_bench.peers import apache_kafka
@@ -68,6 +68,7 @@ class TieredKafkas:
             **kafkas_tier(folder / "kafka"),
             **TIERED_SETTINGS,
             **SMALL,
+            **PATIENT,
         }
         nodes = {
             node_id: apache_kafka.ApacheKafka(

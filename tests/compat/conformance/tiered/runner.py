@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from compat.conformance.recording import FOLDER, comparable
 from compat.conformance.registry import runs
-from compat.conformance.runner import carried_out, served_ranges
+from compat.conformance.runner import AGAIN, carried_out, served_ranges
 from compat.conformance.tiered import (  # noqa: F401 - importing registers the cases
     cases_configs,
     cases_console,
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from compat.conformance.runner import Transcript
 
 RECORDED = FOLDER / "tiered"
-AGAIN = ".again"
 SLOW_S = 3.0
 
 
@@ -50,7 +49,7 @@ def collect(
 ) -> dict[str, Transcript]:
     """Transcripts by run key, of all or those whose key matches one of the patterns.
 
-    Those not `is_good` are run once more with names of their own.
+    Those not `is_good` are run again, twice at most, with names of their own.
     `with_tools`: the cases of console tools as well, which need Kafka's jars.
     """
     ranges = served_ranges(brokers.addresses[1])
@@ -70,8 +69,9 @@ def collect(
         for run in runs(ranges, [*CASES, *(TOOLS if with_tools else ())]):
             if any(fnmatch.fnmatch(run.key, pattern) for pattern in patterns or ("*",)):
                 transcripts[run.key] = heard(run)
-                if is_good is not None and not is_good(run.key, transcripts[run.key]):
-                    transcripts[run.key] = heard(run, AGAIN)
+                for nonce in AGAIN:
+                    if is_good is not None and not is_good(run.key, transcripts[run.key]):
+                        transcripts[run.key] = heard(run, nonce)
     finally:
         console.close()
     return transcripts

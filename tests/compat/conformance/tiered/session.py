@@ -103,7 +103,12 @@ class TieredSession(ClusterSession):
         topics = [{"name": topic, "partitions": rows}]
         who = -1 if node == "1" else DEBUGGING
         answer = self.quietly(
-            "ListOffsets", version, connection=node, replica_id=who, topics=topics, timeout_ms=9000
+            "ListOffsets",
+            version,
+            connection=node,
+            replica_id=who,
+            topics=topics,
+            timeout_ms=60_000,
         )
         found: dict[str, Any] = answer["topics"][0]["partitions"][0]
         return found
@@ -121,7 +126,7 @@ class TieredSession(ClusterSession):
             connection=node,
             replica_id=DEBUGGING,
             topics=[{"name": topic, "partitions": rows}],
-            timeout_ms=9000,
+            timeout_ms=60_000,
         )
 
     def await_tier(self, topic: str, *, local: int, tiered: int, partition: int = 0) -> None:
@@ -174,5 +179,5 @@ class TieredSession(ClusterSession):
         """Raise the log start offset, at the first broker, which leads."""
         rows = [{"partition_index": partition, "offset": offset}]
         topics = [{"name": topic, "partitions": rows}]
-        answer = self.quietly("DeleteRecords", 2, topics=topics, timeout_ms=30_000)
+        answer = self.quietly("DeleteRecords", 2, topics=topics, timeout_ms=60_000)
         assert answer["topics"][0]["partitions"][0]["error_code"] == NONE, answer
