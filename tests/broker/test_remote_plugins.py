@@ -17,6 +17,8 @@ from tidelog.start_error import StartError
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from tidelog.config.broker import BrokerConfig
+
 KEY = "remote.log.storage.manager.class.name"
 STORE = """
 class Store:
@@ -24,6 +26,10 @@ class Store:
         self.config = config
         if "wrong" in config:
             raise ValueError("wrong: it is")
+        if "broken" in config:
+            config["nothing"]
+    def _nothing(self): ...
+    copy_segment = fetch_segment = fetch_index = delete_segment = close = _nothing
 class Outer:
     class Inner: ...
 """
@@ -68,9 +74,35 @@ def test_a_store_is_given_its_settings_and_where_it_is(tmp_path: Path) -> None:
         wrong = config.from_properties({**config.given, "mine.wrong": "1"})
         with pytest.raises(StartError, match=r"^mine\.wrong: it is$"):
             plugins.new_storage(wrong, None, "the-cluster")
+        broken = config.from_properties({**config.given, "mine.broken": "1"})
+        with pytest.raises(
+            StartError, match=f"^{KEY}: store_of_mine_2.Store: KeyError: 'nothing'$"
+        ):
+            plugins.new_storage(broken, None, "the-cluster")
     finally:
         sys.path[:] = before
         sys.modules.pop("store_of_mine_2", None)
+
+
+@pytest.mark.parametrize("what", ["storage", "metadata"])
+def test_a_class_that_is_no_plug_in_is_refused(what: str) -> None:
+    key = f"remote.log.{what}.manager.class.name"
+    config = broker_config(**{key.replace(".", "_"): "json.JSONEncoder"})
+    protocol = "RemoteStorage" if what == "storage" else "RemoteLogMetadata"
+    make = plugins.new_metadata if what == "metadata" else no_files
+    with pytest.raises(StartError, match=f"{key}: json.encoder.JSONEncoder is no {protocol}: it"):
+        make(config, "the-cluster")
+
+
+def no_files(config: BrokerConfig, cluster_id: str) -> object:
+    return plugins.new_storage(config, None, cluster_id)
+
+
+def test_a_listener_that_there_is_not_is_refused() -> None:
+    config = broker_config(remote_log_metadata_manager_listener_name="tier")
+    key = "remote.log.metadata.manager.listener.name"
+    with pytest.raises(StartError, match=f"{key}: tier is not among the listeners, PLAINTEXT"):
+        plugins.metadata_properties(config, "the-cluster")
 
 
 def test_a_metadata_manager_is_told_the_listener_it_may_use() -> None:

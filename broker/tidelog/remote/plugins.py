@@ -12,12 +12,12 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from tidelog.start_error import StartError, one_line
+from tidelog_storage.remote.api import RemoteLogMetadata, RemoteStorage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from tidelog.config.broker import BrokerConfig
-    from tidelog_storage.remote.api import RemoteLogMetadata, RemoteStorage
     from tidelog_storage.seams import FileSystem
 
 __all__ = ["is_topic_based", "load_class", "metadata_properties", "new_metadata", "new_storage"]
@@ -61,9 +61,10 @@ def new_storage(config: BrokerConfig, files: FileSystem, cluster_id: str) -> Rem
     name = config.remote_log_storage_manager_class_name or _DIRECTORY_STORE
     wanted = load_class(key, name, config.remote_log_storage_manager_class_path)
     names = [f"{each.__module__}.{each.__qualname__}" for each in wanted.__mro__]
-    storage: RemoteStorage = wanted(files) if _DIRECTORY_STORE in names else wanted()
+    arguments = (files,) if _DIRECTORY_STORE in names else ()
     prefix = config.remote_log_storage_manager_impl_prefix
-    _configure(storage, prefix, config.given_with_prefix(prefix) | _place(config, cluster_id))
+    properties = config.given_with_prefix(prefix) | _place(config, cluster_id)
+    storage: RemoteStorage = _built(key, wanted, RemoteStorage, prefix, properties, *arguments)
     return storage
 
 
@@ -79,10 +80,15 @@ def metadata_properties(config: BrokerConfig, cluster_id: str) -> dict[str, str]
     properties["log.dir"] = config.log_directories()[0]
     if config.remote_log_metadata_manager_listener_name is not None:
         listener = config.remote_log_metadata_manager_listener_name
-        for endpoint in config.advertised_endpoints():
-            if endpoint.name == listener.upper():
-                servers = f"{endpoint.host}:{endpoint.port}"
-                properties["remote.log.metadata.common.client.bootstrap.servers"] = servers
+        endpoints = {endpoint.name: endpoint for endpoint in config.advertised_endpoints()}
+        endpoint = endpoints.get(listener.upper())
+        if endpoint is None:
+            raise StartError(
+                "remote.log.metadata.manager.listener.name: "
+                f"{listener} is not among the listeners, {','.join(endpoints)}"
+            )
+        servers = f"{endpoint.host}:{endpoint.port}"
+        properties["remote.log.metadata.common.client.bootstrap.servers"] = servers
     return properties
 
 
@@ -94,9 +100,9 @@ def new_metadata(config: BrokerConfig, cluster_id: str) -> RemoteLogMetadata:
         config.remote_log_metadata_manager_class_name,
         config.remote_log_metadata_manager_class_path,
     )
-    metadata: RemoteLogMetadata = wanted()
     prefix = config.remote_log_metadata_manager_impl_prefix
-    _configure(metadata, prefix, metadata_properties(config, cluster_id))
+    properties = metadata_properties(config, cluster_id)
+    metadata: RemoteLogMetadata = _built(key, wanted, RemoteLogMetadata, prefix, properties)
     return metadata
 
 
@@ -105,10 +111,26 @@ def _place(config: BrokerConfig, cluster_id: str) -> dict[str, str]:
     return {"node.id": node_id, "broker.id": node_id, "cluster.id": cluster_id}
 
 
-def _configure(
-    plug_in: RemoteStorage | RemoteLogMetadata, prefix: str, properties: Mapping[str, str]
-) -> None:
+def _built(
+    key: str,
+    wanted: type[Any],
+    protocol: type[Any],
+    prefix: str,
+    properties: Mapping[str, str],
+    *arguments: object,
+) -> Any:
+    """An object of the class that the setting `key` names, configured; StartError if it has not all
+    methods of the protocol, or whatever it raises."""
+    name = f"{wanted.__module__}.{wanted.__qualname__}"
+    methods = [method for method in vars(protocol) if not method.startswith("_")]
+    for method in methods:
+        if not callable(getattr(wanted, method, None)):
+            raise StartError(f"{key}: {name} is no {protocol.__name__}: it has no {method}")
     try:
+        plug_in = wanted(*arguments)
         plug_in.configure(properties)
     except (ValueError, ImportError, OSError) as error:
         raise StartError(f"{prefix}{one_line(error)}") from error
+    except Exception as error:
+        raise StartError(f"{key}: {name}: {type(error).__name__}: {one_line(error)}") from error
+    return plug_in
