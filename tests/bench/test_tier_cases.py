@@ -57,7 +57,7 @@ def test_one_broker(broker: TieredTidelog) -> None:
     produce = CopyingProduce(1, 8).run(broker, 0.25)
     assert produce["p99 copying"] > 0 < produce["p99 plain"]
     cancelled = CancelledReads(1000).run(broker, 0.1)
-    assert cancelled["descriptors left"] == 0
+    assert cancelled["descriptors left"] <= 0  # what was open before may have been closed
     copied = CopyDelay().run(broker, 0.0)
     assert 0 < copied["copy delay"] < 60_000
     assert METRICS.keys() >= {*read, *produce, *cancelled, *copied}
