@@ -20,6 +20,7 @@ from tidelog_storage.remote.s3_settings import S3Settings
 from tidelog_storage.remote.s3_store import S3Store
 
 SEGMENT = remote_segment(size=1000)
+CONTENT = bytes(range(200)) * 5
 
 
 class BadServer(ThreadingHTTPServer):
@@ -32,6 +33,8 @@ class BadServer(ThreadingHTTPServer):
         self.status, self.code, self.behaviour = 500, "InternalError", "error"
         self.requests = 0
         self.conditions = []
+        self.reads = []
+        self.refusals = 0  # of signed URLs, from now on
         self.may_end = threading.Event()
         threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01}).start()
 
@@ -61,6 +64,9 @@ class _Handler(BaseHTTPRequestHandler):
         if server.behaviour == "modest":
             self.modest()
             return
+        if server.behaviour == "ranges":
+            self.ranges()
+            return
         body = f"<Error><Code>{server.code}</Code><Message>no</Message></Error>".encode()
         status, sent = server.status, body
         if server.behaviour == "short":
@@ -89,6 +95,22 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
+        self.close_connection = True
+
+    def ranges(self):
+        """Reads of CONTENT, but not by signed URLs while there are `refusals`."""
+        server = self.server
+        is_signed = "X-Amz-Signature=" in self.path
+        server.reads.append(self.path if is_signed else "boto3")
+        first, last = map(int, self.headers["Range"].removeprefix("bytes=").split("-"))
+        status, body = 206, CONTENT[first : last + 1]
+        if is_signed and server.refusals:
+            server.refusals -= 1
+            status, body = 403, b"<Error><Code>AccessDenied</Code></Error>"
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
         self.close_connection = True
 
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = answer  # noqa: N815 - http.server's names
@@ -164,7 +186,7 @@ def test_throttled_calls_are_tried_again_first(server, new_store):
     server.status, server.code = 503, "SlowDown"
     with pytest.raises(RetriableRemoteStorageError):
         new_store(server.url, retries_max="3").fetch_segment(SEGMENT, 0)
-    assert server.requests == 3
+    assert server.requests == 1 + 3  # by a signed URL, and then in earnest
 
 
 @pytest.mark.parametrize("behaviour", ["reset", "hang"])
@@ -237,3 +259,58 @@ def test_what_the_properties_mean():
     assert (settings.prefix, settings.path_style, settings.region) == ("a/b/", True, None)
     settings = S3Settings.parse({"bucket": "b", "region": "eu-west-1"})
     assert (settings.prefix, settings.path_style, settings.region) == ("", False, "eu-west-1")
+
+
+def test_all_reads_of_an_object_go_by_one_signed_url(server, new_store):
+    server.behaviour = "ranges"
+    store = new_store(server.url)
+    with store.fetch_segment(SEGMENT, 100, 499) as stream:
+        assert stream.readable()
+        assert stream.read(150) == CONTENT[100:250]
+        buffer = bytearray(300)
+        assert stream.readinto(buffer) == 250
+        assert buffer[:250] == CONTENT[250:500]
+        assert stream.readinto(buffer) == 0
+        assert stream.read() == b""
+    with store.fetch_segment(SEGMENT, 900) as stream:
+        assert stream.readall() == CONTENT[900:]
+    with store.fetch_segment(SEGMENT, 0):
+        pass  # nobody wants it any more
+    assert len(server.reads) == 3
+    assert len(set(server.reads)) == 1
+    assert "boto3" not in server.reads
+
+
+def test_a_url_that_is_too_old_is_signed_anew(server, new_store):
+    server.behaviour = "ranges"
+    store = new_store(server.url)
+    for start in range(5):
+        server.refusals = 1 if start else 0
+        assert store.fetch_segment(SEGMENT, start).read() == CONTENT[start:]
+    assert "boto3" not in server.reads
+    assert len(server.reads) == 1 + 2 * 4
+
+
+def test_a_server_that_takes_no_signed_urls_is_asked_by_boto3(server, new_store):
+    server.behaviour, server.refusals = "ranges", 1000
+    store = new_store(server.url)
+    for start in range(6):
+        assert store.fetch_segment(SEGMENT, start).read() == CONTENT[start:]
+    assert server.reads.count("boto3") == 6
+    assert len(server.reads) == 6 + 3  # then it is known
+
+
+def test_an_outage_is_no_reason_to_ask_in_another_way(server, new_store):
+    server.behaviour = "reset"
+    store = new_store(server.url)
+    for _ in range(4):
+        with pytest.raises(RetriableRemoteStorageError):
+            store.fetch_segment(SEGMENT, 0)
+    server.behaviour = "ranges"
+    assert store.fetch_segment(SEGMENT, 0).read() == CONTENT
+    assert "boto3" not in server.reads
+
+
+def test_buckets_of_other_kinds_are_left_to_boto3():
+    for bucket in ("arn:aws:s3::1:accesspoint/x.mrap", "name--usw2-az1--x-s3"):
+        assert not S3Settings.parse({"bucket": bucket}).signs_urls

@@ -6,7 +6,7 @@
     metadata_records.py  the events of `__remote_log_metadata`, value for value in Kafka's bytes
     copier.py         which sealed segments to copy, and what goes with each
     expiry.py         which remote segments to delete
-    directory_store.py, s3_store.py (s3_settings.py)  remote stores
+    directory_store.py, s3_store.py (s3_settings.py, s3_reads.py)  remote stores
     layout.py         how these two name objects, and the manifest beside them
     index_cache.py    indexes of remote segments on the local disk
     chunks.py         pieces of remote segments: whole batches, fetched and checked

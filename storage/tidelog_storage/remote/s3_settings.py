@@ -59,6 +59,11 @@ class S3Settings:
             attempts_max=_number(config, "retries.max", _ATTEMPTS_MAX, 1),
         )
 
+    @property
+    def signs_urls(self) -> bool:
+        """Whether URLs are signed in the usual way: not of access points, nor of S3 Express."""
+        return not self.bucket.startswith("arn:") and not self.bucket.endswith("--x-s3")
+
     def client(self) -> Any:
         """A client that threads may share. ValueError without boto3 or for a wrong property."""
         try:
@@ -72,6 +77,9 @@ class S3Settings:
             read_timeout=self.read_timeout_ms / 1000,
             retries={"mode": "standard", "total_max_attempts": self.attempts_max},
             max_pool_connections=_CONNECTIONS_MAX,
+            # Segments have sums of their own, of each batch; to indexes ours asks for theirs.
+            response_checksum_validation="when_required",
+            signature_version="s3v4" if self.signs_urls else None,  # of URLs too
             s3={"addressing_style": "path" if self.path_style else "auto"},
         )
         try:

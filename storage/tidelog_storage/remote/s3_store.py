@@ -37,6 +37,7 @@ from tidelog_storage.remote.layout import (
     parts_of,
     sources,
 )
+from tidelog_storage.remote.s3_reads import SignedReads
 from tidelog_storage.remote.s3_settings import S3Settings
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ class S3Store:
         """`files` is where local segments are read from: this machine's own without it."""
         self._files = files
         self._client: Any = None
+        self._signed: SignedReads | None = None
         self._bucket = ""
         self._prefix = ""
         self._part_bytes = 0
@@ -98,6 +100,7 @@ class S3Store:
         self._prefix = settings.prefix
         self._part_bytes = settings.part_bytes
         self._client = settings.client()
+        self._signed = SignedReads(self._client, settings.bucket) if settings.signs_urls else None
 
     # ---- copying ------------------------------------------------------------------------------
 
@@ -185,11 +188,15 @@ class S3Store:
         if start >= segment.size:
             return io.BytesIO()  # S3 calls such a range an error
         last = segment.size - 1 if end is None else min(end, segment.size - 1)
+        if self._signed is not None:
+            body = self._signed.get(self._key(segment, LOG_ENDING), start, last)
+            if body is not None:
+                return cast("BinaryIO", body)
         return self._get(segment, LOG_ENDING, Range=f"bytes={start}-{last}")
 
     def fetch_index(self, segment: RemoteSegment, kind: IndexKind) -> BinaryIO:
-        """One index, whole."""
-        return self._get(segment, INDEX_ENDINGS[kind])
+        """One index, whole, and checked by the sum that the server keeps of it."""
+        return self._get(segment, INDEX_ENDINGS[kind], ChecksumMode="ENABLED")
 
     def _get(self, segment: RemoteSegment, ending: str, **options: str) -> BinaryIO:
         with _errors(segment):
