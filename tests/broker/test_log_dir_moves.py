@@ -409,3 +409,9 @@ async def test_the_quota(mover: Mover) -> None:
     rate[0] = 1000
     await waiting
     assert loop.time() - began == pytest.approx(70, abs=2)
+    rate[0] = 2**63 - 1  # none
+    at = loop.time()
+    for _ in range(100):
+        pace.record(1 << 20)
+        await pace.wait()
+    assert loop.time() == at

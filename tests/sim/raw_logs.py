@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from tidelog_protocol.records import BatchHeader, Record
 
 DATA = "data"
+MORE = "more"  # a second log directory, in runs that have one
 HEADER_BYTES = 61
 _INDEX_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")
@@ -54,7 +55,9 @@ class RawLog:
 
 
 def read_log(disk: SimDisk, folder: str) -> RawLog:
-    """Parse the segment files of a folder."""
+    """Parse the segment files of a folder, which may have moved to the other log directory."""
+    if folder not in disk.folders:
+        folder = folder.replace(f"{DATA}/", f"{MORE}/", 1)
     log = RawLog(folder)
     prefix = f"{folder}/"
     for path in sorted(disk.names):

@@ -41,6 +41,7 @@ FUTURE_REPLICA_ID = -3  # Kafka's FetchRequest.FUTURE_LOCAL_REPLICA_ID
 _SESSION_ID = 1
 _SLEEP_S_MAX = 0.1  # after one read; the loop is others' as long as it was busy with it
 _LOOK_S_MAX = 1.0  # at a quota that may have been raised
+_WAIT_S_MIN = 0.001
 
 _FetchTopic = FetchResponse.FetchableTopicResponse
 _OffsetsTopic = ListOffsetsResponse.ListOffsetsTopicResponse
@@ -72,9 +73,9 @@ class MovePace:
         now, rate = self._clock.monotonic(), self._bytes_per_second()
         self._owed_bytes = max(0.0, self._owed_bytes - rate * (now - self._owed_at))
         self._owed_at = now
-        if not self._owed_bytes:
-            return 0.0
-        return self._owed_bytes / rate if rate > 0 else _LOOK_S_MAX
+        seconds = self._owed_bytes / rate if rate > 0 else _LOOK_S_MAX
+        # What takes no time that a clock would tell is carried forward.
+        return seconds if self._owed_bytes and seconds > _WAIT_S_MIN else 0.0
 
 
 class LocalLeader:
