@@ -16,6 +16,7 @@ import pytest
 
 import tidelog
 from tidelog.__main__ import COMMANDS, main
+from tidelog.doors.simple_client import create_topic, delete_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -235,6 +236,22 @@ def tool(
     code = main([name, "-b", cluster.bootstrap_servers, *rest])
     out, err = capsys.readouterr()
     return code, out, err
+
+
+def test_the_first_broker_that_answers_is_asked(
+    cluster: tidelog.RunningCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As with every Kafka client: `bootstrap_servers` of several brokers is a list."""
+    dead = "127.0.0.1:1"
+    servers = f"{dead},{cluster.bootstrap_servers}"
+    create_topic(servers, "of-several", 1, {})
+    assert main(["topics", "-b", servers, "list"]) == 0
+    assert "of-several" in capsys.readouterr().out
+    delete_topic(servers, "of-several")
+    assert main(["topics", "-b", f"{dead},{dead}", "list"]) == 1
+    assert f"no broker at {dead},{dead}: " in capsys.readouterr().err
+    assert main(["topics", "-b", f"{cluster.bootstrap_servers},nonsense", "list"]) == 1
+    assert "is not of the form HOST:PORT" in capsys.readouterr().err
 
 
 def test_topics(cluster: tidelog.RunningCluster, capsys: pytest.CaptureFixture[str]) -> None:

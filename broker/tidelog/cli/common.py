@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from tidelog.doors.simple_client import SimpleClient
+
+T = TypeVar("T")
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
@@ -48,16 +50,22 @@ def run(command: str, action: Callable[[], None]) -> int:
 
 
 def connect(bootstrap_server: str) -> SimpleClient:
-    """A client connected to the first of the given brokers; CommandError if nobody answers."""
+    """A client connected to the first of the given brokers that answers; CommandError if nobody
+    does."""
     from tidelog.doors.simple_client import SimpleClient  # noqa: PLC0415 - after the arguments are good
 
-    first = bootstrap_server.split(",", maxsplit=1)[0]
+    return connected(SimpleClient, bootstrap_server)
+
+
+def connected(make: Callable[[str], T], bootstrap_server: str) -> T:
+    """What `make` makes of these brokers; CommandError if nobody answers."""
     try:
-        return SimpleClient(first)
+        return make(bootstrap_server)
     except ValueError:
-        raise CommandError(f"{first!r} is not of the form HOST:PORT") from None
+        raise CommandError(f"{bootstrap_server!r} is not of the form HOST:PORT") from None
     except OSError as error:
-        raise CommandError(f"no broker at {first}: {error.strerror or error}") from None
+        text = f"no broker at {bootstrap_server}: {error.strerror or error}"
+        raise CommandError(text) from None
 
 
 def check(what: str, error_code: int, message: str | None = None) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import closing, nullcontext, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tidelog.cli import common
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
-    from tidelog.doors.tier_view import PartitionTiers
+    from tidelog.doors.tier_view import PartitionTiers, TierViewer
     from tidelog_storage.remote.api import RemoteSegment, RemoteStorage
 
 WATCH_SECONDS = 1.0
@@ -72,7 +72,7 @@ def _show(options: argparse.Namespace) -> None:
                 _watch(viewer, options)
 
 
-def _watch(viewer: Any, options: argparse.Namespace) -> None:
+def _watch(viewer: TierViewer, options: argparse.Namespace) -> None:
     """Print it again and again, whatever becomes of single brokers meanwhile."""
     import time
 
@@ -86,7 +86,7 @@ def _watch(viewer: Any, options: argparse.Namespace) -> None:
             viewer.reconnect()
 
 
-def _print(viewer: Any, options: argparse.Namespace) -> None:
+def _print(viewer: TierViewer, options: argparse.Namespace) -> None:
     """What there is to see now; on a terminal in the place of what was seen before."""
     views = _look(viewer, options.topic)
     if options.watch and sys.stdout.isatty():
@@ -98,26 +98,19 @@ def _print(viewer: Any, options: argparse.Namespace) -> None:
             _print_partition(view, every=options.all)
 
 
-def _viewer(bootstrap_server: str) -> Any:
+def _viewer(bootstrap_server: str) -> TierViewer:
     from tidelog.doors.tier_view import TierViewer
 
-    first = bootstrap_server.split(",", maxsplit=1)[0]
-    try:
-        return TierViewer(first)
-    except ValueError:
-        raise common.CommandError(f"{first!r} is not of the form HOST:PORT") from None
-    except OSError as error:
-        raise common.CommandError(f"no broker at {first}: {error.strerror or error}") from None
+    return common.connected(TierViewer, bootstrap_server)
 
 
-def _look(viewer: Any, topic: str) -> list[PartitionTiers]:
+def _look(viewer: TierViewer, topic: str) -> list[PartitionTiers]:
     from tidelog.doors.cluster_settings import ClusterError
 
     try:
-        views: list[PartitionTiers] = viewer.look(topic)
+        return viewer.look(topic)
     except ClusterError as error:
         raise common.CommandError(str(error)) from None
-    return views
 
 
 def _print_partition(view: PartitionTiers, *, every: bool) -> None:
@@ -232,7 +225,7 @@ def _verify_parser() -> argparse.ArgumentParser:
 
 
 def _store(
-    viewer: Any, options: argparse.Namespace, *, is_needed: bool
+    viewer: TierViewer, options: argparse.Namespace, *, is_needed: bool
 ) -> AbstractContextManager[RemoteStorage | None]:
     """The store that is named, or that of the brokers; None if it is not there and not needed."""
     from tidelog.doors.cluster_settings import ClusterError

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import socket
 import struct
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Self
 
 from tidelog.doors.cluster_settings import ClusterError
@@ -19,7 +20,7 @@ from tidelog_protocol.frames import RequestHeader, request_frame
 from tidelog_protocol.messages.cluster import ApiVersionsRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from types import TracebackType
 
     from tidelog_protocol.schema import Message
@@ -32,9 +33,10 @@ TIMEOUT_SECONDS = 30.0
 class SimpleClient:
     """One connection to one broker; OSError when it can't be had or breaks."""
 
-    def __init__(self, bootstrap_server: str, *, timeout_s: float = TIMEOUT_SECONDS) -> None:
-        host, _, port = bootstrap_server.rpartition(":")
-        self._socket = socket.create_connection((host.strip("[]"), int(port)), timeout_s)
+    def __init__(self, bootstrap_servers: str, *, timeout_s: float = TIMEOUT_SECONDS) -> None:
+        """To the first of these (`host:port`, with commas between) that answers; ValueError for one
+        that is not of this form."""
+        self._socket = _connected(bootstrap_servers.split(","), timeout_s)
         self._correlation_id = 0
         self._served: dict[int, tuple[int, int]] | None = None
 
@@ -100,6 +102,15 @@ class SimpleClient:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _connected(addresses: Sequence[str], timeout_s: float) -> socket.socket:
+    parted = [address.strip().rpartition(":") for address in addresses]
+    places = [(host.strip("[]"), int(port)) for host, _, port in parted]
+    for place in places[:-1]:
+        with suppress(OSError):
+            return socket.create_connection(place, timeout_s)
+    return socket.create_connection(places[-1], timeout_s)
 
 
 def create_topic(
