@@ -4,12 +4,16 @@ those of the remote tier included."""
 from __future__ import annotations
 
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import yaml
 
 from sim.old_followers import followers
 from sim.vector_player import play
+from tidelog_storage.remote import reader
+from tidelog_storage.remote.api import SegmentState
+from tidelog_storage.remote.lineage import part_end
 
 TESTS = Path(__file__).parent.parent
 VECTORS = {
@@ -52,3 +56,51 @@ def test_cluster_vector(name):
 def test_followers_of_earlier_days_fail(name, step):
     with followers("high-watermark"):
         assert step in play(VECTORS[name])
+
+
+class KafkasCache:
+    """Of the segments of an epoch that begin at one offset, the one finished last is known."""
+
+    def __init__(self, metadata):
+        self._metadata = metadata
+
+    def segment_for(self, partition, epoch, offset):
+        listed = self._metadata.segments(partition, epoch)
+        finished = [s for s in listed if s.state is SegmentState.COPY_SEGMENT_FINISHED]
+        starts = {dict(segment.epochs)[epoch]: segment for segment in finished}
+        below = [start for start in starts if start <= offset]
+        found = starts[max(below)] if below else None
+        return found if found is not None and part_end(found, epoch) >= offset else None
+
+
+REAL = reader._segment_at
+
+
+def to_the_end_of_the_file(*asked):
+    segment, _ = REAL(*asked)
+    return segment, segment.end_offset + 1
+
+
+def by_kafkas_cache(partition, offset, log, metadata):
+    return REAL(partition, offset, log, KafkasCache(metadata))
+
+
+@pytest.mark.parametrize(
+    ("name", "way", "told"),
+    [
+        (
+            "kip405-s3-multiple-hard-failures",
+            to_the_end_of_the_file,
+            "consumer that knows epoch 0 reads offset 0: the answer: records [0] 0 msg 0, 1 msg 1,",
+        ),
+        (
+            "kip405-s5-remote-divergence",
+            by_kafkas_cache,
+            "without an epoch reads offset 2: the answer: error OFFSET_OUT_OF_RANGE, and not NONE",
+        ),
+    ],
+)
+def test_reads_as_kafkas_differ(name, way, told):
+    """The specification's rules beyond Kafka: without them the vectors tell."""
+    with mock.patch.object(reader, "_segment_at", way):
+        assert told in play(VECTORS[name])
