@@ -39,3 +39,19 @@ def console_groups_reset(s: TieredSession, version: int) -> None:
     for how in RESETS:
         group = ("--reset-offsets", "--group", s.name, "--topic", s.layouts["spread"])
         s.tool("consumer.group.ConsumerGroupCommand", *group, *how, "--dry-run")
+
+
+@tool("Fetch", 17)
+def console_consumed(s: TieredSession, version: int) -> None:
+    """The Java consumer reads across the tiers; who reads committed data sees no other."""
+    del version
+    s.group_coordinator()
+    shown = ("--formatter-property", "print.offset=true", "--formatter-property", "print.key=true")
+    for name, count, level in (
+        ("spread", 13, "read_uncommitted"),
+        ("spread", 13, "read_committed"),
+        ("undecided", 7, "read_uncommitted"),
+        ("undecided", 3, "read_committed"),
+    ):
+        asked = ("--topic", s.layouts[name], "--from-beginning", "--max-messages", str(count))
+        s.tool("consumer.ConsoleConsumer", *asked, "--isolation-level", level, *shown)

@@ -12,6 +12,7 @@ from compat.conformance.tiered.cases_offsets import NODES, borders
 from compat.conformance.tiered.registry import case
 from compat.conformance.tiered.session import (
     EARLIEST,
+    EARLIEST_LOCAL,
     LATEST,
     LATEST_TIERED,
     one,
@@ -118,6 +119,34 @@ def deleted_and_created_again(s: TieredSession, version: int) -> None:
     fetch(s, 12, topic, part(offset=0))
     row = {"topic_id": old, "partitions": [part()]}
     s.ask("Fetch", 13, topics=[row], max_wait_ms=50, min_bytes=1, max_bytes=1000)
+
+
+@case("AlterPartitionReassignments", 1)
+def replica_added(s: TieredSession, version: int) -> None:
+    """It takes over only what is local, and leads with all that is remote."""
+    topic = s.tiered([1])
+    s.produce_at(1, topic, *several(0, 5))
+    s.await_offset(topic, LATEST_TIERED, 3)
+    s.await_offset(topic, EARLIEST_LOCAL, 4)
+    rows = [{"name": topic, "partitions": [{"partition_index": 0, "replicas": [2, 1]}]}]
+    s.ask("AlterPartitionReassignments", version, topics=rows, timeout_ms=60_000)
+    s.await_partition(topic, replica_nodes=[2, 1], isr_nodes=[1, 2])
+    s.await_tier(topic, local=4, tiered=3)
+    borders(s, topic, "2")
+    s.at_each("DescribeLogDirs", 4, topics=[{"topic": topic, "partitions": [0]}])
+    s.prefer(topic)
+    s.await_partition(topic, leader_id=2)
+    s.await_leaders(topic, [[2, 1]], 2)
+    borders(s, topic, "2")
+    for offset in (0, 3, 4, 5):
+        fetch(s, 12, topic, part(offset=offset), connection="2")
+    s.produce_at(2, topic, *several(5, 7))
+    s.await_tier(topic, local=6, tiered=5)
+    borders(s, topic, "2")
+    for epoch in (0, 1):
+        row = {"partition": 0, "leader_epoch": epoch, "current_leader_epoch": -1}
+        asked: dict[str, Any] = {"topics": [{"topic": topic, "partitions": [row]}]}
+        s.ask("OffsetForLeaderEpoch", 4, connection="2", replica_id=-1, **asked)
 
 
 @case("DescribeLogDirs", first=2)
