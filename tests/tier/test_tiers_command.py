@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 
 import tidelog
-from support.clusters import run
+from support.clusters import image_of, run
 from tidelog.cli.tiers import main
 from tidelog.doors.ports import Ports
 from tidelog.doors.tiered import DIRECTORY_STORE, S3_STORE
 from tidelog.runtime import system_runtime
 from tidelog_storage.remote.directory_store import DirectoryStore
+from tidelog_storage.remote.metadata_records import metadata_partition
 from tier.admin import create_topic
 from tier.harness import TieredCluster, kv
 
@@ -110,6 +111,31 @@ def test_remote_segments_are_verified(store, capsys):
             assert err == (
                 "tidelog tiers verify: 2 of 2 remote segments are not as they should be\n"
             )
+
+    run(test)
+
+
+def test_what_can_be_seen_is_shown_while_a_broker_is_away(store, capsys):
+    async def test():
+        settings = {"broker.session.timeout.ms": "120000"}  # it leads for as long as we look
+        async with TieredCluster(store, brokers=3, settings=settings) as cluster:
+            await cluster.create("t", ((0,), (1,)), batches_per_segment=2)
+            for index in range(2):
+                await cluster.produce("t", index, kv(0, 1, 2))
+                await cluster.expect_earliest_local("t", index, 2)
+            servers = ",".join(cluster.server(broker) for broker in (1, 2))
+            address = cluster.server(0)
+            index = metadata_partition(cluster.topic_id("t"), 1, 5)
+            asked = image_of(cluster.node(1)).partition("__remote_log_metadata", index).leader
+            await cluster.node(0).kill()
+            code, out, err = await told(capsys, "-b", servers, "t")
+            assert (code, err) == (1, "tidelog tiers: not all could be seen\n")
+            first, second = out.split("t-1  leader 2")
+            assert f"(broker 1 at {address}: Connection refused)" in first
+            assert "log start -1" in first
+            assert "log start 0  local log start 2  highest copied 1" in second
+            knows_remote = asked != 1  # who tells of the second one's segments is not the dead one
+            assert ("(broker 1 at" in second, "0..1" in second) == (not knows_remote, knows_remote)
 
     run(test)
 

@@ -66,10 +66,12 @@ def _seconds(text: str) -> float:
 
 def _show(options: argparse.Namespace) -> None:
     with _viewer(options.bootstrap_server) as viewer:
-        _print(viewer, options)
+        views = _print(viewer, options)
         if options.watch:
             with suppress(KeyboardInterrupt):  # it is how watching ends
                 _watch(viewer, options)
+        elif any(view.trouble for view in views):
+            raise common.CommandError("not all could be seen")
 
 
 def _watch(viewer: TierViewer, options: argparse.Namespace) -> None:
@@ -86,7 +88,7 @@ def _watch(viewer: TierViewer, options: argparse.Namespace) -> None:
             viewer.reconnect()
 
 
-def _print(viewer: TierViewer, options: argparse.Namespace) -> None:
+def _print(viewer: TierViewer, options: argparse.Namespace) -> list[PartitionTiers]:
     """What there is to see now; on a terminal in the place of what was seen before."""
     views = _look(viewer, options.topic)
     if options.watch and sys.stdout.isatty():
@@ -96,6 +98,7 @@ def _print(viewer: TierViewer, options: argparse.Namespace) -> None:
     else:
         for view in views:
             _print_partition(view, every=options.all)
+    return views
 
 
 def _viewer(bootstrap_server: str) -> TierViewer:
@@ -121,6 +124,8 @@ def _print_partition(view: PartitionTiers, *, every: bool) -> None:
         f"  log start {view.log_start}  local log start {view.local_log_start}"
         f"  highest copied {copied}  high watermark {view.high_watermark}  log end {view.log_end}"
     )
+    if view.trouble is not None:
+        print(f"  ({view.trouble})")
     local = "?" if view.local_segments is None else view.local_segments
     remote_bytes = sum(segment.size for segment in view.remote)
     print(
@@ -176,6 +181,7 @@ def _as_json(view: PartitionTiers) -> dict[str, object]:
         "leaderEpochs": dict(view.epochs),
         "localBytes": view.local_bytes,
         "localSegments": view.local_segments,
+        "trouble": view.trouble,
         "remoteSegments": [
             {
                 "id": uuid_to_str(segment.segment_id),
@@ -246,6 +252,14 @@ def _store(
         raise common.CommandError(str(error)) from None
 
 
+def _whole(views: list[PartitionTiers]) -> list[PartitionTiers]:
+    """The same; CommandError if not all of their remote parts are known."""
+    for view in views:
+        if not view.knows_remote:
+            raise common.CommandError(f"{view.topic}-{view.partition}: {view.trouble}")
+    return views
+
+
 def _verify(options: argparse.Namespace) -> None:
     from tidelog.doors.tier_check import check_segment
     from tidelog_storage.remote.api import SegmentState
@@ -255,7 +269,7 @@ def _verify(options: argparse.Namespace) -> None:
         segments = [
             segment
             for topic in options.topic
-            for view in _look(viewer, topic)
+            for view in _whole(_look(viewer, topic))
             for segment in view.remote
             if segment.state is SegmentState.COPY_SEGMENT_FINISHED
         ]

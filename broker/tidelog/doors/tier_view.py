@@ -8,7 +8,7 @@ asked as well. Local segments are counted in the log directory, if it lies on th
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +29,7 @@ from tidelog_storage.remote.metadata_cache import PartitionMetadata
 from tidelog_storage.remote.metadata_records import decode, metadata_partition
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from types import TracebackType
     from typing import Self
 
@@ -45,7 +46,10 @@ _BROKER = 4  # of DescribeConfigs' resource types
 @dataclass(slots=True)
 class PartitionTiers:
     """One partition on its leader. Offsets that are ends are exclusive, `highest_copied` is not;
-    -1 stands for none. `epochs` are (leader epoch, first offset)."""
+    -1 stands for none. `epochs` are (leader epoch, first offset).
+
+    `trouble`: why not all of it can be seen; `knows_remote`: whether `remote` at least is whole.
+    """
 
     topic: str
     partition: int
@@ -60,6 +64,8 @@ class PartitionTiers:
     local_bytes: int = -1
     local_segments: int | None = None  # None: the directory is not on this machine
     remote: list[RemoteSegment] = field(default_factory=list)
+    knows_remote: bool = False
+    trouble: str | None = None
 
 
 class TierViewer:
@@ -90,9 +96,7 @@ class TierViewer:
 
     def reconnect(self) -> None:
         """Go on with whichever broker answers: one that was asked before may have gone."""
-        for client in self._clients.values():
-            client.close()
-        self._clients.clear()
+        self._forget_clients()
         for address in (self._bootstrap_server, *self._addresses.values()):
             with suppress(OSError):
                 bootstrap = SimpleClient(address)
@@ -109,12 +113,29 @@ class TierViewer:
         for state in sorted(described.partitions, key=lambda one: one.partition_index):
             view = PartitionTiers(topic, state.partition_index, state.leader_id, state.leader_epoch)
             views.append(view)
-            if state.leader_id >= 0:
+            name = TopicIdPartition(described.topic_id, topic, state.partition_index)
+            with self._troubles(view):
+                if state.leader_id < 0:
+                    raise ClusterError("there is no leader")
                 self._ask_leader(view)
-            view.remote = self._remote_segments(
-                TopicIdPartition(described.topic_id, topic, state.partition_index)
-            )
+            with self._troubles(view):
+                view.remote = self._remote_segments(name)
+                view.knows_remote = True
         return views
+
+    @contextmanager
+    def _troubles(self, view: PartitionTiers) -> Iterator[None]:
+        """Single brokers may be away: who looks wants to see the rest."""
+        try:
+            yield
+        except (ClusterError, OSError) as error:
+            view.trouble = str(error)
+            self._forget_clients()
+
+    def _forget_clients(self) -> None:
+        for client in self._clients.values():
+            client.close()
+        self._clients.clear()
 
     def broker_settings(self) -> dict[str, str | None]:
         """The settings of one broker, as it describes them; None for a value that it hides."""
@@ -146,7 +167,11 @@ class TierViewer:
         if address is None:
             raise ClusterError(f"broker {node_id} is not there")
         if node_id not in self._clients:
-            self._clients[node_id] = SimpleClient(address)
+            try:
+                self._clients[node_id] = SimpleClient(address)
+            except OSError as error:
+                text = f"broker {node_id} at {address}: {error.strerror or error}"
+                raise ClusterError(text) from error
         return self._clients[node_id]
 
     def _ask_leader(self, view: PartitionTiers) -> None:
