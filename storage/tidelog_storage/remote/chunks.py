@@ -257,9 +257,10 @@ def walk(
     next_offsets = array("q")
     position = 0
     next_offset = segment.start_offset
+    epochs, slot = segment.epochs, 0
     with memoryview(data) as view:
         while size - position >= HEADER_BYTES and len(next_offsets) < batches_max:
-            base_offset, length, _, magic, crc, _, delta, *_ = header_fields(view[position:])
+            base_offset, length, epoch, magic, crc, _, delta, *_ = header_fields(view[position:])
             behind = position + length + LENGTH_OVERHEAD
             if magic != MAGIC or length + LENGTH_OVERHEAD < HEADER_BYTES:
                 raise _corrupt(segment, start + position, "no batch header")
@@ -272,6 +273,12 @@ def walk(
                 raise _corrupt(segment, start + position, what)
             if crc32c(view[position + CRC_START : behind], 0) != crc:
                 raise _corrupt(segment, start + position, "a batch with another CRC")
+            # The CRC does not cover the leader epoch.
+            while slot + 1 < len(epochs) and epochs[slot + 1][1] <= base_offset:
+                slot += 1
+            if epoch != epochs[slot][0]:
+                what = f"leader epoch {epoch} instead of {epochs[slot][0]}"
+                raise _corrupt(segment, start + position, what)
             position = behind
             next_offset = last_offset + 1
             positions.append(position)
