@@ -147,6 +147,10 @@ class LogFolders:
         except KeyError:
             return self._wanted(partition).path
 
+    def directory_id(self, log_dir: str) -> bytes:
+        """The id by which the cluster knows one of the directories."""
+        return self._directory_at(log_dir).directory_id
+
     def _wanted(self, partition: TopicPartition) -> LogDirectory:
         preferred = self._preferred.get(partition)
         if preferred is not None:

@@ -1,5 +1,5 @@
 """What brokers ask of the active controller: BrokerRegistration (API 62), BrokerHeartbeat (63),
-AlterPartition (56), AllocateProducerIds (67).
+AlterPartition (56), AllocateProducerIds (67), AssignReplicasToDirs (73).
 
 Behaviour. Served on the controller listener. Each is decided against the latest metadata and
 answered when what it changed is committed. A node that is not the active controller, or ceases to
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
         AllocateProducerIdsResponse,
         AlterPartitionRequest,
         AlterPartitionResponse,
+        AssignReplicasToDirsRequest,
+        AssignReplicasToDirsResponse,
         BrokerHeartbeatRequest,
         BrokerHeartbeatResponse,
         BrokerRegistrationRequest,
@@ -48,6 +50,7 @@ class BrokersApi:
         """What this object serves."""
         return {
             ApiKey.ALTER_PARTITION: self.alter_partition,
+            ApiKey.ASSIGN_REPLICAS_TO_DIRS: self.assign_replicas_to_dirs,
             ApiKey.BROKER_REGISTRATION: self.register,
             ApiKey.BROKER_HEARTBEAT: self.heartbeat,
             ApiKey.ALLOCATE_PRODUCER_IDS: self.allocate_producer_ids,
@@ -63,6 +66,18 @@ class BrokersApi:
             return await self._controller.alter_partition(request, context.api_version)
         except (RefusedError, StorageError) as error:
             return AlterPartitionResponse(error_code=error.code)
+
+    async def assign_replicas_to_dirs(
+        self, context: RequestContext, request: AssignReplicasToDirsRequest
+    ) -> AssignReplicasToDirsResponse:
+        """Answer an AssignReplicasToDirs request."""
+        from tidelog_protocol.messages.controller import AssignReplicasToDirsResponse
+
+        del context
+        try:
+            return await self._controller.assign_replicas_to_dirs(request)
+        except (RefusedError, StorageError) as error:
+            return AssignReplicasToDirsResponse(error_code=error.code)
 
     async def register(
         self, context: RequestContext, request: BrokerRegistrationRequest

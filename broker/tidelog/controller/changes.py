@@ -72,6 +72,7 @@ class PartitionDraft:
         "_rules",
         "_unclean",
         "adding",
+        "assigned",
         "isr",
         "partition",
         "recovery_state",
@@ -92,6 +93,8 @@ class PartitionDraft:
         """Brokers whose logs may lack what they once acknowledged: not eligible any more."""
         self.refreshed: Sequence[int] = ()
         """Brokers that have the replica in another directory than was known."""
+        self.assigned: dict[int, bytes] = {}
+        """Directories that brokers have told the replica to be in."""
         self._rules = rules
         self._eligible: list[int] = list(partition.eligible_leader_replicas)
         self._last_known: list[int] = list(partition.last_known_eligible_leader_replicas)
@@ -229,7 +232,8 @@ class PartitionDraft:
         known = dict(zip(old.replicas, old.directories, strict=False))
         for replica in self.refreshed:
             known.pop(replica, None)
-        if old.directories or self.replicas != list(old.replicas):
+        known |= self.assigned
+        if old.directories or self.assigned or self.replicas != list(old.replicas):
             directories = [
                 known[replica] if replica in known else self._rules.default_directory(replica)
                 for replica in self.replicas

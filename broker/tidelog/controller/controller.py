@@ -53,6 +53,8 @@ if TYPE_CHECKING:
         AllocateProducerIdsResponse,
         AlterPartitionRequest,
         AlterPartitionResponse,
+        AssignReplicasToDirsRequest,
+        AssignReplicasToDirsResponse,
         BrokerHeartbeatRequest,
         BrokerHeartbeatResponse,
         BrokerRegistrationRequest,
@@ -202,6 +204,17 @@ class Controller:
 
         self._lead(self._now())
         records, response = alter_partition(self._log.latest, self._config, request, api_version)
+        await self._log.commit(records)
+        return response
+
+    async def assign_replicas_to_dirs(
+        self, request: AssignReplicasToDirsRequest
+    ) -> AssignReplicasToDirsResponse:
+        """AssignReplicasToDirs; NotControllerError, RefusedError."""
+        from tidelog.controller.directories import assign_replicas_to_dirs
+
+        self._lead(self._now())
+        records, response = assign_replicas_to_dirs(self._log.latest, self._config, request)
         await self._log.commit(records)
         return response
 

@@ -15,8 +15,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
+from enum import Enum, auto
 from typing import TYPE_CHECKING
 
+from tidelog.replication.directory_assignment import assign, is_elsewhere
 from tidelog.replication.local_leader import LocalLeader, MovePace
 from tidelog.replication.partition import Partition
 from tidelog.replication.replica_fetcher import ReplicaFetcher
@@ -26,6 +28,9 @@ from tidelog_storage.directory import FOLDER_NAME_MAX, future_folder
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from typing import Any
+
     from tidelog.config.broker import BrokerConfig
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog.seams import Runtime
@@ -38,18 +43,32 @@ _log = logging.getLogger(__name__)
 
 _RATE_KEY = "replica.alter.log.dirs.io.max.bytes.per.second"
 _RATE_DEFAULT = 2**63 - 1
+_ASK_AGAIN_S = 0.1
+
+
+class _Step(Enum):
+    """How far a move is, each time that the future replica has all that the current one has.
+
+    - COPYING: it has caught up for the first time; what it has is being made durable.
+    - FLUSHED: the controller is to know of the other directory first, if it knows of this one.
+    - KNOWN: its log takes the other's place, unless that has grown meanwhile.
+    """
+
+    COPYING = auto()
+    FLUSHED = auto()
+    KNOWN = auto()
 
 
 class _Move:
-    """One replica on its way. `is_flushed`: what it had when it first caught up is durable."""
+    """One replica on its way."""
 
-    __slots__ = ("fetcher_id", "future", "is_flushed", "partition")
+    __slots__ = ("fetcher_id", "future", "partition", "step")
 
     def __init__(self, partition: Partition, future: Partition, fetcher_id: int) -> None:
         self.partition = partition
         self.future = future
         self.fetcher_id = fetcher_id
-        self.is_flushed = False
+        self.step = _Step.COPYING
 
 
 class LogDirMoves:
@@ -64,7 +83,7 @@ class LogDirMoves:
         self._pace = MovePace(runtime.clock, self._bytes_per_second)
         self._moves: dict[tuple[str, int], _Move] = {}
         self._fetchers: dict[int, ReplicaFetcher] = {}
-        self._ending: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()  # ends of fetchers, and corrections
 
     def _bytes_per_second(self) -> int:
         image = self._replicas.image
@@ -105,6 +124,7 @@ class LogDirMoves:
             return
         self._end(key)
         logs.delete_future(key, self._runtime.clock.wall_ms())
+        self._correct(partition)
         if logs.log_dir(key) != log_dir:
             unique_id = self._runtime.rng.uuid().hex()
             log = logs.create_future(key, log_dir, unique_id, partition.log.config)
@@ -193,9 +213,28 @@ class LogDirMoves:
         self._replicas.disk_failed(key, error, log_dir)
 
     def _give_up(self, key: TopicPartition) -> None:
+        move = self._moves.get(key)
         self._end(key)
         with suppress(OSError):
             self._logs.delete_future(key, self._runtime.clock.wall_ms())
+        if move is not None:
+            self._correct(move.partition)
+
+    def _correct(self, partition: Partition) -> None:
+        """The replica stays where it is: the controller may have been told otherwise."""
+        if self._is_elsewhere(partition, self._logs.log_dir(partition.topic_partition)):
+            self._spawn(self._tell(partition), f"directory of {partition.topic_partition}")
+
+    def _is_elsewhere(self, partition: Partition, log_dir: str) -> bool:
+        return is_elsewhere(self._replicas, partition, self._logs.directory_id(log_dir))
+
+    async def _tell(self, partition: Partition) -> None:
+        """Have the controller know where the replica is, unless it moves again."""
+        key, logs, replicas = partition.topic_partition, self._logs, self._replicas
+        while replicas.partition(*key) is partition and not logs.is_moving(key):
+            if await assign(replicas, partition, logs.directory_id(logs.log_dir(key))):
+                return
+            await asyncio.sleep(_ASK_AGAIN_S)
 
     def _end(self, key: tuple[str, int]) -> None:
         """Copy it no more; its log is the caller's business."""
@@ -209,10 +248,12 @@ class LogDirMoves:
         if fetcher.is_idle:
             del self._fetchers[move.fetcher_id]
             # It may be the one that runs now.
-            loop = asyncio.get_running_loop()
-            task = loop.create_task(self._stop(fetcher), name=f"end of {fetcher!r}")
-            self._ending.add(task)
-            task.add_done_callback(self._ending.discard)
+            self._spawn(self._stop(fetcher), f"end of {fetcher!r}")
+
+    def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     @staticmethod
     async def _stop(fetcher: ReplicaFetcher) -> None:
@@ -226,29 +267,59 @@ class LogDirMoves:
             move.partition.future = None
         self._moves.clear()
         await asyncio.gather(*[self._stop(fetcher) for fetcher in fetchers.values()])
-        await asyncio.gather(*self._ending, return_exceptions=True)
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     # ---- the last step ------------------------------------------------------------------------
 
     async def _caught_up(self, partition: Partition) -> None:
-        """The future log ends where the current one does. What is durable in that one is to be
-        durable in this one too, so it is flushed first; then it takes the other's place."""
+        """The future log ends where the current one does: the next step of its move."""
         move = self._moves.get(partition.topic_partition)
         if move is None:
             return
-        log = move.future.log
-        if move.is_flushed and log.recovery_point >= partition.log.recovery_point:
+        if move.step is _Step.KNOWN and not self._is_behind(move):
             self._replace(move)
-            return
+        elif move.step is _Step.FLUSHED:
+            await self._make_known(move)
+        else:
+            await self._flush(move)
+
+    @staticmethod
+    def _is_behind(move: _Move) -> bool:
+        """What is durable in the current log is to be durable in that which follows it."""
+        return move.future.log.recovery_point < move.partition.log.recovery_point
+
+    async def _flush(self, move: _Move) -> None:
+        log, key = move.future.log, move.partition.topic_partition
         try:
             flush = log.prepare_flush()
             if flush is not None:
                 await self._runtime.executor.run(flush)
                 log.flushed(flush)
-            move.is_flushed = True
         except OSError as error:
-            if self._moves.get(partition.topic_partition) is move:
-                self._disk_failed(partition.topic_partition, error)
+            if self._moves.get(key) is move:
+                self._disk_failed(key, error)
+            return
+        if move.step is _Step.COPYING:
+            move.step = _Step.FLUSHED
+
+    async def _make_known(self, move: _Move) -> None:
+        """Before the current directory has it no more, as that may be taken away then."""
+        partition, key = move.partition, move.partition.topic_partition
+        log_dir = self._logs.future_log_dir(key)
+        assert log_dir is not None
+        if self._is_elsewhere(partition, log_dir):
+            directory_id = self._logs.directory_id(log_dir)
+            try:
+                is_known = await assign(self._replicas, partition, directory_id)
+            finally:
+                if self._moves.get(key) is not move:  # given up meanwhile: told too much
+                    self._spawn(self._tell(partition), f"directory of {key}")
+            if not is_known:
+                await asyncio.sleep(_ASK_AGAIN_S)
+                return
+        move.step = _Step.KNOWN
 
     def _replace(self, move: _Move) -> None:
         partition, log = move.partition, move.future.log

@@ -88,6 +88,7 @@ class ReplicaManager:
         self._timers = timers
         self._isr_changes: AlterPartitionManager | None = None
         self._broker_epoch: Callable[[], int] | None = None
+        self.ask_controller: Callable[[Any], Awaitable[Any]] | None = None
         self._isr_timer: TimerHandle | None = None
         self._roles = RoleListeners()
         self.moves: LogDirMoves | None = None  # between log directories; made when there are any
@@ -355,6 +356,7 @@ class ReplicaManager:
         )
 
         self._broker_epoch = broker_epoch
+        self.ask_controller = ask_controller
         self._isr_changes = AlterPartitionManager(
             self.node_id, ask_controller, broker_epoch, self._isr_settled
         )

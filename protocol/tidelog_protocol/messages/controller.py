@@ -26,6 +26,8 @@ __all__ = [
     "AllocateProducerIdsResponse",
     "AlterPartitionRequest",
     "AlterPartitionResponse",
+    "AssignReplicasToDirsRequest",
+    "AssignReplicasToDirsResponse",
     "BrokerHeartbeatRequest",
     "BrokerHeartbeatResponse",
     "BrokerRegistrationRequest",
@@ -93,6 +95,49 @@ class AlterPartitionResponse(Message, api_key=56, versions="2-3", flexible="0+")
     topics: list[TopicData] = array(TopicData)
 
     PartitionData = TopicData.PartitionData
+
+
+class AssignReplicasToDirsRequest(Message, api_key=73, versions="0", flexible="0+"):
+    """A broker tells in which of its log directories replicas lie (KIP-858)."""
+
+    class DirectoryData(Struct):
+        class TopicData(Struct):
+            class PartitionData(Struct):
+                partition_index: int = int32()
+
+            topic_id: bytes = uuid()
+            partitions: list[PartitionData] = array(PartitionData)
+
+        id: bytes = uuid()
+        topics: list[TopicData] = array(TopicData)
+
+    broker_id: int = int32()
+    broker_epoch: int = int64(default=-1)
+    directories: list[DirectoryData] = array(DirectoryData)
+
+    TopicData = DirectoryData.TopicData
+
+
+class AssignReplicasToDirsResponse(Message, api_key=73, versions="0", flexible="0+"):
+    """Whether the controller has noted it, replica by replica (KIP-858)."""
+
+    class DirectoryData(Struct):
+        class TopicData(Struct):
+            class PartitionData(Struct):
+                partition_index: int = int32()
+                error_code: int = int16()
+
+            topic_id: bytes = uuid()
+            partitions: list[PartitionData] = array(PartitionData)
+
+        id: bytes = uuid()
+        topics: list[TopicData] = array(TopicData)
+
+    throttle_time_ms: int = int32()
+    error_code: int = int16()
+    directories: list[DirectoryData] = array(DirectoryData)
+
+    TopicData = DirectoryData.TopicData
 
 
 class EnvelopeRequest(Message, api_key=58, versions="0", flexible="0+"):

@@ -1,0 +1,61 @@
+"""Telling the controller in which log directory a replica lies (AssignReplicasToDirs, KIP-858).
+
+The controller knows the directories of replicas whose broker had only one when they were created,
+and elects nobody whose directory is gone. So one that leaves its directory is told of before it
+does: afterwards the directory may be taken from the broker. Of the other replicas the broker alone
+knows where they are; Kafka's tell of all. Called by `log_dir_moves.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from tidelog_protocol.primitives import ZERO_UUID
+
+if TYPE_CHECKING:
+    from tidelog.replication.partition import Partition
+    from tidelog.replication.replica_manager import ReplicaManager
+
+__all__ = ["assign", "is_elsewhere"]
+
+_log = logging.getLogger(__name__)
+
+
+def is_elsewhere(replicas: ReplicaManager, partition: Partition, directory_id: bytes) -> bool:
+    """Whether the controller takes this broker's replica for one in another directory."""
+    if replicas.ask_controller is None or replicas.image is None:
+        return False  # a broker that is alone does not ask where its replicas are
+    state = replicas.image.partition(*partition.topic_partition)
+    if state is None:
+        return False
+    known = dict(zip(state.replicas, state.directories, strict=False))
+    return known.get(replicas.node_id, ZERO_UUID) not in (ZERO_UUID, directory_id)
+
+
+async def assign(replicas: ReplicaManager, partition: Partition, directory_id: bytes) -> bool:
+    """Tell where the replica is, or is about to be; whether the controller has noted it."""
+    from tidelog_protocol.messages.controller import (  # noqa: PLC0415 - few replicas move so
+        AssignReplicasToDirsRequest,
+    )
+
+    assert replicas.ask_controller is not None
+    assert replicas.image is not None
+    broker = replicas.image.brokers.get(replicas.node_id)
+    directory = AssignReplicasToDirsRequest.DirectoryData
+    index = directory.TopicData.PartitionData(partition_index=partition.topic_partition.partition)
+    topic = directory.TopicData(topic_id=partition.topic_id, partitions=[index])
+    request = AssignReplicasToDirsRequest(
+        broker_id=replicas.node_id,
+        broker_epoch=-1 if broker is None else broker.epoch,
+        directories=[directory(id=directory_id, topics=[topic])],
+    )
+    try:
+        response = await replicas.ask_controller(request)
+        error = response.error_code or response.directories[0].topics[0].partitions[0].error_code
+    except Exception as failure:  # noqa: BLE001 - whatever it is, it is asked again
+        _log.debug("AssignReplicasToDirs could not be asked: %s", failure)
+        return False
+    if error:
+        _log.info("%s: its directory was refused: %s", partition.topic_partition, error)
+    return not error
