@@ -28,8 +28,11 @@ from tidelog_storage.types import TopicPartition
 TESTS = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("brokers", ["in this process", "isolated"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("name", "brokers"),
+    [(name, "here") for name in NAMES]
+    + [(name, "isolated") for name in NAMES if name.startswith("kip405")],
+)
 def test_scenario(name, brokers, capsys):
     assert main(["scenario", name, *(["--isolated"] if brokers == "isolated" else [])]) == 0
     told = capsys.readouterr()

@@ -80,6 +80,8 @@ class HostStage(Stage):
         ports = await self._ports.take(self._runtime, HOST, len(self.ids) + len(VOTERS))
         voters = {node_id: f"{HOST}:{ports.pop()}" for node_id in VOTERS.values()}
         settings = dict(SETTINGS)
+        if self._is_isolated:
+            settings["broker.session.timeout.ms"] = "6000"  # processes do not wait for each other
         if self.is_tiered:
             settings |= tiered_settings(True) | TIER_SETTINGS
             settings["rsm.config.dir"] = self.store_folder
