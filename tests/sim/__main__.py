@@ -16,7 +16,8 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import TYPE_CHECKING
 
 from sim.cluster.faults import brokers_of
-from sim.mutants import CLUSTER_MUTANTS, MUTANTS, planted
+from sim.cluster.tier_habits import has_tier
+from sim.mutants import CLUSTER_MUTANTS, MUTANTS, TIER_MUTANTS, planted
 from sim.run import Verdict, plan_of, run_seed, shrink
 
 if TYPE_CHECKING:
@@ -131,19 +132,24 @@ def show(seed: int, faults: str | None, mutant: str | None, brokers: int | None)
 
 
 def find(name: str, seeds: range, brokers: int) -> tuple[int, Verdict | None]:
-    """Look for one planted bug: how many seeds it took, and the verdict that shows it, or None."""
-    for count, seed in enumerate(seeds, 1):
+    """Look for one planted bug: how many seeds it took, and the verdict that shows it, or None.
+
+    One of the remote tier is looked for where there is one.
+    """
+    tried = [seed for seed in seeds if name not in TIER_MUTANTS or has_tier(seed)]
+    for count, seed in enumerate(tried, 1):
         verdict = judge(seed, name, brokers)
         if verdict.failure is not None:
             return count, verdict
-    return len(seeds), None
+    return len(tried), None
 
 
 def hunt(seeds: range, processes: int, mutant: str | None, brokers: int | None) -> int:
     """How many seeds it takes to find each planted bug (or the one); the exit code."""
     homes = [(name, 1) for name in MUTANTS] if brokers in (None, 1) else []
     if brokers != 1:
-        homes += [(name, brokers or MUTANT_BROKERS) for name in CLUSTER_MUTANTS]
+        found_by_clusters = {**CLUSTER_MUTANTS, **TIER_MUTANTS}
+        homes += [(name, brokers or MUTANT_BROKERS) for name in found_by_clusters]
     homes = [(name, size) for name, size in homes if mutant in (None, name)]
     started = time.monotonic()
     survivors: list[str] = []
@@ -170,7 +176,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="run this one and show it")
     parser.add_argument("--faults", help="with --seed: only these of its faults, by number")
     parser.add_argument(
-        "--mutant", choices=sorted({**MUTANTS, **CLUSTER_MUTANTS}), help="plant a bug first"
+        "--mutant", choices=sorted({**MUTANTS, **CLUSTER_MUTANTS, **TIER_MUTANTS}), help="plant one"
     )
     parser.add_argument("--mutants", action="store_true", help="find every planted bug")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)

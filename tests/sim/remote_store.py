@@ -29,9 +29,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import BinaryIO
 
-    from tidelog_storage.remote.api import RemoteSegment, SegmentFiles
+    from tidelog_storage.remote.api import OpenSegment, RemoteSegment, SegmentFiles
 
 NAME = "sim.remote_store.SimStore"
+NEAR_NAME = "sim.remote_store.NearSimStore"  # its segments may be read on the loop
 PREFIX = "remote/"
 
 
@@ -96,6 +97,17 @@ class Weather:
         else:
             del data[max(0, len(data) - rng.randint(1, _CUT_MAX)) :]
         return io.BytesIO(bytes(data))
+
+    def into(self, buffer: memoryview) -> int:
+        """What is read into a buffer: how much of it is left, as it is then."""
+        rng = self._rot_rng
+        if not self.rotten or not buffer or rng.random() >= self.rotten:
+            return len(buffer)
+        self.errors["rot"] = self.errors.get("rot", 0) + 1
+        if rng.random() < 0.3:
+            return rng.randrange(len(buffer))
+        buffer[rng.randrange(len(buffer))] ^= 1 << rng.randrange(8)
+        return len(buffer)
 
     def do(self, verb: str, work: Callable[[], Any], half: Callable[[], None] | None = None) -> Any:
         """Do it, or not, or in part, or without telling."""
@@ -208,3 +220,32 @@ class SimStore(DirectoryStore):
             super(SimStore, self).delete_segment(segment)
 
         self._weather.do("delete", delete, half)
+
+
+class _Open:
+    """An open segment in the weather."""
+
+    def __init__(self, weather: Weather, real: OpenSegment) -> None:
+        self._weather, self._real = weather, real
+
+    def read_now(self, position: int, buffer: memoryview) -> int:
+        def read() -> int:
+            return self._weather.into(buffer[: self._real.read_now(position, buffer)])
+
+        size: int = self._weather.do("read now", read)
+        return size
+
+    def close(self) -> None:
+        self._real.close()
+
+
+class NearSimStore(SimStore):
+    """One that keeps segments open for who reads them on the loop."""
+
+    def open_segment(self, segment: RemoteSegment) -> OpenSegment:
+        def open_segment() -> OpenSegment:
+            self._weather.look_for(segment.segment_id)
+            return _Open(self._weather, DirectoryStore.open_segment(self, segment))
+
+        opened: OpenSegment = self._weather.do("open", open_segment)
+        return opened

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
+    from sim.disk import SimDisk
     from sim.faults import Fault
     from sim.machine import Machine
 
@@ -75,7 +76,10 @@ def run_seed(seed: int, plan: Sequence[Any] | None = None, brokers: int = 1) -> 
         logger.removeHandler(errors)
         logger.propagate = propagates
     for machine in machines:
-        loop.note(_digest(machine))
+        loop.note(_digest(machine.disk))
+    if isinstance(world, ClusterWorld):
+        loop.note(_digest(world.tier.weather.disk))
+        world.tier.close()
     verdict = Verdict(
         seed,
         failure,
@@ -94,10 +98,10 @@ def run_seed(seed: int, plan: Sequence[Any] | None = None, brokers: int = 1) -> 
     return verdict
 
 
-def _digest(machine: Machine) -> str:
-    """What is on the disk at the end."""
+def _digest(disk: SimDisk) -> str:
+    """What is on a disk at the end."""
     digest = hashlib.blake2b(digest_size=16)
-    for path, inode in sorted(machine.disk.names.items()):
+    for path, inode in sorted(disk.names.items()):
         digest.update(f"{path} {len(inode.data)}\n".encode())
         digest.update(inode.data)
     return digest.hexdigest()

@@ -16,6 +16,14 @@ def test_all_promises_hold(seed):
     assert counts["records copied"] > 0
 
 
+@pytest.mark.parametrize("seed", [0, 3, 5])
+def test_all_promises_hold_in_two_tiers(seed):
+    failure, counts = run_alone(seed, has_tier=True)
+    assert failure is None
+    assert counts["committed records audited"] > 0
+    assert counts["remote segments COPY_SEGMENT_FINISHED"] > 0
+
+
 def test_everything_is_done_within_some_seeds():
     missing = {
         "assignments of copiers",

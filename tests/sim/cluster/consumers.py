@@ -39,7 +39,7 @@ LATER = frozenset(
 )
 SESSIONLESS = -1
 REWIND = 0.005  # what was read once is read again, and is still the same
-REWIND_TIERED = 0.02  # the more if it may be elsewhere by then
+REWIND_TIERED = 0.05  # the more if it may be elsewhere by then
 
 
 def later_of(topic: TopicHistory) -> frozenset[ErrorCode]:

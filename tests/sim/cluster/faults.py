@@ -21,7 +21,7 @@ from sim.cluster.machines import host_of
 from sim.cluster.metadata_rot import METADATA_ROT, draw_metadata_rot
 from sim.cluster.rare_plays import RARE, draw_rare, play_rare
 from sim.cluster.sequences import SEQUENCES, Play
-from sim.cluster.tier_habits import STORE_FAULTS, draw_store_faults
+from sim.cluster.tier_habits import STORE_FAULTS, draw_store_faults, has_tier
 from sim.cluster.transactions_plays import PLAYS, draw_plays, play
 from sim.cluster.writers import SteadyIdempotent, SteadyPlain
 from sim.faults import CALM_DISK_S, CALM_NETWORK_S
@@ -103,11 +103,17 @@ def draw_cluster_plan(seed: int | str, brokers: int) -> list[ClusterFault]:
         at_s, node = rng.uniform(0.1, PLAN_S), rng.randint(1, brokers)
         amount = round(rng.uniform(low, high), 3)
         plan.append(ClusterFault(at_s, kind, node, amount, rng.uniform(0.2, 1) * longest))
-    store = [
+    if has_tier(seed):
+        plan += draw_weather(seed)
+    return sorted(plan + _draw_sequences(seed, brokers))
+
+
+def draw_weather(seed: int | str) -> list[ClusterFault]:
+    """What the remote store does, if there is one."""
+    return [
         ClusterFault(at_s, kind, 1, amount, for_s)
         for at_s, kind, amount, for_s in draw_store_faults(seed, PLAN_S)
     ]
-    return sorted(plan + store + _draw_sequences(seed, brokers))
 
 
 def _draw_sequences(seed: int | str, brokers: int) -> list[ClusterFault]:

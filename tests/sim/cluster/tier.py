@@ -37,7 +37,7 @@ class Tier:
 
     def __init__(self, world: Any) -> None:
         self.world = world
-        self.is_on = world.may_have_a_tier and has_tier(world.seed)
+        self.is_on = has_tier(world.seed) if world.has_tier is None else world.has_tier
         self.weather = new_weather(store_name(world.seed))
         self.weather.now = world.loop.time
         self._checkers: TierCheckers | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING
 
-from sim.remote_store import NAME, PREFIX
+from sim.remote_store import NAME, NEAR_NAME, PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,7 +20,7 @@ STORE_FAULTS: dict[str, tuple[int, float, float, float]] = {
     "store outage": (3, 1, 1, 4),
     "slow store": (3, 0.05, 1.5, 4),  # seconds a call takes at most
     "late sight": (3, 0.2, 3, 5),  # seconds until a copy is seen, at most
-    "rotten reads": (3, 0.05, 0.8, 5),  # their chance
+    "rotten reads": (4, 0.05, 0.8, 8),  # their chance
 }
 STORE_FAULTS_MAX = 6
 
@@ -40,7 +40,7 @@ def tier_settings(seed: int | str, factor: int, min_isr: int) -> dict[str, str]:
     rng = random.Random(f"{seed}:habits of the tier")
     return {
         "remote.log.storage.system.enable": "true",
-        "remote.log.storage.manager.class.name": NAME,
+        "remote.log.storage.manager.class.name": rng.choice((NAME, NEAR_NAME)),
         "rsm.config.dir": f"{PREFIX}{store_name(seed)}",
         "remote.log.manager.task.interval.ms": str(rng.choice((200, 500, 2000))),
         "remote.log.manager.task.retry.backoff.ms": "100",
@@ -74,8 +74,6 @@ def tiered_topic(seed: int | str, name: str, config: Mapping[str, str]) -> dict[
 
 def draw_store_faults(seed: int | str, plan_s: float) -> list[tuple[float, str, float, float]]:
     """When the store does what: time, kind, amount and how long."""
-    if not has_tier(seed):
-        return []
     rng = random.Random(f"{seed}:faults of the store")
     kinds, weights = list(STORE_FAULTS), [row[0] for row in STORE_FAULTS.values()]
     drawn = []

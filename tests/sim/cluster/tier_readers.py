@@ -64,7 +64,7 @@ class Auditor(ClusterConsumer):
         before = place.position
         super()._read(place, data, high_watermark, node_id)
         for offset in range(before, place.position):
-            self._read_values[offset] = place.history.facts[offset]
+            self._read_values[offset] = place.history.facts.get(offset, b"")
 
     async def _audit_committed(self, history: PartitionHistory) -> None:
         """What one reads that begins now is what those have read that were there all the time."""

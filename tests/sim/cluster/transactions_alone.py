@@ -10,7 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from sim.cluster.admin import ClusterAdmin
-from sim.cluster.faults import ClusterFaults, draw_cluster_plan
+from sim.cluster.faults import ClusterFaults, draw_cluster_plan, draw_weather
 from sim.cluster.world import START_S_MAX, WHOLE_S_MAX, ClusterWorld
 from sim.loop import SimLoop
 from sim.machine import in_lane
@@ -66,10 +66,12 @@ class LoneWorld(ClusterWorld):
     """A run of one broker with transactions alone."""
 
     is_about_transactions = True
-    may_have_a_tier = False
 
-    def __init__(self, loop: SimLoop, seed: int) -> None:
+    def __init__(self, loop: SimLoop, seed: int, *, has_tier: bool = False) -> None:
+        self.has_tier = has_tier
         plan = draw_plan(seed)
+        if has_tier:
+            plan = sorted(plan + draw_weather(seed))
         super().__init__(loop, seed, 1, plan)
         self.faults = LoneFaults(self, plan)
 
@@ -77,6 +79,9 @@ class LoneWorld(ClusterWorld):
         """Perhaps with a sync after each write."""
         durable = {"log.flush.interval.messages": "1"} if syncs(self.seed) else {}
         return {**super().settings(brokers), **durable}
+
+    def _lag(self) -> str | None:
+        return self._unready()
 
     async def _run(self) -> None:
         """From an empty disk to the verdict, and once more after an orderly stop."""
@@ -89,6 +94,7 @@ class LoneWorld(ClusterWorld):
         await self.faults.run()
         self.is_quiet = True
         await self.transactions.finish()
+        await self.tier.settle()
         self.transactions.check()
         for keeper in self._keepers.values():
             keeper.cancel()
@@ -97,14 +103,16 @@ class LoneWorld(ClusterWorld):
         self._keep_all()
         unsettled = self.transactions.checkers.unsettled
         await self._within(WHOLE_S_MAX, "after an orderly stop transactions are open", unsettled)
+        await self.tier.settle()
         self.transactions.check()
+        await self.tier.end()
         self._check_failures()
 
 
-def run_alone(seed: int) -> tuple[str | None, dict[str, int]]:
+def run_alone(seed: int, *, has_tier: bool = False) -> tuple[str | None, dict[str, int]]:
     """Run a seed: what failed, None if nothing did, and what was seen."""
     loop = SimLoop(seed)
-    world = LoneWorld(loop, seed)
+    world = LoneWorld(loop, seed, has_tier=has_tier)
     failure = None
     try:
         loop.run_until_complete(world.run())
@@ -113,4 +121,5 @@ def run_alone(seed: int) -> tuple[str | None, dict[str, int]]:
     finally:
         loop.close()
         world.machines.bury()
+        world.tier.close()
     return failure, world.history.counts

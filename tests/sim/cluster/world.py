@@ -51,7 +51,7 @@ class ClusterWorld:
     """What all actors of a run share."""
 
     is_about_transactions = False  # then a run has them whatever its seed says
-    may_have_a_tier = True  # if its seed says so
+    has_tier: bool | None = None  # None: its seed says
 
     def __init__(
         self, loop: SimLoop, seed: int, brokers: int, plan: Sequence[ClusterFault]

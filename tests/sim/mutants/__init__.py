@@ -2,7 +2,8 @@
 
 A mutant is a function that changes one thing in the broker or its storage, through `patch`, for as
 long as it is planted. Each says which promise it breaks. `storage.py`: on disk; `broker.py`: above;
-`cluster.py` and `transactions.py`: what several brokers show, and one does not.
+`cluster.py` and `transactions.py`: what several brokers show, and one does not. `remote.py` and
+`tier.py`: of the remote tier.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ import contextlib
 from typing import TYPE_CHECKING
 from unittest import mock
 
-from sim.mutants import broker, cluster, storage, transactions
+from sim.mutants import broker, cluster, storage, tier, transactions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["CLUSTER_MUTANTS", "MUTANTS", "planted"]
+__all__ = ["CLUSTER_MUTANTS", "MUTANTS", "TIER_MUTANTS", "planted"]
 
 MUTANTS: dict[str, Callable[[Callable[..., None]], None]] = {
     **storage.MUTANTS,
@@ -26,6 +27,7 @@ CLUSTER_MUTANTS: dict[str, Callable[[Callable[..., None]], None]] = {
     **cluster.MUTANTS,
     **transactions.MUTANTS,
 }
+TIER_MUTANTS = tier.CLUSTER  # to be found by seeds that have a remote tier
 
 
 @contextlib.contextmanager
@@ -33,7 +35,8 @@ def planted(name: str | None) -> Iterator[None]:
     """Plant a mutant by name (None: none) while the block runs."""
     with contextlib.ExitStack() as stack:
         if name is not None:
-            {**MUTANTS, **CLUSTER_MUTANTS, **transactions.TOLD_MUTANTS}[name](
+            known = {**MUTANTS, **CLUSTER_MUTANTS, **TIER_MUTANTS, **tier.BRANCHES}
+            {**known, **transactions.TOLD_MUTANTS}[name](
                 lambda owner, attribute, value: stack.enter_context(
                     mock.patch.object(owner, attribute, value)
                 )
