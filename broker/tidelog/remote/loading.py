@@ -97,6 +97,8 @@ class Loader:
         if flight is None:
             flight = self._take_off(job, is_ahead=False)
         assert flight.task is not None
+        if flight.task.done():  # else who comes in this turn of the loop would ask again for ever
+            self._land(flight, flight.task)
         flight.waiters += 1
         try:
             return await asyncio.shield(flight.task)
@@ -128,8 +130,10 @@ class Loader:
         return self.sources.load(flight.job)
 
     def _land(self, flight: _Flight, task: asyncio.Task[Loaded]) -> None:
-        """Keep what came, before anybody who waits for it runs."""
+        """Keep what came, before anybody who waits for it runs; once."""
         job = flight.job
+        if self._flights.get(job.key) is not flight:
+            return
         del self._flights[job.key]
         if flight.is_ahead:
             self._ahead_bytes -= job.bytes
