@@ -26,8 +26,8 @@ from tidelog_storage.remote.layout import (
     folder_name,
     manifest,
     object_name,
-    parts_of,
     sources,
+    views_of,
 )
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DirectoryStore"]
 
-_COPY_BYTES = 4 << 20
+_COPY_BYTES = 1 << 20  # at a time: what a processor's cache holds
 # Trying again does not help: somebody has to change something first.
 _LASTING = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.EISDIR})
 
@@ -105,7 +105,7 @@ class DirectoryStore:
         facts = [0, 0]
         file = files.open(temporary, create=True)
         try:
-            for part in checked_parts(parts_of(files, source, _COPY_BYTES), facts):
+            for part in checked_parts(views_of(files, source, _COPY_BYTES), facts):
                 file.append((part,))
             file.fsync()
         finally:
