@@ -84,6 +84,8 @@ METRICS = {
     "remote rebuild": Metric("ms", more_is_better=False, digits=0),
     "memory left": Metric("MB", more_is_better=False),
     "descriptors left": Metric("", more_is_better=False, digits=0),
+    "purgatory": Metric("", more_is_better=False, digits=0),
+    "index cache": Metric("MB", more_is_better=False),
     "local bytes": Metric("MB", more_is_better=False),
     "remote bytes": Metric("MB", more_is_better=False),
     "CPU": Metric("broker CPU us/request", more_is_better=False),

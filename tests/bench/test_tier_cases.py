@@ -54,10 +54,11 @@ def broker(tmp_path: Path) -> Iterator[TieredTidelog]:
 def test_one_broker(broker: TieredTidelog) -> None:
     read = RemoteRead(250).run(broker, 0.1)
     assert read["remote by local"] == read["remote read"] / read["local read"] > 0
-    produce = CopyingProduce(1, 8).run(broker, 0.25)
+    produce = CopyingProduce(1, 1, 8).run(broker, 0.25)
     assert produce["p99 copying"] > 0 < produce["p99 plain"]
     cancelled = CancelledReads(1000).run(broker, 0.1)
     assert cancelled["descriptors left"] <= 0  # what was open before may have been closed
+    assert cancelled["purgatory"] == cancelled["index cache"] == 0
     copied = CopyDelay().run(broker, 0.0)
     assert 0 < copied["copy delay"] < 60_000
     assert METRICS.keys() >= {*read, *produce, *cancelled, *copied}

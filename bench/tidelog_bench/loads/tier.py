@@ -11,7 +11,7 @@ from tidelog_bench.loads.load import output_of
 from tidelog_bench.peers.go_programs import go_program
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from tidelog_bench.peers.peer import Served
 
@@ -49,11 +49,17 @@ class TierTopic:
 
     def wait_until_remote(self, share: float) -> None:
         """Until so much of it, counted in records, is in the tier alone."""
+        self._wait(
+            lambda offsets: offsets["local_start"] - offsets["start"] >= share * offsets["end"]
+        )
+
+    def wait_until_copied(self, records: int) -> None:
+        """Until no more than its last `records` are not in the tier."""
+        self._wait(lambda offsets: offsets["tiered"] + records >= offsets["end"])
+
+    def _wait(self, is_over: Callable[[dict[str, int]], bool]) -> None:
         deadline = time.monotonic() + REMOTE_TIMEOUT_S
-        while True:
-            offsets = self.run("offsets")
-            if offsets["local_start"] - offsets["start"] >= share * offsets["end"]:
-                return
+        while not is_over(offsets := self.run("offsets")):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"{self.name} of {self._peer.name} is still local: {offsets}")
             time.sleep(_POLL_S)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import urllib.request
 from typing import TYPE_CHECKING
 
+from tidelog_bench.peers.address import free_port
 from tidelog_bench.peers.apache_kafka import ApacheKafka, ApacheKafkaCluster
 from tidelog_bench.peers.cluster import of_cluster
 from tidelog_bench.peers.process import Child
@@ -49,6 +51,7 @@ _SETTINGS: Mapping[str, str] = {
     f"{_METADATA}replication.factor": "1",
     f"{_METADATA}min.isr": "1",
 }
+_WAITING = 'kafka_server_delayedoperationpurgatory_purgatorysize{delayedOperation="RemoteFetch"'
 _KAFKAS_STORE = "org.apache.kafka.server.log.remote.storage.LocalTieredStorage"
 
 
@@ -62,12 +65,25 @@ class TieredTidelog(Tidelog):
 
     def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
         super().__init__(folder)
-        self._settings = {**_SETTINGS, **settings}
+        self._metrics = f"127.0.0.1:{free_port()}"
+        self._settings = {**_SETTINGS, "metrics.prometheus.listener": self._metrics, **settings}
 
     def command(self) -> Sequence[str]:
         """Serve until standard input ends."""
         given = [f"--set={key}={value}" for key, value in self._settings.items()]
         return [*super().command(), "--tiered", str(tier_of(self.folder)), *given]
+
+    def left_of_reads(self) -> dict[str, float]:
+        """Remote reads that wait, and files of remote indexes that are here."""
+        with urllib.request.urlopen(f"http://{self._metrics}/metrics", timeout=30) as answer:
+            lines = answer.read().decode().splitlines()
+        waiting = [float(line.split()[-1]) for line in lines if line.startswith(_WAITING)]
+        assert waiting, "it tells no size of its purgatories"
+        indexes = self.folder / "remote-log-index-cache"
+        return {
+            "purgatory": sum(waiting),
+            "index cache": sum(file.stat().st_size for file in indexes.iterdir()) / 1e6,
+        }
 
     def remove(self) -> None:
         """The tier as well."""
