@@ -18,7 +18,7 @@ from tidelog_storage.log_state import LogState
 from tidelog_storage.replay import replay_producers
 from tidelog_storage.replicated import check_replicated
 from tidelog_storage.retention import Retention, plan_deletion
-from tidelog_storage.sealed import sealed_files
+from tidelog_storage.sealed import keep_producers, sealed_files
 from tidelog_storage.types import (
     UNDEFINED_EPOCH,
     AbortedTransaction,
@@ -334,6 +334,7 @@ class Log(LogState):
             # What goes because the log start has passed it was never copied: a crash must not bring
             # an older log start back, which would send readers of it to the remote tier.
             self.epochs.flush()
+            keep_producers(self, list(self.segments)[count].base_offset)
         self._reader.forget()
         removed = self.segments.remove_first(count)
         if limits.deletable_to is None:

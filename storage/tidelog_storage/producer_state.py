@@ -379,6 +379,18 @@ class ProducerStateManager:
             return False
         return True
 
+    def sync_snapshot(self, offset: int) -> bool:
+        """Make the snapshot of `offset` durable; False if it is not there, or not whole."""
+        if not self.has_snapshot(offset):
+            return False
+        file = self._files.open(self.snapshot_path(offset))
+        try:
+            file.fsync()
+        finally:
+            file.close()
+        self._files.fsync_dir(self.folder)
+        return True
+
     def before(self, offset: int, log_start_offset: int) -> ProducerStateManager:
         """The state at the newest snapshot below `offset`; nothing at `log_start_offset` if there
         is none."""

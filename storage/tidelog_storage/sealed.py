@@ -22,7 +22,14 @@ if TYPE_CHECKING:
     from tidelog_storage.log import Log
     from tidelog_storage.segment import Segment
 
-__all__ = ["sealed_files"]
+__all__ = ["keep_producers", "sealed_files"]
+
+
+def keep_producers(log: Log, offset: int) -> None:
+    """Make the producers' state at `offset` durable: what comes before goes from this disk, and
+    after a power failure nothing could make it again. OSError if not."""
+    if not log.producers.sync_snapshot(offset):
+        log.producers.write_snapshot(offset, snapshot_at(log, offset))
 
 
 def sealed_files(log: Log, segment: Segment) -> SealedFiles:

@@ -100,6 +100,32 @@ def test_a_flush_that_runs_during_a_roll_speaks_for_the_records_alone():
     assert unsynced_indexes(disk, log.recovery_point) == []
 
 
+def test_producers_outlive_what_was_deleted_locally():
+    """A power failure took the snapshot at the local log start, and what it was made of was in the
+    remote tier alone: an aborted transaction was forgotten (seed 135 of one broker with a tier)."""
+    disk, files = fresh()
+    tiered = settings(remote_storage_enable="true", local_retention_bytes="1")
+    log = open_log(files, settings=tiered, remote_storage_system_enable=True)
+    while len(log.segments) < 3:
+        append(
+            log,
+            1,
+            producer_id=7,
+            producer_epoch=0,
+            base_sequence=log.log_end_offset,
+            transactional=True,
+        )
+    log.flush()
+    log.set_highest_remote_offset(log.segments.active.base_offset - 1)
+    assert log.delete_old_segments(NOW) == 2
+    base = log.local_log_start_offset
+    inode = disk.names[f"data/t-0/{base:020d}.snapshot"]
+    assert inode.synced == len(inode.data)
+    disk.power_failure()
+    again = open_log(disk.files(), settings=tiered, clean=False, remote_storage_system_enable=True)
+    assert again.producers.first_unstable_offset == 0
+
+
 def test_an_orderly_stop_syncs_the_indexes_of_a_log_that_was_flushed():
     """Nothing was left to flush, so the active segment's new indexes were not synced either."""
     disk, files = fresh()

@@ -16,7 +16,7 @@ def test_all_promises_hold(seed):
     assert counts["records copied"] > 0
 
 
-@pytest.mark.parametrize("seed", [0, 3, 5])
+@pytest.mark.parametrize("seed", [0, 3, 135])
 def test_all_promises_hold_in_two_tiers(seed):
     failure, counts = run_alone(seed, has_tier=True)
     assert failure is None

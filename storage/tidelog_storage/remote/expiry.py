@@ -72,9 +72,9 @@ def plan(
         # Unreferenced: only of epochs that the log has no records of any more, of whatever branch.
         # Or a deletion that failed, which no walk may reach: of a copy above all that is kept.
         is_going = segment.state is SegmentState.DELETE_SEGMENT_STARTED
-        if is_going or segment.epochs[-1][0] < first_epoch:
-            if segment.segment_id not in copying:
-                walk.deletions.setdefault(segment.segment_id, segment)
+        goes = is_going or segment.epochs[-1][0] < first_epoch
+        if goes and segment.segment_id not in copying:
+            walk.deletions.setdefault(segment.segment_id, segment)
     return ExpiryPlan(walk.new_log_start, tuple(walk.deletions.values()), size_bytes)
 
 
