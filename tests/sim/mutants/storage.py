@@ -37,9 +37,9 @@ def forget_producers_at_restart(patch: Patch) -> None:
         log.producers.producers.clear()
         return log
 
-    from tidelog_storage import manager
+    from tidelog_storage import log_folders
 
-    patch(manager, "load_log", load_log)
+    patch(log_folders, "load_log", load_log)
 
 
 def recovery_point_before_fsync(patch: Patch) -> None:
