@@ -24,6 +24,7 @@ from tidelog_storage.remote.copier import candidates
 from tidelog_storage.remote.directory_store import DirectoryStore
 from tidelog_storage.remote.expiry import RemoteRetention, local_only_bytes, plan
 from tidelog_storage.remote.index_cache import IndexCache
+from tidelog_storage.remote.layout import MANIFEST_ENDING, folder_name
 from tidelog_storage.remote.metadata_cache import PartitionMetadata
 from tidelog_storage.remote.read_ahead import ReadAhead
 from tidelog_storage.remote.reader import RemoteRead, read
@@ -129,7 +130,8 @@ class TierScenario:
     def __init__(self, document: dict[str, Any], folder: Path) -> None:
         self.steps = document["steps"]
         given = document["given"]
-        self.store = DirectoryStore(OsFileSystem(), str(folder / "tier"))
+        self.folder = folder / "tier"
+        self.store = DirectoryStore(OsFileSystem(), str(self.folder))
         self.metadata = PartitionMetadata(PARTITION)
         self.known = KnownSegments()
         self.known.of[PARTITION] = self.metadata
@@ -225,6 +227,11 @@ class TierScenario:
             assert (segment.start_offset, segment.end_offset) == (facts["start"], facts["end"])
             assert segment.epochs == pairs(facts["epochs"])
             assert segment.state.name == facts["state"]
+        if "remote" in expect:
+            files, folder = OsFileSystem(), f"{self.folder}/{folder_name(PARTITION)}"
+            found = files.list(folder) if files.exists(folder) else []
+            assert sum(name.endswith(MANIFEST_ENDING) for name in found) == len(expect["remote"])
+            assert expect["remote"] or found == []
         for facts in expect.get("remote", []):
             segment = segments[facts["id"]]
             assert (segment.start_offset, segment.end_offset) == (facts["start"], facts["end"])

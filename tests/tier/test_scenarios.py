@@ -14,7 +14,7 @@ import yaml
 from tidelog import scenarios
 from tidelog.__main__ import main
 from tidelog.scenarios import NAMES, load, player
-from tidelog.scenarios.compare import state_differs
+from tidelog.scenarios.compare import state_differs, unsound
 from tidelog.scenarios.disk import checkpointed, cut, records_in
 from tidelog.scenarios.host_stage import HostStage
 from tidelog.scenarios.names import Names
@@ -169,6 +169,47 @@ def test_what_is_compared():
     assert state_differs(found, {"partition_state": "online"}) == [
         "nobody looks at partition_state"
     ]
+
+
+SOUND = {
+    "role": "leader",
+    "log_start": 0,
+    "local_start": 2,
+    "lso": 3,
+    "hw": 3,
+    "leo": 4,
+    "records": [[2, "c", 0], [3, "d", 1]],
+    "epochs": [[0, 0], [1, 3]],
+    "copied_to": 1,
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({}, None),
+        ({"hw": 5}, "offsets out of order: log start 0, local log start 2, lso 3, high watermark"),
+        ({"log_start": 3}, "offsets out of order"),
+        ({"records": [[3, "d", 1]]}, "the records are not those from 2 to 4"),
+        ({"epochs": [[0, 0], [1, 5]]}, "leader epochs out of order"),
+        ({"copied_to": 0}, "nobody has what is between 0 and 2"),
+    ],
+)
+def test_what_no_state_may_be(change, told):
+    finished = {"id": "uuid-1", "start": 0, "end": 1, "state": "COPY_SEGMENT_FINISHED"}
+    state = {
+        "brokers": {"A": SOUND | change, "B": {"role": "stopped", "leo": 1, "records": []}},
+        "remote": [{"id": "uuid-1", "start": 0, "end": 1}],
+        "rlmm": [finished],
+    }
+    if told is None:
+        assert unsound(state) == []
+        assert unsound({**state, "remote": []}) == [
+            "remote tier: uuid-1 is finished, and not in the store"
+        ]
+    else:
+        (found,) = unsound(state)
+        assert found.startswith(f"broker A: {told}")
 
 
 def test_epochs_have_the_names_of_the_vector():

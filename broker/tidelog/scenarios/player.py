@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.peers import PeerError
 from tidelog.scenarios.answers import Client
-from tidelog.scenarios.compare import facts_differ, reply_differs, state_differs
+from tidelog.scenarios.compare import facts_differ, reply_differs, state_differs, unsound
 from tidelog.scenarios.direction import Direction
 from tidelog.scenarios.disk import cut
 from tidelog.scenarios.given import Given
@@ -170,8 +170,8 @@ class Player:
                 return state
 
     def differs(self, state: dict[str, Any], expected: dict[str, Any]) -> list[str]:
-        """A sentence for each difference."""
-        return state_differs(state, expected)
+        """A sentence for each difference, and for each rule of every state that is broken."""
+        return [*state_differs(state, expected), *unsound(state)]
 
     def _tell(self, word: str, text: str) -> None:
         for line in paragraph(f"{word:<9} {text}", "   ", " " * 13):
