@@ -135,6 +135,14 @@ ALLOWED = (
     ),
     *[
         Allowed(
+            "Fetch-of-lost-objects-*",
+            f"[[]{step}].*",
+            "a lost offset index is not missed where the segment itself says where its batches are",
+        )
+        for step in (3, 4)
+    ],
+    *[
+        Allowed(
             "Fetch-remote-limits-*",
             f"[[]{step}].*.records",
             "a limit of no bytes: the first batch comes whole as it does from a local log (KIP-74);"

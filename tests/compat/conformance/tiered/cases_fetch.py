@@ -171,3 +171,16 @@ def of_an_empty_local_log(s: TieredSession, version: int) -> None:
     s.await_tier(topic, local=3, tiered=2)
     for offset in (0, 2, 3, 4):
         fetch(s, version, topic, part(offset=offset))
+
+
+@case("Fetch", 4, 13, 17)
+def of_lost_objects(s: TieredSession, version: int) -> None:
+    """What the metadata knows and the store has lost is no reason to go elsewhere: an error that
+    clients try again. The local part is as ever."""
+    for ending in (".log", ".index"):
+        topic = s.tiered()
+        s.produce_at(1, topic, *several(0, 5))
+        s.await_tier(topic, local=4, tiered=3)
+        s.lose(topic, ending)
+        for offset in (0, 3, 4):
+            fetch(s, version, topic, part(offset=offset))

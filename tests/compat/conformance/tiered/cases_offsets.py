@@ -173,6 +173,17 @@ def across_the_tiers(s: TieredSession, version: int) -> None:
         s.ask("OffsetForLeaderEpoch", 4, replica_id=-1, **asked)
 
 
+@case("ListOffsets", 1, 11)
+def times_of_lost_objects(s: TieredSession, version: int) -> None:
+    for ending in (".log", ".timeindex"):
+        topic = s.tiered()
+        s.produce_at(1, topic, *several(0, 5))
+        s.await_tier(topic, local=4, tiered=3)
+        s.lose(topic, ending)
+        for offset in (0, 3, 4):
+            ask(s, version, topic, TIME + offset * SECOND_MS)
+
+
 @case("ListOffsets", 11)
 def expired_by_size(s: TieredSession, version: int) -> None:
     topic = s.tiered()

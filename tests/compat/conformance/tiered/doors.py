@@ -41,7 +41,8 @@ class TieredTidelogs:
     name = "tidelog"
 
     def __init__(self, folder: Path) -> None:
-        self._running = tidelog.run(TIERED_SETTINGS, brokers=len(NODES), tiered=folder / "tier")
+        self.tier = folder / "tier"
+        self._running = tidelog.run(TIERED_SETTINGS, brokers=len(NODES), tiered=self.tier)
         self.addresses: Mapping[int, str] = {}
 
     def start(self) -> None:
@@ -61,6 +62,7 @@ class TieredKafkas:
     name = "kafka"
 
     def __init__(self, folder: Path) -> None:
+        self.tier = tier_of(folder / "kafka")
         ports = free_ports(1 + len(NODES))
         voters = {NODES[0]: f"127.0.0.1:{ports.pop()}"}
         settings = {
@@ -92,5 +94,5 @@ class TieredKafkas:
     def stop(self) -> None:
         """Kill both: nobody needs their data."""
         self._peer.kill()
-        shutil.rmtree(tier_of(self._folder / "kafka"), ignore_errors=True)
+        shutil.rmtree(self.tier, ignore_errors=True)
         shutil.rmtree(self._folder, ignore_errors=True)

@@ -23,6 +23,7 @@ from compat.conformance.tiered.session import TieredSession
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from compat.conformance.registry import Run
     from compat.conformance.runner import Transcript
@@ -35,6 +36,7 @@ class TieredDoor(Protocol):
     """Two brokers with a tier."""
 
     name: str
+    tier: Path  # where the objects are
     addresses: Mapping[int, str]  # `host:port` by node id, once it is started
 
     def start(self) -> None: ...
@@ -58,7 +60,7 @@ def collect(
 
     def heard(run: Run, nonce: str = "") -> Transcript:
         started = time.monotonic()
-        session = TieredSession(run, brokers.addresses, nonce, layouts, console)
+        session = TieredSession(run, brokers.addresses, nonce, layouts, console, brokers.tier)
         transcript = comparable(carried_out(run, session), nonce)
         if time.monotonic() - started > SLOW_S:
             print(f"  {run.key} took {time.monotonic() - started:.1f} s", flush=True)

@@ -11,6 +11,7 @@ from tidelog_protocol.records import Record
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from compat.conformance.registry import Run
     from compat.conformance.tiered.console import Console
@@ -44,10 +45,12 @@ class TieredSession(ClusterSession):
         nonce: str = "",
         layouts: Layouts | None = None,
         console: Console | None = None,
+        tier: Path | None = None,
     ) -> None:
         super().__init__(run, addresses, nonce)
         self._layouts = layouts
         self._console = console
+        self._tier = tier
 
     @property
     def layouts(self) -> Layouts:
@@ -61,6 +64,18 @@ class TieredSession(ClusterSession):
         result = self._console.run(main, *args)
         lines = [line.split() for line in result.out.splitlines() if line.strip()]
         self.record(main, {"asked": list(args), "exit": result.exit, "out": lines})
+
+    def lose(self, topic: str, ending: str) -> None:
+        """Remove a topic's objects of one kind from the tier, behind the brokers' backs."""
+        assert self._tier is not None
+        lost = [
+            path
+            for path in self._tier.rglob(f"*{ending}")
+            if path.parent.name.startswith(f"{topic}-0-")
+        ]
+        assert lost, f"nothing of {topic} in {self._tier}"
+        for path in lost:
+            path.unlink()
 
     def group_coordinator(self) -> None:
         """Wait until the coordinator of this case's group is there and has loaded."""
