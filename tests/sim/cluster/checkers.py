@@ -39,12 +39,20 @@ class Committed:
         self.name = name
         self.batches: dict[int, bytes] = {}
 
-    def compare(self, machine: Machine, folder: str, high_watermark: int) -> None:
-        """Take or compare what one replica has below its high watermark."""
+    def compare(
+        self, machine: Machine, folder: str, high_watermark: int, log_start_offset: int = 0
+    ) -> None:
+        """Take or compare what one replica has below its high watermark.
+
+        What lies below its log start is nobody's any more. A follower that has left the leader's
+        way where that has deleted its own is not asked to cut there.
+        """
         for batch in read_log(machine.disk, folder).batches():
             header = batch.header
             if header.last_offset >= high_watermark:
                 break
+            if header.last_offset < log_start_offset:
+                continue
             known = self.batches.setdefault(header.base_offset, batch.data)
             require(
                 known == batch.data,
@@ -128,7 +136,8 @@ class ClusterCheckers:
                 topic, index = partition.topic_partition
                 key = (partition.topic_id, index)
                 committed = self.logs.get(key) or self._new_log(key, topic)
-                committed.compare(machine, partition.log.folder, partition.log.high_watermark)
+                log = partition.log
+                committed.compare(machine, log.folder, log.high_watermark, log.log_start_offset)
 
     def _new_log(self, key: tuple[bytes, int], topic: str) -> Committed | Compacted:
         name, machines = f"{topic}-{key[1]}", self.machines

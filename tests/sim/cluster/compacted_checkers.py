@@ -27,14 +27,19 @@ class Compacted:
         self.batches: dict[int, bytes] = {}  # none of them has to stay
         self._newest: dict[bytes | None, int] = {}  # offsets by key
 
-    def compare(self, machine: Machine, folder: str, high_watermark: int) -> None:
-        """Take or compare what one replica has below its high watermark."""
+    def compare(
+        self, machine: Machine, folder: str, high_watermark: int, log_start_offset: int = 0
+    ) -> None:
+        """Take or compare what one replica has below its high watermark, and not below its log
+        start."""
         log = read_log(machine.disk, folder)
         found: set[int] = set()
         for batch in log.batches():
             header = batch.header
             if header.last_offset >= high_watermark:
                 break
+            if header.last_offset < log_start_offset:
+                continue
             for record in batch.records():
                 content = (record.key, record.value, header.producer_id)
                 known = self.records.setdefault(record.offset, content)
