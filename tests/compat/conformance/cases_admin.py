@@ -1,4 +1,4 @@
-"""Cases: CreateTopics, DeleteTopics, CreatePartitions, DescribeLogDirs."""
+"""Cases: CreateTopics, DeleteTopics, CreatePartitions, DescribeLogDirs, AlterReplicaLogDirs."""
 
 from __future__ import annotations
 
@@ -188,3 +188,26 @@ def log_dirs(s: Session, version: int) -> None:
     s.ask("DescribeLogDirs", version, topics=[{"topic": name, "partitions": [0, 1, 7]}])
     s.ask("DescribeLogDirs", version, topics=[{"topic": f"{s.name}.none", "partitions": [0]}])
     s.ask("DescribeLogDirs", version, topics=[])
+
+
+@case("AlterReplicaLogDirs")
+def log_dirs_altered(s: Session, version: int) -> None:
+    name = s.topic(partitions=2)
+    here = s.quietly("DescribeLogDirs", 1, topics=[])["results"][0]["log_dir"]
+    for path, topic, *partitions in (
+        (here, name, 0, 1),
+        (here, name, 0, 7),
+        ("/nowhere", name, 0, 7),
+        (f"{here}/", name, 0),
+        ("relative", name, 0),
+        ("", name, 0),
+        (here, f"{s.name}.none", 0),
+        (here, "l" * 215, 0),
+        ("/nowhere", "l" * 215, 0),
+        (here, "l" * 214, 0),
+        (here, name),
+    ):
+        topics = [{"name": topic, "partitions": partitions}]
+        s.ask("AlterReplicaLogDirs", version, dirs=[{"path": path, "topics": topics}])
+    s.ask("AlterReplicaLogDirs", version, dirs=[])
+    s.ask("AlterReplicaLogDirs", version, dirs=[{"path": here, "topics": []}])

@@ -26,6 +26,7 @@ SORT_KEYS = ("name", "group_id", "config_name", "resource_name", "api_key", "top
 NODES = {"brokers": ("node_id", "broker_id"), "nodes": ("node_id",)}
 BY_INDEX = {("Produce", "partition_responses"), ("ListOffsets", "partitions")}
 BY_INDEX |= {("DescribeLogDirs", "partitions"), ("TxnOffsetCommit", "partitions")}
+BY_INDEX |= {("AlterReplicaLogDirs", "partitions")}
 BY_INDEX |= {("AddPartitionsToTxn", "results_by_partition"), ("WriteTxnMarkers", "partitions")}
 ORDERED = {"Fetch", "Produce", "JoinGroup"}
 NOW_WITHIN_MS = 3_600_000
