@@ -218,3 +218,11 @@ def test_only_what_reads_as_its_store_does_is_near():
     assert near.opener_of(Counting()) is None
     assert near.opener_of(Both()) is not None
     assert near.opener_of(Other()) is None
+
+
+@simulated
+async def test_readers_right_behind_each_other_share_pieces():
+    world = a_world()
+    results = await asyncio.gather(*(world.read_all(700) for _ in range(5)))
+    assert set(results) == {world.local()}
+    assert world.store.bytes_read <= 1.1 * len(world.local())

@@ -4,7 +4,7 @@ A store in a directory leaves its bytes in the operating system's page cache. Wh
 less to copy and check (0.1 ms a MiB) than to hand to a thread, which takes processor and
 interpreter from the loop at a time of its own; and a cache of larger chunks would only hold the
 same bytes twice. So who reads on finds the next piece ready, made while he looks at the last one,
-and it is let go as soon as he has passed it. What is not in memory is for the threads, as that of
+and it may go when he has passed it. What is not in memory is for the threads, as that of
 all other stores (`read_ahead.py`), and so is what has very many batches: each costs the loop a
 microsecond.
 
@@ -39,6 +39,7 @@ CAPACITY_BYTES = 16 << 20
 BATCHES_MAX = 256  # of a piece: some 0.3 ms
 DEMAND_BYTES_MAX = 2 << 20  # read within one millisecond for those who wait
 _BUFFER_BYTES = 4 << 20
+_PASSED_BYTES_MAX = 4 << 20
 _OPEN_MAX = 512
 _PLACES_MAX = 1024
 _UNUSED_MS_MAX = 60_000
@@ -89,6 +90,7 @@ class Near:
         self._open: dict[bytes, _Open] = {}
         self._left: dict[TopicIdPartition, None] = {}  # to the threads
         self._pieces: dict[tuple[bytes, int], _Piece] = {}  # by segment and first byte
+        self._passed: dict[tuple[bytes, int], None] = {}  # of them
         self._places: dict[tuple[bytes, int], int] = {}  # bytes by segment and offset
         self._buffers = Buffers(_BUFFER_BYTES)
         self._demanded = (0, 0)  # when, and how many bytes
@@ -141,6 +143,7 @@ class Near:
         for segment_id in list(self._open):
             self._retire(segment_id)
         self._pieces.clear()
+        self._passed.clear()
         self._places.clear()
         self._buffers.clear()
         self.bytes = 0
@@ -154,8 +157,8 @@ class Near:
         return self._places.get((segment.segment_id, offset))
 
     def stopped(self, segment_id: bytes, offset: int, position: int) -> None:
-        """A reader stopped at this byte; he goes on with `offset`. The pieces up to there go, but
-        for what was read behind the last one's batches."""
+        """A reader stopped at this byte; he goes on with `offset`. The pieces up to there may go,
+        but what was read behind the last one's batches is still needed."""
         places = self._places
         places.pop((segment_id, offset), None)
         if len(places) >= _PLACES_MAX:
@@ -169,7 +172,14 @@ class Near:
             and not (rest and chunk.end == position)
         ]
         for key in passed:
-            self._drop(key)
+            self._pass(key)
+
+    def _pass(self, key: tuple[bytes, int]) -> None:
+        """A reader has done with a piece; some are kept for those who come right behind him."""
+        self._passed.pop(key, None)
+        self._passed[key] = None
+        while sum(self._pieces[each].chunk.weight for each in self._passed) > _PASSED_BYTES_MAX:
+            self._drop(next(iter(self._passed)))
 
     # ---- pieces -------------------------------------------------------------------------------
 
@@ -198,9 +208,11 @@ class Near:
         it now. None if it is to be loaded by a thread."""
         chunk = self.find(segment.segment_id, position)
         if chunk is None:
-            if self.bytes + min(wanted, PIECE_BYTES_MAX) > self.capacity_bytes:
-                self.expire(now_ms)
-                return position
+            while self.bytes + min(wanted, PIECE_BYTES_MAX) > self.capacity_bytes:
+                if not self._passed:
+                    self.expire(now_ms)
+                    return position
+                self._drop(next(iter(self._passed)))
             chunk = self._read(segment, position, wanted, now_ms)
         return None if chunk is None else chunk.end
 
@@ -221,7 +233,7 @@ class Near:
             piece = None
             self._leave(segment)
         if before is not None:
-            self._drop((segment_id, before.chunk.start))
+            self._pass((segment_id, before.chunk.start))
         if piece is None:
             return None
         if len(piece.chunk) == BATCHES_MAX:
@@ -229,7 +241,7 @@ class Near:
         self._pieces[segment_id, position] = piece
         self.bytes += piece.chunk.weight
         while self.bytes > self.capacity_bytes and len(self._pieces) > 1:
-            self._drop(next(iter(self._pieces)))
+            self._drop(next(iter(self._passed or self._pieces)))
         return piece.chunk
 
     def _piece(
@@ -268,6 +280,7 @@ class Near:
         return None
 
     def _drop(self, key: tuple[bytes, int]) -> None:
+        self._passed.pop(key, None)
         self.bytes -= self._pieces.pop(key).chunk.weight
 
     def _leave(self, segment: RemoteSegment) -> None:
