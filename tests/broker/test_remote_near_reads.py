@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import random
 
 import pytest
 
@@ -226,3 +227,40 @@ async def test_readers_right_behind_each_other_share_pieces():
     results = await asyncio.gather(*(world.read_all(700) for _ in range(5)))
     assert set(results) == {world.local()}
     assert world.store.bytes_read <= 1.1 * len(world.local())
+
+
+@pytest.mark.parametrize("seed", range(8))
+@simulated
+async def test_whatever_the_store_does_only_what_was_written_is_given(seed):
+    chance = random.Random(seed)
+    world = a_world(120, chunk_bytes=chance.choice((700, 2000)))
+    expected = world.local()
+
+    def spoiled(data):
+        how = chance.random()
+        if how < 0.1 and data:
+            return bytes([*data[:-1], data[-1] ^ 1])
+        return data[: chance.randint(0, len(data))] if how < 0.2 else data
+
+    async def reader():
+        offset, got = 0, b""
+        while offset < world.end:
+            pending, done = world.start(offset, chance.choice((1, 400, 700, 2000)))
+            await asyncio.wait((done,), timeout=0.5)
+            if not done.done():
+                pending.cancel()
+            elif pending.error is None:
+                got += b"".join(pending.result.parts)
+                offset = pending.result.next_offset
+                assert expected.startswith(got)
+            world.store.cold = {each.segment_id for each in world.segments if chance.random() < 0.2}
+            world.store.error = (
+                RetriableRemoteStorageError("away") if chance.random() < 0.1 else None
+            )
+            await asyncio.sleep(chance.choice((0, 0.001, 0.05)))
+        assert got == expected
+
+    world.store.change = spoiled
+    await asyncio.gather(*(reader() for _ in range(3)))
+    await world.reads.close()
+    assert world.store.open == 0
