@@ -14,6 +14,7 @@ from support.tiered_cluster import SETTINGS, segmented, tiered_cluster
 from tidelog.metrics.meters import BROKER_TOPIC_METRICS, Name
 from tidelog.start_error import StartError
 from tidelog_storage.remote.api import (
+    RemoteResourceNotFound,
     RemoteStorageError,
     RemoteStorageNotReady,
     RetriableRemoteStorageError,
@@ -119,6 +120,28 @@ def test_a_store_that_is_away_for_a_while_leaves_the_copy_as_begun(
             await it.produce("a", ["v2"])
             await it.delete_records("a", 0, 1)
             await until(lambda: [each.start_offset for each in known(it, 1)] == [1])
+
+    run(test)
+
+
+def test_deletions_that_may_pass_are_no_failures_and_what_is_not_there_is_deleted(
+    tmp_path: Path,
+) -> None:
+    async def test() -> None:
+        async with tiered_cluster(tmp_path) as it:
+            faults = it.faults
+            await it.create("a", 1, 1, **segmented(1))
+            await it.produce("a", ["v0", "v1"])
+            await it.offloaded("a", one_each(0), local_start=1)
+            faults.errors["delete"] = RetriableRemoteStorageError("away")
+            await it.delete_records("a", 0, 1)
+            await until(lambda: faults.count("delete") >= 2)
+            assert [each.state for each in known(it, 1)] == [DELETING]
+            assert count(it, "RemoteDeleteRequestsPerSec") >= 2
+            assert count(it, "RemoteDeleteErrorsPerSec") == 0
+            faults.errors["delete"] = RemoteResourceNotFound("a store of somebody else's")
+            await until(lambda: known(it, 1) == [], "its metadata is at the end too")
+            assert count(it, "RemoteDeleteErrorsPerSec") == 0
 
     run(test)
 

@@ -7,7 +7,12 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tidelog_storage.remote.api import RemoteResourceNotFound, SegmentState, SegmentUpdate
+from tidelog_storage.remote.api import (
+    RemoteResourceNotFound,
+    RetriableRemoteStorageError,
+    SegmentState,
+    SegmentUpdate,
+)
 from tidelog_storage.remote.lineage import copied_up_to, kept_up_to
 
 if TYPE_CHECKING:
@@ -81,18 +86,29 @@ async def until_ready(metadata: RemoteLogMetadata, partition: TopicIdPartition) 
 async def delete_segment(shared: Shared, segment: RemoteSegment, pool: Pool) -> None:
     """DELETE_SEGMENT_STARTED, the store's part, DELETE_SEGMENT_FINISHED: again from the beginning
     after a failure, which is raised."""
-    metadata, topic = shared.metadata, segment.partition.topic
-    shared.meters.mark_topic("RemoteDeleteRequestsPerSec", topic)
+    metadata = shared.metadata
     try:
         await metadata.update(shared.change(segment, SegmentState.DELETE_SEGMENT_STARTED))
-        await pool.run(shared.storage.delete_segment, segment)
+        await _delete_data(shared, segment, pool)
         await metadata.update(shared.change(segment, SegmentState.DELETE_SEGMENT_FINISHED))
     except RemoteResourceNotFound:
         log.info("segment %s is gone already", segment.segment_id.hex())
+    shared.forget((segment.segment_id,))
+
+
+async def _delete_data(shared: Shared, segment: RemoteSegment, pool: Pool) -> None:
+    """The store's part. As in Kafka, what may pass by itself is no failure to count."""
+    topic = segment.partition.topic
+    shared.meters.mark_topic("RemoteDeleteRequestsPerSec", topic)
+    try:
+        await pool.run(shared.storage.delete_segment, segment)
+    except RemoteResourceNotFound:
+        return  # no error for our stores; whoever's raises it has nothing left to delete either
+    except RetriableRemoteStorageError:
+        raise
     except Exception:
         shared.meters.mark_topic("RemoteDeleteErrorsPerSec", topic)
         raise
-    shared.forget((segment.segment_id,))
 
 
 def copied_offset(metadata: RemoteLogMetadata, partition: TopicIdPartition, held: Log) -> int:
