@@ -452,7 +452,8 @@ class BrokerServer:
 
     def _fail(self, error: BaseException) -> None:
         """The disk can't be trusted any more: whoever runs the broker has to stop it."""
-        log.error("the broker must stop: %s", error)
+        if str(error) != str(self.failure):  # told once, however often it is met
+            log.error("the broker must stop: %s", error)
         if self.failure is None:
             self.failure = error
             if self._joining is not None:
