@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from support.versitygw import ENVIRONMENT, Versitygw
@@ -25,8 +27,11 @@ class DirectoryPlace:
         return DirectoryStore()
 
     def names(self):
+        """Of all files; folders may come and go meanwhile."""
         return sorted(
-            str(path.relative_to(self.folder)) for path in self.folder.rglob("*") if path.is_file()
+            os.path.relpath(f"{folder}/{name}", self.folder)
+            for folder, _, names in os.walk(self.folder)
+            for name in names
         )
 
     def read(self, name):

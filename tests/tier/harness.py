@@ -210,6 +210,10 @@ class TieredCluster:
         """A time that the next records may have."""
         return self._clock_ms
 
+    def set_now_ms(self, now_ms: int) -> None:
+        """Give the next records times from there on."""
+        self._clock_ms = now_ms
+
     def topic_id(self, topic: str) -> bytes:
         node = next(node for node in self.cluster.brokers if node.is_running)
         return bytes(image_of(node).topics[topic].topic_id)
@@ -339,6 +343,7 @@ class TieredCluster:
         offset: int,
         *,
         broker: int = -1,
+        client: WireClient | None = None,
         isolation: int = READ_UNCOMMITTED,
         max_bytes: int = _FETCH_BYTES,
         max_wait_ms: int = 500,
@@ -360,8 +365,11 @@ class TieredCluster:
             isolation_level=isolation,
             topics=[topic_data],
         )
-        server = self.server(self.leader(topic, index) if broker < 0 else broker)
-        answer = await admin.ask(server, request, 16)
+        if client is None:
+            server = self.server(self.leader(topic, index) if broker < 0 else broker)
+            answer = await admin.ask(server, request, 16)
+        else:
+            answer = await client.ask(request, 16)
         assert answer.error_code == 0
         return answer.responses[0].partitions[0]
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+from support.wire_client import WireClient
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.records import iter_batches, iter_records
 from tier.harness import READ_COMMITTED, READ_UNCOMMITTED, Told
@@ -41,6 +42,40 @@ def visible(answer: Any, offset: int, isolation: int) -> tuple[list[Told], int]:
     return told, end
 
 
+class Reader:
+    """A consumer of one partition: `found` is what it has seen from its start."""
+
+    def __init__(self, cluster: TieredCluster, topic: str, start: int, isolation: int) -> None:
+        self.start = self.offset = start
+        self.isolation = isolation
+        self.found: list[Told] = []
+        self._cluster = cluster
+        self._topic = topic
+
+    async def step(
+        self,
+        client: WireClient,
+        *,
+        index: int = 0,
+        max_bytes: int = 1 << 20,
+        max_wait_ms: int = 500,
+    ) -> None:
+        """One Fetch. What fails for now is asked for again by the next one."""
+        answer = await self._cluster.fetch(
+            self._topic,
+            index,
+            self.offset,
+            client=client,
+            isolation=self.isolation,
+            max_bytes=max_bytes,
+            max_wait_ms=max_wait_ms,
+        )
+        assert answer.error_code in (0, ErrorCode.UNKNOWN_SERVER_ERROR), answer
+        if answer.error_code == 0:
+            told, self.offset = visible(answer, self.offset, self.isolation)
+            self.found += told
+
+
 async def read(
     cluster: TieredCluster,
     topic: str,
@@ -51,16 +86,10 @@ async def read(
     isolation: int = READ_UNCOMMITTED,
     max_bytes: int = 1 << 20,
 ) -> list[Told]:
-    """All that a consumer sees from `start` to before `end`; it asks again what fails for now."""
-    found: list[Told] = []
-    offset = start
-    async with asyncio.timeout(200):
-        while offset < end:
-            answer = await cluster.fetch(
-                topic, index, offset, isolation=isolation, max_bytes=max_bytes
-            )
-            assert answer.error_code in (0, ErrorCode.UNKNOWN_SERVER_ERROR), answer
-            if answer.error_code == 0:
-                told, offset = visible(answer, offset, isolation)
-                found += told
-    return found
+    """All that a consumer sees from `start` to before `end`."""
+    reader = Reader(cluster, topic, start, isolation)
+    server = cluster.server(cluster.leader(topic, index))
+    async with await WireClient.connect(server) as client, asyncio.timeout(200):
+        while reader.offset < end:
+            await reader.step(client, index=index, max_bytes=max_bytes)
+    return reader.found

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tidelog_storage.remote.api import IndexKind, RemoteSegment, SegmentFiles
 
 COPY, FETCH, INDEX, DELETE = "copy", "fetch", "index", "delete"
+HELD_S_MAX = 120.0
 
 
 class Asked(NamedTuple):
@@ -27,11 +28,37 @@ class Asked(NamedTuple):
 
 
 class History:
-    """All calls of all brokers, in the order they ended."""
+    """All calls of all brokers, in the order they ended; and calls that are held before they begin.
+
+    `held` are those that wait now, as (what, node id).
+    """
 
     def __init__(self) -> None:
         self._calls: list[Asked] = []
         self._lock = threading.Lock()
+        self._gates: dict[tuple[str, int], threading.Event] = {}
+        self.held: list[tuple[str, int]] = []
+
+    def hold(self, what: str, node_id: int) -> None:
+        """Hold calls of this kind by this broker, from now on."""
+        self._gates[what, node_id] = threading.Event()
+
+    def release(self, what: str, node_id: int) -> None:
+        """Let them go on, and all that follow."""
+        self._gates.pop((what, node_id)).set()
+
+    def release_all(self) -> None:
+        """Nobody is held any more."""
+        while self._gates:
+            self._gates.popitem()[1].set()
+
+    def begin(self, what: str, node_id: int) -> None:
+        """A call comes."""
+        gate = self._gates.get((what, node_id))
+        if gate is not None:
+            self.held.append((what, node_id))
+            assert gate.wait(HELD_S_MAX)
+            self.held.remove((what, node_id))
 
     def add(self, call: Asked) -> None:
         with self._lock:
@@ -62,21 +89,25 @@ class RecordingStore:
         self.inner.configure(config)
 
     def copy_segment(self, segment: RemoteSegment, data: SegmentFiles) -> bytes | None:
+        self.history.begin(COPY, self.node_id)
         result = self.inner.copy_segment(segment, data)
         self.history.add(Asked(self.node_id, COPY, segment))
         return result
 
     def fetch_segment(self, segment: RemoteSegment, start: int, end: int | None = None) -> BinaryIO:
+        self.history.begin(FETCH, self.node_id)
         stream = self.inner.fetch_segment(segment, start, end)
         self.history.add(Asked(self.node_id, FETCH, segment))
         return stream
 
     def fetch_index(self, segment: RemoteSegment, kind: IndexKind) -> BinaryIO:
+        self.history.begin(INDEX, self.node_id)
         stream = self.inner.fetch_index(segment, kind)
         self.history.add(Asked(self.node_id, INDEX, segment, kind))
         return stream
 
     def delete_segment(self, segment: RemoteSegment) -> None:
+        self.history.begin(DELETE, self.node_id)
         self.inner.delete_segment(segment)
         self.history.add(Asked(self.node_id, DELETE, segment))
 

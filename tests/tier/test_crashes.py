@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import tidelog
 from support.clusters import in_thread, run, until
+from support.remote_places import DirectoryPlace
 from support.wire_client import WireClient
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.cluster import MetadataRequest
@@ -61,13 +62,13 @@ class Mortal:
     """One broker in a process of its own, and what a client that forgets nothing knows of it."""
 
     def __init__(self, folder: Path) -> None:
-        self.store = folder / "tier"
+        self.place = DirectoryPlace(folder / "tier")
         self._order = folder / COMMAND
         settings = {
             **SETTINGS,
             "remote.log.storage.manager.class.name": NAME,
             "remote.log.storage.manager.class.path": str(TESTS),
-            "rsm.config.dir": str(self.store),
+            "rsm.config.dir": str(self.place.folder),
             "remote.partition.remover.task.interval.ms": "300",
         }
         self._broker = tidelog.run(settings, data_dir=folder / "data")
@@ -86,10 +87,6 @@ class Mortal:
     @property
     def server(self) -> str:
         return self._broker.bootstrap_servers
-
-    def objects(self) -> list[str]:
-        """All files of the store."""
-        return sorted(path.name for path in self.store.rglob("*") if path.is_file())
 
     def order(self, point: str) -> None:
         """The broker is to die at this point."""
@@ -196,7 +193,7 @@ class Mortal:
         assert set(self.acknowledged[topic]) & set(expected) <= set(found), "lost"
 
     async def nothing_is_remote(self) -> None:
-        await until(lambda: not self.objects(), f"left over: {self.objects()}")
+        await until(lambda: not self.place.names(), f"left over: {self.place.names()}")
 
 
 def test_killed_at_every_point_of_a_copy(tmp_path: Path) -> None:
