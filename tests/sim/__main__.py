@@ -1,8 +1,9 @@
 """Many seeds over the cores: `python -m sim --seeds N`, and one to look at: `--seed N`.
 
 Unless `--brokers` says how many brokers there are, each seed does: one (in a world of its own, with
-a disk that loses power at any moment) or a cluster of up to seven. `--mutants` plants the bugs of
-`mutants/` one by one, and says how many seeds it took to find each.
+a disk that loses power at any moment) or a cluster of up to seven. With `--directories` clusters
+have two log directories a broker, and replicas that move between them. `--mutants` plants the bugs
+of `mutants/` one by one, and says how many seeds it took to find each.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from typing import TYPE_CHECKING
 
+import sim.run
+from sim.cluster.directories import MovingWorld
 from sim.cluster.faults import brokers_of
 from sim.cluster.tier_habits import has_tier
 from sim.mutants import CLUSTER_MUTANTS, MUTANTS, TIER_MUTANTS, planted
@@ -179,8 +182,13 @@ def main() -> int:
         "--mutant", choices=sorted({**MUTANTS, **CLUSTER_MUTANTS, **TIER_MUTANTS}), help="plant one"
     )
     parser.add_argument("--mutants", action="store_true", help="find every planted bug")
+    parser.add_argument(
+        "--directories", action="store_true", help="replicas move between log directories"
+    )
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     options = parser.parse_args()
+    if options.directories:
+        sim.run.ClusterWorld = MovingWorld  # here, and in the processes that are forked from here
     if options.seed is not None:
         return show(options.seed, options.faults, options.mutant, options.brokers)
     seeds = range(options.first, options.first + options.seeds)
