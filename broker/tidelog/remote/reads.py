@@ -11,7 +11,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from tidelog.metrics.meters import Name
+from tidelog.metrics.meters import BROKER_TOPIC_METRICS, Name
 from tidelog.remote.loading import Ahead, Loader, LostError
 from tidelog_storage.remote.api import (
     RemoteResourceNotFound,
@@ -48,6 +48,9 @@ _log = logging.getLogger(__name__)
 _BACKOFF_MIN_S = 0.02
 _BACKOFF_MAX_S = 0.4
 _CLEAN_INTERVAL_S = 10.0
+_BYTES = Name(*BROKER_TOPIC_METRICS, "RemoteFetchBytesPerSec")
+_REQUESTS = Name(*BROKER_TOPIC_METRICS, "RemoteFetchRequestsPerSec")
+_ERRORS = Name(*BROKER_TOPIC_METRICS, "RemoteFetchErrorsPerSec")
 
 
 class PendingRead(Generic[T]):
@@ -176,11 +179,11 @@ class RemoteReads:
         def end(records: RemoteRecords) -> None:
             if records.size:
                 self._quota.record(records.size, self._clock.monotonic())
-                self._mark("RemoteFetchBytesPerSec", topic, records.size)
+                self._mark(_BYTES, topic, records.size)
                 self._read_on(request, records, log)
 
         topic = request.partition.topic
-        self._mark("RemoteFetchRequestsPerSec", topic)
+        self._mark(_REQUESTS, topic)
         begun_s = self._clock.monotonic()
         return self._start(
             _Ask(topic, lambda: read(request, log, self._metadata), end, on_done, begun_s)
@@ -245,7 +248,7 @@ class RemoteReads:
     def failed(self, topic: str, error: BaseException) -> None:
         """A consumer is told of a failure. Those who cancel a read that was in trouble for as long
         as they could wait tell here themselves."""
-        self._mark("RemoteFetchErrorsPerSec", topic)
+        self._mark(_ERRORS, topic)
         level = logging.DEBUG if topic in self._failing else logging.WARNING
         self._failing[topic] = None
         _log.log(level, "read of %s in the remote tier failed: %s", topic, error)
@@ -404,6 +407,6 @@ class RemoteReads:
     def _now_ms(self) -> int:
         return self._clock.wall_ms()
 
-    def _mark(self, name: str, topic: str, amount: float = 1) -> None:
+    def _mark(self, name: Name, topic: str, amount: float = 1) -> None:
         if self.meters is not None:
-            self.meters.mark_topic(name, topic, amount)
+            self.meters.mark(name, amount, topic=topic)

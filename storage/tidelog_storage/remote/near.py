@@ -91,6 +91,7 @@ class Near:
         self._left: dict[TopicIdPartition, None] = {}  # to the threads
         self._pieces: dict[tuple[bytes, int], _Piece] = {}  # by segment and first byte
         self._passed: dict[tuple[bytes, int], None] = {}  # of them
+        self._passed_bytes = 0
         self._places: dict[tuple[bytes, int], int] = {}  # bytes by segment and offset
         self._buffers = Buffers(_BUFFER_BYTES)
         self._demanded = (0, 0)  # when, and how many bytes
@@ -144,6 +145,7 @@ class Near:
             self._retire(segment_id)
         self._pieces.clear()
         self._passed.clear()
+        self._passed_bytes = 0
         self._places.clear()
         self._buffers.clear()
         self.bytes = 0
@@ -165,21 +167,22 @@ class Near:
             del places[next(iter(places))]
         places[segment_id, offset] = position
         passed = [
-            (owner, start)
-            for (owner, start), (chunk, rest, _) in self._pieces.items()
-            if owner == segment_id
-            and chunk.end <= position
-            and not (rest and chunk.end == position)
+            key
+            for key, piece in self._pieces.items()
+            if key[0] == segment_id
+            and piece.chunk.end + (piece.rest > 0) <= position
+            and key not in self._passed
         ]
         for key in passed:
             self._pass(key)
 
     def _pass(self, key: tuple[bytes, int]) -> None:
         """A reader has done with a piece; some are kept for those who come right behind him."""
-        self._passed.pop(key, None)
-        self._passed[key] = None
-        while sum(self._pieces[each].chunk.weight for each in self._passed) > _PASSED_BYTES_MAX:
-            self._drop(next(iter(self._passed)))
+        if key not in self._passed:
+            self._passed[key] = None
+            self._passed_bytes += self._pieces[key].chunk.weight
+            while self._passed_bytes > _PASSED_BYTES_MAX:
+                self._drop(next(iter(self._passed)))
 
     # ---- pieces -------------------------------------------------------------------------------
 
@@ -280,8 +283,11 @@ class Near:
         return None
 
     def _drop(self, key: tuple[bytes, int]) -> None:
-        self._passed.pop(key, None)
-        self.bytes -= self._pieces.pop(key).chunk.weight
+        weight = self._pieces.pop(key).chunk.weight
+        self.bytes -= weight
+        if key in self._passed:
+            del self._passed[key]
+            self._passed_bytes -= weight
 
     def _leave(self, segment: RemoteSegment) -> None:
         """Leave the partition to the threads."""

@@ -79,7 +79,7 @@ class Sources:
         segment = need.segment
         if need.is_found and self._is_near(segment):
             found = self._lookup_near(need, now_ms)
-            if found is not None:
+            if found is not None or need.is_optional:
                 return found
         offsets = None if need.indexes is None else need.indexes.offsets
         if offsets is None and not self.read_ahead.is_whole(segment, now_ms):
@@ -116,13 +116,13 @@ class Sources:
         """None if the byte is to be had elsewhere."""
         segment, near = need.segment, self.near
         chunk = near.find(segment.segment_id, need.position)
-        if chunk is None and not need.is_optional:
+        if chunk is None:
             chunk = self.read_ahead.find(segment.segment_id, need.position, now_ms)
-            if chunk is None:
-                if not near.is_open(segment.segment_id):
-                    return Job(segment, None, opens=True)
-                chunk = near.demand(segment, need.position, need.wanted, now_ms)
-        return chunk
+        if chunk is not None or need.is_optional:
+            return chunk
+        if not near.is_open(segment.segment_id):
+            return Job(segment, None, opens=True)
+        return near.demand(segment, need.position, need.wanted, now_ms)
 
     def make_ready(
         self, segment: RemoteSegment, position: int, wanted: int, now_ms: int
