@@ -51,7 +51,7 @@ ROLLED = {"segment.bytes": 1 << 20, "remote.storage.enable": "true"}
 KAFKAS_INTERVAL = "30s"
 FEW_RECORDS = 50_000
 SOME_SHARE = 0.5
-SETTLE_S = 3.0  # longer than remote.fetch.max.wait.ms
+SETTLE_S = 3.0  # longer than remote.fetch.max.wait.ms and log.segment.delete.delay.ms
 
 _chance = random.Random(1)
 
@@ -78,6 +78,7 @@ class RemoteRead(Case):
             for work in works.values():
                 FranzGo().produce(peer, work)
             remote.wait_until_remote(REMOTE_SHARE)
+            time.sleep(SETTLE_S)  # its local files are being removed
             for kind in _chance.sample(list(works), len(works)):
                 before = peer.cpu_seconds()
                 moved = FranzGo().consume(peer, works[kind])
