@@ -9,7 +9,16 @@ from compat.conformance.tiered.registry import tool
 if TYPE_CHECKING:
     from compat.conformance.tiered.session import TieredSession
 
-TIMES = ("latest", "earliest", "max-timestamp", "earliest-local", "latest-tiered")
+TIMES = (
+    "latest",
+    "earliest",
+    "max-timestamp",
+    "earliest-local",
+    "latest-tiered",
+    "earliest-pending-upload",
+    "1700000006000",
+    "1800000000000",
+)
 # 2023-11-14T22:13:20Z is when the first record was.
 RESETS = (
     ("--to-earliest",),
@@ -26,9 +35,10 @@ RESETS = (
 @tool("ListOffsets", 11)
 def console_get_offsets(s: TieredSession, version: int) -> None:
     del version
-    for time in (*TIMES, "earliest-pending-upload", "1700000006000", "1800000000000"):
-        for name in ("spread", "untiered"):
-            s.tool("GetOffsetShell", "--topic", s.layouts[name], "--time", time)
+    for time in TIMES:
+        s.tool("GetOffsetShell", "--topic", s.layouts["spread"], "--time", time)
+    for time in ("earliest-local", "latest-tiered", "earliest-pending-upload"):
+        s.tool("GetOffsetShell", "--topic", s.layouts["untiered"], "--time", time)
 
 
 @tool("ListOffsets", 11)
