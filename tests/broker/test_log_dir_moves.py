@@ -309,6 +309,29 @@ async def test_a_move_is_taken_up_after_a_stop(mover: Mover) -> None:
 
 
 @played
+async def test_a_broker_that_stops_takes_no_move_up(mover: Mover) -> None:
+    mover.create(batches=60)
+    await mover.half()
+    await mover.moves.close()
+    mover.path.change("a", leader_epoch=4)
+    await asyncio.sleep(1)
+    assert mover.path.partition("a").future is None
+    assert mover.logs.is_moving(TopicPartition("a", 0))
+
+
+@played
+async def test_what_could_not_be_given_up_begins_anew(mover: Mover) -> None:
+    mover.create(batches=60)
+    half = await mover.half()
+    mover.moves._end(("a", 0))  # as after a disk's failure, which left the folder there
+    assert mover.alter(mover.dirs[1]) == [0]
+    future = mover.path.partition("a").future
+    assert future is not None
+    assert future.log is not half
+    await mover.moved(1)
+
+
+@played
 async def test_a_move_for_a_topic_that_is_gone_is_not_taken_up(mover: Mover) -> None:
     mover.create(batches=60)
     half = await mover.half()

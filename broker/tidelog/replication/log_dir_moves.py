@@ -82,6 +82,7 @@ class LogDirMoves:
         self._fetchers_max = config.num_replica_alter_log_dirs_threads or len(self._logs.log_dirs)
         self._pace = MovePace(runtime.clock, self._bytes_per_second)
         self._moves: dict[tuple[str, int], _Move] = {}
+        self._is_closed = False
         self._fetchers: dict[int, ReplicaFetcher] = {}
         self._tasks: set[asyncio.Task[None]] = set()  # ends of fetchers, and corrections
 
@@ -120,7 +121,7 @@ class LogDirMoves:
 
     def _redirect(self, partition: Partition, log_dir: str) -> None:
         key, logs = partition.topic_partition, self._logs
-        if logs.future_log_dir(key) == log_dir:
+        if key in self._moves and logs.future_log_dir(key) == log_dir:
             return
         self._end(key)
         logs.delete_future(key, self._runtime.clock.wall_ms())
@@ -140,6 +141,8 @@ class LogDirMoves:
     def became_follower(self, partition: Partition) -> None:
         """As `became_leader`. A move that the last stop has interrupted is taken up again."""
         move = self._moves.get(partition.topic_partition)
+        if self._is_closed:
+            return
         if move is not None:
             self._follow(move)
         elif self._logs.is_moving(partition.topic_partition):
@@ -262,6 +265,7 @@ class LogDirMoves:
 
     async def close(self) -> None:
         """Copy nothing from now on; moves are taken up at the next start."""
+        self._is_closed = True
         fetchers, self._fetchers = self._fetchers, {}
         for move in self._moves.values():
             move.partition.future = None
