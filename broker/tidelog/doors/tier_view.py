@@ -297,6 +297,8 @@ def _add_local_files(client: SimpleClient, view: PartitionTiers) -> None:
     for directory in client.ask(DescribeLogDirsRequest(topics=[topic])).results:
         for described in directory.topics:
             for partition in described.partitions:
+                if partition.is_future_key:
+                    continue  # it moves to this directory, and is elsewhere still
                 view.local_bytes = partition.partition_size
                 folder = f"{directory.log_dir}/{view.topic}-{view.partition}"
                 if os.path.isdir(folder):
