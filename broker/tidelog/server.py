@@ -442,8 +442,9 @@ class BrokerServer:
         """A log could not be written: the broker goes, unless it can do without that directory.
 
         So does Kafka's with its last directory, or that of the metadata. One of several goes with
-        any: its controller is not told which replica lies where (AssignReplicasToDirs, KIP-858),
-        so nobody else would take over what it led there. Alone it has what lies elsewhere.
+        any: its controller is not told of every replica where it lies (KIP-858; only of those that
+        leave a directory it knows of), so nobody else would take over what it led there. Alone it
+        has what lies elsewhere.
         """
         config = self.config
         is_spare = len(config.log_directories()) > 1 and path != config.metadata_directory()
