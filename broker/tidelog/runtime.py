@@ -218,26 +218,16 @@ class AwaitedFiles:
 
     async def read(self, path: str) -> bytes:
         """The whole content."""
-        import aiofiles
+        import aiofiles.os
 
-        async with aiofiles.open(path, "rb") as file:
-            return await file.read()
+        content: bytes = await aiofiles.os.wrap(_read)(path)
+        return content
 
     async def write_atomic(self, path: str, data: bytes) -> None:
         """Write beside it, fsync, rename, fsync the folder."""
-        import aiofiles
         import aiofiles.os
 
-        folder = os.path.dirname(path)
-        await aiofiles.os.makedirs(folder, exist_ok=True)
-        async with aiofiles.open(f"{path}.tmp", "wb") as file:
-            await file.write(data)
-            await file.flush()
-            if self._syncs:
-                await aiofiles.os.wrap(os.fsync)(file.fileno())
-        await aiofiles.os.replace(f"{path}.tmp", path)
-        if self._syncs:
-            await aiofiles.os.wrap(_sync_folder)(folder)
+        await aiofiles.os.wrap(_write_atomic)(path, data, syncs=self._syncs)
 
     async def remove(self, path: str) -> None:
         """Remove a file; no error if it is not there."""
@@ -256,6 +246,28 @@ class AwaitedFiles:
             return sorted(await aiofiles.os.listdir(path))
         except FileNotFoundError:
             return []
+
+
+# A file opened for the loop would be left open by who is cancelled meanwhile: whatever has a file
+# open is one call.
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
+
+
+def _write_atomic(path: str, data: bytes, *, syncs: bool) -> None:
+    folder = os.path.dirname(path)
+    os.makedirs(folder, exist_ok=True)
+    with open(f"{path}.tmp", "wb") as file:
+        file.write(data)
+        file.flush()
+        if syncs:
+            os.fsync(file.fileno())
+    os.replace(f"{path}.tmp", path)
+    if syncs:
+        _sync_folder(folder)
 
 
 def _sync_folder(path: str) -> None:
