@@ -27,7 +27,8 @@ SEEDS_FOR_A_MUTANT_MAX = 60
 
 
 @pytest.mark.parametrize(
-    ("brokers", "seed"), [(3, 0), (3, 1), (3, 2), (3, 3), (3, 75), (3, 171), (5, 1)]
+    ("brokers", "seed"),
+    [(3, 0), (3, 1), (3, 2), (3, 3), (3, 75), (3, 171), (5, 1), (3, 9), (3, 12), (3, 19), (3, 27)],
 )
 def test_all_promises_hold(brokers, seed):
     verdict = run_seed(seed, brokers=brokers)

@@ -74,7 +74,7 @@ class Tier:
         """After a step of a broker."""
         server = self.world.machines.by_id[node_id].server
         if self.is_on and server is not None and server._replicas is not None:
-            self.checkers.look(list(server._replicas._partitions.values()))
+            self.checkers.look(server._replicas._partitions.values())
 
     # -- the store ---------------------------------------------------------------------------------
 

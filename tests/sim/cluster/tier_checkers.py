@@ -18,6 +18,8 @@ from sim.remote_store import PREFIX
 from tidelog_storage.remote.layout import folder_name, object_name
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from sim.cluster.checkers import ClusterCheckers
     from sim.cluster.machines import Machines
     from sim.cluster.tier_truth import Change
@@ -38,28 +40,47 @@ class TierCheckers:
         self.truth = TierTruth()
         self._checkers = checkers
         self._looks: dict[Any, tuple[int, ...]] = {}
+        self._metadata: set[Any] = set()  # replicas of the metadata topic
         self._log_starts: dict[Key, int] = {}  # the highest of any leader
 
     # -- at every step -----------------------------------------------------------------------------
 
-    def look(self, partitions: list[Any]) -> None:
+    def look(self, partitions: Iterable[Any]) -> None:
         """At all replicas of one broker, between two steps of it."""
-        for change in self.truth.refresh(filter(is_metadata, partitions)):
-            self._changed(change)
-        self._check_deletions()
+        looks = self._looks
+        moved: list[Any] = []
         for partition in partitions:
             log = partition.log
-            start, local_start = log.log_start_offset, log.local_log_start_offset
-            before = self._looks.get(partition)
-            if before != (start, local_start, partition.is_leader):
-                self._looks[partition] = (start, local_start, partition.is_leader)
-                key = (partition.topic_id, partition.topic_partition.partition)
-                if partition.is_leader and start > self._log_starts.get(key, 0):
-                    self._log_starts[key] = start
-                if log.is_tiered:
-                    if before is not None and local_start > max(before[1], start):
-                        self.history.count("local parts that shrank")
-                    self._check_hole(key, partition)
+            seen = (log.log_start_offset, log.local_log_start_offset, partition.is_leader)
+            if looks.get(partition) != seen:
+                moved.append(partition)
+            elif partition in self._metadata and log.high_watermark > self.truth.next_of(partition):
+                self._refresh(partition)
+        for partition in moved:
+            if is_metadata(partition):
+                self._metadata.add(partition)
+                self._refresh(partition)
+        if self.weather.deleted:
+            self._check_deletions()
+        for partition in moved:
+            self._look_at(partition)
+
+    def _refresh(self, partition: Any) -> None:
+        for change in self.truth.refresh(partition):
+            self._changed(change)
+
+    def _look_at(self, partition: Any) -> None:
+        log = partition.log
+        start, local_start = log.log_start_offset, log.local_log_start_offset
+        before = self._looks.get(partition)
+        self._looks[partition] = (start, local_start, partition.is_leader)
+        key = (partition.topic_id, partition.topic_partition.partition)
+        if partition.is_leader and start > self._log_starts.get(key, 0):
+            self._log_starts[key] = start
+        if log.is_tiered:
+            if before is not None and local_start > max(before[1], start):
+                self.history.count("local parts that shrank")
+            self._check_hole(key, partition)
 
     def _check_hole(self, key: Key, partition: Any) -> None:
         """From the log start on, unless a leader has moved it up already, until the local part."""

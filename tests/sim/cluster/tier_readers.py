@@ -56,6 +56,8 @@ class Auditor(ClusterConsumer):
             except Lost:
                 await asyncio.sleep(PAUSE_S)
                 await self.cluster.refresh()
+        if history.topic.has_retention:  # which may have gone on meanwhile
+            start = await self._offset(place, EARLIEST)
         lost = [offset for offset in history.facts if offset >= start and offset not in read]
         require(not lost, f"{history}: {self.name} did not find the records at {lost[:3]}")
         self.world.history.count("records audited", len(read))

@@ -18,7 +18,7 @@ from tidelog_storage.remote.api import (
 from tidelog_storage.remote.metadata_records import decode
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from sim.history import Key
 
@@ -60,23 +60,24 @@ class TierTruth:
         self.marked: set[Key] = set()  # of deleted topics
         self._next: dict[int, int] = {}  # offsets, by metadata partition
 
-    def refresh(self, replicas: Iterable[Any]) -> list[Change]:
-        """Read on in the logs of these replicas of the metadata topic; what has changed."""
+    def next_of(self, partition: Any) -> int:
+        """Up to where a partition of the metadata topic was read."""
+        return self._next.get(partition.topic_partition.partition, 0)
+
+    def refresh(self, partition: Any) -> list[Change]:
+        """Read on in the log of this replica of the metadata topic; what has changed."""
         changes: list[Change] = []
-        for partition in replicas:
-            index, log = partition.topic_partition.partition, partition.log
-            while (offset := self._next.get(index, 0)) < log.high_watermark:
-                read = log.read(
-                    offset, READ_BYTES, upper_bound=log.high_watermark, min_one_batch=True
-                )
-                data = b"".join(bytes(part) for part in read.parts)
-                for position, header in iter_batches(data):
-                    for record in () if header.is_control else iter_records(data, position):
-                        if record.offset >= offset:
-                            changes += self._apply(record.value or b"")
-                if read.next_offset <= offset:
-                    break
-                self._next[index] = read.next_offset
+        index, log = partition.topic_partition.partition, partition.log
+        while (offset := self._next.get(index, 0)) < log.high_watermark:
+            read = log.read(offset, READ_BYTES, upper_bound=log.high_watermark, min_one_batch=True)
+            data = b"".join(bytes(part) for part in read.parts)
+            for position, header in iter_batches(data):
+                for record in () if header.is_control else iter_records(data, position):
+                    if record.offset >= offset:
+                        changes += self._apply(record.value or b"")
+            if read.next_offset <= offset:
+                break
+            self._next[index] = read.next_offset
         return changes
 
     def _apply(self, value: bytes) -> Iterator[Change]:

@@ -10,7 +10,6 @@ from tidelog.remote.deletion import Deletions
 from tidelog.remote.metadata_topic import TopicBasedMetadata
 from tidelog_storage.log_state import LogState
 from tidelog_storage.remote.api import SegmentState
-from tidelog_storage.remote.metadata_cache import PartitionMetadata
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -121,19 +120,6 @@ def events_are_not_read_back(patch: Patch) -> None:
     patch(TopicBasedMetadata, "_publish", publish)
 
 
-def unfinished_segments_are_read(patch: Patch) -> None:
-    """A segment can be read as soon as its copy has begun."""
-    real = PartitionMetadata._begin
-
-    def begin(self: Any, segment: Any) -> bool:
-        taken = real(self, segment)
-        if taken and segment.segment_id not in self._finished:
-            self._finish(segment)
-        return taken
-
-    patch(PartitionMetadata, "_begin", begin)
-
-
 def retention_does_not_wait(patch: Patch) -> None:
     """Local retention deletes whether the segment is remote or not."""
 
@@ -155,7 +141,6 @@ MUTANTS: dict[str, Callable[[Patch], None]] = {
         one_id_for_all_tries,
         a_new_leader_trusts_no_metadata,
         events_are_not_read_back,
-        unfinished_segments_are_read,
         retention_does_not_wait,
     )
 }

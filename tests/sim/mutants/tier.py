@@ -9,12 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidelog.remote import aux_state, copying, deletion, expiration, loading, shared, tier
-from tidelog.remote.copying import Copier
-from tidelog.remote.deletion import Deletions
 from tidelog.remote.expiration import Expiration
 from tidelog.remote.metadata_topic import TopicBasedMetadata, _Tracked
 from tidelog_storage.log_state import LogState
-from tidelog_storage.producer_snapshot import format_snapshot
 from tidelog_storage.remote import chunks, reader
 from tidelog_storage.remote.api import RemoteResourceNotFound, SegmentState
 from tidelog_storage.remote.expiry import _Walk
@@ -154,27 +151,6 @@ def the_log_start_stays_when_the_tier_goes(patch: Patch) -> None:
     patch(LogState, "drop_remote_part", drop_remote_part)
 
 
-def a_purge_gives_up(patch: Patch) -> None:
-    """What the store does not delete at once, of a topic that has left the tier, stays."""
-
-    async def purge(self: Any, partition: Any) -> None:
-        await deletion.until_ready(self._shared.metadata, partition)
-        await self._delete_all(partition)
-
-    patch(Deletions, "_purge", purge)
-
-
-def followers_begin_without_producers(patch: Patch) -> None:
-    """Behind the remote tier nobody remembers who has written what."""
-    real = aux_state.fetch_aux_state
-
-    async def fetch(*args: Any) -> AuxState:
-        state = await real(*args)
-        return state._replace(snapshot=format_snapshot([]))
-
-    patch(tier, "fetch_aux_state", fetch)
-
-
 def out_of_sight_is_out_of_range(patch: Patch) -> None:
     """A store that does not show an object yet is believed that there is none."""
 
@@ -239,11 +215,6 @@ def followers_begin_with_one_epoch(patch: Patch) -> None:
     patch(tier, "fetch_aux_state", fetch)
 
 
-def a_log_that_is_cut_is_copied_on(patch: Patch) -> None:
-    """A copy is finished though the log was cut meanwhile."""
-    patch(Copier, "_check", lambda *_: None)
-
-
 def _named(*functions: Callable[[Patch], None]) -> dict[str, Callable[[Patch], None]]:
     return {function.__name__.replace("_", "-"): function for function in functions}
 
@@ -258,8 +229,6 @@ CLUSTER = _named(
     the_store_before_the_metadata,
     ready_too_early,
     the_log_start_stays_when_the_tier_goes,
-    a_purge_gives_up,
-    followers_begin_without_producers,
     out_of_sight_is_out_of_range,
     files_are_ahead_of_what_they_have,
 )
@@ -268,5 +237,4 @@ BRANCHES = _named(
     segments_are_found_by_offset_alone,
     copies_of_dead_branches_count,
     followers_begin_with_one_epoch,
-    a_log_that_is_cut_is_copied_on,
 )
