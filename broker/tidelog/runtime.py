@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     import builtins
     from collections.abc import Callable
     from concurrent.futures import Future, ThreadPoolExecutor
-    from queue import SimpleQueue
-    from threading import Semaphore
 
     from tidelog_storage.seams import FileSystem
 
@@ -138,15 +136,13 @@ class ThreadExecutor:
 class DetachedExecutor:
     """Threads for calls that may hang: neither `close` nor the end of the process waits for them.
 
-    A thread is started when there is work and no thread is idle, up to `threads_max`.
+    A thread is started when there are more calls than threads, up to `threads_max`.
     """
 
     def __init__(self, name: str, threads_max: int) -> None:
         self._name = name
         self._threads_max = threads_max
-        self._threads = 0
-        self._work: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] | None = None
-        self._idle: Semaphore | None = None
+        self._work: _Work | None = None
         self._closed = False
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -159,40 +155,81 @@ class DetachedExecutor:
         return await asyncio.wrap_future(future)
 
     def _submit(self, future: Future[Any], call: Callable[[], Any]) -> None:
-        from queue import SimpleQueue
-        from threading import Semaphore, Thread
+        from threading import Thread
 
-        if self._work is None or self._idle is None:
-            self._work, self._idle = SimpleQueue(), Semaphore(0)
-        self._work.put((future, call))
-        if self._idle.acquire(blocking=False) or self._threads == self._threads_max:
-            return
-        name = f"tidelog-{self._name}-{self._threads}"
-        self._threads += 1
-        Thread(target=_work_off, args=(self._work, self._idle), name=name, daemon=True).start()
+        if self._work is None:
+            self._work = _Work(self._threads_max)
+        number = self._work.put((future, call))
+        if number is not None:
+            name = f"tidelog-{self._name}-{number}"
+            Thread(target=_work_off, args=(self._work,), name=name, daemon=True).start()
 
     def close(self) -> None:
         """Take no more and drop what has not begun; what runs is left to itself."""
         self._closed = True
-        if self._work is None:
-            return
-        from queue import Empty
-
-        try:
-            while (item := self._work.get_nowait()) is not None:
-                item[0].cancel()
-        except Empty:  # a thread may have been faster
-            pass
-        for _ in range(self._threads):
-            self._work.put(None)
+        if self._work is not None:
+            for future, _ in self._work.close():
+                future.cancel()
 
 
-def _work_off(
-    work: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None], idle: Semaphore
-) -> None:
+class _Work:
+    """What the threads of an executor share.
+
+    Invariant: `_free` threads are in no call; each of them takes an item as soon as there is one. A
+    thread is free before anybody is told of its call's end: who then asks for the next call finds
+    it so, wherever it is. So there are never more threads than there were calls at a time.
+    """
+
+    def __init__(self, threads_max: int) -> None:
+        from collections import deque
+        from threading import Condition
+
+        self._changed = Condition()
+        self._items: deque[tuple[Future[Any], Callable[[], Any]]] = deque()
+        self._threads_max = threads_max
+        self._threads = self._free = 0
+        self._is_closed = False
+
+    def put(self, item: tuple[Future[Any], Callable[[], Any]]) -> int | None:
+        """The number of the thread that is to be started for it, None if none is."""
+        with self._changed:
+            self._items.append(item)
+            if self._free >= len(self._items) or self._threads == self._threads_max:
+                self._changed.notify()
+                return None
+            self._free += 1
+            self._threads += 1
+            return self._threads - 1
+
+    def take(self) -> tuple[Future[Any], Callable[[], Any]] | None:
+        """The next item, when there is one; None at the end."""
+        with self._changed:
+            while not self._items:
+                if self._is_closed:
+                    return None
+                self._changed.wait()
+            self._free -= 1
+            return self._items.popleft()
+
+    def done(self) -> None:
+        """The call of a thread has ended."""
+        with self._changed:
+            self._free += 1
+
+    def close(self) -> list[tuple[Future[Any], Callable[[], Any]]]:
+        """End the threads that wait and those that come; what nobody has taken."""
+        with self._changed:
+            self._is_closed = True
+            left = list(self._items)
+            self._items.clear()
+            self._changed.notify_all()
+            return left
+
+
+def _work_off(work: _Work) -> None:
     """One thread's life."""
     while True:
-        item = work.get()
+        item = work.take()
         if item is None:
             return
         future, call = item
@@ -200,13 +237,15 @@ def _work_off(
             try:
                 result = call()
             except BaseException as error:  # noqa: BLE001 - whoever waits gets it
+                work.done()
                 future.set_exception(error)
             else:
+                work.done()
                 future.set_result(result)
                 del result
+        else:
+            work.done()
         del item, future, call  # what they hold is not to live as long as this thread is idle
-        if work.empty():
-            idle.release()
 
 
 class AwaitedFiles:

@@ -98,6 +98,24 @@ def test_a_detached_executor_has_no_more_threads_than_it_may() -> None:
     assert set(names) <= {f"tidelog-remote-{number}" for number in range(3)}
 
 
+def test_a_detached_executor_has_no_more_threads_than_calls_at_a_time() -> None:
+    """However many come one after the other: who has just ended is as good as idle."""
+
+    async def test() -> None:
+        executor = DetachedExecutor("steady", 1000)
+
+        async def ask() -> None:
+            for _ in range(1000):
+                await executor.run(max, 1, 2)
+
+        await asyncio.gather(ask(), ask())
+        names = [thread.name for thread in threading.enumerate()]
+        executor.close()
+        assert len([name for name in names if name.startswith("tidelog-steady-")]) <= 2
+
+    asyncio.run(test())
+
+
 @pytest.mark.parametrize("syncs", [True, False])
 def test_awaited_files(tmp_path: Path, *, syncs: bool) -> None:
     async def test() -> None:
