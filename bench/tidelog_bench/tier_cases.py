@@ -140,6 +140,7 @@ class CancelledReads(Case):
             work = Work(topic.name, 1, FEW_RECORDS, RECORD_BYTES, LARGE)
             FranzGo().produce(peer, work)
             topic.wait_until_remote(SOME_SHARE)
+            FranzGo().consume(peer, work)  # what readers leave in caches for a minute is there
             topic.run("cancel", count=requests // 10)
             time.sleep(SETTLE_S)
             descriptors, memory = peer.child.descriptors(), peer.child.memory()
