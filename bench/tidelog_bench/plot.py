@@ -53,6 +53,7 @@ def _draw(panel: object, metric: str, samples: Samples, peers: Sequence[str]) ->
     cases = sorted((case for case, metrics in samples.all.items() if metric in metrics), key=place)
     bar = 0.8 / len(peers)
     others = iter(_OTHERS * len(peers))
+    largest = 0.0
     for index, peer in enumerate(peers):
         colour = _COLOURS.get(peer) or next(others)
         places, medians, below, above = [], [], [], []
@@ -61,6 +62,7 @@ def _draw(panel: object, metric: str, samples: Samples, peers: Sequence[str]) ->
             if spread is not None:
                 places.append(row + (index - (len(peers) - 1) / 2) * bar)
                 medians.append(spread.median)
+                largest = max(largest, spread.median)
                 below.append(spread.median - spread.low)
                 above.append(spread.high - spread.median)
         panel.barh(  # type: ignore[attr-defined]
@@ -70,5 +72,6 @@ def _draw(panel: object, metric: str, samples: Samples, peers: Sequence[str]) ->
     direction = "more is better" if facts.more_is_better else "less is better"
     panel.set_yticks(range(len(cases)), cases, fontsize=8)  # type: ignore[attr-defined]
     panel.invert_yaxis()  # type: ignore[attr-defined]
-    panel.set_xscale("log")  # type: ignore[attr-defined]
+    if largest > 0:  # of nothing there is no logarithm
+        panel.set_xscale("log")  # type: ignore[attr-defined]
     panel.set_title(f"{metric}, {facts.unit} ({direction})", fontsize=9, loc="left")  # type: ignore[attr-defined]
