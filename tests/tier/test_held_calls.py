@@ -7,61 +7,22 @@ deletions are under way (point 8).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from support.clusters import run, until
-from support.remote_places import DirectoryPlace
-from tidelog_storage.remote.api import RemoteStorageNotReady, SegmentState
+from tidelog_storage.remote.api import SegmentState
 from tier import admin
-from tier.harness import EARLIEST_LOCAL, TieredCluster, kv
+from tier.harness import EARLIEST_LOCAL, kv
+from tier.held import Held, is_held, known
 from tier.reading import read
 from tier.recording_store import COPY, DELETE, INDEX
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tidelog_storage.remote.api import RemoteSegment
-
 STARTED, FINISHED, *_ = SegmentState
-
-
-def known(cluster: TieredCluster, broker: int, topic: str) -> list[RemoteSegment]:
-    """Remote segments of partition 0 as this broker knows them."""
-    tier = cluster.node(broker).server._tier
-    try:
-        return list(tier.metadata.segments(tier.partitions[topic, 0].partition))
-    except RemoteStorageNotReady:
-        return []
-
-
-async def is_held(cluster: TieredCluster, what: str, broker: int) -> None:
-    await until(
-        lambda: (what, broker + 1) in cluster.history.held, f"{what} of {broker} is under way"
-    )
-
-
-class Held(TieredCluster):
-    """Two brokers over a directory; whoever is held when a test ends is let go."""
-
-    def __init__(self, folder: Path, **options: Any) -> None:
-        self.place = DirectoryPlace(folder / "tier")
-        store = {"inner": "directory", **self.place.config}
-        super().__init__(store, brokers=2, **options)
-
-    async def __aexit__(self, *error: object) -> None:
-        self.history.release_all()
-        await super().__aexit__(*error)
-
-    def objects(self, topic: str) -> list[str]:
-        """All files of the topic in the store."""
-        return [name for name in self.place.names() if name.startswith(topic + "-")]
-
-    async def lead_by(self, broker: int, topic: str) -> None:
-        """Have this one of the two lead."""
-        await self.reassign(topic, 0, [broker, 1 - broker])
-        await self.expect_leader(topic, 0, broker, elect=True)
 
 
 @pytest.mark.parametrize("first", [0, 1], ids=["the old leader first", "the new leader first"])
@@ -78,7 +39,10 @@ def test_two_brokers_finish_copies_of_the_same_offsets(tmp_path: Path, first: in
             await cluster.expect_leader("a", 0, 0)
             await cluster.produce("a", 0, kv(0, 1, 2))
             await is_held(cluster, COPY, 0)
+            copier = cluster.node(0).server._tier.partitions["a", 0].copier
+            assert copier.lag()[1] == 1
             await cluster.lead_by(1, "a")
+            assert copier.lag() == (0, 0), "a follower lags behind nobody"
             await cluster.produce("a", 0, kv(3, 4, 5))
             await is_held(cluster, COPY, 1)
             assert [one.state for one in known(cluster, 1, "a")] == [STARTED] * 2
