@@ -35,17 +35,22 @@ SLOW_S = 3.0
 
 def collect(
     cluster: ClusterDoor,
-    pattern: str = "*",
-    *,
+    *patterns: str,
     is_good: Callable[[str, Transcript], bool] | None = None,
 ) -> dict[str, Transcript]:
-    """All transcripts by run key; those not `is_good` are run again, twice at most, with names of
-    their own."""
+    """Transcripts by run key, of all or those whose key matches one of the patterns.
+
+    Those not `is_good` are run again, twice at most, with names of their own.
+    """
     ranges = served_ranges(cluster.addresses[1])
     transcripts: dict[str, Transcript] = {}
 
     def wanted(cases: list[Case]) -> list[Run]:
-        return [run for run in runs(ranges, cases) if fnmatch.fnmatch(run.key, pattern)]
+        return [
+            run
+            for run in runs(ranges, cases)
+            if any(fnmatch.fnmatch(run.key, pattern) for pattern in patterns or ("*",))
+        ]
 
     def bad(chosen: list[Run]) -> list[Run]:
         if is_good is None:
