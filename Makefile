@@ -52,3 +52,4 @@ bench: setup
 conformance: setup
 	cd tests && ../$(BIN)/python -m compat.conformance
 	cd tests && ../$(BIN)/python -m compat.conformance.cluster
+	cd tests && ../$(BIN)/python -m compat.conformance.tiered
