@@ -125,7 +125,10 @@ async def test_bytes_that_are_cut_short_are_a_threads_error():
     assert isinstance(pending.error, CorruptRemoteDataError)
 
 
-@pytest.mark.parametrize("error", [RemoteStorageError("bad"), RetriableRemoteStorageError("away")])
+@pytest.mark.parametrize(
+    "error",
+    [RemoteStorageError("bad"), RetriableRemoteStorageError("away"), ValueError("of a plug-in")],
+)
 @simulated
 async def test_a_store_that_fails_in_the_middle(error):
     world = a_world()

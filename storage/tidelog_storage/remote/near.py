@@ -18,7 +18,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog_protocol.batch import HEADER_BYTES, read_header
-from tidelog_storage.remote.api import RemoteStorageError
 from tidelog_storage.remote.chunks import Buffers, Chunk, walk
 
 if TYPE_CHECKING:
@@ -110,7 +109,8 @@ class Near:
         return segment_id in self._open
 
     def opened(self, segment_id: bytes, handle: OpenSegment, now_ms: int) -> None:
-        """Take what a thread has opened; the one that was used least goes for it."""
+        """Take what a thread has opened; the one that was opened first goes if there are too
+        many."""
         self._retire(segment_id)
         while len(self._open) >= _OPEN_MAX:
             self._retire(next(iter(self._open)))
@@ -232,7 +232,7 @@ class Near:
         try:
             size = min(max(wanted, PIECE_BYTES_MIN), PIECE_BYTES_MAX, segment.size - position)
             piece = self._piece(segment, position, size, now_ms, before)
-        except RemoteStorageError:
+        except Exception:  # noqa: BLE001 - plug-ins raise what they like: a thread finds out
             piece = None
             self._leave(segment)
         if before is not None:
