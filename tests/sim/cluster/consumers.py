@@ -107,8 +107,9 @@ class ClusterConsumer:
                 if key not in self.places:
                     self.places[key] = Place(topic.partition(index))
 
-    async def _offset(self, place: Place, timestamp: int) -> int:
-        """The first or the end offset of a partition as its leader tells it; 0 if it is gone."""
+    async def _offset(self, place: Place, timestamp: int, version: int = 7) -> int:
+        """The first or the end offset of a partition as its leader tells it, or that of a time; 0
+        if it is gone."""
         topic = place.history.topic
         while topic.state == "exists":
             try:
@@ -126,7 +127,7 @@ class ClusterConsumer:
                         ListOffsetsRequest.ListOffsetsTopic(name=topic.name, partitions=[asked])
                     ],
                 )
-                response = await self.cluster.ask(node_id, request, 7)
+                response = await self.cluster.ask(node_id, request, version)
             except Lost:
                 pass
             else:
@@ -135,7 +136,8 @@ class ClusterConsumer:
                 if error is ErrorCode.NONE:
                     return int(answer.offset)
                 require(
-                    error in LATER, f"{self.name}: ListOffsets of {topic.name} gives {error.name}"
+                    error in LATER or error in later_of(topic),
+                    f"{self.name}: ListOffsets of {topic.name} gives {error.name}",
                 )
             await asyncio.sleep(PAUSE_S)
             await self.cluster.refresh()
