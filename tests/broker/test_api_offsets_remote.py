@@ -11,7 +11,7 @@ import yaml
 from support.data_path import NOW_MS, batch
 from support.remote_reads import run
 from support.tiered_path import TieredPath, teller
-from tidelog.metrics.meters import Name
+from tidelog.metrics.meters import Name, Sample
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.data import ListOffsetsRequest
@@ -119,7 +119,9 @@ def test_a_slow_tier_times_out_what_is_open(tiered):
             (ErrorCode.REQUEST_TIMED_OUT, -1),
             (0, 0),
         ]
-        assert path.meters.count(EXPIRES) == 1
+        partition = (("partition", "0"), ("topic", "foo"))
+        counted = dict(path.meters.counts())[EXPIRES]
+        assert counted == [Sample((), 1), Sample(partition, 1)], "as Kafka has it"
         path.reads.list_offsets_timeout_ms = 50
         started = asyncio.get_running_loop().time()
         (entry,) = await found(path, (0, time_of(0)), version=9)  # no time-out of its own
