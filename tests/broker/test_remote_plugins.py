@@ -13,6 +13,7 @@ from support.metadata import broker_config
 from support.tiered_cluster import segmented, tiered_cluster
 from tidelog.remote import plugins
 from tidelog.start_error import StartError
+from tidelog_storage.os_files import OsFileSystem
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -96,6 +97,26 @@ def test_a_class_that_is_no_plug_in_is_refused(what: str) -> None:
 
 def no_files(config: BrokerConfig, cluster_id: str) -> object:
     return plugins.new_storage(config, None, cluster_id)
+
+
+def test_settings_that_mean_nothing_are_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else a mistyped endpoint has the store go to another one, and nobody knows why."""
+    topic = "rlmm.config.remote.log.metadata"
+    config = broker_config(
+        **{
+            "rsm.config.dir": str(tmp_path),
+            "rsm.config.endpoint": "http://127.0.0.1:9000",
+            f"{topic}.topic.num.partitions": "3",
+            f"{topic}.common.client.security.protocol": "PLAINTEXT",
+            f"{topic}.topic.partitions": "3",
+        }
+    )
+    plugins.new_storage(config, OsFileSystem(), "the-cluster")
+    plugins.metadata_properties(config, "the-cluster")
+    told = [record.getMessage().partition(":")[0] for record in caplog.records]
+    assert told == ["rsm.config.endpoint", f"{topic}.topic.partitions"]
 
 
 def test_a_listener_that_there_is_not_is_refused() -> None:

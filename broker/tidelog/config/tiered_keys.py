@@ -55,8 +55,19 @@ def is_place_of_store(class_name: str | None, key: str, text: str) -> bool:
 
     Apache Kafka shows no value of a key that it has not declared; of our own stores we know.
     """
-    is_ours = class_name is None or class_name.startswith(_OUR_STORES)
-    return is_ours and key in _PLACES and "@" not in text  # a URL may hold a password
+    if "@" in text:  # a URL may hold a password
+        return False
+    return is_our_store(class_name) and key in _PLACES
+
+
+def is_our_store(class_name: str | None) -> bool:
+    """Whether it is one of those that come with tidelog, under whichever name."""
+    return class_name is None or class_name.startswith(_OUR_STORES)
+
+
+def is_known_to_our_stores(key: str) -> bool:
+    """Whether a setting (without its prefix) means anything to one of them."""
+    return key in _PLACES
 
 
 class TieredKeys:

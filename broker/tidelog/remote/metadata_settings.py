@@ -22,6 +22,11 @@ _NAMES = {
     "retry_ms_max": ("remote.log.metadata.initialization.retry.max.timeout.ms", 120_000, 0),
 }
 """Field -> name, default, smallest value."""
+_KEYS = frozenset(name for name, _, _ in _NAMES.values())
+_CLIENTS = tuple(
+    f"remote.log.metadata.{client}."
+    for client in ("common.client", "producer", "consumer", "admin")
+)
 
 
 class MetadataSettings(NamedTuple):
@@ -48,6 +53,12 @@ class MetadataSettings(NamedTuple):
             if values[field] < low:
                 raise ValueError(f"{name}: {text} is below {low}")
         return cls(**values)
+
+    @staticmethod
+    def knows(key: str) -> bool:
+        """Whether a setting means anything; those of Kafka's clients, which are not ours, count as
+        known."""
+        return key in _KEYS or key.startswith(_CLIENTS)
 
     def topic(self, name: str) -> CreateTopicsRequest.CreatableTopic:
         """The topic as it is to be created."""

@@ -7,20 +7,25 @@ same kind, so that its configuration files can be used.
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from tidelog.config.tiered_keys import is_known_to_our_stores, is_our_store
+from tidelog.remote.metadata_settings import MetadataSettings
 from tidelog.start_error import StartError, one_line
 from tidelog_storage.remote.api import RemoteLogMetadata, RemoteStorage
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from tidelog.config.broker import BrokerConfig
     from tidelog_storage.seams import FileSystem
 
 __all__ = ["is_topic_based", "load_class", "metadata_properties", "new_metadata", "new_storage"]
+
+log = logging.getLogger("tidelog.remote")
 
 _DIRECTORY_STORE = "tidelog_storage.remote.directory_store.DirectoryStore"
 _OURS = {
@@ -63,7 +68,10 @@ def new_storage(config: BrokerConfig, files: FileSystem, cluster_id: str) -> Rem
     names = [f"{each.__module__}.{each.__qualname__}" for each in wanted.__mro__]
     arguments = (files,) if _DIRECTORY_STORE in names else ()
     prefix = config.remote_log_storage_manager_impl_prefix
-    properties = config.given_with_prefix(prefix) | _place(config, cluster_id)
+    given = config.given_with_prefix(prefix)
+    if is_our_store(config.remote_log_storage_manager_class_name):
+        _tell_unknown(prefix, [key for key in given if not is_known_to_our_stores(key)])
+    properties = given | _place(config, cluster_id)
     storage: RemoteStorage = _built(key, wanted, RemoteStorage, prefix, properties, *arguments)
     return storage
 
@@ -73,10 +81,19 @@ def is_topic_based(config: BrokerConfig) -> bool:
     return config.remote_log_metadata_manager_class_name in _TOPIC_BASED
 
 
+def _tell_unknown(prefix: str, keys: Iterable[str]) -> None:
+    """Not refused: configuration files of Apache Kafka name what its own plug-ins know."""
+    for key in keys:
+        log.warning("%s%s: there is no such setting, it has no effect", prefix, key)
+
+
 def metadata_properties(config: BrokerConfig, cluster_id: str) -> dict[str, str]:
     """What the metadata manager is given."""
     prefix = config.remote_log_metadata_manager_impl_prefix
-    properties = config.given_with_prefix(prefix) | _place(config, cluster_id)
+    given = config.given_with_prefix(prefix)
+    if is_topic_based(config):
+        _tell_unknown(prefix, [key for key in given if not MetadataSettings.knows(key)])
+    properties = given | _place(config, cluster_id)
     properties["log.dir"] = config.log_directories()[0]
     if config.remote_log_metadata_manager_listener_name is not None:
         listener = config.remote_log_metadata_manager_listener_name
