@@ -146,6 +146,8 @@ def test_every_name_of_kafka_is_told(store):
             assert waiting['{delayedOperation="RemoteListOffsets"}'] == 0
             assert values(text, "kafka_log_log_size")[partition] == 72
             assert values(text, "tidelog_remote_remoteindexcache_sizebytes").keys() == {""}
+            assert values(text, "tidelog_remote_remotelogmetadata_unreadablerecords") == {"": 0}
+            assert values(text, "tidelog_remote_remotelogmetadata_illegalrecords") == {"": 0}
 
             await admin.delete_topic(cluster.server(), "t")
             await until(

@@ -12,13 +12,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from tidelog.metrics.meters import Meters
+    from tidelog.remote.metadata_topic import TopicBasedMetadata
     from tidelog.remote.quotas import RateQuota
     from tidelog.remote.tasks import TieredPartition
     from tidelog.seams import Clock
     from tidelog_storage.remote.api import RemoteLogMetadata
     from tidelog_storage.remote.index_cache import IndexCache
 
-__all__ = ["tell_gauges", "tell_index_cache", "tell_quota"]
+__all__ = ["tell_gauges", "tell_index_cache", "tell_passed_over", "tell_quota"]
 
 # Counted by the rooms that do the work, and told as 0 before.
 _COUNTED = (
@@ -79,6 +80,14 @@ def tell_index_cache(meters: Meters, cache: IndexCache) -> None:
     place = ("tidelog.remote", "RemoteIndexCache")
     meters.gauge(Name(*place, "SizeBytes"), lambda: [Sample((), cache.bytes)])
     meters.gauge(Name(*place, "Segments"), lambda: [Sample((), len(cache))])
+
+
+def tell_passed_over(meters: Meters, topic: TopicBasedMetadata) -> None:
+    """Register how many records of the metadata topic counted for nothing, as nobody could read
+    them or as what they say may not be; Kafka does not tell."""
+    place = ("tidelog.remote", "RemoteLogMetadata")
+    meters.gauge(Name(*place, "UnreadableRecords"), lambda: [Sample((), topic.unreadable)])
+    meters.gauge(Name(*place, "IllegalRecords"), lambda: [Sample((), topic.illegal)])
 
 
 def tell_quota(meters: Meters, kind: str, quota: RateQuota, clock: Clock) -> None:

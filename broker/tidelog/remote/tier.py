@@ -15,7 +15,12 @@ from tidelog.metadata.image import REMOTE_LOG_METADATA_TOPIC
 from tidelog.remote import plugins
 from tidelog.remote.aux_state import fetch_aux_state
 from tidelog.remote.deletion import Deletions, PartitionRemover
-from tidelog.remote.gauges import tell_gauges, tell_index_cache, tell_quota
+from tidelog.remote.gauges import (
+    tell_gauges,
+    tell_index_cache,
+    tell_passed_over,
+    tell_quota,
+)
 from tidelog.remote.metadata_client import MetadataTopicClient
 from tidelog.remote.metadata_files import MetadataFiles
 from tidelog.remote.metadata_topic import TopicBasedMetadata
@@ -125,6 +130,8 @@ class RemoteTier:
         self._deletions = Deletions(self._shared, self._pace, self._topic, self._has_topic)
         tell_gauges(meters, self.partitions, self.metadata)
         tell_index_cache(meters, self.index_cache)
+        if self._topic is not None:
+            tell_passed_over(meters, self._topic)
         tell_quota(meters, "copy", self._copy_quota, runtime.clock)
         tell_quota(meters, "fetch", self._fetch_quota, runtime.clock)
 
