@@ -267,3 +267,19 @@ async def test_whatever_the_store_does_only_what_was_written_is_given(seed):
     await asyncio.gather(*(reader() for _ in range(3)))
     await world.reads.close()
     assert world.store.open == 0
+
+
+@pytest.mark.parametrize("is_cold", [False, True])
+@simulated
+async def test_no_more_is_made_ready_than_the_window(is_cold):
+    world = a_world(400, window_bytes_max=6000)
+    if is_cold:
+        world.store.cold = {each.segment_id for each in world.segments}
+    offset = 0
+    for _ in range(4):
+        pending = await world.read(offset, 700)
+        offset = pending.result.next_offset
+        await asyncio.sleep(1)
+    assert len(world.store.opened) <= 5
+    fetched = world.store.bytes_read + world.store.bytes_fetched(of_log=True)
+    assert fetched <= 4 * 700 + 6000 + 3000  # a segment is one chunk, or three

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Ahead", "Loader", "LostError"]
 
 _AHEAD_SEGMENTS_MAX = 8
+_NEAR_AHEAD_BYTES = 2 << 20
 
 
 class Ahead(NamedTuple):
@@ -148,28 +149,29 @@ class Loader:
 
     def make_ready(self, ahead: Ahead) -> None:
         """Have the next piece at hand if it is near, else as `fetch_ahead` within the segment; at
-        its end that of the next one too."""
-        for _ in range(2):
-            if self._is_closed:
-                return
-            segment, position = ahead.segment, ahead.position
+        its end that of the next one too, within the window."""
+        segment, position, wanted, window_bytes, following = ahead
+        while window_bytes > 0 and not self._is_closed:
             if position >= segment.size:
-                after = ahead.following(segment)
+                after = following(segment)
                 if after is None:
                     return
                 segment, position = after, 0
-                ahead = ahead._replace(segment=segment, position=position)
-            end = self.sources.make_ready(segment, position, ahead.wanted, self._now_ms())
+            here = Ahead(segment, position, wanted, window_bytes, following)
+            end = self.sources.make_ready(segment, position, wanted, self._now_ms())
             if isinstance(end, Job):
                 if end.key not in self._flights and self._may_fetch_ahead(end):
-                    self._take_off_ahead(end, partial(self.make_ready, ahead))
+                    self._take_off_ahead(end, partial(self.make_ready, here))
                 return
             if end is None:
-                self.fetch_ahead(ahead._replace(following=lambda _: None))
-                end = min(position + ahead.window_bytes, segment.size)
+                self.fetch_ahead(here._replace(following=lambda _: None))
+                end = min(position + window_bytes, segment.size)
+            else:
+                window_bytes = min(window_bytes, _NEAR_AHEAD_BYTES)
             if end < segment.size:
                 return
-            ahead = ahead._replace(position=end)
+            window_bytes -= end - position
+            position = end
 
     def fetch_ahead(self, ahead: Ahead) -> None:
         """Begin to load what is missing of the next bytes, while there are idle threads and
