@@ -85,12 +85,14 @@ def test_a_planted_bug_is_found(name: str) -> None:
         assert is_found_by(play, (AssertionError, RemoteStorageError))
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", tier.BRANCHES)
 def test_a_planted_bug_is_found_in_dead_branches(name: str) -> None:
     with planted(tier.BRANCHES[name]):
         assert is_found_by(play_branches, (AssertionError,), FOUND_AT.get(name, 0))
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", tier.CLUSTER)
 def test_a_planted_bug_is_found_by_the_mixed_workload(name: str) -> None:
     tiered = [seed for seed in range(100) if has_tier(seed)][:SEEDS_MAX]
