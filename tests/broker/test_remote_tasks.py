@@ -13,6 +13,7 @@ from support.metadata import broker_config
 from support.tiered_cluster import segmented, tiered_cluster
 from tidelog.metrics.meters import BROKER_TOPIC_METRICS, Name
 from tidelog.remote.tasks import Pace, Repeated
+from tidelog_storage.config import LogConfig
 from tidelog_storage.remote.api import (
     RemoteStorageError,
     RemoteStorageNotReady,
@@ -167,6 +168,26 @@ def test_what_an_open_transaction_may_undo_is_not_copied(tmp_path: Path) -> None
             await until(lambda: held.local_log_start_offset == 4)
             log_of = {name: len(files) for name, files in _by_ending(it).items()}
             assert log_of["txnindex"] == 0, "nothing was aborted"
+
+    run(test)
+
+
+def test_nothing_expires_above_a_high_watermark_that_lags(tmp_path: Path) -> None:
+    """As that of a new leader whose followers have not fetched yet."""
+
+    async def test() -> None:
+        async with tiered_cluster(tmp_path, **NEVER) as it:
+            await it.create("a", 1, 1, **segmented(1, local_retention_bytes="-2"))
+            await it.produce("a", ["v0", "v1", "v2", "v3"])
+            held, tiered = it.log(1, "a"), it.tiered(1, "a")
+            await until(lambda: held.highest_remote_offset == 2, "all sealed segments are copied")
+            held.config = LogConfig.from_overrides(held.config, {"retention.bytes": "1"})
+            held.high_watermark = 1
+            await tiered.expiration.run(held, lambda: True)
+            assert (held.log_start_offset, it.faults.count("delete")) == (0, 0)
+            held.set_high_watermark(4)
+            await tiered.expiration.run(held, lambda: True)
+            assert (held.log_start_offset, it.faults.count("delete")) == (3, 3)
 
     run(test)
 

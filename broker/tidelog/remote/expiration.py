@@ -63,6 +63,10 @@ class Expiration:
             _percent(decided.size_bytes, held.config.retention_bytes),
             _percent(held.size_in_bytes, held.config.effective_local_retention_bytes),
         )
+        if decided.new_log_start > held.high_watermark:
+            # A leader that does not know yet how much is committed: what was copied by the one
+            # before it is, so it will hear of it.
+            return
         if held.maybe_increment_log_start(decided.new_log_start, "remote segments expired"):
             log.info("%s begins at %d", name_of(partition), decided.new_log_start)
         left = list(decided.deletions)
