@@ -1,5 +1,6 @@
 """A broker's process is killed (SIGKILL) at every point of a copy and of a deletion, and started
-again: no record is lost or doubled, and nothing is left over (kafka-tests 4, point 3).
+again: no record is lost or doubled, and nothing is left over (kafka-tests 4, point 3). Every file
+operation of a copy and of a deletion: tests/storage/test_remote_directory_crashes.py.
 """
 
 from __future__ import annotations
@@ -35,8 +36,7 @@ TOPIC = {
 COPY = (
     "before COPY_SEGMENT_STARTED",
     "after COPY_SEGMENT_STARTED",
-    "file 1",
-    "file 4",  # all but the manifest
+    "file 4",  # all are there but the manifest
     "before COPY_SEGMENT_FINISHED",
     "after COPY_SEGMENT_FINISHED",
     "local",
@@ -45,14 +45,12 @@ DELETION = (
     "before DELETE_SEGMENT_STARTED",
     "after DELETE_SEGMENT_STARTED",
     "removed 1",  # the manifest
-    "removed 3",
     "before DELETE_SEGMENT_FINISHED",
     "after DELETE_SEGMENT_FINISHED",
 )
 DELETION_OF_A_TOPIC = (
     "before DELETE_PARTITION_MARKED",
     "after DELETE_PARTITION_MARKED",
-    "after DELETE_PARTITION_STARTED",
     "removed 2",
     "before DELETE_PARTITION_FINISHED",
 )

@@ -24,9 +24,11 @@ from tier.transactional import SETTINGS, TIMED_OUT, World
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-pytestmark = [pytest.mark.compat, pytest.mark.xdist_group("transactions of tiered topics")]
+pytestmark = pytest.mark.compat
 
-JAVA = pytest.mark.parametrize("world", ["java"], indirect=True)  # where both would do the same
+GROUP = pytest.mark.xdist_group("transactions of tiered topics")
+CLIENTS = [pytest.param(name, marks=GROUP) for name in ("java", "librdkafka")]
+JAVA = pytest.mark.parametrize("world", CLIENTS[:1], indirect=True)  # both would do the same
 FENCED = r"(?i)fenced|epoch|newer"
 
 
@@ -45,7 +47,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClientPool]:
     pool.close()
 
 
-@pytest.fixture(params=["java", "librdkafka"])
+@pytest.fixture(params=CLIENTS)
 def world(request: pytest.FixtureRequest, brokers: Threaded, programs: ClientPool) -> World:
     return World(brokers, Client(request.param, programs.get(request.param), ""))
 
@@ -195,48 +197,52 @@ def test_an_empty_abort_after_a_commit(world: World) -> None:
 # ---- fencing -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("by", ["send", "commit", "send offsets", "add partitions"])
+@pytest.mark.parametrize(
+    ("world", "by"),
+    [
+        pytest.param(client, by, marks=GROUP)
+        for by in ("send", "commit", "send offsets", "add partitions")
+        for client in ("java", "librdkafka")
+        if client == "java" or by in ("send", "commit")
+    ],
+    indirect=["world"],
+)
 def test_an_older_producer_is_fenced(world: World, by: str) -> None:
-    transactional_id = world.name("id")
-    first, second = world.topic(2), world.topic()
+    topic, transactional_id = world.topic(3), world.name("id")
     world.open(transactional_id, "older")
-    world.send(first, "old", producer="older", begin=True)
-    world.send(second, "old", producer="older")
+    for partition in (0, 1):
+        world.send(topic, "old", producer="older", partition=partition, begin=partition == 0)
     if by == "add partitions":
         world.end("older", commit=False)
     world.open(transactional_id, "newer")  # aborts what is open
-    world.send(first, "new", producer="newer", begin=True)
-    world.send(second, "new", producer="newer")
-    place = {"group": world.name("group"), "topic": first, "partition": 0}
+    for partition in (0, 1):
+        world.send(topic, "new", producer="newer", partition=partition, begin=partition == 0)
+    place = {"group": world.name("group"), "topic": topic, "partition": 0}
     tries: dict[str, Callable[[], object]] = {
-        "send": lambda: world.send(first, "late", producer="older"),
+        "send": lambda: world.send(topic, "late", producer="older"),
         "commit": lambda: world.end("older", commit=True),
         "send offsets": lambda: world.call("txn_offsets", producer="older", offset=1, **place),
         "add partitions": lambda: world.send(
-            first, "late", producer="older", partition=1, begin=True
+            topic, "late", producer="older", partition=2, begin=True
         ),
     }
     with pytest.raises(WorkerError, match=FENCED):
         tries[by]()
     world.end("newer", commit=True)
-    for topic in (first, second):
-        world.decided(topic)
-        world.moved((topic, 0))
-        assert world.read(topic, 1) == ["new"]
-        assert world.read(topic, 2, committed=False) == ["old", "new"]
-    assert world.leader_log(first, 1).log_end_offset == 0
+    for partition in (0, 1):
+        world.decided(topic, partition)
+        world.moved((topic, partition))
+        assert world.read(topic, 1, partition=partition) == ["new"]
+    assert world.read(topic, 2, committed=False) == ["old", "new"]
+    assert world.leader_log(topic, 2).log_end_offset == 0
     world.close("older", "newer")
 
 
 def test_a_transaction_that_expires_fences_its_producer(world: World) -> None:
-    for timeout_ms in (1000, 4000, 16000):  # a busy machine may need the first record's time
-        topic = world.topic()
-        world.open(world.name("id"), timeout_ms=timeout_ms)
-        try:
-            world.send(topic, "1", begin=True)
-            break
-        except WorkerError:
-            world.close()
+    topic, transactional_id = world.topic(), world.name("id")
+    world.open(transactional_id)
+    world.send(topic, "1", begin=True)
+    world.expire(transactional_id)
     held = world.leader_log(topic)
     world.run(until(lambda: held.last_stable_offset == 2, "the transaction is aborted"))
     with pytest.raises(WorkerError, match=r"(?i)fenced|epoch|concurrent|timed out|txn_state"):
@@ -264,12 +270,10 @@ def test_transactions_are_initialised_once(world: World) -> None:
 
 @JAVA
 def test_time_outs_of_init_send_offsets_commit_and_abort(world: World) -> None:
-    topic = world.topic()
-    fields = {"max_block_ms": 2000}
+    topic, fields = world.topic(), {"max_block_ms": 700}
     world.call("txn_open", producer="init", transactional_id=world.name("id"), init=False, **fields)
     for producer in ("offsets", "commit", "abort"):
-        world.open(world.name("id"), producer, **fields)
-        world.send(topic, producer, producer=producer, begin=True)
+        world.open_and_send(world.name("id"), topic, producer, **fields)
     world.kill(0, 1, 2)
     with pytest.raises(WorkerError, match=TIMED_OUT):
         world.call("txn_init", producer="init", **fields)
@@ -286,7 +290,7 @@ def test_time_outs_of_init_send_offsets_commit_and_abort(world: World) -> None:
 def test_an_epoch_is_raised_after_a_batch_that_never_came(world: World) -> None:
     """Of a topic whose only replica is away for longer than the producer waits."""
     first, alone = world.topic(), world.topic(1, (2,))
-    world.open(world.name("id"), delivery_timeout_ms=3000)
+    world.open(world.name("id"), delivery_timeout_ms=1500)
     world.commit((alone, "4"))
     ((producer_id, epoch),) = world.epochs(alone).items()
     world.begin()
@@ -339,9 +343,10 @@ def test_the_last_epoch_is_followed_by_a_new_producer_id(world: World) -> None:
     ((old_id, _),) = world.epochs(topic).items()
     transaction = world.transaction(transactional_id)
     transaction.value = transaction.value._replace(producer_epoch=EPOCH_MAX - 2)
-    world.open(transactional_id, "two", timeout_ms=3000)
+    world.open(transactional_id, "two")
     assert transaction.value.producer_epoch == EPOCH_MAX - 1
     world.send(topic, "aborted", producer="two", begin=True)
+    world.expire(transactional_id)
     world.decided(topic)
     if world.is_v2:
         world.end("two", commit=False)
@@ -359,6 +364,9 @@ def test_the_last_epoch_is_followed_by_a_new_producer_id(world: World) -> None:
 # ---- every store ---------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    "place", ["moto", pytest.param("versitygw", marks=pytest.mark.xdist_group("s3"))], indirect=True
+)
 def test_commit_and_abort_in_every_store(store: dict[str, str]) -> None:
     async def test() -> None:
         async with TieredCluster(store, brokers=3, settings=SETTINGS) as cluster:

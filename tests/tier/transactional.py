@@ -28,7 +28,7 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "1",
     "rlmm.config.remote.log.metadata.topic.num.partitions": "3",
-    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": "50",
     "transaction.state.log.num.partitions": "3",
 }
 ALL = (0, 1, 2)
@@ -121,6 +121,21 @@ class World:
 
     def end(self, producer: str = "one", *, commit: bool) -> None:
         self.call("txn_end", producer=producer, commit=commit)
+
+    def open_and_send(
+        self, transactional_id: str, topic: str, producer: str, **fields: object
+    ) -> None:
+        """A producer in a transaction that has a record; begun anew while it takes too long."""
+        while True:
+            self.open(transactional_id, producer, **fields)
+            try:
+                self.send(topic, producer, producer=producer, begin=True)
+            except WorkerError as error:
+                if re.search(TIMED_OUT, str(error)) is None:
+                    raise
+                self.close(producer)
+            else:
+                return
 
     def commit(self, *records: tuple[str, str], producer: str = "one") -> None:
         """A transaction of (topic, value); begun anew when a record takes too long."""
@@ -217,6 +232,11 @@ class World:
             if isinstance(found, tuple):
                 return found[1]
         raise AssertionError(f"{transactional_id} has no coordinator")
+
+    def expire(self, transactional_id: str) -> None:
+        """Its transaction has run out of time."""
+        transaction = self.transaction(transactional_id)
+        transaction.value = transaction.value._replace(timeout_ms=1)
 
     def stop(self, *brokers: int) -> None:
         """One after the other, in order: each leaves the replicas in sync."""
