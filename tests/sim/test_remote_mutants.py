@@ -27,6 +27,7 @@ FOUND_AT = {
     "aborted-transactions-end-with-their-segment": 9,
     "files-are-ahead-of-what-they-have": 9,
     "followers-begin-with-one-epoch": 1,
+    "one-id-for-all-tries": 9,
     "open-transactions-are-copied": 9,
     "out-of-sight-is-out-of-range": 9,
     "ready-too-early": 12,

@@ -71,29 +71,6 @@ def nobody_marks(patch: Patch) -> None:
     patch(Deletions, "remove", remove)
 
 
-def one_id_for_all_tries(patch: Patch) -> None:
-    """A copy that is tried again goes by the id of the first try."""
-    real = Copier._copy
-
-    async def copy(self: Any, candidate: Any, term: int) -> None:
-        number = candidate.start_offset.to_bytes(16, "big")
-        held = self._shared
-
-        class SameIds:
-            uuid = staticmethod(lambda: number)
-            uniform = held.rng.uniform
-
-        from dataclasses import replace
-
-        self._shared = replace(held, rng=SameIds())
-        try:
-            await real(self, candidate, term)
-        finally:
-            self._shared = held
-
-    patch(Copier, "_copy", copy)
-
-
 def a_new_leader_trusts_no_metadata(patch: Patch) -> None:
     """It copies on from its log end: what the leader before it left is never copied."""
 
@@ -138,7 +115,6 @@ MUTANTS: dict[str, Callable[[Patch], None]] = {
         failed_copies_count,
         deletions_are_finished_when_they_fail,
         nobody_marks,
-        one_id_for_all_tries,
         a_new_leader_trusts_no_metadata,
         events_are_not_read_back,
         retention_does_not_wait,

@@ -6,9 +6,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tidelog.remote import aux_state, copying, deletion, expiration, loading, shared, tier
+from tidelog.remote.copying import Copier
 from tidelog.remote.expiration import Expiration
 from tidelog.remote.metadata_topic import TopicBasedMetadata, _Tracked
 from tidelog_storage.log_state import LogState
@@ -52,6 +54,27 @@ def unfinished_segments_are_read(patch: Patch) -> None:
 
     patch(PartitionMetadata, "_begin", begin)
     patch(PartitionMetadata, "_update", updated)
+
+
+def one_id_for_all_tries(patch: Patch) -> None:
+    """A copy that is tried again goes by the id of the first try."""
+    real = Copier._copy
+
+    async def copy(self: Any, candidate: Any, term: int) -> None:
+        number = candidate.start_offset.to_bytes(16, "big")
+        held = self._shared
+
+        class SameIds:
+            uuid = staticmethod(lambda: number)
+            uniform = held.rng.uniform
+
+        self._shared = replace(held, rng=SameIds())
+        try:
+            await real(self, candidate, term)
+        finally:
+            self._shared = held
+
+    patch(Copier, "_copy", copy)
 
 
 def open_transactions_are_copied(patch: Patch) -> None:
@@ -221,6 +244,7 @@ def _named(*functions: Callable[[Patch], None]) -> dict[str, Callable[[Patch], N
 
 CLUSTER = _named(
     unfinished_segments_are_read,
+    one_id_for_all_tries,
     open_transactions_are_copied,
     aborted_transactions_end_with_their_segment,
     rotten_bytes_are_served,
