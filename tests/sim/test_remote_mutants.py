@@ -30,7 +30,6 @@ FOUND_AT = {
     "one-id-for-all-tries": 9,
     "open-transactions-are-copied": 9,
     "out-of-sight-is-out-of-range": 9,
-    "ready-too-early": 12,
     "rotten-bytes-are-served": 12,
     "segments-are-found-by-offset-alone": 2,
     "segments-go-before-the-log-start-moves": 27,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from tidelog.remote import aux_state, copying, deletion, expiration, loading, shared, tier
 from tidelog.remote.copying import Copier
 from tidelog.remote.expiration import Expiration
-from tidelog.remote.metadata_topic import TopicBasedMetadata, _Tracked
+from tidelog.remote.metadata_topic import TopicBasedMetadata
 from tidelog_storage.log_state import LogState
 from tidelog_storage.remote import chunks, reader
 from tidelog_storage.remote.api import RemoteResourceNotFound, SegmentState
@@ -160,11 +160,6 @@ def the_store_before_the_metadata(patch: Patch) -> None:
         patch(module, "delete_segment", delete_segment)
 
 
-def ready_too_early(patch: Patch) -> None:
-    """Who has begun to read the metadata takes what it has for all there is."""
-    patch(_Tracked, "is_caught_up", property(lambda self: self.is_begun))
-
-
 def the_log_start_stays_when_the_tier_goes(patch: Patch) -> None:
     """A topic that leaves the tier still promises what was remote."""
 
@@ -251,7 +246,6 @@ CLUSTER = _named(
     the_segment_of_the_log_start_goes,
     segments_go_before_the_log_start_moves,
     the_store_before_the_metadata,
-    ready_too_early,
     the_log_start_stays_when_the_tier_goes,
     out_of_sight_is_out_of_range,
     files_are_ahead_of_what_they_have,
