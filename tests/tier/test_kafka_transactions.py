@@ -294,7 +294,7 @@ def test_an_epoch_is_raised_after_a_batch_that_never_came(world: World) -> None:
     world.commit((alone, "4"))
     ((producer_id, epoch),) = world.epochs(alone).items()
     world.begin()
-    world.kill(2)
+    world.stop(2)
     with pytest.raises(WorkerError, match=TIMED_OUT):
         world.send(alone, "3")
     world.start(2)

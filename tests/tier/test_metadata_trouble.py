@@ -110,7 +110,6 @@ def test_the_leader_of_the_metadata_partition_is_gone(tmp_path: Path) -> None:
         settings = {
             "rlmm.config.remote.log.metadata.topic.replication.factor": "1",
             "rlmm.config.remote.log.metadata.topic.min.isr": "1",
-            "broker.session.timeout.ms": "1500",
         }
         async with cluster_in(tmp_path, brokers=3, settings=settings) as cluster:
             await cluster.create("a", [(0,), (1,), (2,)] * 3, batches_per_segment=1)

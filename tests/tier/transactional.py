@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SETTINGS = {
-    "broker.session.timeout.ms": "1500",
     "group.initial.rebalance.delay.ms": "0",
     "offsets.topic.num.partitions": "1",
     "rlmm.config.remote.log.metadata.topic.num.partitions": "3",
