@@ -41,6 +41,7 @@ ALL_KEYS = (
     ApiKey.ALTER_PARTITION_REASSIGNMENTS,
     ApiKey.LIST_PARTITION_REASSIGNMENTS,
     ApiKey.UNREGISTER_BROKER,
+    ApiKey.ASSIGN_REPLICAS_TO_DIRS,
 )
 
 
@@ -356,6 +357,7 @@ async def test_a_node_that_does_not_lead_says_so(three: Three) -> None:
         AlterPartitionReassignmentsRequest(),
         ListPartitionReassignmentsRequest(),
         UnregisterBrokerRequest(broker_id=1),
+        AssignReplicasToDirsRequest(broker_id=1, broker_epoch=epoch),
     )
     assert tuple(request.API_KEY for request in requests) == ALL_KEYS
     assert set(three.handlers) == set(ALL_KEYS)

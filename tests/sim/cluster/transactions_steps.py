@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from sim.cluster.transactions_ledger import Attempt
+    from sim.machine import Machine
     from sim.network import Link
+    from sim.raw_logs import RawBatch
     from tidelog.replication.partition import Partition
     from tidelog.transactions.transaction import Transaction
 
@@ -122,6 +124,7 @@ class StepWorld:
         self.machines = Machines(loop, self.seed, 3)
         self.history = History()
         self.transactions = self  # of a run with no others
+        self.tier = self  # of one without a remote tier
         self.ledger = Ledger(self.history)
         self.checkers = TransactionCheckers(self)
         self.rng = random.Random(f"{self.seed}:world")
@@ -138,6 +141,10 @@ class StepWorld:
     def partitions(self) -> list[tuple[str, int]]:
         """Where the transaction writes."""
         return [(TOPIC, 0), (TOPIC, 1), (GROUP_METADATA_TOPIC, self.home)]
+
+    def batches(self, machine: Machine, partition: Any) -> list[RawBatch]:
+        """All that a replica has."""
+        return read_log(machine.disk, partition.log.folder).batches()
 
     # -- the kill ----------------------------------------------------------------------------------
 
@@ -373,7 +380,7 @@ class StepWorld:
             if partition.topic_partition.topic != TOPIC:
                 continue
             machine = self.machines.by_id[node_id]
-            log = LogOfTransactions(read_log(machine.disk, partition.log.folder).batches())
+            log = LogOfTransactions(self.batches(machine, partition))
             wanted = set(attempt.values.get(partition.topic_partition, ()))
             values = {each.value for each in log.committed} & wanted
             if wanted:
