@@ -23,7 +23,11 @@ from tidelog_protocol.messages.cluster_admin import (
     ListPartitionReassignmentsRequest,
     UnregisterBrokerRequest,
 )
-from tidelog_protocol.messages.controller import AllocateProducerIdsRequest, AlterPartitionRequest
+from tidelog_protocol.messages.controller import (
+    AllocateProducerIdsRequest,
+    AlterPartitionRequest,
+    AssignReplicasToDirsRequest,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
