@@ -231,6 +231,7 @@ def test_watching_shows_what_changes_until_ctrl_c(store):
                 *(sys.executable, "-m", "tidelog", *words),
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
+                preexec_fn=hears_ctrl_c,
             )
             try:
                 await shown(watcher, "highest copied 3  high watermark 5")
@@ -249,6 +250,11 @@ def test_watching_shows_what_changes_until_ctrl_c(store):
                     await watcher.communicate()
 
     run(test)
+
+
+def hears_ctrl_c() -> None:
+    """In the child: a shell has what it runs in the background ignore it, and so do heirs."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 async def shown(watcher: asyncio.subprocess.Process, text: str) -> None:
