@@ -14,6 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ["tests/protocol", "tests/storage", "tests/broker", "tests/sim"]
 MARKERS = "not compat and not reference and not spark and not slow"
+NAMES = "not planted_bug"  # that checks find them is no matter of the Python
 
 
 def find(version: str) -> str | None:
@@ -38,6 +39,7 @@ def run(version: str, python: str) -> int:
     package = f"{ROOT}[test,s3,metrics]"
     subprocess.run([*uv, "pip", "install", "--python", target, "-e", package], check=True)
     command = [target, "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup", "-m", MARKERS]
+    command += ["-k", NAMES]
     return subprocess.run([*command, *ROOMS], cwd=ROOT, check=False).returncode
 
 
