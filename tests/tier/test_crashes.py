@@ -191,7 +191,11 @@ class Mortal:
         assert set(self.acknowledged[topic]) & set(expected) <= set(found), "lost"
 
     async def nothing_is_remote(self) -> None:
-        await until(lambda: not self.place.names(), f"left over: {self.place.names()}")
+        left = self.place.names
+        try:
+            await until(lambda: not left(), "the store is empty")
+        except AssertionError:
+            raise AssertionError(f"left over: {left()}") from None
 
 
 def test_killed_at_every_point_of_a_copy(tmp_path: Path) -> None:

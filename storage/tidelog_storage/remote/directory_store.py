@@ -31,7 +31,7 @@ from tidelog_storage.remote.layout import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
     from typing import BinaryIO
 
     from tidelog_storage.remote.api import IndexKind, OpenSegment, RemoteSegment, SegmentFiles
@@ -84,9 +84,9 @@ class DirectoryStore:
                     f"{data.log} has {objects[LOG_ENDING][0]} bytes, not {segment.size}"
                 )
             files.fsync_dir(folder)
-            files.write_atomic(
-                f"{folder}/{object_name(segment, MANIFEST_ENDING)}", manifest(segment, objects)
-            )
+            target = f"{folder}/{object_name(segment, MANIFEST_ENDING)}"
+            self._write(files, (manifest(segment, objects),), target)
+            files.fsync_dir(folder)
 
     def _make_folder(self, files: FileSystem, folder: str) -> None:
         """Make the folder and its name durable: else a power failure takes all that is in it."""
@@ -100,18 +100,22 @@ class DirectoryStore:
             files.fsync_dir(path.rpartition("/")[0] or ("/" if path.startswith("/") else "."))
 
     def _copy(self, files: FileSystem, source: Source, target: str) -> ObjectFacts:
-        temporary = target + ".tmp"
-        files.remove(temporary)  # a crash may have left it
         facts = [0, 0]
+        self._write(files, checked_parts(views_of(files, source, _COPY_BYTES), facts), target)
+        return facts[0], facts[1]
+
+    def _write(self, files: FileSystem, parts: Iterable[Buffer], target: str) -> None:
+        """Beside it, under the one name that a deletion looks for too: a crash may leave it."""
+        temporary = target + ".tmp"
+        files.remove(temporary)
         file = files.open(temporary, create=True)
         try:
-            for part in checked_parts(views_of(files, source, _COPY_BYTES), facts):
+            for part in parts:
                 file.append((part,))
             file.fsync()
         finally:
             file.close()
         files.rename(temporary, target)
-        return facts[0], facts[1]
 
     # ---- reading ------------------------------------------------------------------------------
 
@@ -153,7 +157,7 @@ class DirectoryStore:
                 return
             files.remove(f"{folder}/{object_name(segment, MANIFEST_ENDING)}")
             files.fsync_dir(folder)
-            for ending in (LOG_ENDING, *INDEX_ENDINGS.values()):
+            for ending in (LOG_ENDING, *INDEX_ENDINGS.values(), MANIFEST_ENDING):
                 path = f"{folder}/{object_name(segment, ending)}"
                 files.remove(path)
                 files.remove(path + ".tmp")
