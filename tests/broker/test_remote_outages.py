@@ -146,6 +146,21 @@ def test_deletions_that_may_pass_are_no_failures_and_what_is_not_there_is_delete
     run(test)
 
 
+def test_a_topics_deletion_goes_on_past_what_a_store_has_no_more(tmp_path: Path) -> None:
+    """It ended at its first segment, until the remover came by."""
+
+    async def test() -> None:
+        async with tiered_cluster(tmp_path) as it:
+            await it.create("a", 1, 1, **segmented(1))
+            await it.produce("a", ["v0", "v1", "v2"])
+            await it.offloaded("a", one_each(1), local_start=2)
+            it.faults.errors["delete"] = RemoteResourceNotFound("a store of somebody else's")
+            await it.delete("a")
+            await until(lambda: it.faults.count("delete") == 2, "each segment is deleted once")
+
+    run(test)
+
+
 def test_too_much_custom_metadata_ends_copying_until_leadership_changes(tmp_path: Path) -> None:
     async def test() -> None:
         async with tiered_cluster(tmp_path) as it:

@@ -14,7 +14,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from tidelog.remote.metadata_client import TopicError
-from tidelog.remote.shared import delete_segment, name_of, until_ready
+from tidelog.remote.shared import delete_data, delete_segment, name_of, until_ready
 from tidelog_protocol.errors import ProtocolError
 from tidelog_storage.remote.api import (
     PartitionDelete,
@@ -174,12 +174,7 @@ class Deletions:
         segment = next(iter(shared.metadata.segments(partition)), None)
         if segment is None:
             return
-        shared.meters.mark_topic("RemoteDeleteRequestsPerSec", partition.topic)
-        try:
-            await shared.pools.expiration.run(shared.storage.delete_segment, segment)
-        except Exception:
-            shared.meters.mark_topic("RemoteDeleteErrorsPerSec", partition.topic)
-            raise
+        await delete_data(shared, segment, shared.pools.expiration)
         if await self._put(partition, PartitionDeleteState.DELETE_PARTITION_STARTED):
             for state in (
                 SegmentState.DELETE_SEGMENT_STARTED,

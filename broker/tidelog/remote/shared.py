@@ -31,7 +31,14 @@ if TYPE_CHECKING:
         TopicIdPartition,
     )
 
-__all__ = ["Shared", "copied_offset", "delete_segment", "name_of", "until_ready"]
+__all__ = [
+    "Shared",
+    "copied_offset",
+    "delete_data",
+    "delete_segment",
+    "name_of",
+    "until_ready",
+]
 
 log = logging.getLogger("tidelog.remote")
 
@@ -89,14 +96,14 @@ async def delete_segment(shared: Shared, segment: RemoteSegment, pool: Pool) -> 
     metadata = shared.metadata
     try:
         await metadata.update(shared.change(segment, SegmentState.DELETE_SEGMENT_STARTED))
-        await _delete_data(shared, segment, pool)
+        await delete_data(shared, segment, pool)
         await metadata.update(shared.change(segment, SegmentState.DELETE_SEGMENT_FINISHED))
     except RemoteResourceNotFound:
         log.info("segment %s is gone already", segment.segment_id.hex())
     shared.forget((segment.segment_id,))
 
 
-async def _delete_data(shared: Shared, segment: RemoteSegment, pool: Pool) -> None:
+async def delete_data(shared: Shared, segment: RemoteSegment, pool: Pool) -> None:
     """The store's part. As in Kafka, what may pass by itself is no failure to count."""
     topic = segment.partition.topic
     shared.meters.mark_topic("RemoteDeleteRequestsPerSec", topic)
