@@ -6,9 +6,12 @@ Vectors of kind `cluster`, step by step with the state of every broker after eac
 |---|---|
 | all | sim/test_scenarios: whole simulated brokers |
 | hw-propagation, kip101-*, unclean-election | broker/test_replication_scenarios: replicas alone |
-| kip101-*, kip405-* | tier/test_scenarios: live brokers, in one process and isolated |
+| kip101-*, kip405-*, remote-outage, topic-deletion | tier/test_scenarios: live brokers |
 | kip405-* | storage/test_remote_scenarios: logs, store and metadata alone |
 | topic-deletion | storage/test_remote_metadata_cache: its events alone |
+
+Live brokers are in one process; those of the remote tier, a second time, in processes of their
+own.
 
 Tables are `PLAYED`.
 """

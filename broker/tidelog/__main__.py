@@ -18,7 +18,7 @@ COMMANDS = {
     ),
     "scenario": (
         "tidelog.cli.scenario",
-        "play scenarios of KIP-101 and KIP-405 on a live cluster, step by step",
+        "play scenarios of replication and tiering on a live cluster, step by step",
     ),
     "demo": ("tidelog_pipeline.demo", "real flights through tiered brokers, by Spark, checked"),
 }

@@ -2,7 +2,7 @@
 
 What is done inside a broker is done in the lane of its life; a crash is a power failure after the
 operating system has written back what it had. The remote store is a directory on a machine that
-never dies, and does what it is told (`VectorStore`).
+never dies.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ from tidelog.scenarios.inside import Inside
 from tidelog.scenarios.stage import Stage
 from tidelog.scenarios.store import TracedStore
 from tidelog.scenarios.turnstile import Turnstile
-from tidelog.scenarios.words import TOPIC, VOTERS
+from tidelog.scenarios.words import VOTERS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Iterable, Mapping
 
     from sim.loop import SimLoop
     from tidelog.metadata.image import PartitionImage
-    from tidelog_storage.remote import api
 
 STORE = "vectors"
 NEVER = str(sys.maxsize)
@@ -49,44 +48,12 @@ TIER_SETTINGS = {
 }
 
 
-class Order:
-    """What all stores have been told to do: raise `error`, for one operation or for all."""
-
-    def __init__(self) -> None:
-        self.error: type[api.RemoteStorageError] | None = None
-        self.operation = "all"
-
-    def obey(self, operation: str) -> None:
-        """Raise, if it is so."""
-        if self.error is not None and self.operation in ("all", operation):
-            raise self.error(f"{operation} as ordered")
-
-
-ORDER = Order()
-
-
 class VectorStore(TracedStore):
-    """All brokers' stores are one directory, and follow `ORDER`."""
+    """All brokers' stores are one directory."""
 
     def configure(self, config: Mapping[str, str]) -> None:
         self._files = _Routed(self._files, weather_of(STORE).files)
         super().configure(config)
-
-    def copy_segment(self, segment: api.RemoteSegment, data: api.SegmentFiles) -> Any:
-        ORDER.obey("copy")
-        return super().copy_segment(segment, data)
-
-    def fetch_segment(self, segment: api.RemoteSegment, start: int, end: int | None = None) -> Any:
-        ORDER.obey("fetch")
-        return super().fetch_segment(segment, start, end)
-
-    def fetch_index(self, segment: api.RemoteSegment, kind: api.IndexKind) -> Any:
-        ORDER.obey("fetch_index")
-        return super().fetch_index(segment, kind)
-
-    def delete_segment(self, segment: api.RemoteSegment) -> None:
-        ORDER.obey("delete")
-        super().delete_segment(segment)
 
 
 class VectorStage(Stage):
@@ -99,23 +66,18 @@ class VectorStage(Stage):
         settings: Mapping[str, str],
         *,
         tiered: bool,
-        new_inside: Callable[..., Inside] = Inside,
-        metadata_on: str = "".join(VOTERS),
+        metadata_on: Iterable[str] = VOTERS,
     ) -> None:
-        """`new_inside` may know more verbs; `metadata_on`: who holds the remote metadata topic."""
         tier = TIER_SETTINGS if tiered else {}
         self.brokers = SimBrokers(loop, letters, {**SETTINGS, **tier, **settings})
         self._turnstile = Turnstile()
-        self._new_inside = new_inside
-        self._metadata_on = metadata_on
         for name in letters:
             self.brokers.machines[name].new_fetcher = self._turnstile.new_fetcher
-        self._last: PartitionImage | None = None
         self._seen: list[PartitionImage] = []  # as the controller made them
-        ORDER.error = None
         new_weather(STORE)
         clock = self.brokers.machines["X"].clock
-        super().__init__(letters, clock, self.brokers.network.door("client"), tiered=tiered)
+        network = self.brokers.network.door("client")
+        super().__init__(letters, clock, network, tiered=tiered, metadata_on=metadata_on)
 
     async def _open(self) -> None:
         await self.brokers.__aenter__()
@@ -123,9 +85,6 @@ class VectorStage(Stage):
 
     async def _close(self) -> None:
         await self.brokers.__aexit__()
-
-    async def _create_metadata_topic(self, replicas: Any = None) -> None:
-        await super()._create_metadata_topic(self._metadata_on)
 
     async def _start(self, name: str) -> None:
         await self.brokers.start(name)
@@ -143,9 +102,7 @@ class VectorStage(Stage):
     def inside(self, name: str) -> Any:
         machine = self.brokers.machines[name]
         assert machine.server is not None
-        return cast(
-            "Inside", _InLane(machine.lane, self._new_inside(machine.server, self._turnstile))
-        )
+        return cast("Inside", _InLane(machine.lane, Inside(machine.server, self._turnstile)))
 
     def voter(self, name: str) -> Any:
         return self.brokers.machines[name].server
@@ -173,30 +130,6 @@ class VectorStage(Stage):
     def slow(self, name: str, delay_s: float) -> None:
         """The remote store takes so much longer to answer a broker."""
         self.brokers.machines[name].store_delay_s = lambda: delay_s
-
-    async def until_metadata_is_led(self, name: str) -> None:
-        """Wait until a broker leads the metadata topic, and knows it."""
-
-        async def leads() -> bool:
-            machine: Any = self.brokers.machines[name]
-            return bool(machine.server.tier._client.leader_of(0) == self.ids[name])
-
-        await self.until(leads, f"{name} leads the remote metadata")
-
-    # -- what there was, once the topic is deleted -------------------------------------------------
-
-    @property
-    def is_deleted(self) -> bool:
-        """Whether the topic was there and is no more."""
-        return self._last is not None and self.image.partition(TOPIC, 0) is None
-
-    @property
-    def decided(self) -> PartitionImage:
-        found = self.image.partition(TOPIC, 0)
-        if found is not None:
-            self._last = found
-        assert self._last is not None
-        return self._last
 
     def watch(self) -> None:
         """After each step of the loop: remember what the controller has decided."""

@@ -31,12 +31,13 @@ TESTS = Path(__file__).parents[1]
 @pytest.mark.parametrize(
     ("name", "brokers"),
     [(name, "here") for name in NAMES]
-    + [(name, "isolated") for name in NAMES if name.startswith("kip405")],
+    + [(name, "isolated") for name in NAMES if "remote" in load(name)["given"]],
 )
 def test_scenario(name, brokers, capsys):
     assert main(["scenario", name, *(["--isolated"] if brokers == "isolated" else [])]) == 0
     told = capsys.readouterr()
-    steps = load(name)["steps"]
+    document = load(name)
+    steps = document["steps"]
     lines = told.out.splitlines()
     assert lines[-1] == f"{name}: all {len(steps)} steps as the vector says"
     assert told.err == ""
@@ -45,14 +46,17 @@ def test_scenario(name, brokers, capsys):
         assert any(line.startswith(f"{number}. {step['name'][:40]}") for line in lines)
     tables = sum(line.split()[:2] == ["broker", "role"] for line in lines)
     assert tables == len(steps) + 1
-    assert sum("remote tier" in line[:20] for line in lines) == tables * ("kip405" in name)
+    tiers = sum(line.startswith("    remote tier  ") for line in lines)
+    assert tiers == tables * ("remote" in document["given"])
+    told_of_deletion = sum(line.startswith("      deletion     ") for line in lines)
+    assert told_of_deletion == (len(steps) - 1) * (name == "topic-deletion")
 
 
 def test_isolated_brokers_are_processes():
     """Each has its own, and a play notices when one is gone."""
 
     async def scenario():
-        async with HostStage("AB", tiered=False, isolated=True) as stage:
+        async with HostStage(load("kip101-s1"), isolated=True) as stage:
             pids = {stage._nodes[name].pid for name in "AB"}
             assert len(pids | {os.getpid()}) == 3
             assert await stage.inside("A").has_replica() is False
@@ -97,6 +101,13 @@ def plant_reply(document):
     raise AssertionError
 
 
+def plant_log(document):
+    """Another event of the deletion."""
+    where, facts = first_step(document, "expect")
+    facts["metadata_log"].append("uuid-17 DELETE_SEGMENT_STARTED")
+    return where
+
+
 def plant_given(document):
     """Another beginning than can be made."""
     document["given"]["brokers"]["A"]["epochs"].append([17, 17])
@@ -109,6 +120,8 @@ def plant_given(document):
         ("kip405-s1", plant_reply),
         ("kip405-s2", plant_given),
         ("kip405-s4", plant_state),
+        ("remote-outage", plant_reply),
+        ("topic-deletion", plant_log),
     ],
 )
 def test_a_difference_is_told(name, plant, capsys, monkeypatch):
@@ -129,6 +142,8 @@ def test_the_vectors_are_those_of_the_specification():
     for path in (
         *TESTS.glob("broker/vectors/kip101*.yaml"),
         *TESTS.glob("storage/vectors/kip405*"),
+        TESTS / "storage/vectors/remote-outage.yaml",
+        TESTS / "storage/vectors/topic-deletion.yaml",
     ):
         document = yaml.safe_load(path.read_text())
         named[document["id"]] = document

@@ -11,7 +11,7 @@
 | 10: saved metadata is checked, and read again from the topic | broker/test_tiered_followers: lost checkpoints |
 | 11: a follower's log is left alone until the auxiliary state is there | here |
 | 13: all remote partitions of a fetch are read at once | here |
-| 16: deletion is marked first, the leader begins, the remover finishes | broker/test_remote_outages, sim/test_scenarios |
+| 16: deletion is marked first, the leader begins, the remover finishes | test_scenarios: topic-deletion |
 | 21: a read that may heal is tried again while the wait lasts, then -1 | here |
 | 21: several log directories | test_kafka_log_dirs |
 

@@ -1,4 +1,4 @@
-"""`tidelog scenario`: the KIPs' replication and tiering scenarios, played on a live cluster."""
+"""`tidelog scenario`: scenarios of replication and tiering, played on a live cluster."""
 
 # ruff: noqa: PLC0415 - what a subcommand needs is imported by it
 
@@ -24,9 +24,9 @@ def main(arguments: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="tidelog scenario",
-        description="Play a scenario of KIP-101 or KIP-405 on a live cluster of this process, and"
-        " show the state of every broker and of the remote tier after each step. Without a name:"
-        " list them.",
+        description="Play a scenario of KIP-101 or KIP-405, an outage of the remote tier or the"
+        " deletion of a tiered topic on a live cluster of this process, and show the state of every"
+        " broker and of the remote tier after each step. Without a name: list them.",
     )
     parser.add_argument("name", nargs="?")
     parser.add_argument(
@@ -58,10 +58,9 @@ def _play(name: str, *, isolated: bool) -> None:
     # Who is killed is missed: the account tells, and needs no warning.
     logging.getLogger("tidelog").addHandler(logging.NullHandler())
     document = load(name)
-    given = document["given"]
 
     async def perform() -> str:
-        stage = HostStage(given["brokers"], tiered="remote" in given, isolated=isolated)
+        stage = HostStage(document, isolated=isolated)
         return await play(stage, document, lambda line: print(line, flush=True))
 
     try:

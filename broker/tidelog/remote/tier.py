@@ -330,6 +330,10 @@ class RemoteTier:
         if tiered is not None and tiered.partition == name:
             tiered.wake()
 
+    def is_deleting(self, partition: TopicIdPartition) -> bool:
+        """Whether this broker is at the remote part of a partition that has left it."""
+        return partition in self._deletions
+
     async def aux_state(self, partition: Partition, leader_epoch: int, offset: int) -> AuxState:
         """What a follower needs of the remote segment that holds this offset of this epoch."""
         return await fetch_aux_state(self._shared, _id_of(partition), leader_epoch, offset)

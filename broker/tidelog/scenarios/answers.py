@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tidelog.scenarios.disk import rows_of
 from tidelog.scenarios.words import TOPIC, PlayError
 from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.messages.admin import DeleteTopicsRequest
 from tidelog_protocol.messages.configs import IncrementalAlterConfigsRequest
 from tidelog_protocol.messages.data import (
     DeleteRecordsRequest,
@@ -78,7 +79,11 @@ class Client:
         return {**_error(answer.error_code), "offset": answer.base_offset}
 
     async def fetch(
-        self, broker: str, offset: int, last_fetched_epoch: int, current_leader_epoch: int
+        self,
+        broker: str,
+        offset: int,
+        last_fetched_epoch: int = -1,
+        current_leader_epoch: int = -1,
     ) -> Reply:
         """One Fetch as a consumer."""
         topic = FetchRequest.FetchTopic
@@ -134,6 +139,13 @@ class Client:
         )
         answer = (await self._stage.ask(broker, request)).topics[0].partitions[0]
         return {**_error(answer.error_code), "low_watermark": answer.low_watermark}
+
+    async def delete_topic(self) -> str:
+        """The topic of the play; an error's name."""
+        topic = DeleteTopicsRequest.DeleteTopicState(name=TOPIC)
+        request = DeleteTopicsRequest(topics=[topic], timeout_ms=_WAIT_MS)
+        (answer,) = (await self._stage.ask("X", request)).responses
+        return ErrorCode(answer.error_code).name
 
     async def alter_config(self, settings: Mapping[str, object]) -> None:
         """Change settings of the topic."""

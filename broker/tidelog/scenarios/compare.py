@@ -38,6 +38,8 @@ def state_differs(found: Mapping[str, Any], expected: Mapping[str, Any]) -> list
             differences += _differences(
                 "the partition", {"isr": found[key]}, {"isr": sorted(value)}
             )
+        elif key == "metadata_log":
+            differences += _differences("the remote metadata", found, {key: value})
         else:
             differences.append(f"nobody looks at {key}")
     return differences

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from tidelog_storage.seams import Buffer, FileSystem
 
-__all__ = ["checkpointed", "cut", "records_in", "rows_of"]
+__all__ = ["checkpointed", "cut", "records_in", "rows_of", "values_in"]
 
 _HIGH_WATERMARKS = "replication-offset-checkpoint"
 _RECOVERY_POINTS = "recovery-point-offset-checkpoint"
@@ -35,6 +35,15 @@ def records_in(files: FileSystem, folder: str) -> list[list[Any]]:
     for name, size in _segments(files, folder):
         rows += rows_of(_content(files, f"{folder}/{name}", size))
     return rows
+
+
+def values_in(files: FileSystem, folder: str) -> Iterator[bytes]:
+    """The records' values in a log."""
+    for name, size in _segments(files, folder):
+        data = _content(files, f"{folder}/{name}", size)
+        for position, _ in iter_batches(data):
+            for record in iter_records(data, position):
+                yield bytes(record.value or b"")
 
 
 def _segments(files: FileSystem, folder: str) -> Iterator[tuple[str, int]]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.scenarios.direction import TIERED_TOPIC
 from tidelog.scenarios.disk import checkpointed
+from tidelog.scenarios.plan import topic_settings
 from tidelog.scenarios.words import TOPIC
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ class Given:
         """All that `given` says."""
         stage, leader, isr = self._stage, self._leader, self._given["isr"]
         followers = sorted(name for name in self._brokers if name != leader)
-        configs = {"retention.ms": -1, **self._given.get("config", {})}
+        configs = {"retention.ms": -1, **topic_settings(self._given)}
         if stage.is_tiered:
             configs |= TIERED_TOPIC
         await stage.create_play("".join((leader, *followers)), configs)

@@ -14,15 +14,15 @@ from tidelog.doors.ports import Ports
 from tidelog.doors.tiered import tiered_settings, with_tier
 from tidelog.foundation import new_cluster_id
 from tidelog.runtime import system_runtime
+from tidelog.scenarios.actor import Actor
 from tidelog.scenarios.inside import Inside
+from tidelog.scenarios.plan import broker_settings, metadata_on
 from tidelog.scenarios.process import ActorNode
 from tidelog.scenarios.stage import Stage
 from tidelog.scenarios.turnstile import Turnstile
 from tidelog.scenarios.words import VOTERS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from tidelog.doors.nodes import Node
     from tidelog.server import BrokerServer
     from tidelog_storage.seams import FileSystem
@@ -45,6 +45,7 @@ SETTINGS = {
 TIER_SETTINGS = {
     "remote.log.storage.manager.class.name": "tidelog.scenarios.store.TracedStore",
     "remote.log.manager.task.interval.ms": "86400000",
+    "remote.partition.remover.task.interval.ms": "86400000",
     "remote.fetch.max.wait.ms": "30000",
     "rlmm.config.remote.log.metadata.topic.num.partitions": "1",
 }
@@ -53,10 +54,19 @@ TIER_SETTINGS = {
 class HostStage(Stage):
     """Of one play."""
 
-    def __init__(self, letters: Iterable[str], *, tiered: bool, isolated: bool) -> None:
+    def __init__(self, document: dict[str, Any], *, isolated: bool) -> None:
+        """`document`: the vector that will be played."""
+        given = document["given"]
         self._runtime = system_runtime(durable=False)
-        super().__init__(letters, self._runtime.clock, self._runtime.network, tiered=tiered)
+        super().__init__(
+            given["brokers"],
+            self._runtime.clock,
+            self._runtime.network,
+            tiered="remote" in given,
+            metadata_on=metadata_on(document),
+        )
         self._is_isolated = isolated
+        self._settings = broker_settings(document, at_rest=True)
         self._turnstile = Turnstile()
         self._folder = temporary_data_dir(self._runtime.rng)
         self._nodes: dict[str, Node[Any]] = {}
@@ -83,7 +93,7 @@ class HostStage(Stage):
         if self._is_isolated:
             settings["broker.session.timeout.ms"] = "6000"  # processes do not wait for each other
         if self.is_tiered:
-            settings |= tiered_settings(True) | TIER_SETTINGS
+            settings |= tiered_settings(True) | TIER_SETTINGS | self._settings
             settings["rsm.config.dir"] = self.store_folder
         cluster_id = new_cluster_id(self._runtime.rng.uuid)
         for name, node_id in self.ids.items():
@@ -109,8 +119,7 @@ class HostStage(Stage):
             return LocalNode(properties, runtime=None, **place)
         if self._is_isolated:
             return ActorNode(properties, **place)
-        new_fetcher = self._turnstile.new_fetcher
-        return LocalNode(properties, runtime=None, new_fetcher=new_fetcher, **place)
+        return Actor(properties, self._turnstile, **place)
 
     async def _close(self) -> None:
         try:

@@ -7,16 +7,21 @@ leader epochs and node ids are the cluster's, what is bytes is written in hexade
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+from tidelog.metadata.image import REMOTE_LOG_METADATA_TOPIC
+from tidelog.remote.shared import until_ready
+from tidelog.scenarios.actor import MovedClock
 from tidelog.scenarios.answers import fetch_reply
-from tidelog.scenarios.disk import records_in
-from tidelog.scenarios.store import TracedStore
+from tidelog.scenarios.disk import records_in, values_in
+from tidelog.scenarios.store import Order, TracedStore
 from tidelog.scenarios.words import TOPIC, PlayError
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.records import Record, build_batch
 from tidelog_storage.config import LogConfig
+from tidelog_storage.remote import api
 from tidelog_storage.remote.api import RemoteSegment, TopicIdPartition
 from tidelog_storage.remote.metadata_records import decode, encode
 
@@ -43,6 +48,10 @@ def from_hex(texts: Iterable[str]) -> list[RemoteSegment]:
     """What `to_hex` has written."""
     found = [decode(bytes.fromhex(text)) for text in texts]
     return [segment for segment in found if isinstance(segment, RemoteSegment)]
+
+
+def _named(topic_id: str) -> TopicIdPartition:
+    return TopicIdPartition(bytes.fromhex(topic_id), TOPIC, 0)
 
 
 class Inside:
@@ -233,14 +242,76 @@ class Inside:
         self._tiered.wake()
 
     async def run(self, task: str) -> None:
-        """One round of a task of the tier's."""
-        tiered = self._tiered
-        if task == "find_copied_offset":
-            tiered.copier.find_positions()
-        elif task == "remote_expiration":
-            await tiered.expiration.run(tiered.replica.log, lambda: True)
-        else:
-            raise PlayError(f"no task {task}")
+        """One round of a task of the tier's; what the store refuses is the task's to bear."""
+        with contextlib.suppress(api.RemoteStorageError):
+            await self._run(task)
+
+    async def _run(self, task: str) -> None:
+        match task:
+            case "find_copied_offset":
+                self._tiered.copier.find_positions()
+            case "copy":
+                with self.lifted(1):
+                    await self._tiered.copier.run()
+            case "local_retention":
+                with self.lifted(1):
+                    self._partition.log.delete_old_segments(self._server.runtime.clock.wall_ms())
+            case "remote_expiration":
+                await self._tiered.expiration.run(self._tiered.replica.log, lambda: True)
+            case "remote_partition_remover":
+                assert self._tier.remover is not None
+                await self._tier.remover.look()
+            case _:
+                raise PlayError(f"no task {task}")
+
+    async def leads_metadata(self) -> bool:
+        """Whether what others have left to delete is this broker's."""
+        found = self._server.replicas.partition(REMOTE_LOG_METADATA_TOPIC, 0)
+        return not isinstance(found, ErrorCode) and found.is_leader
+
+    async def metadata_events(self) -> list[str]:
+        """The remote tier's metadata topic, as far as this broker has it."""
+        found = self._server.replicas.partition(REMOTE_LOG_METADATA_TOPIC, 0)
+        if isinstance(found, ErrorCode):
+            raise PlayError(f"broker {self._node_id} has no remote metadata: {found.name}")
+        return [value.hex() for value in values_in(self._server.runtime.files, found.log.folder)]
+
+    async def is_deleting(self, topic_id: str) -> bool:
+        """Whether it sees to the deletion of the partition by itself."""
+        return self._tier.is_deleting(_named(topic_id))
+
+    async def partition_event(self, topic_id: str, state: str) -> bool:
+        """Write an event of the partition's deletion, which is nobody else's business here;
+        whether it was taken."""
+        metadata, partition = self._tier.metadata, _named(topic_id)
+        metadata.on_leadership_changes(set(), {partition})
+        await until_ready(metadata, partition)
+        now_ms = self._server.runtime.clock.wall_ms()
+        event = api.PartitionDelete(
+            partition, self._node_id, now_ms, api.PartitionDeleteState[state]
+        )
+        try:
+            await metadata.put_partition_delete(event)
+        except ValueError:
+            return False
+        finally:
+            metadata.on_stop_partitions({partition})
+        return True
+
+    async def order(self, operation: str, error: str, delay_s: float) -> None:
+        """What the store is to do for this broker from now on; no `error` for none."""
+        kind = getattr(api, error) if error else None
+        self._store.order = Order(operation, kind, delay_s, asyncio.get_running_loop())
+
+    async def is_store_slow(self) -> bool:
+        """Whether something waits that it was ordered to answer late."""
+        return bool(self._store.waiting)
+
+    async def move_clock(self, ms: int) -> None:
+        """For this broker it is later."""
+        clock = self._server.runtime.clock
+        assert isinstance(clock, MovedClock)
+        clock.ahead_ms += ms
 
     async def forget_reads(self, segment_ids: Sequence[str]) -> None:
         """Drop what is cached of these segments: from now on it is seen that they are read."""

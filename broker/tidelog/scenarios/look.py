@@ -8,7 +8,7 @@ from tidelog.scenarios.disk import records_in, rows_of
 from tidelog.scenarios.inside import from_hex
 from tidelog.scenarios.words import VOTERS
 from tidelog_storage.checkpoints import parse_epochs
-from tidelog_storage.remote.api import IndexKind
+from tidelog_storage.remote.api import IndexKind, PartitionDelete, SegmentState
 from tidelog_storage.remote.layout import (
     INDEX_ENDINGS,
     LOG_ENDING,
@@ -16,6 +16,8 @@ from tidelog_storage.remote.layout import (
     folder_name,
     object_name,
 )
+from tidelog_storage.remote.metadata_cache import PartitionMetadata
+from tidelog_storage.remote.metadata_records import decode
 
 if TYPE_CHECKING:
     from tidelog.scenarios.names import Names
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["Looker"]
 
 State = dict[str, Any]
+
+_DELETED = (SegmentState.DELETE_SEGMENT_STARTED, SegmentState.DELETE_SEGMENT_FINISHED)
 
 
 class Looker:
@@ -37,14 +41,18 @@ class Looker:
         self._metadata: list[RemoteSegment] = []
 
     async def state(self) -> State:
-        """All of it: `brokers`, `isr`, and of a tiered play `remote` and `rlmm`."""
+        """All of it: `brokers`, `isr`, and of a tiered play `remote` and `rlmm`; once its topic is
+        deleted also the `metadata_log` of that."""
         stage = self._stage
         state: State = {
             "brokers": {name: await self.broker(name) for name in self._actors},
             "isr": stage.in_sync,
         }
         if stage.is_tiered:
-            await self._read_metadata()
+            if stage.is_deleted:
+                state["metadata_log"] = await self._read_deletion()
+            else:
+                await self._read_metadata()
             state["remote"] = self._remote()
             state["rlmm"] = [self._described(segment) for segment in self._metadata]
         return state
@@ -79,6 +87,23 @@ class Looker:
                 known = await stage.inside(name).known()
                 if known is not None:
                     self._metadata = from_hex(known)
+
+    async def _read_deletion(self) -> list[str]:
+        """As the metadata topic tells it, which no broker follows for this partition any more: what
+        the partition and its segments became, in order."""
+        stage = self._stage
+        holder = stage.inside(next(filter(stage.is_running, stage.metadata_on)))
+        told = PartitionMetadata(stage.remote_partition)
+        lines: dict[str, None] = {}  # to repeat an event is legal
+        for event in map(decode, map(bytes.fromhex, await holder.metadata_events())):
+            told.apply(event)
+            name = event.state.name
+            if isinstance(event, PartitionDelete):
+                lines[name] = None
+            elif event.state in _DELETED:
+                lines[f"{self._names.symbol(event.segment_id)} {name}"] = None
+        self._metadata = told.segments()
+        return list(lines)
 
     def _described(self, segment: RemoteSegment) -> State:
         return {

@@ -18,7 +18,8 @@ import sys
 from typing import TYPE_CHECKING, Any, cast
 
 from tidelog.doors.cluster_settings import READY_WORDS
-from tidelog.doors.nodes import LocalNode, Node, ProcessNode
+from tidelog.doors.nodes import Node, ProcessNode
+from tidelog.scenarios.actor import Actor
 from tidelog.scenarios.inside import Inside
 from tidelog.scenarios.turnstile import Turnstile
 from tidelog.scenarios.words import PlayError
@@ -144,10 +145,9 @@ class _Actor:
         self._turnstile = Turnstile()
         self._ended = asyncio.Event()
         self._is_left = False  # by who started it: nobody is there to take over
-        self._node = LocalNode(
+        self._node = Actor(
             properties,
-            runtime=None,
-            new_fetcher=self._turnstile.new_fetcher,
+            self._turnstile,
             cluster_id=cluster_id,
             durable=False,
             on_start=self._started,

@@ -1,8 +1,9 @@
 """A cluster for plays: real brokers, and who says what happens to them.
 
 Actors have letters: they are brokers, and no more, that hold the replicas of the one partition. Two
-more brokers, which nothing happens to, are the voters of the metadata quorum and hold the remote
-tier's metadata topic: elections, fences and in-sync replicas are the real controller's.
+more brokers, which nothing happens to, are the voters of the metadata quorum and, but for plays of
+deleted topics, hold the remote tier's metadata topic: elections, fences and in-sync replicas are
+the real controller's.
 
 Here is what is the same wherever the brokers live. The voters are always in this event loop; the
 actors of `host_stage.py` as well, or in processes of their own, so they are seen through `inside`.
@@ -45,14 +46,23 @@ class Stage(ABC):
     """
 
     def __init__(
-        self, letters: Iterable[str], clock: Clock, network: Network, *, tiered: bool
+        self,
+        letters: Iterable[str],
+        clock: Clock,
+        network: Network,
+        *,
+        tiered: bool,
+        metadata_on: Iterable[str] = VOTERS,
     ) -> None:
-        """`network` is how clients get to the brokers."""
+        """`network` is how clients get to the brokers, `metadata_on` who holds the remote tier's
+        metadata topic, its leader first."""
         self.ids = {**{name: n for n, name in enumerate(sorted(letters), 1)}, **VOTERS}
         self.letters = {node_id: name for name, node_id in self.ids.items()}
         self.clock = clock
         self.is_tiered = tiered
+        self.metadata_on = tuple(metadata_on)
         self.topic_id = b""
+        self._last: PartitionImage | None = None
         self._network = network
         self._channels: dict[str, PeerChannel] = {}
 
@@ -204,11 +214,10 @@ class Stage(ABC):
         if result.error_code != ErrorCode.NONE:
             raise PlayError(f"topic {name}: {result.error_message}")
 
-    async def _create_metadata_topic(self, replicas: Iterable[str] = VOTERS) -> None:
-        """Where no actor's end can take it away."""
+    async def _create_metadata_topic(self) -> None:
         await self.create_topic(
             REMOTE_LOG_METADATA_TOPIC,
-            replicas,
+            self.metadata_on,
             {"cleanup.policy": "delete", "retention.ms": -1, "min.insync.replicas": 1},
         )
 
@@ -260,10 +269,17 @@ class Stage(ABC):
 
     @property
     def decided(self) -> PartitionImage:
-        """The partition as the controller decided."""
-        partition = self.image.partition(TOPIC, 0)
-        assert partition is not None
-        return partition
+        """The partition as the controller decided; once its topic is deleted, as it was."""
+        found = self.image.partition(TOPIC, 0)
+        if found is not None:
+            self._last = found
+        assert self._last is not None
+        return self._last
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether the topic was there and is no more."""
+        return self._last is not None and self.image.partition(TOPIC, 0) is None
 
     def is_fenced(self, name: str) -> bool:
         """Whether the controller counts on a broker no more."""

@@ -45,6 +45,10 @@ _ACTIONS = {
     "crash": "power failure of",
     "elect": "{leader} becomes leader",
     "run": "a task of {broker}",
+    "rsm": "the remote tier is from now on",
+    "advance_time": "time goes by",
+    "delete_topic": "a client deletes the topic",
+    "partition_event": "somebody tells of the deleted partition",
 }
 
 
@@ -133,6 +137,9 @@ def state_lines(state: Mapping[str, Any], before: Mapping[str, Any] | None) -> I
         yield from _details(facts, has_segments="remote" in state)
     if "remote" in state:
         yield from _tier_lines(state, before)
+    if "metadata_log" in state:
+        told = f"{'deletion':<12} {', '.join(state['metadata_log']) or '-'}"
+        yield from paragraph(told, " " * 6, " " * 19)
 
 
 def _mark(before: object, old: object, new: object) -> str:

@@ -1,7 +1,8 @@
 """Lets followers fetch, and build what they need of the remote tier, when a step says so.
 
 Brokers get their fetchers from `Turnstile.new_fetcher`. Each fetch waits here, then goes out with
-what the log is by then; everything else is the real fetcher's.
+what the log is by then; so does one after a pause, which is over when its time is and a step says
+so. Everything else is the real fetcher's.
 """
 
 from __future__ import annotations
@@ -55,6 +56,9 @@ class Turnstile:
         future: asyncio.Future[Fetched] = asyncio.get_running_loop().create_future()
         self._fetching[node_id] = future
         self.may_fetch(node_id).set()
+        fetcher = self._fetchers.get(node_id)
+        if fetcher is not None:
+            fetcher.end_pauses()
         try:
             return await future
         finally:
@@ -112,6 +116,7 @@ class GatedFetcher(ReplicaFetcher):
     def __init__(self, turnstile: Turnstile, *args: Any, **kwargs: Any) -> None:
         self._turnstile = turnstile
         self._answer: tuple[Any] | None = None
+        self._paused: list[FetchState] = []  # their time is over, their step has not come
         super().__init__(*args, **kwargs)
         turnstile.made(self._node_id, self)
 
@@ -145,3 +150,17 @@ class GatedFetcher(ReplicaFetcher):
         """As `ReplicaFetcher`."""
         self._turnstile.failed(self._node_id, why)
         super().fail(state, why, fatal=fatal)
+
+    def _resume(self, state: FetchState) -> None:
+        is_of_play = state.partition.topic_partition.topic == TOPIC
+        if is_of_play and not self._turnstile.may_fetch(self._node_id).is_set():
+            self._paused.append(state)
+        else:
+            super()._resume(state)
+
+    def end_pauses(self) -> None:
+        """A step lets it fetch."""
+        paused, self._paused = self._paused, []
+        for state in paused:
+            if self.is_current(state):
+                super()._resume(state)
