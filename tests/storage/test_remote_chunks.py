@@ -373,3 +373,16 @@ def test_many_partitions_have_smaller_windows_and_chunks():
         ahead.read_on(PARTITION._replace(partition=number), 50, 60, NOW + 70_000)
     assert chunk_bytes(4, NOW + 70_000) == 256 << 10
     assert len(ahead._partitions) == 1024
+
+
+def test_a_grid_that_is_drawn_anew_knows_where_chunks_end():
+    """A chunk that came when the grid was forgotten was found for the byte behind it, for ever: the
+    reader, and the broker with it, never came to an end."""
+    ahead = ReadAhead(chunk_bytes=100)
+    segment = remote_segment(size=2000)
+    ahead.grid(segment, Index([]), NOW)
+    ahead.forget(segment.segment_id)
+    ahead.put(segment, chunk_of(0, 60), NOW)
+    grid = ahead.grid(segment, Index([]), NOW)
+    assert grid.place_at(60).start == 60
+    assert ahead.find(segment.segment_id, 60, NOW) is None

@@ -18,7 +18,7 @@ from tidelog_storage.remote.api import (
     RemoteStorageError,
     RetriableRemoteStorageError,
 )
-from tidelog_storage.remote.reader import NeedIndexes, Pause, read, search
+from tidelog_storage.remote.reader import NeedIndexes, Pause, read, read_at_hand, search
 from tidelog_storage.remote.sources import Job
 
 if TYPE_CHECKING:
@@ -175,19 +175,43 @@ class RemoteReads:
     ) -> PendingRead[RemoteRecords]:
         """Read for a consumer. `on_done` is called later, unless the read is done at once or
         cancelled first."""
-
-        def end(records: RemoteRecords) -> None:
-            if records.size:
-                self._quota.record(records.size, self._clock.monotonic())
-                self._mark(_BYTES, topic, records.size)
-                self._read_on(request, records, log)
-
         topic = request.partition.topic
         self._mark(_REQUESTS, topic)
         begun_s = self._clock.monotonic()
-        return self._start(
-            _Ask(topic, lambda: read(request, log, self._metadata), end, on_done, begun_s)
+        ask = _Ask(
+            topic,
+            lambda: read(request, log, self._metadata),
+            lambda records: self._served(request, records, log),
+            on_done,
+            begun_s,
         )
+        records = self._at_hand(request, log)
+        if records is None:
+            return self._start(ask)
+        self._finish(ask, records)
+        return ask.pending
+
+    def _at_hand(self, request: RemoteRead, log: Log) -> RemoteRecords | None:
+        """What can be answered without a step; whatever is wrong, the steps tell it."""
+        if self._is_closed:
+            return None
+        now_ms = self._now_ms()
+        try:
+            return read_at_hand(
+                request,
+                log,
+                self._metadata,
+                lambda segment, offset: self.sources.at_hand(segment, offset, now_ms),
+            )
+        except RemoteStorageError:
+            return None
+
+    def _served(self, request: RemoteRead, records: RemoteRecords, log: Log) -> None:
+        if records.size:
+            self._quota.record(records.size, self._clock.monotonic())
+            self._mark(_BYTES, request.partition.topic, records.size)
+            # First the answer goes: then the client is busy with it.
+            asyncio.get_running_loop().call_soon(self._read_on, request, records, log)
 
     def offset_for_timestamp(
         self, timestamp: int, partition: TopicIdPartition, log: Log, on_done: Callable[[], None]
@@ -220,7 +244,7 @@ class RemoteReads:
             self._fail(ask, error)
             return pending
         if run is not None and run.is_done:
-            self._finish(ask, run)
+            self._finish(ask, cast("T", run.result))  # the steps have ended with it
             return pending
         task = asyncio.get_running_loop().create_task(
             self._drive(ask, run), name=f"read of {ask.topic}"
@@ -230,13 +254,13 @@ class RemoteReads:
         pending.on_cancel = task.cancel
         return pending
 
-    def _finish(self, ask: _Ask[T], run: _Run[T]) -> None:
+    def _finish(self, ask: _Ask[T], result: T) -> None:
         pending = ask.pending
         pending.is_done = True
-        pending.result = run.result
+        pending.result = result
         self._took(ask)
         self._failing.pop(ask.topic, None)
-        ask.end(cast("T", run.result))  # the steps have ended with it
+        ask.end(result)
 
     def _fail(self, ask: _Ask[Any], error: BaseException) -> None:
         ask.pending.is_done = True
@@ -269,7 +293,7 @@ class RemoteReads:
                     backoff_s = min(2 * backoff_s, _BACKOFF_MAX_S)
                     run = _Run(ask.steps())
                 await self._run_on(run)
-                self._finish(ask, run)
+                self._finish(ask, cast("T", run.result))
             except RetriableRemoteStorageError as error:
                 pending.trouble = error
                 run = None
@@ -322,15 +346,16 @@ class RemoteReads:
 
     def _read_on(self, request: RemoteRead, records: RemoteRecords, log: Log) -> None:
         """A consumer was served: have ready what it asks for next, if it goes on like that."""
-        read_ahead, now_ms = self.sources.read_ahead, self._now_ms()
-        window_bytes = read_ahead.read_on(
+        if self._is_closed:
+            return
+        now_ms = self._now_ms()
+        window_bytes = self.sources.read_ahead.read_on(
             request.partition, request.offset, records.next_offset, now_ms
         )
         if records.place is None:
             return
         segment, position = records.place
-        read_ahead.passed(segment.segment_id, position, now_ms)
-        is_near = self.sources.stopped(segment, records.next_offset, position)
+        is_near = self.sources.stopped(segment, records.next_offset, position, now_ms)
         if window_bytes:
             ahead = Ahead(
                 segment,
@@ -339,8 +364,8 @@ class RemoteReads:
                 window_bytes,
                 lambda after: self._following(after, log),
             )
-            if is_near:  # it takes a moment: first the answer goes, then the client is busy with it
-                asyncio.get_running_loop().call_soon(self._loader.make_ready, ahead)
+            if is_near:
+                self._loader.make_ready(ahead)
             else:
                 self._loader.fetch_ahead(ahead)
 

@@ -40,7 +40,7 @@ DEMAND_BYTES_MAX = 2 << 20  # read within one millisecond for those who wait
 _BUFFER_BYTES = 4 << 20
 _PASSED_BYTES_MAX = 4 << 20
 _OPEN_MAX = 512
-_PLACES_MAX = 1024
+_LEFT_MAX = 1024
 _UNUSED_MS_MAX = 60_000
 _BATCH_BYTES_MAX = 2 << 20  # a lone batch may be larger than a piece
 
@@ -77,7 +77,7 @@ class _Open:
 
 
 class Near:
-    """What is open, the pieces at hand, and the bytes where readers stopped.
+    """What is open, and the pieces at hand.
 
     Invariant: `bytes` is the weight of all pieces, and at most `capacity_bytes` but for the newest.
     """
@@ -91,7 +91,6 @@ class Near:
         self._pieces: dict[tuple[bytes, int], _Piece] = {}  # by segment and first byte
         self._passed: dict[tuple[bytes, int], None] = {}  # of them
         self._passed_bytes = 0
-        self._places: dict[tuple[bytes, int], int] = {}  # bytes by segment and offset
         self._buffers = Buffers(_BUFFER_BYTES)
         self._demanded = (0, 0)  # when, and how many bytes
 
@@ -121,8 +120,6 @@ class Near:
         self._retire(segment_id)
         for key in [key for key in self._pieces if key[0] == segment_id]:
             self._drop(key)
-        for key in [key for key in self._places if key[0] == segment_id]:
-            del self._places[key]
 
     def _retire(self, segment_id: bytes) -> None:
         entry = self._open.pop(segment_id, None)
@@ -146,26 +143,14 @@ class Near:
         self._pieces.clear()
         self._passed.clear()
         self._passed_bytes = 0
-        self._places.clear()
         self._buffers.clear()
         self.bytes = 0
 
     # ---- readers ------------------------------------------------------------------------------
 
-    def place(self, segment: RemoteSegment, offset: int) -> int | None:
-        """The byte where the batch with an offset begins, if a reader stopped there."""
-        if offset <= segment.start_offset:
-            return 0
-        return self._places.get((segment.segment_id, offset))
-
-    def stopped(self, segment_id: bytes, offset: int, position: int) -> None:
-        """A reader stopped at this byte; he goes on with `offset`. The pieces up to there may go,
-        but what was read behind the last one's batches is still needed."""
-        places = self._places
-        places.pop((segment_id, offset), None)
-        if len(places) >= _PLACES_MAX:
-            del places[next(iter(places))]
-        places[segment_id, offset] = position
+    def stopped(self, segment_id: bytes, position: int) -> None:
+        """A reader stopped at this byte. The pieces up to there may go, but what was read behind
+        the last one's batches is still needed."""
         passed = [
             key
             for key, piece in self._pieces.items()
@@ -292,7 +277,7 @@ class Near:
     def _leave(self, segment: RemoteSegment) -> None:
         """Leave the partition to the threads."""
         self._left.pop(segment.partition, None)
-        if len(self._left) >= _PLACES_MAX:
+        if len(self._left) >= _LEFT_MAX:
             del self._left[next(iter(self._left))]
         self._left[segment.partition] = None
         self._retire(segment.segment_id)

@@ -116,7 +116,8 @@ class ReadAhead:
     - `_reading`, in the middle of which somebody is;
     - `_ahead`, fetched for readers that are still to come; they take at most half of the room.
 
-    Invariant: `weight` is that of all and at most `capacity_bytes`; no key is in two of them.
+    Invariants: `weight` is that of all and at most `capacity_bytes`; no key is in two of them; a
+    grid has the ends of all chunks of its segment.
     """
 
     def __init__(
@@ -183,6 +184,11 @@ class ReadAhead:
         if len(self._grids) >= _GRIDS_MAX:
             del self._grids[next(iter(self._grids))]
         self._grids[segment.segment_id] = grid
+        # Chunks that outlived the segment's last grid, or came when it was forgotten.
+        for part in self._parts:
+            for (segment_id, _), (chunk, _) in part.chunks.items():
+                if segment_id == segment.segment_id:
+                    grid.add(chunk.end)
 
     def peek(self, segment_id: bytes, start: int) -> Chunk | None:
         """The chunk that begins at this byte, for a reader who may not take anything of it."""

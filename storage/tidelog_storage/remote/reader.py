@@ -24,7 +24,7 @@ from tidelog_storage.remote.lineage import part_end
 from tidelog_storage.types import AbortedTransaction, OffsetAndTimestamp
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from typing import Protocol
 
     from tidelog_storage.indexes import AbortedEntry
@@ -57,6 +57,7 @@ __all__ = [
     "RemoteRecords",
     "Steps",
     "read",
+    "read_at_hand",
     "search",
 ]
 
@@ -143,6 +144,39 @@ def read(request: RemoteRead, log: Log, metadata: Metadata) -> Steps[RemoteRecor
     return taken._replace(aborted=(yield from transactions.collect(segment, metadata)))
 
 
+def read_at_hand(
+    request: RemoteRead,
+    log: Log,
+    metadata: Metadata,
+    at_hand: Callable[[RemoteSegment, int], Chunk | None],
+) -> RemoteRecords | None:
+    """What `read` would find if the answer lies in one chunk in memory, as it does when a reader
+    goes on where he stopped; None if it takes steps to say. RemoteResourceNotFound."""
+    if request.committed:
+        return None
+    segment, end_offset = _segment_at(request.partition, request.offset, log, metadata)
+    chunk = at_hand(segment, request.offset)
+    if chunk is None:
+        return None
+    first, until, _ = _cut(chunk, request.offset, end_offset, request.max_bytes)
+    if first == until:
+        return None
+    part = chunk.view(first, until)
+    if until == len(chunk) and 2 * len(part) < request.max_bytes:
+        return None  # the next chunk may be there, and make it a good answer
+    place = (segment, chunk.start + chunk.position(until))
+    return RemoteRecords((part,), len(part), chunk.next_offset(until - 1), None, place)
+
+
+def _cut(chunk: Chunk, offset: int, end_offset: int, max_bytes: int) -> tuple[int, int, int]:
+    """Of a chunk's batches the first one that a read from `offset` on takes, the one behind the
+    last within `max_bytes`, and the one behind all that lie below `end_offset`: what follows may be
+    of another branch."""
+    first = chunk.batch_with(offset)
+    stop = chunk.batches_below(end_offset)
+    return first, chunk.fitting(first, stop, max_bytes) if first < stop else first, stop
+
+
 def _segment_at(
     partition: TopicIdPartition, offset: int, log: Log, metadata: Metadata
 ) -> tuple[RemoteSegment, int]:
@@ -190,11 +224,10 @@ def _take(
         )
         if chunk is None:
             break
-        first = chunk.batch_with(offset)
-        stop = chunk.batches_below(end_offset)  # what follows may be of another branch
+        assert position < chunk.end, "else this would never end"
+        first, until, stop = _cut(chunk, offset, end_offset, request.max_bytes - size)
         position = chunk.end
         if first < stop:
-            until = chunk.fitting(first, stop, request.max_bytes - size)
             if until == first and not size:
                 if not request.min_one_batch:
                     return RemoteRecords((), 0, request.offset)

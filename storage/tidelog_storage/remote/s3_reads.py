@@ -28,7 +28,6 @@ _URLS_MAX = 1024
 _MISSES_MAX = 3  # in a row: not a server for this
 _FORBIDDEN = 403
 _NOT_FOR_THIS = frozenset({200, 301, 302, 307, 308, 400, _FORBIDDEN, 405, 501})
-_PIECE_BYTES = 1 << 20  # urllib3 copies: a piece that stays in the processor's cache
 
 
 class SignedReads:
@@ -90,6 +89,9 @@ class SignedBody(io.RawIOBase):
 
     def __init__(self, raw: Any, size: int, name: str) -> None:
         self._raw = raw
+        # urllib3 copies what it reads, the answer of `http.client` below it does not.
+        below = getattr(raw, "_original_response", None)
+        self._readinto = getattr(below, "readinto", None)
         self._left = size
         self._name = name
 
@@ -115,17 +117,25 @@ class SignedBody(io.RawIOBase):
         """Some bytes into a buffer; 0 at the end."""
         from urllib3.exceptions import HTTPError
 
-        wanted = min(len(buffer), self._left, _PIECE_BYTES)
+        wanted = min(len(buffer), self._left)
         if not wanted:
             return 0
         try:
-            data = self._raw.read(wanted)
+            with memoryview(buffer)[:wanted] as view:
+                have = self._fill(view)
         except (HTTPError, OSError) as error:
             raise RetriableRemoteStorageError(f"{self._name}: {error}") from error
-        if not data:
+        if not have:
             raise RetriableRemoteStorageError(f"{self._name}: {self._left} bytes are missing")
-        memoryview(buffer)[: len(data)] = data
-        self._left -= len(data)
+        self._left -= have
+        return have
+
+    def _fill(self, view: memoryview) -> int:
+        if self._readinto is not None:
+            have: int = self._readinto(view)
+            return have
+        data = self._raw.read(len(view))
+        view[: len(data)] = data
         return len(data)
 
     def close(self) -> None:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["Job", "Sources"]
 
 T = TypeVar("T")
+_PLACES_MAX = 1024
 
 
 class Job(NamedTuple):
@@ -66,6 +67,7 @@ class Sources:
         self._store = store
         self._opener = opener_of(store)
         self._buffers = Buffers()
+        self._places: dict[tuple[bytes, int], int] = {}  # where readers stopped: bytes, by offset
 
     # ---- on the loop --------------------------------------------------------------------------
 
@@ -99,7 +101,7 @@ class Sources:
         segment = need.segment
         if need.offset is not None:
             if self._is_near(segment):
-                position = self.near.place(segment, need.offset)
+                position = self._place(segment, need.offset)
                 if position is not None:
                     return position
             if self.read_ahead.is_whole(segment, now_ms):
@@ -108,6 +110,20 @@ class Sources:
         if indexes is not None and (indexes.times is not None or not need.with_times):
             return indexes
         return Job(segment, None, need.with_times)
+
+    def at_hand(self, segment: RemoteSegment, offset: int, now_ms: int) -> Chunk | None:
+        """The chunk in memory that a reader goes on with who stopped before this offset."""
+        position = self._place(segment, offset)
+        if position is None:
+            return None
+        chunk = self.near.find(segment.segment_id, position)
+        return chunk or self.read_ahead.find(segment.segment_id, position, now_ms)
+
+    def _place(self, segment: RemoteSegment, offset: int) -> int | None:
+        """The byte where the batch with an offset begins, if a reader stopped there."""
+        if offset <= segment.start_offset:
+            return 0
+        return self._places.get((segment.segment_id, offset))
 
     def _is_near(self, segment: RemoteSegment) -> bool:
         return self._opener is not None and not self.near.is_for_threads(segment)
@@ -137,12 +153,18 @@ class Sources:
             return Job(segment, None, opens=True)
         return self.near.make_ready(segment, position, wanted, now_ms)
 
-    def stopped(self, segment: RemoteSegment, offset: int, position: int) -> bool:
-        """A reader stopped at this byte, and goes on with `offset`; whether to `make_ready` what
-        follows, or all is for threads."""
+    def stopped(self, segment: RemoteSegment, offset: int, position: int, now_ms: int) -> bool:
+        """A reader stopped at this byte, and goes on with `offset`: what lies before it may go.
+        Whether to `make_ready` what follows, or all is for threads."""
+        places, segment_id = self._places, segment.segment_id
+        places.pop((segment_id, offset), None)
+        if len(places) >= _PLACES_MAX:
+            del places[next(iter(places))]
+        places[segment_id, offset] = position
+        self.read_ahead.passed(segment_id, position, now_ms)
         if not self._is_near(segment):
             return False
-        self.near.stopped(segment.segment_id, offset, position)
+        self.near.stopped(segment_id, position)
         return True
 
     @staticmethod
@@ -204,6 +226,8 @@ class Sources:
             self.indexes.remove((segment_id,), now_ms)
             self.read_ahead.forget(segment_id)
             self.near.forget(segment_id)
+            for key in [key for key in self._places if key[0] == segment_id]:
+                del self._places[key]
 
     def expire(self, now_ms: int) -> Callable[[], None] | None:
         """Let go of what was not used for long. What is left to do may block: it closes and removes
@@ -237,6 +261,7 @@ class Sources:
             handle.close()
         self.near.retired.clear()
         self.read_ahead.clear()
+        self._places.clear()
         self.indexes.close()
 
     # ---- on a worker thread -------------------------------------------------------------------
