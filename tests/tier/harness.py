@@ -336,6 +336,16 @@ class TieredCluster:
             for what in (FETCH, INDEX)
         )
 
+    async def expect_goes_on(self, broker: int, topic: str, index: int, *numbers: int) -> None:
+        """The broker leads a log of one record a segment. It takes these, after which all but the
+        last are remote alone, and serves them all, asking the store once for each segment."""
+        await self.produce(topic, index, kv(*numbers))
+        last = numbers[-1]
+        await self.expect_earliest_local(topic, index, last)
+        before = self.fetch_counts(broker, topic, index)[0]
+        await self.consume(topic, index, 0, last + 1, last)
+        assert self.fetch_counts(broker, topic, index)[0] == before + last
+
     async def fetch(
         self,
         topic: str,
