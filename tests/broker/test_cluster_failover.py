@@ -17,6 +17,7 @@ from support.clusters import (
     consume,
     controller_of,
     create_topic,
+    has_isr_of,
     image_of,
     in_thread,
     partition_of,
@@ -78,7 +79,7 @@ def test_the_cluster_goes_on_without_one(who: str, how: str) -> None:
             assert partition_of(cluster, TOPIC).leader not in (-1, victim.node_id)
             assert controller_of(cluster) is not None
             await victim.start()
-            await until(lambda: len(partition_of(cluster, TOPIC).isr) == 3, "back in the ISR")
+            await until(lambda: has_isr_of(cluster, TOPIC, 3), "back in the ISR")
             await acknowledged(load, 50)
             await load.finish()
             values = await in_thread(consume, cluster.bootstrap_servers, TOPIC)
@@ -106,7 +107,7 @@ def test_every_broker_in_turn_is_killed() -> None:
                 )
                 await acknowledged(load, 20)
                 await node.start()
-                await until(lambda: len(partition_of(cluster, TOPIC).isr) == 3, "caught up")
+                await until(lambda: has_isr_of(cluster, TOPIC, 3), "caught up")
             await load.finish()
             check_nothing_lost(load, await in_thread(consume, cluster.bootstrap_servers, TOPIC))
 
@@ -120,7 +121,7 @@ def test_all_brokers_are_killed_at_once_and_come_back(tmp_path: Path) -> None:
         load = await replicated(cluster)
         await asyncio.gather(*(node.kill() for node in cluster.brokers))
         await asyncio.gather(*(node.start() for node in cluster.brokers))
-        await until(lambda: len(partition_of(cluster, TOPIC).isr) == 3, "all in sync")
+        await until(lambda: has_isr_of(cluster, TOPIC, 3), "all in sync")
         await acknowledged(load, 20)
         await load.finish()
         check_nothing_lost(load, await in_thread(consume, cluster.bootstrap_servers, TOPIC))
@@ -141,12 +142,12 @@ def test_too_few_in_sync_replicas_refuse_a_produce() -> None:
             leader = partition_of(cluster, TOPIC).leader
             follower = cluster.brokers[leader % 3]
             await follower.stop()
-            await until(lambda: len(partition_of(cluster, TOPIC).isr) == 2)
+            await until(lambda: has_isr_of(cluster, TOPIC, 2))
             servers = cluster.bootstrap_servers
             assert await in_thread(produce_one, servers, "all") == "NOT_ENOUGH_REPLICAS"
             assert await in_thread(produce_one, servers, "1") is None
             await follower.start()
-            await until(lambda: len(partition_of(cluster, TOPIC).isr) == 3)
+            await until(lambda: has_isr_of(cluster, TOPIC, 3))
             assert await in_thread(produce_one, servers, "all") is None
 
     run(test)

@@ -17,6 +17,7 @@ from support.clusters import (
     check_nothing_lost,
     consume,
     create_topic,
+    has_isr_of,
     in_thread,
     partition_of,
     run,
@@ -97,7 +98,7 @@ def test_a_leader_epoch_that_cannot_be_written_ends_the_broker_and_another_one_l
             enough = len(load.acked) + 20
             await until(lambda: len(load.acked) > enough, "more acknowledgements")
             await failed.start()
-            await until(lambda: len(partition_of(cluster, "t").isr) == 3, "all in sync")
+            await until(lambda: has_isr_of(cluster, "t", 3), "all in sync")
             await load.finish()
             check_nothing_lost(load, await in_thread(consume, cluster.bootstrap_servers, "t"))
 
@@ -140,7 +141,7 @@ def test_a_leader_with_a_full_disk_ends_and_another_one_leads() -> None:
             await until(lambda: len(load.acked) > enough, "more acknowledgements")
             await until(lambda: not leader.is_running, "its end")
             await leader.start()
-            await until(lambda: len(partition_of(cluster, "t").isr) == 3, "all in sync")
+            await until(lambda: has_isr_of(cluster, "t", 3), "all in sync")
             await load.finish()
             check_nothing_lost(load, await in_thread(consume, cluster.bootstrap_servers, "t"))
 

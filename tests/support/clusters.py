@@ -44,6 +44,12 @@ def partition_of(cluster: tidelog.Cluster, topic: str, index: int = 0) -> Partit
     return partition
 
 
+def has_isr_of(cluster: tidelog.Cluster, topic: str, size: int) -> bool:
+    """Whether all running brokers, the leader as well, know of so many in-sync replicas."""
+    known = [image_of(node).partition(topic, 0) for node in cluster.brokers if node.is_running]
+    return all(partition is not None and len(partition.isr) == size for partition in known)
+
+
 def controller_of(cluster: tidelog.Cluster) -> Any:
     """The handle on the active controller; None if there is none."""
     for node in cluster.brokers:
