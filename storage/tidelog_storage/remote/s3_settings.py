@@ -80,7 +80,12 @@ class S3Settings:
             # Segments have sums of their own, of each batch; to indexes ours asks for theirs.
             response_checksum_validation="when_required",
             signature_version="s3v4" if self.signs_urls else None,  # of URLs too
-            s3={"addressing_style": "path" if self.path_style else "auto"},
+            # Bodies have a CRC that is signed: a SHA-256 as well, as boto3 makes it where there is
+            # no TLS, would cost more than all else of an upload, here and at the server.
+            s3={
+                "addressing_style": "path" if self.path_style else "auto",
+                "payload_signing_enabled": False,
+            },
         )
         try:
             session = boto3.session.Session(
