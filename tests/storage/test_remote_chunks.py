@@ -337,17 +337,28 @@ def test_what_was_read_to_its_end_goes_first():
     assert not ahead._done.chunks
 
 
+def window_behind(ahead, offset, next_offset, partition=PARTITION, *, size=10, now_ms=NOW):
+    return ahead.read_on(partition, offset, next_offset, size, now_ms)
+
+
 def test_a_reader_that_goes_on_gets_a_window_that_doubles():
     ahead = ReadAhead(chunk_bytes=100, window_bytes_max=700)
-    windows = [ahead.read_on(PARTITION, offset, offset + 10, NOW) for offset in range(0, 60, 10)]
-    assert windows == [0, 200, 400, 700, 700, 700]
-    assert ahead.read_on(PARTITION, 500, 510, NOW) == 0  # somebody else
-    assert ahead.read_on(PARTITION._replace(partition=1), 60, 70, NOW) == 0
+    windows = [window_behind(ahead, offset, offset + 10) for offset in range(0, 60, 10)]
+    assert [window.bytes for window in windows] == [0, 200, 400, 700, 700, 700]
+    assert not window_behind(ahead, 500, 510).bytes  # somebody else
+    assert not window_behind(ahead, 60, 70, PARTITION._replace(partition=1)).bytes
     for offset in random.Random(0).sample(range(1000, 9000), 300):
-        ahead.read_on(PARTITION, offset, offset + 1, NOW)
+        window_behind(ahead, offset, offset + 1)
     for offset in range(10_000, 11_000):
-        ahead.read_on(PARTITION, offset, 100_000 + offset, NOW)
+        window_behind(ahead, offset, 100_000 + offset)
     assert len(ahead._readers) == 1024
+
+
+def test_what_lies_ahead_is_looked_at_four_times_a_window():
+    ahead = ReadAhead(chunk_bytes=100, window_bytes_max=400)
+    due = [window_behind(ahead, offset, offset + 1, size=30).is_due for offset in range(15)]
+    assert due == [False, True, True, *(3 * [False, False, False, True])]
+    assert window_behind(ahead, 15, 16, size=100).is_due
 
 
 def test_many_partitions_have_smaller_windows_and_chunks():
@@ -363,14 +374,15 @@ def test_many_partitions_have_smaller_windows_and_chunks():
     assert 6 << 20 < chunk_bytes(1, NOW) < 7 << 20
     for number in range(9):
         partition = PARTITION._replace(partition=number)
-        ahead.read_on(partition, 0, 10, NOW + number)
-        window = ahead.read_on(partition, 10, 20, NOW + number)
+        window_behind(ahead, 0, 10, partition, now_ms=NOW + number)
+        window = window_behind(ahead, 10, 20, partition, now_ms=NOW + number).bytes
         assert window <= (64 << 20) // (2 * (number + 1))
     assert window == (64 << 20) // 18
     assert 600_000 < chunk_bytes(20, NOW + 10) < 700_000
     assert 6 << 20 < chunk_bytes(3, NOW + 60_000) < 7 << 20  # the others have gone
     for number in range(2000):
-        ahead.read_on(PARTITION._replace(partition=number), 50, 60, NOW + 70_000)
+        partition = PARTITION._replace(partition=number)
+        window_behind(ahead, 50, 60, partition, now_ms=NOW + 70_000)
     assert chunk_bytes(4, NOW + 70_000) == 256 << 10
     assert len(ahead._partitions) == 1024
 

@@ -349,19 +349,19 @@ class RemoteReads:
         if self._is_closed:
             return
         now_ms = self._now_ms()
-        window_bytes = self.sources.read_ahead.read_on(
-            request.partition, request.offset, records.next_offset, now_ms
+        window = self.sources.read_ahead.read_on(
+            request.partition, request.offset, records.next_offset, records.size, now_ms
         )
         if records.place is None:
             return
         segment, position = records.place
         is_near = self.sources.stopped(segment, records.next_offset, position, now_ms)
-        if window_bytes:
+        if window.is_due or (is_near and window.bytes):
             ahead = Ahead(
                 segment,
                 position,
                 request.max_bytes,
-                window_bytes,
+                window.bytes,
                 lambda after: self._following(after, log),
             )
             if is_near:

@@ -9,7 +9,7 @@ loop alone; fetching is `sources.py`'s.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog_storage.remote.chunks import ChunkPlace
 
@@ -20,12 +20,13 @@ if TYPE_CHECKING:
     from tidelog_storage.remote.api import RemoteSegment, TopicIdPartition
     from tidelog_storage.remote.chunks import Chunk
 
-__all__ = ["Grid", "ReadAhead"]
+__all__ = ["Grid", "ReadAhead", "Window"]
 
 CHUNK_BYTES = 8 << 20  # at most: an S3 client takes milliseconds of processor time a request
 CHUNK_BYTES_MIN = 256 << 10
 CAPACITY_BYTES = 64 << 20
 WINDOW_BYTES_MAX = 16 << 20
+_LOOKS = 4  # while a window is read: to look takes as long as half an answer
 _READERS_MAX = 1024  # that read on, remembered by the offset where they stopped
 _GRIDS_MAX = 1024
 _AHEAD_MS_MAX = 30_000
@@ -82,6 +83,18 @@ class Grid:
             insort(self._bounds, bound)
 
 
+class Window(NamedTuple):
+    """How many bytes to have ready behind a reader; how many he has read since it was looked
+    whether they are, and whether it is to be looked now."""
+
+    bytes: int
+    unlooked: int
+    is_due: bool
+
+
+_NO_WINDOW = Window(0, 0, is_due=False)
+
+
 class _Chunks:
     """Some chunks in an order, and their weight."""
 
@@ -134,7 +147,7 @@ class ReadAhead:
         self._reading = _Chunks()
         self._ahead = _Chunks()
         self._grids: dict[bytes, Grid] = {}
-        self._readers: dict[tuple[bytes, int, int], int] = {}  # windows, by where they stopped
+        self._readers: dict[tuple[bytes, int, int], Window] = {}  # by where they stopped
         self._partitions: dict[tuple[bytes, int], int] = {}  # when they were last asked for
 
     def __len__(self) -> int:
@@ -263,21 +276,24 @@ class ReadAhead:
         return wanted <= self.capacity_bytes // 2
 
     def read_on(
-        self, partition: TopicIdPartition, offset: int, next_offset: int, now_ms: int
-    ) -> int:
-        """A read of [offset, next offset) was served: how many bytes to have ready behind it.
+        self, partition: TopicIdPartition, offset: int, next_offset: int, size: int, now_ms: int
+    ) -> Window:
+        """A read of [offset, next offset), of so many bytes, was served: what to have ready behind
+        it.
 
-        0 for a reader that was not seen before; double the last window for one that goes on, within
-        its share.
+        Nothing for a reader that was not seen before; double the last window for one that goes on,
+        within its share.
         """
         readers = self._readers
         active = self._active(partition, now_ms)
-        window = readers.pop((partition.topic_id, partition.partition, offset), -1)
-        if window < 0:
-            window = 0
-        else:
+        last = readers.pop((partition.topic_id, partition.partition, offset), None)
+        window = _NO_WINDOW
+        if last is not None:
             share = self.capacity_bytes // (2 * active)
-            window = min(max(2 * window, 2 * self.chunk_bytes), self._window_bytes_max, share)
+            wanted = min(max(2 * last.bytes, 2 * self.chunk_bytes), self._window_bytes_max, share)
+            unlooked = last.unlooked + size
+            is_due = wanted > last.bytes or _LOOKS * unlooked >= wanted
+            window = Window(wanted, 0 if is_due else unlooked, is_due)
         if len(readers) >= _READERS_MAX:
             del readers[next(iter(readers))]
         readers[partition.topic_id, partition.partition, next_offset] = window
