@@ -67,8 +67,8 @@ def test_basic_commit_and_abort(world: World) -> None:
         world.starts(*place, 0, 1)
     world.send(first, "1", partition=1, begin=True)
     world.send(second, "3", partition=2)
-    for place in ((first, 1), (second, 2)):
-        world.starts(*place, 0, 1)
+    for place in ((first, 1), (second, 2)):  # the marker as well: the records have sealed its part
+        world.starts(*place, 0, 2)
     world.end(commit=True)
     for place in ((first, 1), (second, 2)):
         world.starts(*place, 0, 3)
