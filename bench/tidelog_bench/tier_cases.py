@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import os
 import random
+import resource
 import statistics
 import time
 from typing import TYPE_CHECKING
 
 from tidelog_bench.cases import Case, names_of
 from tidelog_bench.loads.franz_go import FranzGo
+from tidelog_bench.loads.java_tools import JavaTools
+from tidelog_bench.loads.librdkafka import Librdkafka
 from tidelog_bench.loads.load import LARGE, Work
 from tidelog_bench.loads.tier import TierTopic
 from tidelog_bench.peers.go_programs import GoUnavailableError
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
+    from tidelog_bench.loads.load import Load
     from tidelog_bench.peers.cluster import PeerCluster
     from tidelog_bench.peers.peer import Peer, Served
     from tidelog_bench.rounds import Samples
@@ -57,19 +61,27 @@ _chance = random.Random(1)
 
 
 class RemoteRead(Case):
-    """Read a topic from its start that is nearly all remote, and one that is all local."""
+    """Read a topic from its start that is nearly all remote, and one that is all local.
+
+    What a client makes of the bytes takes most of the time, and it shares the machine's processors
+    with the broker and with an S3 server: so there is more than one client.
+    """
 
     warm_up_share = 1.0
 
-    def __init__(self, megabytes: int) -> None:
+    def __init__(self, megabytes: int, load: Load | None = None) -> None:
         self.megabytes = 2 * megabytes
         self._megabytes = megabytes
-        self.name = f"{OF}read of a topic 95 % remote"
+        self._load = load or FranzGo()
+        by = f", {load.name}" if load else ""
+        self.name = f"{OF}read of a topic 95 % remote{by}"
 
     def run(self, peer: Served, scale: float) -> dict[str, float]:
-        """Rates by the client's clock, the broker's CPU; each topic is read once."""
+        """Rates by the client's clock, what broker, client (with its start) and S3 server spent;
+        each topic is read once."""
         figures = {}
         records = int(self._megabytes * scale * 1e6 / RECORD_BYTES)
+        megabytes = records * RECORD_BYTES / 1e6
         with TierTopic(peer, PLAIN) as local, TierTopic(peer, REMOTE) as remote:
             works = {
                 kind: Work(topic.name, 1, records, RECORD_BYTES, LARGE)
@@ -80,14 +92,23 @@ class RemoteRead(Case):
             remote.wait_until_remote(REMOTE_SHARE)
             time.sleep(SETTLE_S)  # its local files are being removed
             for kind in _chance.sample(list(works), len(works)):
-                before = peer.cpu_seconds()
-                moved = FranzGo().consume(peer, works[kind])
-                spent = peer.cpu_seconds() - before
-                megabyte = RECORD_BYTES / 1e6
-                figures[f"{kind} read"] = moved.records * megabyte / moved.seconds
-                figures[f"{kind} read CPU"] = 1e3 * spent / (records * megabyte)
+                before = _spent(peer)
+                moved = self._load.consume(peer, works[kind])
+                for whose, seconds in _spent(peer).items():
+                    spent = seconds - before[whose]
+                    figures[f"{kind} read{whose} CPU"] = 1e3 * spent / megabytes
+                figures[f"{kind} read"] = moved.records * RECORD_BYTES / 1e6 / moved.seconds
         figures["remote by local"] = figures["remote read"] / figures["local read"]
         return figures
+
+
+def _spent(peer: Served) -> dict[str, float]:
+    """Seconds of CPU until now: of the broker, of clients that have ended, of an S3 server."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    spent = {"": peer.cpu_seconds(), " client": children.ru_utime + children.ru_stime}
+    if isinstance(peer, TieredS3):
+        spent[" store"] = peer.store_cpu_seconds()
+    return spent
 
 
 class CopyingProduce(Case):
@@ -207,6 +228,8 @@ def _bytes_of(folder: Path, topic: str) -> int:
 
 EAGER_CASES: Sequence[Case] = (
     RemoteRead(250),
+    RemoteRead(250, JavaTools()),
+    RemoteRead(250, Librdkafka()),
     CopyingProduce(10, 3, 6),
     CancelledReads(10_000),
 )

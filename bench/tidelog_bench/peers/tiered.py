@@ -120,6 +120,10 @@ class TieredS3(Tidelog):
         self._child = Child(self.command(), self.log, {**os.environ, **ENVIRONMENT})
         return self._child
 
+    def store_cpu_seconds(self) -> float:
+        """CPU time of the server."""
+        return self._server.cpu_seconds()
+
     def remove(self) -> None:
         """The server as well, and what it has."""
         super().remove()

@@ -56,6 +56,11 @@ class Versitygw:
         """By its folder, before it is asked for."""
         (self.folder / "buckets" / name).mkdir(parents=True, exist_ok=True)
 
+    def cpu_seconds(self) -> float:
+        """CPU time of this life of it."""
+        assert self._child is not None, "it is not running"
+        return self._child.cpu_seconds()
+
     def stop(self) -> None:
         """End it; its buckets stay."""
         child, self._child = self._child, None
