@@ -125,6 +125,17 @@ def test_leader_epochs_are_those_of_the_metadata():
         load_chunk(Answering(bytes(data)), other, WHOLE)
 
 
+def test_leader_epochs_below_the_log_start_may_be_forgotten():
+    """Records were deleted up to 2, where the epoch changes, before the segment was copied: the log
+    had forgotten epoch 3, and nothing of the segment could be read (seed 49 of three brokers, if
+    all seeds have a remote tier)."""
+    data = bytearray(DATA)
+    for number, epoch in enumerate((3, 3, 5, 5, 9)):
+        set_offset_and_epoch(data, POSITIONS[number], number, epoch)
+    segment = remote_segment(size=len(DATA), start=0, end=4, epochs=((5, 2), (9, 4)))
+    assert len(load_chunk(Answering(bytes(data)), segment, WHOLE)) == 5
+
+
 @given(st.binary(min_size=1, max_size=200))
 def test_noise_is_never_a_chunk(noise):
     store = Answering(DATA)

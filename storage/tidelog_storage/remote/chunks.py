@@ -273,10 +273,11 @@ def walk(
                 raise _corrupt(segment, start + position, what)
             if crc32c(view[position + CRC_START : behind], 0) != crc:
                 raise _corrupt(segment, start + position, "a batch with another CRC")
-            # The CRC does not cover the leader epoch.
+            # The CRC does not cover the leader epoch. What was below the log start when the segment
+            # was copied may have one that was forgotten.
             while slot + 1 < len(epochs) and epochs[slot + 1][1] <= base_offset:
                 slot += 1
-            if epoch != epochs[slot][0]:
+            if epoch != epochs[slot][0] and base_offset >= epochs[0][1]:
                 what = f"leader epoch {epoch} instead of {epochs[slot][0]}"
                 raise _corrupt(segment, start + position, what)
             position = behind
