@@ -72,11 +72,13 @@ def client_handlers(
     topics: AutoTopics,
     transactions: Transactions,
     volume_bytes: Callable[[str], tuple[int, int]],
+    moves: Callable[[], LogDirMoves],
     reads: RemoteReads | None = None,
 ) -> dict[ApiKey, Handler]:
     """What clients and following brokers ask of any broker, alone or one of several.
 
-    `reads` are there if this broker has a remote tier.
+    `moves` makes who moves replicas between log directories, when that is first asked for; `reads`
+    are there if this broker has a remote tier.
     """
     remote_fetches = remote_offsets = None
     if reads is not None:
@@ -91,9 +93,7 @@ def client_handlers(
             FetchApi(replicas, config, runtime.rng, remote_fetches),
             OffsetsApi(replicas, remote_offsets),
             TransactionsApi(transactions, groups.partition_for),
-            LogDirsApi(
-                replicas.logs, volume_bytes, lambda: log_dir_moves(replicas, config, runtime)
-            ),
+            LogDirsApi(replicas.logs, volume_bytes, moves),
             MetadataApi(metadata, topics, config),
             TopicsApi(controller),
             ConfigsApi(metadata, controller, config),
@@ -120,13 +120,12 @@ def client_handlers(
 
 
 def log_dir_moves(replicas: ReplicaManager, config: BrokerConfig, runtime: Runtime) -> LogDirMoves:
-    """Who moves replicas between log directories; made by the first who asks."""
-    if replicas.moves is None:
-        from tidelog.replication.log_dir_moves import LogDirMoves
+    """Who moves replicas between log directories; told of their roles from now on."""
+    from tidelog.replication.log_dir_moves import LogDirMoves
 
-        replicas.moves = LogDirMoves(replicas, config, runtime)
-        replicas.follow_roles(replicas.moves)
-    return replicas.moves
+    moves = LogDirMoves(replicas, config, runtime)
+    replicas.follow_roles(moves)
+    return moves
 
 
 def remote_tier(

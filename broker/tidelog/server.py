@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from tidelog.membership.membership import Membership
     from tidelog.metrics.prometheus import PrometheusEndpoint
     from tidelog.remote.tier import RemoteTier
+    from tidelog.replication.log_dir_moves import LogDirMoves
     from tidelog.replication.replica_fetcher import ReplicaFetcher
     from tidelog.seams import Runtime
     from tidelog_protocol.apis import ApiKey
@@ -107,6 +108,7 @@ class BrokerServer:
         self._controller: Controller | None = None
         self._auto_topics: AutoTopics | None = None
         self._replicas: ReplicaManager | None = None
+        self._moves: LogDirMoves | None = None
         self._groups: GroupCoordinator | None = None
         self._transactions: Transactions | None = None
         self._tier: RemoteTier | None = None
@@ -223,7 +225,7 @@ class BrokerServer:
         )
         self._tier = self._remote_tier(cluster_id, replicas, metadata)
         if logs.future_partitions():
-            log_dir_moves(replicas, config, runtime)
+            self._log_dir_moves()
         self._follow_images(metadata, replicas)
         metadata.open()
         if membership is None:
@@ -244,6 +246,13 @@ class BrokerServer:
         self._maintenance.start()
         self._metrics = self._metrics_endpoint(replicas)
         self._connections.open(self._dispatcher)
+
+    def _log_dir_moves(self) -> LogDirMoves:
+        """Who moves replicas between log directories; made when the first of them moves."""
+        if self._moves is None:
+            assert self._replicas is not None
+            self._moves = log_dir_moves(self._replicas, self.config, self.runtime)
+        return self._moves
 
     def _remote_tier(
         self, cluster_id: str, replicas: ReplicaManager, metadata: MetadataLog
@@ -334,6 +343,7 @@ class BrokerServer:
             topics=self._auto_topics,
             transactions=self._transactions,
             volume_bytes=self._volume_bytes,
+            moves=self._log_dir_moves,
         )
         if membership is None:
             node_id = self.config.node_id
@@ -383,6 +393,8 @@ class BrokerServer:
         membership = self._membership
         if membership is not None:
             await membership.stop_fetching()
+        if self._moves is not None:
+            await self._moves.close()
         if self._replicas is not None:
             await self._replicas.stop()
             self._replicas.close()
@@ -431,6 +443,8 @@ class BrokerServer:
         await self._stop_serving()
         if self._tier is not None:
             await self._tier.abandon()
+        if self._moves is not None:
+            await self._moves.close()
         if self._replicas is not None:
             await self._replicas.stop()
             self._replicas.close()

@@ -74,7 +74,7 @@ class Mover:
         self.path, self.logs, self.replicas = path, path.logs, path.replicas
         self.threads = Threads()
         runtime: Any = SimpleNamespace(clock=path.clock, rng=CountingRng(), executor=self.threads)
-        self.moves = path.replicas.moves = LogDirMoves(path.replicas, path.config, runtime)
+        self.moves = LogDirMoves(path.replicas, path.config, runtime)
         path.replicas.follow_roles(self.moves)
         path.replicas._on_disk_failure = lambda where, _: self.failed.append(where)
         path.handlers.update(LogDirsApi(self.logs, moves=lambda: self.moves).handlers())
@@ -88,6 +88,7 @@ class Mover:
         self.start(self.path.image)
 
     async def stop(self) -> None:
+        await self.moves.close()
         await self.replicas.stop()
         self.replicas.close()
         self.logs.shutdown()

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from tidelog.replication.alter_partition import AlterPartitionManager
     from tidelog.replication.aux_state import AuxStateOf
     from tidelog.replication.fetch_sessions import FetchedPartition
-    from tidelog.replication.log_dir_moves import LogDirMoves
     from tidelog.replication.partition import FetchParams
     from tidelog.replication.purgatory import TimerHandle, Timers
     from tidelog.replication.replica_state import IsrChange
@@ -91,7 +90,6 @@ class ReplicaManager:
         self.ask_controller: Callable[[Any], Awaitable[Any]] | None = None
         self._isr_timer: TimerHandle | None = None
         self._roles = RoleListeners()
-        self.moves: LogDirMoves | None = None  # between log directories; made when there are any
         self.aux_state_of: AuxStateOf | None = None
         """What followers ask of the remote tier; set with it, before there are any."""
         self._partitions: dict[tuple[str, int], Partition] = {}
@@ -485,9 +483,7 @@ class ReplicaManager:
         return operation
 
     async def stop(self) -> None:
-        """No more changes of in-sync replicas, no more moves; `close` comes after."""
-        if self.moves is not None:
-            await self.moves.close()
+        """No more changes of in-sync replicas; `close` comes after."""
         if self._isr_timer is not None:
             self._isr_timer.cancel()
             self._isr_timer = None
