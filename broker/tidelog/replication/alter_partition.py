@@ -1,7 +1,7 @@
 """Asking the controller for other in-sync replicas (AlterPartition, API 56; KIP-497).
 
 Owns: the changes that wait and the one request in flight. Changes that come while it is away go
-together in the next. Called by `replica_manager.py`; the partitions decide what an answer means.
+together in the next. Called by `isr_proposals.py`; the partitions decide what an answer means.
 
 The request is sent until it is answered: a controller that is gone, or not the active one, costs a
 pause. A change whose partition has newer metadata by then is dropped.

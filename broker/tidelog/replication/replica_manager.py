@@ -27,12 +27,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from tidelog.metadata.image import ClusterImage, PartitionImage, TopicImage
-    from tidelog.replication.alter_partition import AlterPartitionManager
     from tidelog.replication.aux_state import AuxStateOf
     from tidelog.replication.fetch_sessions import FetchedPartition
+    from tidelog.replication.isr_proposals import IsrProposals
     from tidelog.replication.partition import FetchParams
-    from tidelog.replication.purgatory import TimerHandle, Timers
-    from tidelog.replication.replica_state import IsrChange
+    from tidelog.replication.purgatory import Timers
     from tidelog.replication.roles import RoleListener
     from tidelog.seams import Clock
     from tidelog_storage.config import LogConfig
@@ -85,10 +84,9 @@ class ReplicaManager:
         self._log_config = log_config
         self._on_disk_failure = on_disk_failure
         self._timers = timers
-        self._isr_changes: AlterPartitionManager | None = None
+        self._isr_proposals: IsrProposals | None = None
         self._broker_epoch: Callable[[], int] | None = None
         self.ask_controller: Callable[[Any], Awaitable[Any]] | None = None
-        self._isr_timer: TimerHandle | None = None
         self._roles = RoleListeners()
         self.aux_state_of: AuxStateOf | None = None
         """What followers ask of the remote tier; set with it, before there are any."""
@@ -159,8 +157,8 @@ class ReplicaManager:
         else:
             if before != (partition.is_leader, partition.leader_epoch):
                 self._roles.changed(partition)
-        if state.leader_recovery_state == _RECOVERING and self._isr_changes is not None:
-            self._propose(partition.propose_recovered())
+        if state.leader_recovery_state == _RECOVERING and self._isr_proposals is not None:
+            self._isr_proposals.recovered(partition)
         self._wake_all(key)
 
     def _open(self, key: TopicPartition, topic_id: bytes, config: LogConfig) -> Partition | None:
@@ -349,32 +347,18 @@ class ReplicaManager:
 
         `broker_epoch` is this broker's, -1 before it is registered.
         """
-        from tidelog.replication.alter_partition import (  # noqa: PLC0415 - clusters alone need it
-            AlterPartitionManager,
-        )
+        # Clusters alone need them.
+        from tidelog.replication.alter_partition import AlterPartitionManager  # noqa: PLC0415
+        from tidelog.replication.isr_proposals import IsrProposals  # noqa: PLC0415
 
         self._broker_epoch = broker_epoch
         self.ask_controller = ask_controller
-        self._isr_changes = AlterPartitionManager(
-            self.node_id, ask_controller, broker_epoch, self._isr_settled
+        self._isr_proposals = IsrProposals(
+            AlterPartitionManager(self.node_id, ask_controller, broker_epoch, self._isr_settled),
+            self.partitions,
+            self._timers,
+            self.rules.lag_ms_max,
         )
-        self._schedule_shrink()
-
-    def _schedule_shrink(self) -> None:
-        """Every half of replica.lag.time.max.ms, as Kafka."""
-        when = self._timers.time() + self.rules.lag_ms_max / 2000
-        self._isr_timer = self._timers.call_at(when, self._shrink)
-
-    def _shrink(self) -> None:
-        for partition in self._partitions.values():
-            if partition.remotes:
-                self._propose(partition.propose_shrink())
-        self._schedule_shrink()
-
-    def _propose(self, change: IsrChange | None) -> None:
-        if change is not None:
-            assert self._isr_changes is not None
-            self._isr_changes.submit(change)
 
     def _isr_settled(self, partition: Partition) -> None:
         self._wake_all(partition.topic_partition)
@@ -392,8 +376,8 @@ class ReplicaManager:
         if not partition.record_fetch(request, params):
             result.refuse(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return False
-        if self._isr_changes is not None:
-            self._propose(partition.propose_expansion(params.replica_id))
+        if self._isr_proposals is not None:
+            self._isr_proposals.expand(partition, params.replica_id)
         moved = partition.advance_high_watermark()
         result.high_watermark = partition.log.high_watermark
         result.last_stable_offset = partition.log.last_stable_offset
@@ -484,11 +468,8 @@ class ReplicaManager:
 
     async def stop(self) -> None:
         """No more changes of in-sync replicas; `close` comes after."""
-        if self._isr_timer is not None:
-            self._isr_timer.cancel()
-            self._isr_timer = None
-        if self._isr_changes is not None:
-            await self._isr_changes.close()
+        if self._isr_proposals is not None:
+            await self._isr_proposals.close()
 
     def close(self) -> None:
         """Orderly stop: parked requests are answered with what there is."""
