@@ -39,8 +39,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Mapping
 
     from tidelog.dispatch import Deferred, Handler, RequestContext
+    from tidelog.replication.delayed_answers import DelayedAnswers
     from tidelog.replication.partition import Partition
-    from tidelog.replication.replica_manager import DelayedAnswers, ReplicaManager
+    from tidelog.replication.replica_manager import ReplicaManager
     from tidelog.transactions.transactions import Transactions
     from tidelog.transactions.verification import Guard
     from tidelog_protocol.messages.data import ProduceRequest

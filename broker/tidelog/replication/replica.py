@@ -2,7 +2,8 @@
 
 Owns: leader epoch and role, the remote replicas' progress, the in-sync replicas and the change of
 them in flight, the movement of the high watermark, and what a follower may do to its log. Pure but
-for its `Log`; `partition.py` adds what requests ask of it, `replica_manager.py` calls both.
+for its `Log`; `partition.py` adds what requests ask of it. `hosted_partitions.py` and
+`replica_manager.py` call both.
 
 replication.md sections 2 (high watermark), 3 (becoming leader or follower), 4 (in-sync replicas).
 """

@@ -11,7 +11,7 @@ __all__ = ["RoleListener", "RoleListeners"]
 
 
 class RoleListener(Protocol):
-    """Told by `ReplicaManager.apply`, in the middle of it: whoever has work to do does it later.
+    """Told by `HostedPartitions.apply`, in the middle of it: whoever has work to do does it later.
 
     Of its role a replica is told once more when its log was replaced by one in another directory.
     """

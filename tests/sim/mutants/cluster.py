@@ -14,9 +14,9 @@ from tidelog.metadata.replicated import ReplicatedMetadataLog
 from tidelog.quorum.core import QuorumCore
 from tidelog.replication import replica as replica_module
 from tidelog.replication import replica_fetcher
+from tidelog.replication.hosted_partitions import HostedPartitions
 from tidelog.replication.partition import Partition
 from tidelog.replication.replica import Replica
-from tidelog.replication.replica_manager import ReplicaManager
 from tidelog.replication.truncation import Truncation
 from tidelog_storage import replicated, segment
 from tidelog_storage.compaction import rewriting
@@ -202,7 +202,7 @@ def cut_rotten_metadata(patch: Patch) -> None:
 
 def keep_strays(patch: Patch) -> None:
     """Logs of topics and replicas that went while a broker was away stay there for good."""
-    patch(ReplicaManager, "_delete_strays", lambda *_: None)
+    patch(HostedPartitions, "_delete_strays", lambda *_: None)
 
 
 def ignore_the_log_start(patch: Patch) -> None:
