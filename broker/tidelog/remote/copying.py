@@ -113,15 +113,31 @@ class Copier:
         if self.copied_offset is not None or not self.leads:
             return
         shared, held, partition = self._shared, self._log, self._partition
+        self._raise_log_start()
+        self.copied_offset = copied = copied_offset(shared.metadata, partition, held)
+        held.reset_highest_remote_offset(copied)
+        log.info("%s is copied up to %d", name_of(partition), copied)
+
+    def follow_log_start(self) -> None:
+        """The log begins no earlier than its remote part, of which others may have let the first
+        go since: who led before may not have heard yet that it does no more.
+        RemoteStorageNotReady."""
+        held, partition = self._log, self._partition
+        start = held.log_start_offset
+        epoch = held.epochs.epoch_for_offset(start)
+        if start < held.local_log_start_offset and (
+            epoch is None or self._shared.metadata.segment_for(partition, epoch, start) is None
+        ):
+            self._raise_log_start()
+
+    def _raise_log_start(self) -> None:
+        shared, held, partition = self._shared, self._log, self._partition
         start = find_log_start(
             held.epochs.entries,
             held.local_log_start_offset,
             lambda epoch: shared.metadata.segments(partition, epoch),
         )
         held.maybe_increment_log_start(start, "remote log start")
-        self.copied_offset = copied = copied_offset(shared.metadata, partition, held)
-        held.reset_highest_remote_offset(copied)
-        log.info("%s is copied up to %d", name_of(partition), copied)
 
     # -- copying -----------------------------------------------------------------------------------
 

@@ -220,12 +220,16 @@ class Deletions:
         return True
 
     async def remove(self, partition: TopicIdPartition) -> None:
-        """Delete all remote segments of a marked partition; raises if some could not be."""
-        if not await self._put(partition, PartitionDeleteState.DELETE_PARTITION_STARTED):
-            return
+        """Delete all remote segments of a marked partition; raises if some could not be.
+
+        Also of one whose deletion is finished: a leader that was cut off, and had not heard of it,
+        may have begun another copy behind that.
+        """
+        goes_on = await self._put(partition, PartitionDeleteState.DELETE_PARTITION_STARTED)
         await self._delete_all(partition)
-        await self._put(partition, PartitionDeleteState.DELETE_PARTITION_FINISHED)
-        log.info("the remote part of %s is deleted", name_of(partition))
+        if goes_on:
+            await self._put(partition, PartitionDeleteState.DELETE_PARTITION_FINISHED)
+            log.info("the remote part of %s is deleted", name_of(partition))
 
     async def _delete_all(
         self, partition: TopicIdPartition, may_go_on: Callable[[], bool] = lambda: True

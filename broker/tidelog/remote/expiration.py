@@ -46,6 +46,7 @@ class Expiration:
         """One pass, for as long as it `may_go_on`; raises the first failure."""
         shared, partition = self._shared, self._partition
         self._copier.find_positions()
+        self._copier.follow_log_start()
         begun_s = shared.clock.monotonic()
         local = [(segment.base_offset, segment.size) for segment in held.segments]
         decided = plan(

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sim.cluster.checkers import Committed
+from sim.cluster.tier_rest import unmoved
 from sim.cluster.tier_truth import FINISHED, GOING, GONE, STARTED, TierTruth, is_metadata
 from sim.history import require
 from sim.raw_logs import DATA, RawBatch, read_batches, read_log
@@ -209,7 +210,8 @@ class TierCheckers:
                 name = f"{segment.partition.topic}-{index} {segment.start_offset}"
                 if state is GOING or (topic is None and state is not GONE):
                     return f"remote segment {name} is {state.name}"
-        return self._orphan()
+        every = [partition for _, partition in self.machines.partitions()]
+        return self._orphan() or unmoved(image, every)
 
     def _orphan(self) -> str | None:
         """An object of no segment that may have some."""
