@@ -346,6 +346,23 @@ def test_the_marker_of_a_dead_branch_aborts_nothing():
     assert records.aborted == []
 
 
+def test_a_marker_below_the_log_start_of_a_forgotten_epoch_aborts_nothing():
+    """Records were deleted up to where the epoch changes before their segment was copied."""
+    tier = Tier()
+    log = tier.log
+    transactional(log, 1, 0)
+    mark(log, 1, ControlType.ABORT)
+    append(log, 1, leader_epoch=4)
+    log.set_high_watermark(log.log_end_offset)
+    assert log.maybe_increment_log_start(2, "test")
+    log.roll(NOW)
+    (segment,) = tier.copy()
+    assert (segment.start_offset, segment.epochs) == (0, ((4, 2),))
+    records = tier.read(2, committed=True)
+    assert bounds(b"".join(records.parts)) == [(2, 2)]
+    assert records.aborted == []
+
+
 # ---- by time -------------------------------------------------------------------------------------
 
 

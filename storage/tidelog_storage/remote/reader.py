@@ -298,6 +298,8 @@ class _Aborted:
         transaction."""
         offset = entry.last_offset
         epochs = [epoch for epoch, start in segment.epochs if start <= offset]
+        if not epochs:
+            return False  # below the log start, when the segment was copied
         is_in_log = offset < self._log.log_end_offset
         return is_in_log and self._log.epochs.epoch_for_offset(offset) == epochs[-1]
 
