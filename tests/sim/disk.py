@@ -30,10 +30,11 @@ class MachineDiedError(BaseException):
 class Inode:
     """A file's bytes, whatever its name is."""
 
-    __slots__ = ("data", "durable", "synced")
+    __slots__ = ("data", "durable", "read", "synced")
 
     def __init__(self) -> None:
         self.data = bytearray()
+        self.read: Any = None  # what `raw_logs` made of the bytes the last time
         self.synced = 0  # data[:synced] survives a power failure
         self.durable = bytearray()  # what the last sync left; equal to `data` below `synced`
 
@@ -163,6 +164,8 @@ def _apply(names: dict[str, Inode], folders: set[str], change: tuple[Any, ...]) 
         case ("rename", str(source), str(target)):
             if source in names:
                 names[target] = names.pop(source)
+            if source not in folders:
+                return  # a file
             for name in [name for name in names if name.startswith(source + "/")]:
                 names[target + name[len(source) :]] = names.pop(name)
             for folder in [f for f in folders if f == source or f.startswith(source + "/")]:

@@ -27,6 +27,7 @@ T = TypeVar("T")
 
 LANE: contextvars.ContextVar[str] = contextvars.ContextVar("lane", default="test")
 STEPS_MAX = 50_000_000
+NOTES_KEPT = 1000
 
 
 class DeadlockError(RuntimeError):
@@ -46,6 +47,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._closed_lanes: set[str] = set()
         self._paused_lanes: set[str] = set()
         self._trace = hashlib.blake2b(digest_size=16)
+        self._notes: list[str] = []  # that are not hashed yet
         self._running = False
         self._stopping = False
         self._closed = False
@@ -58,11 +60,18 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def note(self, text: str) -> None:
         """Put something into the trace, so that two runs of a seed can be compared."""
-        self._trace.update(f"{self._now:.9f} {text}\n".encode())
+        self._notes.append(f"{self._now:.9f} {text}\n")
+        if len(self._notes) >= NOTES_KEPT:
+            self._hash_notes()
+
+    def _hash_notes(self) -> None:
+        self._trace.update("".join(self._notes).encode())
+        self._notes.clear()
 
     @property
     def trace(self) -> str:
         """Hash of all steps so far."""
+        self._hash_notes()
         return self._trace.hexdigest()
 
     def close_lane(self, lane: str) -> None:

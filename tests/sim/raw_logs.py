@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from tidelog_protocol.records import crc_is_valid, iter_records, read_header
 
 if TYPE_CHECKING:
-    from sim.disk import SimDisk
+    from collections.abc import Sequence
+
+    from sim.disk import Inode, SimDisk
     from tidelog_protocol.records import BatchHeader, Record
 
 DATA = "data"
@@ -18,16 +20,20 @@ _INDEX_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")
 
 
-class RawBatch(NamedTuple):
+class RawBatch:
     """A batch in a segment file."""
 
-    position: int
-    header: BatchHeader
-    data: bytes
+    __slots__ = ("_records", "data", "header", "position")
+
+    def __init__(self, position: int, header: BatchHeader, data: bytes) -> None:
+        self.position, self.header, self.data = position, header, data
+        self._records: list[Record] | None = None
 
     def records(self) -> list[Record]:
         """Decoded."""
-        return list(iter_records(self.data))
+        if self._records is None:
+            self._records = list(iter_records(self.data))
+        return self._records
 
 
 class RawLog:
@@ -63,16 +69,46 @@ def read_log(disk: SimDisk, folder: str) -> RawLog:
     for path in sorted(disk.names):
         if path.startswith(prefix) and path.endswith(".log"):
             base_offset = int(path[len(prefix) : -len(".log")])
-            data = bytes(disk.names[path].data)
-            log.segments[base_offset], valid = read_batches(data, base_offset)
-            log.torn[base_offset] = len(data) - valid
+            inode = disk.names[path]
+            log.segments[base_offset], valid = _read_file(inode, base_offset)
+            log.torn[base_offset] = len(inode.data) - valid
     return log
 
 
-def read_batches(data: bytes, base_offset: int) -> tuple[list[RawBatch], int]:
-    """The whole, valid batches that a segment's bytes begin with, and how many bytes they are."""
-    found: list[RawBatch] = []
+class ReadFile(NamedTuple):
+    """What was found in a file, and the valid bytes that it was found in."""
+
+    base_offset: int
+    data: bytes
+    batches: list[RawBatch]
+
+
+def _read_file(inode: Inode, base_offset: int) -> tuple[list[RawBatch], int]:
+    """As `read_batches`. Files mostly grow: where the bytes are those of the last time, so are
+    their batches."""
+    known: ReadFile | None = inode.read
+    if known is None or known.base_offset != base_offset or not inode.data.startswith(known.data):
+        known = ReadFile(base_offset, b"", [])
+    if len(inode.data) - len(known.data) < HEADER_BYTES:
+        return known.batches.copy(), len(known.data)
+    data = bytes(inode.data)
+    found, valid = read_batches(data, base_offset, known.batches)
+    inode.read = ReadFile(base_offset, data[:valid], found)
+    return found.copy(), valid
+
+
+def read_batches(
+    data: bytes, base_offset: int, known: Sequence[RawBatch] = ()
+) -> tuple[list[RawBatch], int]:
+    """The whole, valid batches that a segment's bytes begin with, and how many bytes they are.
+
+    `known`: those that it is known to begin with.
+    """
+    found = list(known)
     position, next_offset = 0, base_offset
+    if found:
+        last = found[-1]
+        position, next_offset = last.position + len(last.data), last.header.last_offset + 1
     while len(data) - position >= HEADER_BYTES:
         header = read_header(data, position)
         size = header.size_in_bytes

@@ -97,10 +97,9 @@ class ClusterCheckers:
         if metadata is not None:  # first: in the same step, its listeners have acted on it
             self.in_sync.image(metadata.image)
         if replicas is not None:
-            for partition in replicas._partitions.values():
-                self.in_sync.look(node_id, machine.life, partition)
+            changed = self.in_sync.look(node_id, machine.life, replicas._partitions.values())
             if self.tier is not None:
-                self.tier.look(node_id)
+                self.tier.look(changed)
 
     # -- deaths and starts -------------------------------------------------------------------------
 

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from sim.history import require
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tidelog.metadata.image import ClusterImage, PartitionImage
 
 Key = tuple[bytes, int]  # topic id and partition
@@ -72,22 +74,32 @@ class InSyncChecker:
 
     # -- replicas ----------------------------------------------------------------------------------
 
-    def look(self, node_id: int, life: int, partition: Any) -> None:
-        """One replica, between two steps of its broker."""
+    def look(self, node_id: int, life: int, partitions: Iterable[Any]) -> list[Any]:
+        """All replicas of one broker, between two steps of it; those that have changed."""
+        looks = self._looks
+        changed: list[Any] = []
+        for partition in partitions:
+            log = partition.log
+            seen = (
+                log.high_watermark,
+                log.log_end_offset,
+                log.log_start_offset,
+                log.local_log_start_offset,
+                partition.is_leader,
+                partition.leader_epoch,
+                partition.partition_epoch,
+                partition.pending_change,
+            )
+            if looks.get(partition) != seen:  # most steps change nothing
+                looks[partition] = seen
+                changed.append(partition)
+        for partition in changed:
+            self._look_at(node_id, life, partition)
+        return changed
+
+    def _look_at(self, node_id: int, life: int, partition: Any) -> None:
         log = partition.log
         high_watermark, end = log.high_watermark, log.log_end_offset
-        seen = (
-            high_watermark,
-            end,
-            log.log_start_offset,
-            partition.is_leader,
-            partition.leader_epoch,
-            partition.partition_epoch,
-            partition.pending_change,
-        )
-        if self._looks.get(partition) == seen:
-            return  # most steps change nothing here
-        self._looks[partition] = seen
         topic, index = partition.topic_partition
         memory = self.memory(partition.topic_id, index, topic)
         if not log.log_start_offset <= log.last_stable_offset <= high_watermark <= end:

@@ -23,6 +23,7 @@ class QuorumChecker:
         self._ends: dict[int, int] = {}  # by node, where its log ended when it was last looked at
         self._kept: dict[int, int] = {}  # by node, how far it has what it knew to be committed
         self._votes: dict[tuple[int, int], int] = {}  # by node and epoch
+        self._looks: dict[int, tuple[Any, ...]] = {}  # by node: what was seen last
 
     def epochs(self) -> list[int]:
         """The newest that each node was in."""
@@ -36,6 +37,19 @@ class QuorumChecker:
         """A node's state machine and its log, between two of its steps."""
         if metadata.has_failed:
             return  # what it meant to do is not on its disk, and nobody hears of it
+        log = metadata.log
+        seen = (
+            core.epoch,
+            core.role,
+            core.voted_id,
+            core.leader_id,
+            log.log_end_offset,
+            log.high_watermark,
+            metadata._flushed,
+        )
+        if self._looks.get(node_id) == seen:
+            return  # most steps change nothing
+        self._looks[node_id] = seen
         epoch = core.epoch
         newest = self._epochs.get(node_id, 0)
         if epoch < newest:

@@ -20,7 +20,7 @@ from tidelog_protocol.messages.admin import DeleteTopicsRequest
 from tidelog_protocol.messages.configs import IncrementalAlterConfigsRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from sim.cluster.faults import ClusterFault
     from sim.history import TopicHistory
@@ -70,11 +70,10 @@ class Tier:
             return self.checkers.batches(machine, partition)
         return read_log(machine.disk, partition.log.folder).batches()
 
-    def look(self, node_id: int) -> None:
-        """After a step of a broker."""
-        server = self.world.machines.by_id[node_id].server
-        if self.is_on and server is not None and server._replicas is not None:
-            self.checkers.look(server._replicas._partitions.values())
+    def look(self, changed: Sequence[Any]) -> None:
+        """After a step of a broker that changed these replicas."""
+        if changed or self.weather.deleted:
+            self.checkers.look(changed)
 
     # -- the store ---------------------------------------------------------------------------------
 

@@ -47,7 +47,7 @@ class TierCheckers:
     # -- at every step -----------------------------------------------------------------------------
 
     def look(self, partitions: Iterable[Any]) -> None:
-        """At all replicas of one broker, between two steps of it."""
+        """At those replicas of one broker that its last step has changed."""
         looks = self._looks
         moved: list[Any] = []
         for partition in partitions:
