@@ -72,23 +72,24 @@ def test_a_seed_gives_the_same_run_under_every_hash_seed():
 
 
 # The others take longer: `make mutants` looks for all of them. Those of transactions have a test of
-# their own.
+# their own. With the seed that found it the last time; the others are looked through after it.
 @pytest.mark.parametrize(
-    "name",
+    ("name", "found_at"),
     [
-        "commit-without-a-majority",
-        "follower-commits-all-it-has",
-        "high-watermark-before-the-shrink",
-        "lose-the-epoch-checkpoint",
-        "skip-the-divergence-check",
-        "truncate-to-the-high-watermark",
-        "vote-in-memory",
+        ("commit-without-a-majority", 0),
+        ("follower-commits-all-it-has", 0),
+        ("high-watermark-before-the-shrink", 0),
+        ("lose-the-epoch-checkpoint", 0),
+        ("skip-the-divergence-check", 7),
+        ("truncate-to-the-high-watermark", 0),
+        ("vote-in-memory", 1),
     ],
 )
-def test_a_planted_bug_is_found(name):
+def test_a_planted_bug_is_found(name, found_at):
     assert name in CLUSTER_MUTANTS
+    seeds = dict.fromkeys((found_at, *range(SEEDS_FOR_A_MUTANT_MAX)))
     with planted(name):
-        failures = (run_seed(seed, brokers=3).failure for seed in range(SEEDS_FOR_A_MUTANT_MAX))
+        failures = (run_seed(seed, brokers=3).failure for seed in seeds)
         failure = next(filter(None, failures), None)
     assert failure is not None
     assert failure.startswith("Violation:"), failure

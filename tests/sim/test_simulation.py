@@ -71,11 +71,22 @@ def flushes_cut_short(seed):
 PLANS = {"recovery-point-before-fsync": flushes_cut_short}
 
 
+# Where some were found the last time; the others are looked through after these.
+FOUND_AT = {
+    "acknowledge-before-append": 9,
+    "high-watermark-not-restored": 15,
+    "leak-parked-requests": 4,
+    "offsets-in-memory": 4,
+    "recovery-point-before-fsync": 1,
+    "trust-the-torn-tail": 10,
+}
+
+
 @pytest.mark.parametrize("name", MUTANTS)
 def test_a_planted_bug_is_found(name):
     plan_of = PLANS.get(name, draw_plan)
     with planted(name):
-        for seed in range(SEEDS_FOR_A_MUTANT_MAX):
+        for seed in dict.fromkeys((FOUND_AT.get(name, 0), *range(SEEDS_FOR_A_MUTANT_MAX))):
             failure = run_seed(seed, plan_of(seed)).failure
             if failure is not None:
                 # Anything else is a mutant that no longer fits what it changes.

@@ -47,16 +47,17 @@ def test_plans_hold_every_fault():
     assert {fault.kind for seed in range(100) for fault in draw_plan(seed)} == KINDS
 
 
+# With the seed that found it the last time: the others are looked through after that one.
 @pytest.mark.parametrize(
-    "name",
+    ("name", "found_at"),
     [
-        "aborted-offsets-count",
-        "any-end-is-the-oldest",
-        "epochs-begin-again",
-        "pending-offsets-not-loaded",
-        "zombie-members-commit",
+        ("aborted-offsets-count", 0),
+        ("any-end-is-the-oldest", 0),
+        ("epochs-begin-again", 1),
+        ("pending-offsets-not-loaded", 3),
+        ("zombie-members-commit", 23),
     ],
 )
-def test_a_planted_bug_is_found(name):
+def test_a_planted_bug_is_found(name, found_at):
     with planted(name):
-        assert any(run_alone(seed)[0] for seed in range(30))
+        assert any(run_alone(seed)[0] for seed in dict.fromkeys((found_at, *range(30))))
