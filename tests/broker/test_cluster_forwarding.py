@@ -33,7 +33,7 @@ from tidelog_protocol.messages.txns import InitProducerIdRequest
 
 def creation(name: str) -> CreateTopicsRequest:
     topic = CreateTopicsRequest.CreatableTopic(name=name, num_partitions=1, replication_factor=3)
-    return CreateTopicsRequest(topics=[topic], timeout_ms=10_000)
+    return CreateTopicsRequest(topics=[topic], timeout_ms=60_000)
 
 
 def test_who_says_not_controller() -> None:
@@ -59,7 +59,7 @@ def test_every_broker_does_what_admins_ask_and_knows_of_it() -> None:
                     again = await client.ask(creation(name), 7)
                     assert again.topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
                     state = DeleteTopicsRequest.DeleteTopicState(name=name)
-                    await client.ask(DeleteTopicsRequest(topics=[state], timeout_ms=5000), 6)
+                    await client.ask(DeleteTopicsRequest(topics=[state], timeout_ms=60_000), 6)
                     gone = await client.ask(MetadataRequest(topics=[topic]), 12)
                     assert gone.topics[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
@@ -125,7 +125,7 @@ def test_committed_offsets_survive_their_coordinator() -> None:
                 position = confluent_kafka.TopicPartition("t", 0, offset)
                 consumer.commit(offsets=[position], asynchronous=False)
             asked = [confluent_kafka.TopicPartition("t", 0)]
-            return int(consumer.committed(asked, timeout=30)[0].offset)
+            return int(consumer.committed(asked, timeout=60)[0].offset)
         finally:
             consumer.close()
 

@@ -42,7 +42,7 @@ async def create(server: str, name: str, replicas: int = 1) -> int:
         topic = CreateTopicsRequest.CreatableTopic(
             name=name, num_partitions=3, replication_factor=replicas
         )
-        response = await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7)
+        response = await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=60_000), 7)
     return int(response.topics[0].error_code)
 
 

@@ -266,7 +266,7 @@ def test_a_broker_refuses_to_start_without_the_tier_of_a_topic(tmp_path: Path) -
             wanted.CreatableTopicConfig(name=name, value=value) for name, value in settings.items()
         ]
         asked = wanted(name="t", num_partitions=1, replication_factor=1, configs=configs)
-        response = await client.ask(CreateTopicsRequest(topics=[asked], timeout_ms=1000), 7)
+        response = await client.ask(CreateTopicsRequest(topics=[asked], timeout_ms=60_000), 7)
         return response.topics[0].error_code
 
     async def test() -> None:

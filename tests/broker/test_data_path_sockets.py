@@ -26,7 +26,7 @@ def produce_request(*values: bytes, acks: int = -1, topic: str = "foo") -> Produ
     data = ProduceRequest.TopicProduceData
     return ProduceRequest(
         acks=acks,
-        timeout_ms=1000,
+        timeout_ms=60_000,
         topic_data=[
             data(
                 name=topic,
@@ -47,7 +47,7 @@ async def broker() -> AsyncIterator[str]:
             topic = CreateTopicsRequest.CreatableTopic(
                 name="foo", num_partitions=2, replication_factor=1
             )
-            response = await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 5)
+            response = await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=60_000), 5)
             assert response.topics[0].error_code == 0
         yield cluster.bootstrap_servers
 

@@ -92,7 +92,7 @@ async def created(server: str, name: str, configs: dict[str, str]) -> str | None
         ],
     )
     async with await WireClient.connect(server) as client:
-        response = await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7)
+        response = await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=60_000), 7)
     (result,) = response.topics
     assert result.error_code == 0, result.error_message
     return {entry.name: entry.value for entry in result.configs}["remote.storage.enable"]

@@ -60,7 +60,7 @@ def test_admins_may_ask_it_what_they_ask_several() -> None:
             topic = CreateTopicsRequest.CreatableTopic(
                 name="t", num_partitions=1, replication_factor=1
             )
-            await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7)
+            await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=60_000), 7)
             asked = [ElectLeadersRequest.TopicPartitions(topic="t", partitions=[0])]
             elected = await client.ask(ElectLeadersRequest(topic_partitions=asked), 2)
             (result,) = elected.replica_election_results[0].partition_result
@@ -69,7 +69,7 @@ def test_admins_may_ask_it_what_they_ask_several() -> None:
             moves = [Topic.ReassignablePartition(partition_index=0, replicas=[2])]
             moved = await client.ask(
                 AlterPartitionReassignmentsRequest(
-                    timeout_ms=1000, topics=[Topic(name="t", partitions=moves)]
+                    timeout_ms=60_000, topics=[Topic(name="t", partitions=moves)]
                 ),
                 1,
             )
@@ -97,7 +97,7 @@ def test_a_broker_that_unregistered_itself_is_back_with_its_next_start(tmp_path:
             topic = CreateTopicsRequest.CreatableTopic(
                 name="t", num_partitions=1, replication_factor=1
             )
-            await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7)
+            await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=60_000), 7)
             gone = await client.ask(UnregisterBrokerRequest(broker_id=1), 0)
             assert gone.error_code == ErrorCode.NONE
             assert await leaders(client) == (0, [-1])

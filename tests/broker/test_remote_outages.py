@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import tidelog
-from support.clusters import consume, in_thread, run, until
+from support.clusters import FAST, consume, in_thread, run, until
 from support.tiered_cluster import SETTINGS, segmented, tiered_cluster
 from tidelog.metrics.meters import BROKER_TOPIC_METRICS, Name
 from tidelog.start_error import StartError
@@ -248,7 +248,7 @@ def test_a_deletion_that_a_stop_has_ended_goes_on_afterwards(tmp_path: Path) -> 
 
 def test_a_leader_that_dies_in_the_middle_of_a_copy_leaves_no_hole(tmp_path: Path) -> None:
     async def test() -> None:
-        async with tiered_cluster(tmp_path, 3) as it:
+        async with tiered_cluster(tmp_path, 3, **FAST) as it:
             await it.create("a", 1, 3, **segmented(1))
             it.faults.gate.clear()
             try:

@@ -48,7 +48,7 @@ def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 async def create_topic(client: WireClient, name: str) -> None:
     topic = CreateTopicsRequest.CreatableTopic(name=name, num_partitions=1, replication_factor=1)
-    response = await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=1000), 7)
+    response = await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=60_000), 7)
     assert response.topics[0].error_code == 0, response.topics[0].error_message
 
 
@@ -56,7 +56,7 @@ async def produce(client: WireClient, topic: str, value: bytes) -> int:
     batch = build_batch([Record(0, 1_700_000_000_000, None, value)])
     partition = ProduceRequest.TopicProduceData.PartitionProduceData(index=0, records=batch)
     data = ProduceRequest.TopicProduceData(name=topic, partition_data=[partition])
-    request = ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[data])
+    request = ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=[data])
     response = await client.ask(request, 9)
     answer = response.responses[0].partition_responses[0]
     assert answer.error_code == 0

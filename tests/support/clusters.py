@@ -18,6 +18,8 @@ WAIT_S_MAX = 60.0
 
 # A failed broker is noticed soon, and everything else is as in production.
 FAST = {"broker.session.timeout.ms": "1500", "broker.heartbeat.interval.ms": "300"}
+# Where nobody dies: those of a busy machine are not given up for dead.
+STEADY = {**FAST, "broker.session.timeout.ms": "9000"}
 
 
 def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -44,10 +46,22 @@ def partition_of(cluster: tidelog.Cluster, topic: str, index: int = 0) -> Partit
     return partition
 
 
+def all_know(
+    cluster: tidelog.Cluster, topic: str, is_so: Callable[[PartitionImage], object], index: int = 0
+) -> bool:
+    """Whether it is so to all running brokers: who is asked next may be any of them."""
+    known = [image_of(node).partition(topic, index) for node in cluster.brokers if node.is_running]
+    return all(partition is not None and is_so(partition) for partition in known)
+
+
 def has_isr_of(cluster: tidelog.Cluster, topic: str, size: int) -> bool:
     """Whether all running brokers, the leader as well, know of so many in-sync replicas."""
-    known = [image_of(node).partition(topic, 0) for node in cluster.brokers if node.is_running]
-    return all(partition is not None and len(partition.isr) == size for partition in known)
+    return all_know(cluster, topic, lambda partition: len(partition.isr) == size)
+
+
+def is_led_by_another(cluster: tidelog.Cluster, topic: str, node_id: int) -> bool:
+    """Whether all running brokers know of a leader that is not this one."""
+    return all_know(cluster, topic, lambda partition: partition.leader not in (-1, node_id))
 
 
 def controller_of(cluster: tidelog.Cluster) -> Any:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import tidelog
-from support.clusters import FAST, create_topic, in_thread, librdkafka, until
+from support.clusters import STEADY, all_know, create_topic, in_thread, librdkafka, until
 from support.flaky_store import NAME, Faults, faults_of
 from tidelog_protocol.records import iter_batches, iter_records
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _RLMM = "rlmm.config.remote.log.metadata"
 SETTINGS = {
-    **FAST,
+    **STEADY,
     "remote.log.storage.manager.class.name": NAME,
     "remote.log.manager.task.interval.ms": "300",
     "remote.log.manager.task.retry.backoff.ms": "50",
@@ -88,7 +88,15 @@ class TieredCluster:
         return int(image.partition(topic, index).leader)
 
     async def create(self, topic: str, partitions: int, replicas: int, **config: str) -> None:
+        """Create a topic, and return when everybody knows of it and of its leaders."""
         await in_thread(lambda: create_topic(self.bootstrap, topic, partitions, replicas, **config))
+        for index in range(partitions):
+            await until(
+                lambda index=index: all_know(
+                    self.cluster, topic, lambda partition: partition.leader >= 0, index
+                ),
+                f"all know of {topic}-{index}",
+            )
 
     async def produce(
         self, topic: str, values: Iterable[str], index: int = 0, *, timestamp: int = 0

@@ -79,7 +79,7 @@ class Nodes:
         topic = CreateTopicsRequest.CreatableTopic(
             name=name, num_partitions=partitions, replication_factor=replicas
         )
-        made = await self.any(CreateTopicsRequest(topics=[topic], timeout_ms=10_000), 7)
+        made = await self.any(CreateTopicsRequest(topics=[topic], timeout_ms=60_000), 7)
         assert made.topics[0].error_code == 0, made
 
     async def leader(self, topic: str, index: int) -> str:
@@ -259,7 +259,7 @@ class TxnProducer:
             ],
         )
         asked = ProduceRequest(
-            transactional_id=self.transactional_id, acks=-1, timeout_ms=5000, topic_data=[data]
+            transactional_id=self.transactional_id, acks=-1, timeout_ms=30_000, topic_data=[data]
         )
 
         async def ask() -> Any:

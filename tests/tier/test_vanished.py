@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from support.clusters import image_of, run, until
+from support.clusters import FAST, image_of, run, until
 from support.tiered_cluster import segmented, tiered_cluster
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ def test_of_a_topic_whose_only_broker_died_nothing_stays(
 ) -> None:
     """Who leads its metadata partition marks it; the broker itself knows it by its file."""
     remover_ms = "3600000" if comes_back else "300"
-    settings = {"remote_partition_remover_task_interval_ms": remover_ms}
+    settings = {**FAST, "remote.partition.remover.task.interval.ms": remover_ms}
 
     async def test() -> None:
         async with tiered_cluster(tmp_path, 3, **settings) as it:
