@@ -6,6 +6,8 @@ take to be made.
 
 from __future__ import annotations
 
+import gc
+
 from hypothesis import HealthCheck, settings
 
 pytest_plugins = ("support.remote_places",)
@@ -18,3 +20,10 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("same")
+
+
+def pytest_collection_finish() -> None:
+    """What thousands of tests are made of stays to the end: it is not gone through again and again
+    for garbage."""
+    gc.collect()
+    gc.freeze()
