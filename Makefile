@@ -17,8 +17,9 @@ setup: .venv/.ready
 demo: setup
 	$(BIN)/tidelog demo
 
+# Three at a time on two cores: a third of what they take is waiting for timers and disks.
 test: setup programs
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
+	$(BIN)/python -m pytest -n 3 --dist loadgroup
 
 check: setup lint types programs pythons test
 
