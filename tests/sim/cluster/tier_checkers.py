@@ -89,8 +89,8 @@ class TierCheckers:
             return  # the topic is gone, and not everybody knows
         log = partition.log
         topic = self.history.topic(key[0])
-        if topic is not None and topic.loses_records and not partition.is_leader:
-            return  # what left the tier and came back: who follows may count on what is going
+        if topic is not None and topic.loses_records and not self._leads(partition):
+            return  # what left the tier and came back: who has not heard may count on what is going
         first = max(log.log_start_offset, self._log_starts.get(key, 0))
         hole = self.truth.hole(key, log.epochs, first, log.local_log_start_offset)
         require(
@@ -98,6 +98,12 @@ class TierCheckers:
             f"{log!r}: {hole} is neither local (from {log.local_log_start_offset} on) nor in a"
             f" finished remote segment; epochs {log.epochs.entries}",
         )
+
+    def _leads(self, partition: Any) -> bool:
+        """Whether it does, and not only believes it."""
+        image = self.machines.image()
+        state = None if image is None else image.partition(*partition.topic_partition)
+        return state is not None and partition.is_leader and state.leader == partition.node_id
 
     def _changed(self, change: Change) -> None:
         segment, state = change
