@@ -11,7 +11,7 @@ from tidelog.replication.purgatory import Purgatory
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from tidelog_protocol.messages.admin import CreateTopicsRequest
 
@@ -19,7 +19,8 @@ CHUNK_RECORDS_MAX = 3
 
 
 class MemoryTopic:
-    """The topic as all brokers share it. `starts` are log starts."""
+    """The topic as all brokers share it. `starts` are log starts; `on_image` tells brokers that it
+    came or went."""
 
     def __init__(self, partitions: int = 0) -> None:
         self.topic_id = b"metadata-topic-1"
@@ -28,13 +29,22 @@ class MemoryTopic:
         self.created: list[CreateTopicsRequest.CreatableTopic] = []
         self.create_error = ErrorCode.NONE
         self.clients: list[MemoryClient] = []
+        self.on_image: Callable[[], None] = lambda: None
 
     async def create(self, topic: CreateTopicsRequest.CreatableTopic) -> ErrorCode:
         """The controller's part."""
         self.created.append(topic)
         if self.create_error is ErrorCode.NONE:
-            self.partitions = [[] for _ in range(topic.num_partitions)]
+            if not self.partitions:
+                self.partitions = [[] for _ in range(topic.num_partitions)]
+            self.on_image()
         return self.create_error
+
+    def delete(self) -> None:
+        """Somebody deletes it; the next one has another id."""
+        self.partitions = []
+        self.topic_id = self.topic_id[:-1] + bytes([self.topic_id[-1] + 1])
+        self.on_image()
 
     def append(self, index: int, value: bytes | None) -> int:
         """Write past all clients."""
@@ -73,10 +83,12 @@ class MemoryClient:
         return self.topic.topic_id
 
     def leader_of(self, index: int) -> int:
+        if not self.topic.partitions:
+            return -1
         return 2 + index % 2 if self.far else self.node_id
 
     def readable_replica(self, index: int) -> Any:
-        return None if self.far else self
+        return None if self.far or not self.topic.partitions else self
 
     def moved(self, index: int) -> None:
         self.fetch_purgatory.check((self.name, index))
@@ -85,6 +97,8 @@ class MemoryClient:
     def _fail(self) -> None:
         if self.error is not None:
             raise TopicError(self.error, self.error.name)
+        if not self.topic.partitions:
+            raise TopicError(ErrorCode.LEADER_NOT_AVAILABLE, "it was deleted")
 
     async def publish(self, index: int, value: bytes) -> int:
         await asyncio.sleep(0)

@@ -301,6 +301,7 @@ class PartitionRemover:
         self._deletions = deletions
         self._interval_s = interval_s
         self._scanned: dict[int, int] = {}
+        self._topic_id = b""  # of the topic that was looked through
         self._unfinished: dict[int, dict[TopicIdPartition, None]] = {}
 
     async def run(self) -> None:
@@ -315,6 +316,9 @@ class PartitionRemover:
 
     async def look(self) -> None:
         """One pass over the metadata partitions led here."""
+        if self._client.topic_id != self._topic_id:  # somebody has deleted the one before
+            self._topic_id = self._client.topic_id
+            self._scanned.clear()
         for index in range(self._client.partition_count):
             if self._client.leader_of(index) != self._shared.node_id:
                 continue

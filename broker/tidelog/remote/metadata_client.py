@@ -23,6 +23,7 @@ from tidelog.replication.partition import (
 )
 from tidelog_protocol.errors import ErrorCode, ProtocolError
 from tidelog_protocol.messages.data import FetchRequest, ListOffsetsRequest, ProduceRequest
+from tidelog_protocol.primitives import ZERO_UUID
 from tidelog_protocol.records import Record, build_batch, iter_batches, iter_records
 from tidelog_storage.types import OffsetAndTimestamp, OutOfRange, Records, StorageError
 
@@ -97,8 +98,9 @@ class MetadataTopicClient:
 
     @property
     def topic_id(self) -> bytes:
-        """The topic's id; it must exist."""
-        return self.image().topics[self.name].topic_id
+        """The topic's id, zero if it does not exist."""
+        topic = self.image().topics.get(self.name)
+        return ZERO_UUID if topic is None else topic.topic_id
 
     def leader_of(self, index: int) -> int:
         """The broker that leads a partition, -1 if nobody does."""
@@ -264,13 +266,16 @@ class MetadataTopicClient:
             )
             for index, offset in offsets.items()
         ]
+        topic_id = self.topic_id
         request = FetchRequest(
             max_wait_ms=FETCH_WAIT_MS,
             min_bytes=1,
             max_bytes=FETCH_BYTES_MAX,
-            topics=[FetchRequest.FetchTopic(topic_id=self.topic_id, partitions=partitions)],
+            topics=[FetchRequest.FetchTopic(topic_id=topic_id, partitions=partitions)],
         )
         response = await self._fetching.to(leader).ask(request)
+        if topic_id != self.topic_id:
+            raise PeerError(f"{self.name} was deleted meanwhile")
         answers: dict[int, Chunk | ErrorCode] = {}
         for topic in response.responses:
             for data in topic.partitions:

@@ -58,6 +58,12 @@ class MetadataConsumer:
         self.positions[index] = min(offset, self.positions.get(index, offset))
         self._wake.set()
 
+    def begin_anew(self) -> None:
+        """The topic is another one: read all of it."""
+        for index in self.positions:
+            self.positions[index] = 0
+        self._wake.set()
+
     def unassign(self, index: int) -> None:
         """Read a partition no more."""
         self.positions.pop(index, None)

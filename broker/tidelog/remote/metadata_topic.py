@@ -4,7 +4,8 @@ TopicBasedRemoteLogMetadataManager.
 Owns which partitions this broker knows, up to where of the topic each of them knows it, and when
 that is enough. An event is published with acks=all and counts when the own consumer has read it, so
 that the order of the topic is the order here. Nothing is done before the first partition is
-tracked: then the topic is created if there is none.
+tracked: then the topic is created if there is none. If it is deleted it is created again, and
+leaders tell again in it what they know (Kafka's would be lost with the next restart).
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import TYPE_CHECKING, NamedTuple
+import math
+from typing import TYPE_CHECKING
 
 from tidelog.remote.metadata_client import RETRY_S, TopicError
 from tidelog.remote.metadata_consumer import MetadataConsumer
-from tidelog.remote.metadata_files import SavedPartition
 from tidelog.remote.metadata_settings import MetadataSettings
+from tidelog.remote.metadata_tracked import Retelling, Tracked, Waiter
 from tidelog.start_error import StartError
 from tidelog_protocol.errors import ErrorCode, ProtocolError
 from tidelog_storage.remote.api import (
@@ -52,54 +54,10 @@ __all__ = ["TopicBasedMetadata"]
 log = logging.getLogger("tidelog.remote.metadata")
 
 SAVE_S = 60.0
+AGAIN_S = 1.0  # between attempts to create a topic that was deleted
 LAST_SAVE_S_MAX = 2.0  # how long a stop waits for its files
 
 _Key = tuple[bytes, int]
-
-
-class _Waiter(NamedTuple):
-    offset: int
-    seen: asyncio.Future[None]
-
-
-class _Tracked:
-    """A user partition that this broker needs to know.
-
-    `cache` has all events of the partition below `next_offset` of its metadata partition. It is
-    caught up once that reaches `target`, the end that was found after it was asked for; `asks`
-    counts how often. `is_begun` when its file, if there is one, was read; `has_file` if there is.
-    """
-
-    def __init__(self, partition: TopicIdPartition, index: int) -> None:
-        self.partition = partition
-        self.index = index
-        self.cache = PartitionMetadata(partition)
-        self.next_offset = 0
-        self.target: int | None = None
-        self.asks = 0
-        self.is_begun = False
-        self.was_ready = False
-        self.is_saved = self.has_file = False
-        self.waiters: list[_Waiter] = []
-
-    def ask(self) -> None:
-        """It is to know all that was published until now."""
-        self.target = None
-        self.asks += 1
-
-    def begin_anew(self) -> None:
-        """Nothing that is known of it counts."""
-        self.cache = PartitionMetadata(self.partition)
-        self.next_offset = 0
-        self.is_saved = self.was_ready = False
-        self.ask()
-
-    def saved(self) -> SavedPartition:
-        return SavedPartition(self.cache.snapshot(), self.index, self.next_offset)
-
-    @property
-    def is_caught_up(self) -> bool:
-        return self.is_begun and self.target is not None and self.next_offset >= self.target
 
 
 class TopicBasedMetadata:
@@ -128,14 +86,16 @@ class TopicBasedMetadata:
         self._files = files
         self._settings = MetadataSettings.of({})
         self._consumer = MetadataConsumer(client, self)
-        self._tracked: dict[_Key, _Tracked] = {}
-        self._by_index: dict[int, dict[_Key, _Tracked]] = {}
-        self._new: dict[_Key, _Tracked] = {}
+        self._tracked: dict[_Key, Tracked] = {}
+        self._by_index: dict[int, dict[_Key, Tracked]] = {}
+        self._new: dict[_Key, Tracked] = {}
         self._has_new = asyncio.Event()
         self._is_open = False  # the topic is there and has the partitions it should have
         self._main: asyncio.Task[None] | None = None
         self._looking: dict[int, asyncio.Task[None]] = {}  # by metadata partition
         self._committed: Mapping[int, int] = {}
+        self._topic_id = b""  # of the topic that is read
+        self._retelling = Retelling(client, self._tracked, self._find_topic_again, self._save)
 
     def configure(self, config: Mapping[str, str]) -> None:
         """Kafka's settings of the topic; ValueError names the key that is wrong."""
@@ -143,8 +103,14 @@ class TopicBasedMetadata:
 
     def on_image(self) -> None:
         """The cluster has changed. StartError goes to `on_failure` if the topic is another one."""
-        if self._client.partition_count:
-            self._has_right_count()
+        has_topic = bool(self._client.partition_count)
+        if has_topic and not self._has_right_count():
+            return
+        if self._is_open:
+            if not has_topic:
+                self._retelling.wake()
+            elif self._client.topic_id != self._topic_id:
+                self._outlive_topic()
         self._consumer.wake()
 
     # -- who is tracked ----------------------------------------------------------------------------
@@ -157,20 +123,22 @@ class TopicBasedMetadata:
             key = (partition.topic_id, partition.partition)
             known = self._tracked.get(key)
             if known is None:
-                self._track(key, partition)
+                known = self._track(key, partition)
             elif partition in leaders:
                 known.ask()
                 self._look_up(known.index)
+            known.leads = partition in leaders
         if self._main is None and self._tracked:
             loop = asyncio.get_running_loop()
             self._main = loop.create_task(self._run(), name="remote-log-metadata")
 
-    def _track(self, key: _Key, partition: TopicIdPartition) -> None:
+    def _track(self, key: _Key, partition: TopicIdPartition) -> Tracked:
         index = metadata_partition(*key, self._settings.partition_count)
-        tracked = _Tracked(partition, index)
+        tracked = Tracked(partition, index)
         self._tracked[key] = self._new[key] = tracked
         self._by_index.setdefault(index, {})[key] = tracked
         self._has_new.set()
+        return tracked
 
     def on_stop_partitions(self, partitions: AbstractSet[TopicIdPartition]) -> None:
         """These are no longer on this broker."""
@@ -184,9 +152,7 @@ class TopicBasedMetadata:
             if not self._by_index[tracked.index]:
                 del self._by_index[tracked.index]
                 self._consumer.unassign(tracked.index)
-            for waiter in tracked.waiters:
-                if not waiter.seen.done():
-                    waiter.seen.set_exception(_not_ready(partition))
+            tracked.fail(_not_ready(partition))
 
     def is_tracked(self, partition: TopicIdPartition) -> bool:
         """Whether this broker follows the events of a partition."""
@@ -201,11 +167,15 @@ class TopicBasedMetadata:
 
     async def _run(self) -> None:
         """Find or create the topic, read what it needs, save it from time to time."""
-        if not await self._find_topic():
+        settings = self._settings
+        if not await self._find_topic(settings.retry_ms / 1000, settings.retry_ms_max / 1000):
             return
+        topic_id = self._topic_id = self._client.topic_id
         self._is_open = True
         if self._files is not None:
-            self._committed = await self._files.committed(self._client.topic_id)
+            committed = await self._files.committed(topic_id)
+            if topic_id == self._topic_id:
+                self._committed = committed
         self._consumer.start()
         while True:
             try:
@@ -217,9 +187,12 @@ class TopicBasedMetadata:
                 log.exception("the remote log metadata can't follow what is new; it tries again")
                 await asyncio.sleep(RETRY_S)
 
-    async def _find_topic(self) -> bool:
+    async def _find_topic_again(self) -> None:
+        await self._find_topic(AGAIN_S, math.inf)
+
+    async def _find_topic(self, pause_s: float, seconds_max: float) -> bool:
         settings, loop = self._settings, asyncio.get_running_loop()
-        deadline = loop.time() + settings.retry_ms_max / 1000
+        deadline = loop.time() + seconds_max
         code = ErrorCode.NONE
         while not self._client.partition_count:
             if loop.time() >= deadline:
@@ -227,7 +200,7 @@ class TopicBasedMetadata:
                 return False
             code = await self._create_topic(settings.topic(self._client.name))
             if not self._client.partition_count:
-                await asyncio.sleep(settings.retry_ms / 1000)
+                await asyncio.sleep(pause_s)
         return self._has_right_count()
 
     def _has_right_count(self) -> bool:
@@ -240,6 +213,18 @@ class TopicBasedMetadata:
         )
         self._on_failure(StartError(text))
         return False
+
+    def _outlive_topic(self) -> None:
+        """The topic was deleted, and there is a new one."""
+        log.warning("%s was deleted: what is known of it is told again", self._client.name)
+        self._topic_id = self._client.topic_id
+        self._committed = {}
+        for tracked in self._tracked.values():
+            tracked.outlive()
+        self._consumer.begin_anew()
+        for index in self._by_index:
+            self._look_up(index)
+        self._retelling.wake()
 
     async def _begin_new(self) -> None:
         """Read on for partitions that have come, each from where its file ends."""
@@ -256,15 +241,19 @@ class TopicBasedMetadata:
             self._has_new.clear()
             await self._has_new.wait()
 
-    async def _restore(self, tracked: _Tracked) -> None:
+    async def _restore(self, tracked: Tracked) -> None:
         if self._files is None:
             return
-        saved = await self._files.load(tracked.partition, self._client.topic_id)
+        topic_id = self._topic_id
+        saved = await self._files.load(tracked.partition, topic_id)
         if saved is not None and saved.metadata_partition == tracked.index:
             tracked.cache = PartitionMetadata.restore(saved.snapshot)
+            tracked.has_file = True
+            if topic_id != self._topic_id:
+                return
             committed = self._committed.get(tracked.index, 0)
             tracked.next_offset = max(saved.next_offset, committed)
-            tracked.is_saved = tracked.has_file = True
+            tracked.is_saved = True
 
     def _look_up(self, index: int) -> None:
         """Find the end of a metadata partition for all who asked for it."""
@@ -298,9 +287,11 @@ class TopicBasedMetadata:
                 self._check(tracked)
         del self._looking[index]
 
-    def _check(self, tracked: _Tracked) -> None:
+    def _check(self, tracked: Tracked) -> None:
         if tracked.is_caught_up:
             tracked.was_ready = True
+            if tracked.is_untold:
+                self._retelling.wake()
             if self.on_ready is not None:
                 self.on_ready(tracked.partition)
 
@@ -316,7 +307,7 @@ class TopicBasedMetadata:
             tracked = here.get((event.partition.topic_id, event.partition.partition))
             if tracked is None or not tracked.is_begun or offset < tracked.next_offset:
                 continue
-            if not tracked.cache.apply(event):
+            if not tracked.cache.apply(event) and not tracked.is_older:
                 self.illegal += 1
                 log.info("%s-%d at %d: illegal, %s", self._client.name, index, offset, event)
             tracked.is_saved = False
@@ -364,7 +355,7 @@ class TopicBasedMetadata:
         if not tracked.is_caught_up:
             raise _not_ready(partition)
         try:
-            await self._files.note(self._client.topic_id, tracked.saved())
+            await self._files.note(self._topic_id, tracked.saved())
         except OSError as error:
             raise RetriableRemoteStorageError(f"{self._files.folder}: {error}") from error
         tracked.has_file = True
@@ -394,15 +385,18 @@ class TopicBasedMetadata:
         tracked = self._tracked.get((partition.topic_id, partition.partition))
         if tracked is None or not self._is_open:
             raise _not_ready(partition)
+        topic_id = self._topic_id
         try:
             offset = await self._client.publish(tracked.index, encode(event))
         except TopicError as error:
             raise RetriableRemoteStorageError(str(error)) from error
+        if topic_id != self._topic_id:
+            raise RetriableRemoteStorageError(f"{self._client.name} was deleted meanwhile")
         if tracked is not self._tracked.get((partition.topic_id, partition.partition)):
             raise _not_ready(partition)
         if tracked.next_offset > offset:
             return
-        waiter = _Waiter(offset, asyncio.get_running_loop().create_future())
+        waiter = Waiter(offset, asyncio.get_running_loop().create_future())
         tracked.waiters.append(waiter)
         try:
             async with asyncio.timeout(self._settings.consume_wait_ms / 1000):
@@ -415,7 +409,7 @@ class TopicBasedMetadata:
 
     # -- look-ups ----------------------------------------------------------------------------------
 
-    def _known(self, partition: TopicIdPartition) -> _Tracked:
+    def _known(self, partition: TopicIdPartition) -> Tracked:
         tracked = self._tracked.get((partition.topic_id, partition.partition))
         if tracked is None or not tracked.was_ready:
             raise _not_ready(partition)
@@ -468,7 +462,7 @@ class TopicBasedMetadata:
         for tracked in self._new.values():  # their files are as old as this offset
             positions[tracked.index] = self._committed.get(tracked.index, 0)
         try:
-            await self._files.save(self._client.topic_id, saved, assigned, positions)
+            await self._files.save(self._topic_id, saved, assigned, positions)
         except OSError as error:
             log.warning("the files of the remote log metadata were not written: %s", error)
             for tracked in changed:
@@ -483,6 +477,7 @@ class TopicBasedMetadata:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await self._retelling.stop()
         await self._consumer.stop()
         if saves:
             with contextlib.suppress(TimeoutError):  # the files are as good as those before
