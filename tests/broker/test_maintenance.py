@@ -95,12 +95,10 @@ def test_everything_is_done_again_and_again() -> None:
         failures: list[BaseException] = []
         work = maintenance(logs, failures)
         work.start()
-        kinds = ("retention", "removals", "compaction", "checkpoints")
+        kinds = ("retention", "removals", "compaction", "checkpoints", "flushed", "written")
         await until(logs, lambda: all(logs.calls.count(kind) >= 3 for kind in kinds))
         await work.stop()
         calls = list(logs.calls)
-        assert calls.count("flushed") >= 2
-        assert calls.count("written") >= 2
         first = [calls.index(step) for step in ("removals", "flush", "fsync", "flushed")]
         assert first == sorted(first)
         assert logs.removers
