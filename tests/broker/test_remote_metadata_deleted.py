@@ -116,8 +116,7 @@ def test_files_outlive_the_topic(tmp_path: Path) -> None:
         for one in (P0, SAME):
             while await files.load(one, topic.topic_id) is None:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-        await broker.metadata.stop(saves=False)  # it dies
-        broker.metadata.close()
+        await broker.stop(saves=False)  # it dies
         again = Broker(topic, tmp_path)
         await again.lead(P0, SAME)
         assert (again.ids(P0), again.ids(SAME)) == ([1], [2])

@@ -105,8 +105,8 @@ class Broker:
     def ids(self, one: TopicIdPartition) -> list[int]:
         return [int.from_bytes(each.segment_id, "big") for each in self.metadata.segments(one)]
 
-    async def stop(self) -> None:
-        await self.metadata.stop()
+    async def stop(self, *, saves: bool = True) -> None:
+        await self.metadata.stop(saves=saves)
         self.metadata.close()
         assert self.client.is_closed
         assert len(self.client.fetch_purgatory) == 0

@@ -244,7 +244,7 @@ class RemoteReads:
             self._fail(ask, error)
             return pending
         if run is not None and run.is_done:
-            self._finish(ask, cast("T", run.result))  # the steps have ended with it
+            self._finish(ask, run.result)
             return pending
         task = asyncio.get_running_loop().create_task(
             self._drive(ask, run), name=f"read of {ask.topic}"
@@ -254,13 +254,13 @@ class RemoteReads:
         pending.on_cancel = task.cancel
         return pending
 
-    def _finish(self, ask: _Ask[T], result: T) -> None:
+    def _finish(self, ask: _Ask[T], result: T | None) -> None:
         pending = ask.pending
         pending.is_done = True
         pending.result = result
         self._took(ask)
         self._failing.pop(ask.topic, None)
-        ask.end(result)
+        ask.end(cast("T", result))  # it is what the steps have ended with
 
     def _fail(self, ask: _Ask[Any], error: BaseException) -> None:
         ask.pending.is_done = True
@@ -293,7 +293,7 @@ class RemoteReads:
                     backoff_s = min(2 * backoff_s, _BACKOFF_MAX_S)
                     run = _Run(ask.steps())
                 await self._run_on(run)
-                self._finish(ask, cast("T", run.result))
+                self._finish(ask, run.result)
             except RetriableRemoteStorageError as error:
                 pending.trouble = error
                 run = None

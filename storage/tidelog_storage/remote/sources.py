@@ -114,10 +114,13 @@ class Sources:
     def at_hand(self, segment: RemoteSegment, offset: int, now_ms: int) -> Chunk | None:
         """The chunk in memory that a reader goes on with who stopped before this offset."""
         position = self._place(segment, offset)
-        if position is None:
-            return None
+        return None if position is None else self._find(segment, position, now_ms)
+
+    def _find(self, segment: RemoteSegment, position: int, now_ms: int) -> Chunk | None:
         chunk = self.near.find(segment.segment_id, position)
-        return chunk or self.read_ahead.find(segment.segment_id, position, now_ms)
+        if chunk is None:
+            chunk = self.read_ahead.find(segment.segment_id, position, now_ms)
+        return chunk
 
     def _place(self, segment: RemoteSegment, offset: int) -> int | None:
         """The byte where the batch with an offset begins, if a reader stopped there."""
@@ -131,9 +134,7 @@ class Sources:
     def _lookup_near(self, need: NeedChunk, now_ms: int) -> Chunk | Job | None:
         """None if the byte is to be had elsewhere."""
         segment, near = need.segment, self.near
-        chunk = near.find(segment.segment_id, need.position)
-        if chunk is None:
-            chunk = self.read_ahead.find(segment.segment_id, need.position, now_ms)
+        chunk = self._find(segment, need.position, now_ms)
         if chunk is not None or need.is_optional:
             return chunk
         if not near.is_open(segment.segment_id):
