@@ -205,6 +205,24 @@ async def test_a_new_partition_does_not_wait_for_a_parked_fetch(tmp_path: Path) 
 
 
 @played
+async def test_a_log_start_that_rose_here_is_told_though_nothing_comes(tmp_path: Path) -> None:
+    """As that of a topic that was tiered does, whose local part is all that is left (KIP-950)."""
+    async with follower(tmp_path) as one:
+        partition = one.follow("a")
+        one.follow("b")
+        await settle()
+        one.say(a=data(records(0) + records(1), end=2), b=data())
+        await settle()
+        partition.log.maybe_increment_log_start(1, "by itself")
+        await asyncio.sleep(1)
+        one.say()  # the leader has no news
+        await settle()
+        (topic,) = one.last_fetch.topics
+        assert topic.topic_id == topic_id("a")
+        assert [each.log_start_offset for each in topic.partitions] == [1]
+
+
+@played
 async def test_an_answer_to_an_older_epoch_is_dropped(tmp_path: Path) -> None:
     async with follower(tmp_path) as one:
         partition = one.follow("a", epoch=1)

@@ -146,6 +146,16 @@ FOUND = {
         (8.996, "cut from brokers", 3, 0.0, 1.138),
         (11.3, "cut one way", 1, 0.088, 1.054),
     ],
+    # Switched off as a tiered topic, and on again while its leader stood still: a follower's log
+    # start rose, and as nothing else came, its leader was not told. Consumers were sent from the
+    # leader to that follower and back.
+    327: [
+        (4.682762, "isolate", 3, 0.667915, 3.987845),
+        (7.451415, "store errors", 1, 0.646, 3.966789),
+        (8.143094, "cut one link", 2, 0.564863, 4.334837),
+        (8.779883, "store errors", 1, 0.594, 3.621108),
+        (11.119013, "pause", 1, 0.736185, 3.167537),
+    ],
 }
 
 
