@@ -94,6 +94,7 @@ class ReplicaFetcher:
         self._restart_session = False
         self._states: dict[Key, FetchState] = {}
         self._touched: dict[Key, None] = {}  # may ask for something else in the next fetch
+        self._starts_due_s = 0.0  # when all log starts are looked at again
         self._pauses: dict[FetchState, asyncio.TimerHandle] = {}
         self._work = asyncio.Event()
         self._is_fetching = False
@@ -222,6 +223,7 @@ class ReplicaFetcher:
         if self._restart_session:
             self._restart_session = False
             self._session.restart()
+        self._touch_risen_starts()
         touched, self._touched = self._touched, {}
         for key in touched:
             state = self._states.get(key)
@@ -236,6 +238,18 @@ class ReplicaFetcher:
                     self._config.replica_fetch_max_bytes,
                 )
             self._session.update(key, asked)
+
+    def _touch_risen_starts(self) -> None:
+        """A log start may rise here alone (retention, KIP-950): its leader is told, within the time
+        that a fetch waits, though nothing else is to be told of the partition."""
+        now_s = self._loop.time()
+        if now_s < self._starts_due_s:
+            return
+        self._starts_due_s = now_s + self._config.replica_fetch_wait_max_ms / 1000
+        for key, asked in self._session.asked.items():
+            state = self._states.get(key)
+            if state is not None and state.partition.log.log_start_offset != asked.log_start_offset:
+                self._touched[key] = None
 
     async def _fetch(self) -> None:
         """One fetch and what its answer does; PeerError if there is none."""
