@@ -142,7 +142,23 @@ def test_a_metadata_manager_is_told_the_listener_it_may_use() -> None:
         "cluster.id": "the-cluster",
         "log.dir": "/data/a",
         "remote.log.metadata.common.client.bootstrap.servers": "127.0.0.2:19093",
+        "remote.log.metadata.common.client.security.protocol": "PLAINTEXT",
     }
+
+
+def test_a_metadata_managers_own_settings_win_over_the_listener() -> None:
+    """As in Kafka: somebody has it go to another cluster, and what that asks for."""
+    clients = "remote.log.metadata.common.client"
+    own = {f"{clients}.bootstrap.servers": "far:9", f"{clients}.security.protocol": "SSL"}
+    config = broker_config(
+        listeners="PLAINTEXT://127.0.0.1:19092",
+        remote_log_metadata_manager_listener_name="PLAINTEXT",
+        node_id="7",
+        **{f"rlmm.config.{key}": value for key, value in {**own, "broker.id": "8"}.items()},
+    )
+    given = plugins.metadata_properties(config, "the-cluster")
+    assert given.items() >= own.items()
+    assert given["broker.id"] == "7", "who it is, is no setting of its own"
 
 
 def test_a_users_metadata_manager_takes_the_place_of_the_topic(tmp_path: Path) -> None:

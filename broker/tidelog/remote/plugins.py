@@ -32,6 +32,7 @@ _OURS = {
     # of Kafka's tests, with the same setting `dir`
     "org.apache.kafka.server.log.remote.storage.LocalTieredStorage": _DIRECTORY_STORE,
 }
+_CLIENTS = "remote.log.metadata.common.client"
 _TOPIC_BASED = (
     "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager",
     "tidelog.remote.metadata_topic.TopicBasedMetadata",
@@ -88,25 +89,33 @@ def _tell_unknown(prefix: str, keys: Iterable[str]) -> None:
 
 
 def metadata_properties(config: BrokerConfig, cluster_id: str) -> dict[str, str]:
-    """What the metadata manager is given."""
+    """What the metadata manager is given: how to reach the listener it may use, unless its own
+    settings say otherwise, as in Kafka; and where it is."""
     prefix = config.remote_log_metadata_manager_impl_prefix
     given = config.given_with_prefix(prefix)
     if is_topic_based(config):
         _tell_unknown(prefix, [key for key in given if not MetadataSettings.knows(key)])
-    properties = given | _place(config, cluster_id)
+    properties = _reaching_the_listener(config) | given | _place(config, cluster_id)
     properties["log.dir"] = config.log_directories()[0]
-    if config.remote_log_metadata_manager_listener_name is not None:
-        listener = config.remote_log_metadata_manager_listener_name
-        endpoints = {endpoint.name: endpoint for endpoint in config.advertised_endpoints()}
-        endpoint = endpoints.get(listener.upper())
-        if endpoint is None:
-            raise StartError(
-                "remote.log.metadata.manager.listener.name: "
-                f"{listener} is not among the listeners, {','.join(endpoints)}"
-            )
-        servers = f"{endpoint.host}:{endpoint.port}"
-        properties["remote.log.metadata.common.client.bootstrap.servers"] = servers
     return properties
+
+
+def _reaching_the_listener(config: BrokerConfig) -> dict[str, str]:
+    """Nothing if no listener is named; StartError if there is none of that name."""
+    listener = config.remote_log_metadata_manager_listener_name
+    if listener is None:
+        return {}
+    endpoints = {endpoint.name: endpoint for endpoint in config.advertised_endpoints()}
+    endpoint = endpoints.get(listener.upper())
+    if endpoint is None:
+        raise StartError(
+            "remote.log.metadata.manager.listener.name: "
+            f"{listener} is not among the listeners, {','.join(endpoints)}"
+        )
+    return {
+        f"{_CLIENTS}.bootstrap.servers": f"{endpoint.host}:{endpoint.port}",
+        f"{_CLIENTS}.security.protocol": "PLAINTEXT",  # there is no other
+    }
 
 
 def new_metadata(config: BrokerConfig, cluster_id: str) -> RemoteLogMetadata:
