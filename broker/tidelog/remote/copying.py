@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tidelog.remote.shared import copied_offset, delete_segment, name_of
@@ -199,8 +200,9 @@ class Copier:
 
     async def _finish(self, segment: RemoteSegment, custom_metadata: bytes | None) -> None:
         shared, finished = self._shared, SegmentState.COPY_SEGMENT_FINISHED
+        copied = replace(segment, custom_metadata=custom_metadata)
         try:
-            await shared.metadata.update(shared.change(segment, finished, custom_metadata))
+            await shared.metadata.update(shared.change(copied, finished))
         except Exception:
             if not await self._take_back_if_deleted(segment):
                 raise

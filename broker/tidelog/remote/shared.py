@@ -65,17 +65,19 @@ class Shared:
     custom_metadata_bytes_max: int
     forget: Callable[[Iterable[bytes]], None]
 
-    def change(
-        self, segment: RemoteSegment, state: SegmentState, custom_metadata: bytes | None = None
-    ) -> SegmentUpdate:
-        """The event of a segment's new state, by this broker and now."""
+    def change(self, segment: RemoteSegment, state: SegmentState) -> SegmentUpdate:
+        """The event of a segment's new state, by this broker and now.
+
+        With what the store keeps of the segment: in Kafka's brokers an event without it takes it
+        away.
+        """
         return SegmentUpdate(
             segment.partition,
             segment.segment_id,
             self.node_id,
             self.clock.wall_ms(),
             state,
-            custom_metadata,
+            segment.custom_metadata,
         )
 
 
