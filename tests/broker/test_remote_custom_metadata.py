@@ -5,8 +5,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from support.clusters import run, until
 from support.tiered_cluster import segmented, tiered_cluster
+from tidelog_protocol.primitives import uuid_to_str
 from tidelog_storage.remote.api import SegmentState, SegmentUpdate
 from tidelog_storage.remote.metadata_records import decode
 
@@ -53,5 +56,52 @@ def test_every_event_of_a_segment_has_its_custom_metadata(tmp_path: Path) -> Non
                 assert count(it, state) == 3
             assert {event.custom_metadata for event in updates(it)} == {WHERE}
             assert not it.remote_files("a")
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("size", "is_cut", "is_deleted"),
+    [
+        (129, False, False),  # more than remote.log.metadata.custom.metadata.max.bytes
+        (128, True, False),  # the log was cut meanwhile
+        (128, False, True),  # who leads by now has deleted it, as far as there was anything
+        (129, False, True),
+    ],
+)
+def test_a_copy_is_undone_with_what_the_store_has_answered(
+    tmp_path: Path, *, size: int, is_cut: bool, is_deleted: bool
+) -> None:
+    async def test() -> None:
+        async with tiered_cluster(tmp_path) as it:
+            faults, tier = it.faults, it.tier(1)
+            faults.custom_metadata = answer = b"x" * size
+            faults.gate.clear()
+            try:
+                await it.create("a", 1, 1, **segmented(1))
+                await it.produce("a", ["v0", "v1"])
+                await until(lambda: faults.waiting, "a copy is under way")
+                tiered = it.tiered(1, "a")
+                (segment,) = tier.metadata.segments(tiered.partition)
+                if is_cut:
+                    it.log(1, "a")._truncations += 1
+                for state in (DELETING, DELETED) if is_deleted else ():
+                    change = tiered.copier._shared.change(segment, state)
+                    await tier.metadata.update(change)
+            finally:
+                faults.gate.set()
+            name = uuid_to_str(segment.segment_id)
+            await until(lambda: faults.count("delete"))
+            await until(
+                lambda: not [each for each in it.remote_files("a") if name in each],
+                "the store has found it",
+            )
+            await until(lambda: count(it, DELETED), "it is deleted")
+            if not is_deleted:
+                events = [each for each in updates(it) if each.segment_id == segment.segment_id]
+                assert [each.state for each in events] == [DELETING, DELETED]
+                assert {each.custom_metadata for each in events} == {answer}
+            if size == 128:
+                await it.offloaded("a", {0: ["v0"]}, local_start=1)
 
     run(test)

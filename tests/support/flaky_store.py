@@ -24,7 +24,7 @@ HANG_S_MAX = 60.0
 
 class Faults:
     """`errors` by the verb that raises them; calls wait for `gate`. `calls` are (verb, node id,
-    topic, start offset) as they came."""
+    topic, start offset) as they came, `answers` the custom metadata by the copied segment's id."""
 
     def __init__(self) -> None:
         self.errors: dict[str, Exception] = {}
@@ -33,6 +33,7 @@ class Faults:
         self.waiting = 0
         self.custom_metadata: bytes | None = None
         self.calls: list[tuple[str, int, str, int]] = []
+        self.answers: dict[bytes, bytes | None] = {}
 
     def count(self, verb: str, node_id: int | None = None) -> int:
         return sum(1 for call in list(self.calls) if call[0] == verb and node_id in (None, call[1]))
@@ -63,7 +64,8 @@ class FlakyStore:
     def copy_segment(self, segment: RemoteSegment, data: SegmentFiles) -> bytes | None:
         self._faults.pass_by("copy", self._node_id, segment)
         self._store.copy_segment(segment, data)
-        return self._faults.custom_metadata
+        answer = self._faults.answers[segment.segment_id] = self._faults.custom_metadata
+        return answer
 
     def fetch_segment(self, segment: RemoteSegment, start: int, end: int | None = None) -> BinaryIO:
         self._faults.pass_by("fetch", self._node_id, segment)
@@ -74,7 +76,10 @@ class FlakyStore:
         return self._store.fetch_index(segment, kind)
 
     def delete_segment(self, segment: RemoteSegment) -> None:
+        """As of a store that finds its objects by what it has answered."""
         self._faults.pass_by("delete", self._node_id, segment)
+        if segment.custom_metadata != self._faults.answers.get(segment.segment_id):
+            return
         self._store.delete_segment(segment)
 
     def close(self) -> None:

@@ -188,7 +188,7 @@ class Copier:
             await self._flush(candidate)
             await shared.metadata.add(segment)
             custom_metadata = await self._ship(segment, candidate, truncations)
-            await self._finish(segment, custom_metadata)
+            await self._finish(replace(segment, custom_metadata=custom_metadata))
         finally:
             self.copying.discard(segment.segment_id)
         if held.truncations == truncations:  # else the log may hold other records there by now
@@ -198,11 +198,10 @@ class Copier:
         if self._term == term:
             self.copied_offset = candidate.end_offset
 
-    async def _finish(self, segment: RemoteSegment, custom_metadata: bytes | None) -> None:
+    async def _finish(self, segment: RemoteSegment) -> None:
         shared, finished = self._shared, SegmentState.COPY_SEGMENT_FINISHED
-        copied = replace(segment, custom_metadata=custom_metadata)
         try:
-            await shared.metadata.update(shared.change(copied, finished))
+            await shared.metadata.update(shared.change(segment, finished))
         except Exception:
             if not await self._take_back_if_deleted(segment):
                 raise
@@ -252,13 +251,15 @@ class Copier:
     async def _ship(
         self, segment: RemoteSegment, candidate: CopyCandidate, truncations: int
     ) -> bytes | None:
-        """The store's part: its custom metadata. What fails for good is deleted again."""
+        """The store's part: its custom metadata. What fails for good is deleted again, with the
+        custom metadata if the store has answered: it may find the objects by that."""
         shared, topic = self._shared, segment.partition.topic
         shared.meters.mark_topic("RemoteCopyRequestsPerSec", topic)
         try:
             custom_metadata = await shared.pools.copier.run(
                 shared.storage.copy_segment, segment, candidate.files
             )
+            segment = replace(segment, custom_metadata=custom_metadata)
             self._check(custom_metadata, truncations)
         except RetriableRemoteStorageError:
             await self._take_back_if_deleted(segment)
