@@ -19,7 +19,12 @@ from tidelog_storage.remote.api import (
     SegmentFiles,
 )
 from tidelog_storage.remote.directory_store import DirectoryStore
-from tidelog_storage.remote.layout import folder_name
+from tidelog_storage.remote.layout import (
+    INDEX_ENDINGS,
+    LOG_ENDING,
+    MANIFEST_ENDING,
+    folder_name,
+)
 
 CONTENT = bytes(range(256)) * 4
 
@@ -222,14 +227,33 @@ class TestS3:
         assert s3.client.get_object(Bucket=BUCKET, Key=key)["Body"].read() == b"somebody else's"
         assert s3.uploads() == []
 
-    def test_an_upload_that_a_crash_left_goes_with_its_segment(self, s3, store):
-        key = f"some/where/{folder_name(PARTITION)}/{0:020d}-AAAAAAAAAAAAAAAAAAAAAQ.log"
-        upload = s3.client.create_multipart_upload(Bucket=BUCKET, Key=key)["UploadId"]
-        s3.client.upload_part(
-            Bucket=BUCKET, Key=key, UploadId=upload, PartNumber=1, Body=b"x" * (5 << 20)
-        )
+    def test_uploads_that_a_crash_left_go_with_their_segment(self, s3, store):
+        endings = [LOG_ENDING, *INDEX_ENDINGS.values(), MANIFEST_ENDING]
+        for ending in endings:
+            key = f"some/where/{folder_name(PARTITION)}/{0:020d}-AAAAAAAAAAAAAAAAAAAAAQ{ending}"
+            upload = s3.client.create_multipart_upload(Bucket=BUCKET, Key=key)["UploadId"]
+            s3.client.upload_part(
+                Bucket=BUCKET, Key=key, UploadId=upload, PartNumber=1, Body=b"x" * 1000
+            )
         store.delete_segment(segment_of(number=2))
-        assert len(s3.uploads()) == 1
+        assert len(s3.uploads()) == len(endings)
+        store.delete_segment(segment_of())
+        assert s3.uploads() == []
+
+    def test_a_logs_upload_goes_where_uploads_are_listed_by_whole_keys(
+        self, s3, store, monkeypatch
+    ):
+        """As MinIO has it."""
+        client = store._client
+        listed = client.list_multipart_uploads
+
+        def of_one_key(**asked):
+            uploads = listed(**asked).get("Uploads", [])
+            return {"Uploads": [each for each in uploads if each["Key"] == asked["Prefix"]]}
+
+        monkeypatch.setattr(client, "list_multipart_uploads", of_one_key)
+        key = f"some/where/{folder_name(PARTITION)}/{0:020d}-AAAAAAAAAAAAAAAAAAAAAQ.log"
+        s3.client.create_multipart_upload(Bucket=BUCKET, Key=key)
         store.delete_segment(segment_of())
         assert s3.uploads() == []
 

@@ -215,13 +215,16 @@ class S3Store:
         with _errors(segment):
             for ending in (MANIFEST_ENDING, LOG_ENDING, *INDEX_ENDINGS.values()):
                 self._client.delete_object(Bucket=self._bucket, Key=self._key(segment, ending))
-            self._abandon_all(self._key(segment, LOG_ENDING))
+            # Indexes can be larger than a part too; but MinIO lists by whole keys alone (and frees
+            # what is a day old by itself).
+            for ending in ("", LOG_ENDING):
+                self._abandon_all(self._key(segment, ending))
 
-    def _abandon_all(self, key: str) -> None:
-        """Free the parts of all uploads of an object, if this client may look for them."""
+    def _abandon_all(self, prefix: str) -> None:
+        """Free the parts of all uploads whose keys begin so, if this client may look for them."""
         client = self._client
         try:
-            uploads = client.list_multipart_uploads(Bucket=self._bucket, Prefix=key)
+            uploads = client.list_multipart_uploads(Bucket=self._bucket, Prefix=prefix)
         except Exception as error:
             if _code(error) in _FORBIDDEN:
                 return
