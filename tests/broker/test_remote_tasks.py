@@ -89,19 +89,44 @@ def test_work_is_woken_kept_apart_and_ended() -> None:
         assert work.runs == 2
         work.gate.set()
         await until(lambda: work.runs == 3)  # one more for both
-        for error in (RemoteStorageNotReady("later"), RemoteStorageError("no"), KeyError("bug")):
-            work.error = error
+        work.error = RemoteStorageNotReady("later")
+        for runs in (4, 5):  # whoever makes it ready wakes it
             repeated.wake()
-            runs = work.runs + 1
             await until(lambda runs=runs: work.runs == runs)
-        work.error = RetriableRemoteStorageError("away")
-        repeated.wake()
-        await until(lambda: work.runs == 7)
-        repeated.wake()  # a store that is away is not asked at each roll
-        await asyncio.sleep(0.05)
-        assert work.runs == 7
         await repeated.end()
-        assert work.runs == 7
+        assert work.runs == 5
+
+    run(test)
+
+
+FAILURES = [RetriableRemoteStorageError("away"), RemoteStorageError("no"), KeyError("a bug")]
+
+
+@pytest.mark.parametrize("error", FAILURES, ids=lambda error: type(error).__name__)
+def test_after_a_failure_nothing_but_a_new_role_or_the_end_wakes_work(error: Exception) -> None:
+    """Else a store that fails is asked, and three events are written, at each roll."""
+
+    async def test() -> None:
+        work = Work()
+        work.error = error
+        repeated = Repeated("work", work, Pace(3600, 3600, 3600, 0), EdgeRng(high=True))
+        await until(lambda: work.runs == 1)
+        for _ in range(3):
+            repeated.wake()
+            await asyncio.sleep(0.02)
+            assert work.runs == 1
+        repeated.begin_anew()
+        await until(lambda: work.runs == 2)
+        work.gate.clear()
+        repeated.begin_anew()
+        await until(lambda: work.runs == 3)
+        repeated.begin_anew()  # of what fails now this is not the role any more
+        work.gate.set()
+        await until(lambda: work.runs == 4)
+        repeated.wake()
+        await asyncio.sleep(0.02)
+        await repeated.end()
+        assert work.runs == 4
 
     run(test)
 
@@ -123,15 +148,20 @@ def test_an_end_waits_for_the_run_and_a_cancellation_does_not() -> None:
     run(test)
 
 
-def test_failures_that_pass_are_tried_again_by_themselves() -> None:
+@pytest.mark.parametrize("error", FAILURES, ids=lambda error: type(error).__name__)
+def test_what_failed_is_tried_again_by_itself(error: Exception) -> None:
+    """After the pause what may pass soon, after the interval anything else."""
+
     async def test() -> None:
         work = Work()
-        work.error = RetriableRemoteStorageError("away")
-        repeated = Repeated("work", work, Pace(3600, 0.001, 0.002, 0.2), EdgeRng(high=True))
+        work.error = error
+        may_pass = isinstance(error, RetriableRemoteStorageError)
+        pace = Pace(3600, 0.001, 0.002, 0.2) if may_pass else Pace(0.002, 3600, 3600, 0.2)
+        repeated = Repeated("work", work, pace, EdgeRng(high=True))
         await until(lambda: work.runs >= 5)
         work.error = None
         runs = work.runs
-        await until(lambda: work.runs == runs + 1)
+        await until(lambda: work.runs > runs)
         await repeated.cancel()
 
     run(test)
@@ -153,6 +183,26 @@ def test_a_roll_is_answered_at_once(tmp_path: Path, brokers: int) -> None:
                 await until(lambda wanted=wanted: it.remote("a") == wanted)
             leader = it.leader("a")
             await until(lambda: it.log(leader, "a").local_log_start_offset == 3)
+
+    run(test)
+
+
+def test_a_store_that_refuses_is_not_asked_at_each_roll(tmp_path: Path) -> None:
+    """But by the next leader, at once."""
+
+    async def test() -> None:
+        async with tiered_cluster(tmp_path, **NEVER) as it:
+            it.faults.errors["copy"] = RemoteStorageError("no")
+            await it.create("a", 1, 1, **segmented(1))
+            await it.produce("a", ["v0", "v1"])
+            await until(lambda: it.faults.count("delete") == 1, "what was begun is gone")
+            await it.produce("a", ["v2", "v3", "v4"])
+            await asyncio.sleep(0.1)
+            assert it.faults.count("copy") == 1
+            it.faults.errors.clear()
+            tiered = it.tiered(1, "a")
+            tiered.lead(tiered.replica)
+            await until(lambda: it.log(1, "a").highest_remote_offset == 3)
 
     run(test)
 

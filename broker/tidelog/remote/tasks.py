@@ -2,8 +2,9 @@
 
 Copy and expiration run on the leader, the follower's task learns how far the log is copied, so that
 its own local retention may delete: every task interval, and at once when something has happened.
-One run at a time; after a failure that may pass soon, with growing pauses. All skip while the
-metadata is not ready.
+One run at a time. After a failure that may pass soon, with growing pauses; after any other once an
+interval, as in Kafka: each try may cost a copy and three events. All skip while the metadata is not
+ready.
 """
 
 from __future__ import annotations
@@ -73,11 +74,17 @@ class Repeated:
         self._pace = pace
         self._rng = rng
         self._wake = asyncio.Event()
+        self._is_anew = False
         self._is_ending = False
         self._task = asyncio.get_running_loop().create_task(self._run(), name=name)
 
     def wake(self) -> None:
         """Run now; after the present run, if there is one. A pause after a failure is kept."""
+        self._wake.set()
+
+    def begin_anew(self) -> None:
+        """Run now, whatever failed before: the role is new. Kafka makes a new task then."""
+        self._is_anew = True
         self._wake.set()
 
     async def end(self) -> None:
@@ -95,6 +102,8 @@ class Repeated:
         failures = 0
         while not self._is_ending:
             self._wake.clear()
+            self._is_anew = False
+            pause_s = 0.0
             try:
                 await self._work()
                 failures = 0
@@ -103,22 +112,21 @@ class Repeated:
             except RetriableRemoteStorageError as error:
                 failures += 1
                 log.info("%s: %s", self._name, error)
-            except RemoteStorageError as error:
-                failures = 0
-                log.warning("%s: %s", self._name, error)
-            except Exception:
-                failures = 0
-                log.exception("%s failed", self._name)
+            except Exception as error:
+                failures, pause_s = 0, self._pace.interval_s
+                if isinstance(error, RemoteStorageError):
+                    log.warning("%s: %s", self._name, error)
+                else:
+                    log.exception("%s failed", self._name)
             if failures:
-                await self._pause(self._pace.pause_s(failures, self._rng))
-            else:
-                await self._rest()
+                pause_s = self._pace.pause_s(failures, self._rng)
+            await (self._pause(pause_s) if pause_s else self._rest())
 
     async def _pause(self, seconds: float) -> None:
-        """Nothing but the end shortens it: a store that is away is not asked at each roll."""
+        """A store that fails is not asked at each roll."""
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
-        while not self._is_ending and loop.time() < until:
+        while not (self._is_ending or self._is_anew) and loop.time() < until:
             self._wake.clear()
             try:
                 async with asyncio.timeout_at(until):
@@ -174,11 +182,15 @@ class TieredPartition:
     def _start(self) -> None:
         if self._tending is None:
             self._tending = self._repeat("tend", self._tend)
-        self.wake()
+        for repeated in self._repeated():
+            repeated.begin_anew()
 
     def _repeat(self, what: str, work: Callable[[], Awaitable[None]]) -> Repeated:
         name = f"remote {what} {name_of(self.partition)}"
         return Repeated(name, work, self._pace, self._shared.rng)
+
+    def _repeated(self) -> list[Repeated]:
+        return [each for each in (self._copying, self._tending) if each is not None]
 
     def rolled(self) -> None:
         """A segment was sealed: there may be something to copy."""
@@ -186,10 +198,9 @@ class TieredPartition:
             self._copying.wake()
 
     def wake(self) -> None:
-        """Something has happened: a change of role or settings, the metadata is ready."""
-        for repeated in (self._copying, self._tending):
-            if repeated is not None:
-                repeated.wake()
+        """Something has happened: a change of settings, the metadata is ready."""
+        for repeated in self._repeated():
+            repeated.wake()
 
     def wait_for(self, earlier: asyncio.Task[None] | None) -> None:
         """Do nothing before this has ended: it still deletes something remote."""
@@ -201,17 +212,15 @@ class TieredPartition:
         """Begin nothing more, and return when what is under way has ended."""
         self._is_over = True
         self.copier.resign()
-        for repeated in (self._copying, self._tending):
-            if repeated is not None:
-                await repeated.end()
+        for repeated in self._repeated():
+            await repeated.end()
 
     async def cancel(self) -> None:
         """End now: the broker stops."""
         self._is_over = True
         self.copier.resign()
-        for repeated in (self._copying, self._tending):
-            if repeated is not None:
-                await repeated.cancel()
+        for repeated in self._repeated():
+            await repeated.cancel()
 
     @property
     def _is_ready(self) -> bool:
