@@ -8,6 +8,7 @@ import pytest
 
 from sim.disk import MachineDiedError, SimDisk
 from support.remote import remote_segment, segment_files
+from tidelog_storage.os_files import OsFileSystem
 from tidelog_storage.remote.api import (
     IndexKind,
     RemoteResourceNotFound,
@@ -15,7 +16,7 @@ from tidelog_storage.remote.api import (
     RetriableRemoteStorageError,
 )
 from tidelog_storage.remote.directory_store import DirectoryStore
-from tidelog_storage.remote.layout import folder_name
+from tidelog_storage.remote.layout import folder_name, object_name
 
 CONTENT = bytes(range(256)) * 40
 SEGMENT = remote_segment(size=len(CONTENT))
@@ -107,6 +108,38 @@ def test_a_deletion_hides_all_and_is_finished_later(power_failure):
             machine.store.delete_segment(segment)
         assert not machine.files.exists(FOLDER)
     assert operation > 5
+
+
+def test_a_finished_deletion_stays_finished():
+    for seed in range(20):
+        machine = Machine(seed)
+        for segment in (SEGMENT, OTHER):
+            machine.store.copy_segment(segment, machine.data)
+        for segment in (SEGMENT, OTHER):  # the last one takes the folder with it
+            machine.store.delete_segment(segment)
+            machine.reboot(power_failure=True)
+            stem = object_name(segment, "")
+            assert not [name for name in machine.disk.names if stem in name]
+        assert machine.disk.names
+
+
+def test_a_folder_that_another_deletion_removes_meanwhile_is_no_error(tmp_path):
+    """Its removal is durable all the same."""
+    synced = []
+
+    class Files(OsFileSystem):
+        def fsync_dir(self, path):
+            if len(synced) == 1:  # the manifest is gone, and now all else
+                self.remove_empty_dir(path)
+            synced.append(path)
+            super().fsync_dir(path)
+
+    store = DirectoryStore(OsFileSystem(), f"{tmp_path}/tier")
+    store.copy_segment(SEGMENT, segment_files(tmp_path, CONTENT))
+    DirectoryStore(Files(), f"{tmp_path}/tier").delete_segment(SEGMENT)
+    folder = f"{tmp_path}/{FOLDER}"
+    assert synced == [folder, folder, f"{tmp_path}/tier"]
+    assert list((tmp_path / "tier").iterdir()) == []
 
 
 def test_copying_over_a_whole_segment_keeps_it_or_hides_it():

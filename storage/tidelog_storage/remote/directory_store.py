@@ -150,7 +150,10 @@ class DirectoryStore:
     # ---- deleting -----------------------------------------------------------------------------
 
     def delete_segment(self, segment: RemoteSegment) -> None:
-        """Hide the segment, then remove its files, and the partition's folder with the last."""
+        """Hide the segment, then remove its files, and the partition's folder with the last.
+
+        Durable, in this order: nobody looks for the files of a segment that is known to be gone.
+        """
         with _errors(segment):
             files, folder = self._place(segment)
             if not files.exists(folder):
@@ -161,6 +164,10 @@ class DirectoryStore:
                 path = f"{folder}/{object_name(segment, ending)}"
                 files.remove(path)
                 files.remove(path + ".tmp")
+            try:
+                files.fsync_dir(folder)
+            except FileNotFoundError:  # another deletion has removed the folder meanwhile
+                files.fsync_dir(folder.rpartition("/")[0])
             files.remove_empty_dir(folder)
 
     def close(self) -> None:
