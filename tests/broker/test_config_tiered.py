@@ -14,6 +14,7 @@ from tidelog.config.broker import BrokerConfig, update_mode
 from tidelog.controller.configs import SET, Change, Resource, alter_configs
 from tidelog.doors.cluster import broker_properties
 from tidelog.metadata.describe import describe_broker
+from tidelog.remote.metadata_settings import MetadataSettings
 from tidelog.runtime import system_runtime
 from tidelog.server import BrokerServer, StartError
 from tidelog_protocol.errors import ErrorCode
@@ -116,6 +117,19 @@ def test_names_are_not_empty(name: str) -> None:
     else:
         with pytest.raises(ConfigError, match="String must be non-empty"):
             broker_config(**{name: ""})
+
+
+def test_the_metadata_topic_is_made_as_kafka_makes_it() -> None:
+    """Settings after `rlmm.config.`, which broker configurations know nothing of."""
+    assert MetadataSettings.of({})._asdict() == {
+        "partition_count": 50,
+        "replication_factor": 3,
+        "min_isr": 2,
+        "retention_ms": -1,
+        "consume_wait_ms": 120_000,
+        "retry_ms": 100,
+        "retry_ms_max": 120_000,
+    }
 
 
 def test_what_plug_ins_are_given() -> None:
