@@ -124,15 +124,78 @@ def test_thread_pools_are_resized_while_they_work(tmp_path: Path) -> None:
             more: dict[str, Any] = {
                 "remote_log_manager_copier_thread_pool_size": "2",
                 "remote_log_manager_expiration_thread_pool_size": "2",
+                "remote_log_manager_follower_thread_pool_size": "3",
                 "remote_log_reader_threads": "7",
             }
             await alter_broker(cluster.server(0), 1, **more)
             await until(lambda: len(cluster.history.held) == 2, "both copy")
-            sizes = [each.threads_max for each in (pools.copier, pools.expiration, pools.reader)]
-            assert sizes == [2, 2, 7]
+            sizes = {name: pool.threads_max for name, pool in pools.by_name().items()}
+            assert sizes == {"copier": 2, "expiration": 2, "follower": 3, "reader": 7}
             cluster.history.release(COPY, 1)
             for topic in ("a", "b"):
                 await cluster.expect_earliest_local(topic, 0, 1)
+
+    run(test)
+
+
+def test_quotas_are_as_they_are_set(tmp_path: Path) -> None:
+    """Rates at any time, windows at the start."""
+
+    async def test() -> None:
+        manager = "remote.log.manager"
+        settings = {
+            f"{manager}.copy.max.bytes.per.second": "1000001",
+            f"{manager}.copy.quota.window.num": "5",
+            f"{manager}.copy.quota.window.size.seconds": "2",
+            f"{manager}.fetch.max.bytes.per.second": "1000002",
+            f"{manager}.fetch.quota.window.num": "7",
+            f"{manager}.fetch.quota.window.size.seconds": "3",
+        }
+        async with Held(tmp_path, brokers=1, settings=settings) as cluster:
+            tier = cluster.node(0).server._tier
+            copies, fetches = tier._shared.copy_quota, tier.reads._quota
+
+            def set_to() -> list[tuple[int, int, int]]:
+                return [
+                    (quota.bytes_per_second, quota._windows_max, quota._window_s)
+                    for quota in (copies, fetches)
+                ]
+
+            assert set_to() == [(1000001, 5, 2), (1000002, 7, 3)]
+            more: dict[str, Any] = {
+                "remote_log_manager_copy_max_bytes_per_second": "2000001",
+                "remote_log_manager_fetch_max_bytes_per_second": "2000002",
+            }
+            await alter_broker(cluster.server(0), 1, **more)
+            await until(lambda: set_to() == [(2000001, 5, 2), (2000002, 7, 3)])
+
+    run(test)
+
+
+def test_how_long_segments_stay_local_only_is_a_default_of_brokers(tmp_path: Path) -> None:
+    """Another topic, which has its own, tells when the tasks have run."""
+
+    async def test() -> None:
+        wait = {"log.remote.copy.lag.ms": "3600000"}
+        async with Held(tmp_path, brokers=1, settings=wait) as cluster:
+            own: dict[str, dict[str, str]] = {
+                "a": {},
+                "b": {"remote.copy.lag.bytes": "1000000000"},
+                "c": {"remote.copy.lag.ms": "0"},
+            }
+            for topic, configs in own.items():
+                unlimited = {"local.retention.bytes": "-2"}
+                await cluster.create(topic, batches_per_segment=1, configs=unlimited | configs)
+                await cluster.produce(topic, 0, kv(0, 1, 2))
+
+            def copied() -> dict[str, int]:
+                return {topic: len(cluster.finished(topic, 0)) for topic in own}
+
+            await until(lambda: copied() == {"a": 0, "b": 0, "c": 2})
+            await alter_broker(cluster.server(0), 1, log_remote_copy_lag_bytes="1")
+            await until(lambda: copied() == {"a": 2, "b": 0, "c": 2})
+            await alter_broker(cluster.server(0), 1, log_remote_copy_lag_ms="0")
+            await until(lambda: copied() == {"a": 2, "b": 2, "c": 2})
 
     run(test)
 
