@@ -122,10 +122,20 @@ def test_a_slow_tier_times_out_what_is_open(tiered):
         partition = (("partition", "0"), ("topic", "foo"))
         counted = dict(path.meters.counts())[EXPIRES]
         assert counted == [Sample((), 1), Sample(partition, 1)], "as Kafka has it"
-        path.reads.list_offsets_timeout_ms = 50
+        path.executor.release()
+        await asyncio.sleep(1)
+
+    tiered(story)
+
+
+@pytest.mark.parametrize(("version", "timeout_ms"), [(9, 0), (10, 0), (11, 0), (11, -1)])
+def test_without_a_time_out_of_its_own_the_brokers_holds(tiered, version, timeout_ms):
+    async def story(path):
+        path.reads.list_offsets_timeout_ms = 200
+        path.executor.is_hung = True
         started = asyncio.get_running_loop().time()
-        (entry,) = await found(path, (0, time_of(0)), version=9)  # no time-out of its own
-        assert asyncio.get_running_loop().time() - started < 0.1
+        (entry,) = await found(path, (0, time_of(0)), version=version, timeout_ms=timeout_ms)
+        assert 0.19 < asyncio.get_running_loop().time() - started < 0.25
         assert entry.error_code == ErrorCode.REQUEST_TIMED_OUT
         path.executor.release()
         await asyncio.sleep(1)

@@ -113,8 +113,7 @@ class OffsetsApi:
         if not searches:
             return response
         assert self._remote is not None
-        timeout_ms = request.timeout_ms if context.api_version >= 10 else None
-        return self._remote.list_offsets(context, response, searches, timeout_ms)
+        return self._remote.list_offsets(context, response, searches, request.timeout_ms)
 
     def _offset(
         self,

@@ -2,7 +2,7 @@
 
 Behaviour. The remote part of each partition is searched on its own, all at once; where nothing is
 found the local part is, as for any other log. The request waits until all are done, at most
-`timeout_ms` (v10) or remote.list.offsets.request.timeout.ms; what is open then answers
+`timeout_ms` (v10, if above 0) or remote.list.offsets.request.timeout.ms; what is open then answers
 REQUEST_TIMED_OUT. Failures of the remote tier: UNKNOWN_SERVER_ERROR.
 
 Built with the remote tier alone; `offsets.py` gives it what `Partition.offset_for` sends there.
@@ -68,15 +68,16 @@ class RemoteOffsets:
         context: RequestContext,
         response: ListOffsetsResponse,
         searches: Sequence[RemoteSearch],
-        timeout_ms: int | None,
+        timeout_ms: int,
     ) -> ListOffsetsResponse | Deferred:
-        """Search, and give the response when it is whole. `timeout_ms` None: the broker's own."""
+        """Search, and give the response when it is whole. `timeout_ms` 0 or less: the broker's own,
+        as for a client that does not know the field or leaves it alone (Kafka: fetchOffset)."""
         operation = DelayedRemoteListOffsets(self, response, searches)
         operation.begin()
         if operation.is_ready:
             return response
         operation.deferred = context.defer(on_cancel=operation.cancel)
-        wait_ms = self.reads.list_offsets_timeout_ms if timeout_ms is None else timeout_ms
+        wait_ms = timeout_ms if timeout_ms > 0 else self.reads.list_offsets_timeout_ms
         self.purgatory.park(operation, operation.keys(), wait_ms)
         return operation.deferred
 
