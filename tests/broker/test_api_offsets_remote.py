@@ -151,10 +151,52 @@ def test_failures(tiered):
         path.store.error = RetriableRemoteStorageError("away")
         assert asked(path, (0, 0)) is None
         context = path.context
-        await asyncio.sleep(3)
+        await asyncio.sleep(0.3)
         path.store.error = None
         answer = await path.answered(context)
         assert answer.topics[0].partitions[0].offset == 0
+
+    tiered(story)
+
+
+def test_a_tier_that_stays_away_is_an_error_soon_not_at_the_deadline(tiered, caplog):
+    async def story(path):
+        await found(path, (1, 0))  # in memory from now on
+        path.store.error = RetriableRemoteStorageError("away")
+        started = asyncio.get_running_loop().time()
+        entries = await found(path, (0, 0), (1, 0), (2, -1))
+        passed_s = asyncio.get_running_loop().time() - started
+        assert 0.49 < passed_s < 0.55, "remote.fetch.max.wait.ms"
+        assert [(e.error_code, e.offset) for e in entries] == [
+            (ErrorCode.UNKNOWN_SERVER_ERROR, -1),
+            (0, 0),
+            (0, 20),
+        ]
+        assert [record.getMessage() for record in caplog.records] == [
+            "read of foo in the remote tier failed: away"
+        ]
+        path.store.error = None
+        (entry,) = await found(path, (0, 0))
+        assert (entry.error_code, entry.offset) == (0, 0)
+
+    tiered(story)
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_what_is_in_trouble_at_the_deadline_is_not_merely_slow(tiered, caplog, hangs):
+    async def story(path):
+        path.store.error = RetriableRemoteStorageError("away")
+        assert asked(path, (0, 0), timeout_ms=300) is None
+        await asyncio.sleep(0.05)
+        path.executor.is_hung = hangs
+        answer = await path.answered(within_s=0.3)
+        assert answer.topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert [record.getMessage() for record in caplog.records] == [
+            "read of foo in the remote tier failed: away"
+        ]
+        assert dict(path.meters.counts())[EXPIRES][0] == Sample((), 1)
+        path.executor.release()
+        await asyncio.sleep(1)
 
     tiered(story)
 

@@ -3,7 +3,8 @@
 Behaviour. The remote part of each partition is searched on its own, all at once; where nothing is
 found the local part is, as for any other log. The request waits until all are done, at most
 `timeout_ms` (v10, if above 0) or remote.list.offsets.request.timeout.ms; what is open then answers
-REQUEST_TIMED_OUT. Failures of the remote tier: UNKNOWN_SERVER_ERROR.
+REQUEST_TIMED_OUT. Failures of the remote tier: UNKNOWN_SERVER_ERROR; what may heal is tried again
+for remote.fetch.max.wait.ms first, or until the request's deadline (Kafka does not try again).
 
 Built with the remote tier alone; `offsets.py` gives it what `Partition.offset_for` sends there.
 """
@@ -88,7 +89,8 @@ class DelayedRemoteListOffsets(DelayedOperation[tuple[str, int]]):
     Case A: all of them are done.
     Case B: a partition is gone, offline, or not to be asked here any more: its error, and the
     others go on.
-    Case C: the deadline: REQUEST_TIMED_OUT for what is open.
+    Case C: the deadline: REQUEST_TIMED_OUT for what is open, unless it is in trouble: then that is
+    the reason, UNKNOWN_SERVER_ERROR.
     Case D: the connection is gone: cancelled.
     Woken by: the look-ups, and their partitions when their role changes.
     """
@@ -172,12 +174,17 @@ class DelayedRemoteListOffsets(DelayedOperation[tuple[str, int]]):
 
     def complete(self, *, expired: bool) -> None:
         """Cases A, B and C."""
-        meters = self._offsets.reads.meters
+        reads = self._offsets.reads
         for index in list(self._open):
-            self._settle(index, ErrorCode.REQUEST_TIMED_OUT)
-            if expired and meters is not None:
-                topic, number = self._searches[index].partition.topic_partition
-                meters.mark(_EXPIRES, topic=topic, partition=number)
+            topic, number = self._searches[index].partition.topic_partition
+            trouble = self._reads[index].trouble
+            if trouble is None:
+                self._settle(index, ErrorCode.REQUEST_TIMED_OUT)
+            else:
+                reads.failed(topic, trouble)
+                self._settle(index, ErrorCode.UNKNOWN_SERVER_ERROR)
+            if expired and reads.meters is not None:
+                reads.meters.mark(_EXPIRES, topic=topic, partition=number)
         deferred = self.deferred
         assert deferred is not None
         self._give_up()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from tidelog.metrics.meters import BROKER_TOPIC_METRICS, Name
@@ -100,9 +101,12 @@ class _Run(Generic[T]):
 
 
 class _Ask(Generic[T]):
-    """A read: how to begin a try of it, whom to tell, and when it began if it is to be timed."""
+    """A read: how to begin a try of it, whom to tell, and when it began if it is to be timed.
 
-    __slots__ = ("begun_s", "end", "on_done", "pending", "steps", "topic")
+    `retry_ms` after its first failure nothing is tried again; None: as long as somebody waits.
+    """
+
+    __slots__ = ("begun_s", "end", "give_up_s", "on_done", "pending", "retry_ms", "steps", "topic")
 
     def __init__(
         self,
@@ -110,10 +114,14 @@ class _Ask(Generic[T]):
         steps: Callable[[], Steps[T]],
         end: Callable[[T], None],
         on_done: Callable[[], None],
+        *,
         begun_s: float | None = None,
+        retry_ms: int | None = None,
     ) -> None:
         self.topic = topic
         self.begun_s = begun_s
+        self.retry_ms = retry_ms
+        self.give_up_s = math.inf
         self.steps = steps
         self.end = end
         self.on_done = on_done
@@ -183,7 +191,7 @@ class RemoteReads:
             lambda: read(request, log, self._metadata),
             lambda records: self._served(request, records, log),
             on_done,
-            begun_s,
+            begun_s=begun_s,
         )
         records = self._at_hand(request, log)
         if records is None:
@@ -217,13 +225,15 @@ class RemoteReads:
         self, timestamp: int, partition: TopicIdPartition, log: Log, on_done: Callable[[], None]
     ) -> PendingRead[OffsetAndTimestamp | None]:
         """Look for a remote record as new as `timestamp` (KIP-1075); None: look in the local part.
-        `on_done` as in `fetch`."""
+        `on_done` as in `fetch`. Who asks may wait far longer than a tier that is away is worth, and
+        the other partitions of the request with it: what may heal has as long as for a fetch."""
         return self._start(
             _Ask(
                 partition.topic,
                 lambda: search(timestamp, partition, log, self._metadata),
                 lambda _: None,
                 on_done,
+                retry_ms=self.fetch_wait_ms,
             )
         )
 
@@ -238,7 +248,7 @@ class RemoteReads:
             run = _Run(ask.steps())
             self._advance(run)
         except RetriableRemoteStorageError as error:
-            pending.trouble = error
+            self._troubled(ask, error)
             run = None
         except RemoteStorageError as error:
             self._fail(ask, error)
@@ -262,6 +272,15 @@ class RemoteReads:
         self._failing.pop(ask.topic, None)
         ask.end(cast("T", result))  # it is what the steps have ended with
 
+    def _troubled(self, ask: _Ask[Any], error: RetriableRemoteStorageError) -> None:
+        """A try failed of what may heal: it is tried again unless that has gone on for too long."""
+        ask.pending.trouble = error
+        now_s = self._clock.monotonic()
+        if now_s >= ask.give_up_s:
+            self._fail(ask, error)
+        elif ask.retry_ms is not None:
+            ask.give_up_s = min(ask.give_up_s, now_s + ask.retry_ms / 1000)
+
     def _fail(self, ask: _Ask[Any], error: BaseException) -> None:
         ask.pending.is_done = True
         ask.pending.error = error
@@ -282,20 +301,21 @@ class RemoteReads:
             self._timer.record(self._clock.monotonic() - ask.begun_s)
 
     async def _drive(self, ask: _Ask[T], run: _Run[T] | None) -> None:
-        """Bring a read to its end, trying again what may heal until it is cancelled."""
+        """Bring a read to its end, trying again what may heal until then or until cancelled."""
         backoff_s = _BACKOFF_MIN_S
         is_lost = False
         pending = ask.pending
         while not pending.is_done:
             try:
                 if run is None:
-                    await asyncio.sleep(backoff_s * self._rng.uniform(0.8, 1.2))
+                    pause_s = backoff_s * self._rng.uniform(0.8, 1.2)
+                    await asyncio.sleep(min(pause_s, ask.give_up_s - self._clock.monotonic()))
                     backoff_s = min(2 * backoff_s, _BACKOFF_MAX_S)
                     run = _Run(ask.steps())
                 await self._run_on(run)
                 self._finish(ask, run.result)
             except RetriableRemoteStorageError as error:
-                pending.trouble = error
+                self._troubled(ask, error)
                 run = None
             except LostError as error:
                 # The store has no such object. If the segment was deleted meanwhile, its metadata
