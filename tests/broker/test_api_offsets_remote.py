@@ -31,8 +31,8 @@ def time_of(offset):
     return NOW_MS + 1000 * (offset // 2) + offset % 2
 
 
-def asked(path, *partitions, version=11, timeout_ms=30_000, **options):
-    """(index, timestamp, further fields) of foo's partitions; the answer, None so far."""
+def asked(path, *partitions, version=11, timeout_ms=30_000, name="foo", **options):
+    """(index, timestamp, further fields) of a topic's partitions; the answer, None so far."""
     topic = ListOffsetsRequest.ListOffsetsTopic
     request = ListOffsetsRequest(
         replica_id=options.pop("replica_id", -1),
@@ -40,7 +40,7 @@ def asked(path, *partitions, version=11, timeout_ms=30_000, **options):
         timeout_ms=timeout_ms,
         topics=[
             topic(
-                name="foo",
+                name=name,
                 partitions=[
                     topic.ListOffsetsPartition(
                         partition_index=index, timestamp=timestamp, **(more[0] if more else {})
@@ -83,6 +83,32 @@ def test_the_log_start_counts(tiered):
         path.partition("foo").delete_records(5)
         (entry,) = await found(path, (0, 0))
         assert (entry.offset, entry.timestamp) == (5, time_of(5))
+
+    tiered(story)
+
+
+@pytest.mark.parametrize("beyond", [-1, 0, 1])
+def test_a_log_start_that_passes_the_border_meanwhile(tiered, beyond):
+    """What is left of the look-up is local."""
+
+    async def story(path):
+        path.create("bar")
+        newest = NOW_MS + 10**6
+        for timestamp in (newest, *[NOW_MS] * 10, newest):
+            path.produce("bar", 0, batch(1, timestamp=timestamp), acks=1)
+        path.offload("bar")
+        partition = path.partition("bar")
+        partition.delete_records(1)  # within the first segment, which is searched for nothing
+        border = partition.log.local_log_start_offset
+        assert border == 10
+        path.executor.is_hung = True
+        assert asked(path, (0, newest), name="bar") is None
+        context = path.context
+        await asyncio.sleep(0.1)
+        partition.delete_records(border + beyond)
+        path.executor.release()
+        entry = (await path.answered(context)).topics[0].partitions[0]
+        assert (entry.error_code, entry.offset, entry.timestamp) == (0, 11, newest)
 
     tiered(story)
 

@@ -322,6 +322,8 @@ def search(
         if seen % _PAUSE_SEGMENTS == 0:
             yield Pause()
         offset = max(offset, log.log_start_offset)
+        if offset >= log.local_log_start_offset:
+            break  # the log start has passed the border since the last step
         segment, end_offset = _segment_at(partition, offset, log, metadata)
         if segment.max_timestamp >= timestamp:
             indexes: RemoteIndexes = yield NeedIndexes(segment, with_times=True)
