@@ -11,13 +11,14 @@ import yaml
 from support.data_path import NOW_MS, batch
 from support.remote_reads import run
 from support.tiered_path import TieredPath, teller
-from tidelog.metrics.meters import Name, Sample
+from tidelog.metrics.meters import BROKER_TOPIC_METRICS, Name, Sample
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.data import ListOffsetsRequest
 from tidelog_storage.remote.api import RemoteStorageError, RetriableRemoteStorageError
 
 EXPIRES = Name("kafka.server", "DelayedRemoteListOffsetsMetrics", "ExpiresPerSec")
+FETCH_ERRORS = Name(*BROKER_TOPIC_METRICS, "RemoteFetchErrorsPerSec")
 
 
 @pytest.fixture
@@ -174,6 +175,7 @@ def test_failures(tiered):
         path.store.error = RemoteStorageError("broken")
         (entry,) = await found(path, (0, 0))
         assert (entry.error_code, entry.offset) == (ErrorCode.UNKNOWN_SERVER_ERROR, -1)
+        assert path.meters.count(FETCH_ERRORS, topic="foo") == 0, "it is not a fetch"
         path.store.error = RetriableRemoteStorageError("away")
         assert asked(path, (0, 0)) is None
         context = path.context
@@ -221,6 +223,7 @@ def test_what_is_in_trouble_at_the_deadline_is_not_merely_slow(tiered, caplog, h
             "read of foo in the remote tier failed: away"
         ]
         assert dict(path.meters.counts())[EXPIRES][0] == Sample((), 1)
+        assert path.meters.count(FETCH_ERRORS, topic="foo") == 0, "it is not a fetch"
         path.executor.release()
         await asyncio.sleep(1)
 

@@ -231,7 +231,7 @@ class DelayedRemoteFetch(DelayedOperation[tuple[str, int]]):
             pending.cancel()
             if expired and pending.trouble is not None:
                 topic, _ = self._partitions[index].topic_partition
-                self._fetches.reads.failed(topic, pending.trouble)
+                self._fetches.reads.failed(topic, pending.trouble, of_fetch=True)
                 result.refuse(ErrorCode.UNKNOWN_SERVER_ERROR)
         elif pending.error is not None:
             is_missing = isinstance(pending.error, RemoteResourceNotFound)

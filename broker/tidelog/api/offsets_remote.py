@@ -181,7 +181,7 @@ class DelayedRemoteListOffsets(DelayedOperation[tuple[str, int]]):
             if trouble is None:
                 self._settle(index, ErrorCode.REQUEST_TIMED_OUT)
             else:
-                reads.failed(topic, trouble)
+                reads.failed(topic, trouble, of_fetch=False)
                 self._settle(index, ErrorCode.UNKNOWN_SERVER_ERROR)
             if expired and reads.meters is not None:
                 reads.meters.mark(_EXPIRES, topic=topic, partition=number)

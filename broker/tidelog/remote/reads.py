@@ -101,7 +101,8 @@ class _Run(Generic[T]):
 
 
 class _Ask(Generic[T]):
-    """A read: how to begin a try of it, whom to tell, and when it began if it is to be timed.
+    """A read: how to begin a try of it, whom to tell, and when it began if it is a fetch: fetches
+    alone are timed and counted, as in Kafka.
 
     `retry_ms` after its first failure nothing is tried again; None: as long as somebody waits.
     """
@@ -286,12 +287,13 @@ class RemoteReads:
         ask.pending.error = error
         self._took(ask)
         if not isinstance(error, RemoteResourceNotFound):
-            self.failed(ask.topic, error)
+            self.failed(ask.topic, error, of_fetch=ask.begun_s is not None)
 
-    def failed(self, topic: str, error: BaseException) -> None:
+    def failed(self, topic: str, error: BaseException, *, of_fetch: bool) -> None:
         """A consumer is told of a failure. Those who cancel a read that was in trouble for as long
         as they could wait tell here themselves."""
-        self._mark(_ERRORS, topic)
+        if of_fetch:
+            self._mark(_ERRORS, topic)
         level = logging.DEBUG if topic in self._failing else logging.WARNING
         self._failing[topic] = None
         _log.log(level, "read of %s in the remote tier failed: %s", topic, error)
