@@ -248,7 +248,7 @@ async def test_an_object_that_is_lost_is_an_error_unless_its_segment_was_deleted
 
 
 @simulated
-async def test_too_many_that_wait_are_refused():
+async def test_too_many_that_wait_are_refused(caplog):
     world = ReadsWorld(400, threads=2, pending_max=3)
     world.executor.is_hung = True
     offsets = [segment.start_offset for segment in world.segments[:7]]
@@ -257,6 +257,8 @@ async def test_too_many_that_wait_are_refused():
     refused = [pending for pending, _ in started if pending.is_done]
     assert len(refused) == 2
     assert all(isinstance(pending.error, PoolFullError) for pending in refused)
+    logged = [(record.levelname, record.exc_info) for record in caplog.records]
+    assert logged == [("WARNING", None)], "once, and not as a bug"
     world.executor.release()
     await asyncio.gather(*[done for _, done in started])
     assert sum(pending.error is None for pending, _ in started) == 5

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from tidelog.metrics.meters import BROKER_TOPIC_METRICS, Name
 from tidelog.remote.loading import Ahead, Loader, LostError
+from tidelog.remote.pools import PoolFullError
 from tidelog_storage.remote.api import (
     RemoteResourceNotFound,
     RemoteStorageError,
@@ -326,7 +327,7 @@ class RemoteReads:
                     self._fail(ask, RemoteStorageError(str(error)))
                 is_lost = True
                 run = None
-            except RemoteStorageError as error:
+            except (RemoteStorageError, PoolFullError) as error:
                 self._fail(ask, error)
             except Exception as error:  # noqa: BLE001 - plug-ins raise what they like
                 _log.exception("read of %s in the remote tier", ask.topic)
