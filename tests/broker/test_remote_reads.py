@@ -328,27 +328,6 @@ async def test_deleted_segments_are_forgotten_at_once():
 
 
 @simulated
-async def test_indexes_that_nobody_uses_go_and_their_files_too():
-    world = ReadsWorld()
-    await world.read(0)
-    assert len(world.cache) == 1
-    await asyncio.sleep(15 * 60 + 30)
-    assert len(world.cache) == 0
-    assert world.files.list(world.cache.folder) == []
-
-
-@simulated
-async def test_memory_that_nobody_uses_is_let_go():
-    world = ReadsWorld()
-    await world.read_all()
-    assert world.read_ahead.weight > 0
-    world.reads.sources._buffers.give(bytearray(1000))
-    await asyncio.sleep(90)
-    assert len(world.read_ahead) == world.read_ahead.weight == 0
-    assert not world.reads.sources._buffers._free
-
-
-@simulated
 async def test_a_failure_is_logged_once_until_a_read_is_right_again(caplog):
     world = ReadsWorld()
     for _ in range(2):

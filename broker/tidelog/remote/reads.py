@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from tidelog_storage.remote.chunks import Chunk
     from tidelog_storage.remote.index_cache import RemoteIndexes
     from tidelog_storage.remote.reader import Need, RemoteRead, RemoteRecords, Steps
-    from tidelog_storage.remote.sources import Sources
+    from tidelog_storage.remote.sources import Leftovers, Sources
     from tidelog_storage.types import OffsetAndTimestamp
 
 __all__ = ["PendingRead", "RemoteReads"]
@@ -424,19 +424,23 @@ class RemoteReads:
 
     def _clean(self) -> None:
         self._cleaning = None
-        rest = self.sources.expire(self._now_ms())
-        if rest is not None:
-            task = asyncio.get_running_loop().create_task(self._finish_cleaning(rest))
+        leftovers = self.sources.expire(self._now_ms())
+        if leftovers is not None:
+            task = asyncio.get_running_loop().create_task(self._finish_cleaning(leftovers))
             self._tasks[task] = None
             task.add_done_callback(self._tasks.pop)
         if not self.sources.is_clean:
             self._keep_clean()
 
-    async def _finish_cleaning(self, rest: Callable[[], None]) -> None:
-        """Close and remove files on a thread; what fails is left for the next start."""
+    async def _finish_cleaning(self, leftovers: Leftovers) -> None:
+        """Close and remove files on a thread. While the queue is full the next cleaning gets them;
+        what fails is left for the next start."""
         try:
-            await self._pool.run(rest)
-        except Exception as error:  # noqa: BLE001 - a full pool, a disk: nobody waits for this
+            await self._pool.run(self.sources.clean, leftovers)
+        except PoolFullError:
+            self.sources.put_back(leftovers, self._now_ms())
+            self._keep_clean()
+        except Exception as error:  # noqa: BLE001 - a disk: nobody waits for this
             _log.warning("index cache: %s", error)
 
     async def close(self) -> None:

@@ -1,7 +1,7 @@
 """What reads of the remote tier are fed from: caches first, then the store.
 
-`lookup`, `begin`, `keep` and `give_up` belong to the loop; `load` blocks and runs on a worker
-thread, on frozen values. `run` drives steps to their end in one thread, for tools and tests.
+`lookup`, `begin`, `keep` and `give_up` belong to the loop; `load` and `clean` block and run on a
+worker thread, on frozen values. `run` drives steps to their end in one thread, for tools and tests.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tidelog_storage.remote.near import Near, opener_of
 from tidelog_storage.remote.reader import NeedIndexes, Pause
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     from tidelog_storage.remote.api import OpenSegment, RemoteSegment, RemoteStorage
     from tidelog_storage.remote.index_cache import IndexCache
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     Loaded = RemoteIndexes | Chunk | OpenSegment
 
-__all__ = ["Job", "Sources"]
+__all__ = ["Job", "Leftovers", "Sources"]
 
 T = TypeVar("T")
 _PLACES_MAX = 1024
@@ -55,6 +55,13 @@ class Job(NamedTuple):
     def bytes(self) -> int:
         """How much it fetches of the log."""
         return 0 if self.place is None else self.place.end - self.place.start
+
+
+class Leftovers(NamedTuple):
+    """What is to be closed and removed after things have expired."""
+
+    retired: list[OpenSegment]
+    paths: list[str]
 
 
 class Sources:
@@ -230,24 +237,20 @@ class Sources:
             for key in [key for key in self._places if key[0] == segment_id]:
                 del self._places[key]
 
-    def expire(self, now_ms: int) -> Callable[[], None] | None:
-        """Let go of what was not used for long. What is left to do may block: it closes and removes
-        files."""
+    def expire(self, now_ms: int) -> Leftovers | None:
+        """Let go of what was not used for long. What is left is to be given to `clean`, or back."""
         self.read_ahead.expire(now_ms)
         self.near.expire(now_ms)
         if not len(self.read_ahead):
             self._buffers.clear()
         paths = self.indexes.expire(now_ms)
         retired, self.near.retired = self.near.retired, []
-        if not paths and not retired:
-            return None
+        return Leftovers(retired, paths) if paths or retired else None
 
-        def clean() -> None:
-            for handle in retired:
-                handle.close()
-            self.indexes.remove_files(paths)
-
-        return clean
+    def put_back(self, leftovers: Leftovers, now_ms: int) -> None:
+        """Nobody could clean them now: the next `expire` gives them again."""
+        self.near.retired += leftovers.retired
+        self.indexes.put_back(leftovers.paths, now_ms)
 
     @property
     def is_clean(self) -> bool:
@@ -275,6 +278,12 @@ class Sources:
         if job.place is None:
             return self.indexes.load(job.segment, self._store, with_times=job.with_times)
         return load_chunk(self._store, job.segment, job.place, self._buffers)
+
+    def clean(self, leftovers: Leftovers) -> None:
+        """Close and remove files."""
+        for handle in leftovers.retired:
+            handle.close()
+        self.indexes.remove_files(leftovers.paths)
 
     # ---- in one thread ------------------------------------------------------------------------
 
