@@ -15,7 +15,11 @@ from tidelog.metrics.meters import BROKER_TOPIC_METRICS, Name, Sample
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.data import ListOffsetsRequest
-from tidelog_storage.remote.api import RemoteStorageError, RetriableRemoteStorageError
+from tidelog_storage.remote.api import (
+    RemoteStorageError,
+    RemoteStorageNotReady,
+    RetriableRemoteStorageError,
+)
 
 EXPIRES = Name("kafka.server", "DelayedRemoteListOffsetsMetrics", "ExpiresPerSec")
 FETCH_ERRORS = Name(*BROKER_TOPIC_METRICS, "RemoteFetchErrorsPerSec")
@@ -183,6 +187,23 @@ def test_failures(tiered):
         path.store.error = None
         answer = await path.answered(context)
         assert answer.topics[0].partitions[0].offset == 0
+
+    tiered(story)
+
+
+def test_metadata_that_is_still_being_read_is_waited_for(tiered):
+    async def story(path):
+        path.metadata.error = RemoteStorageNotReady("not yet")
+        assert asked(path, (0, 0)) is None
+        context = path.context
+        await asyncio.sleep(3)
+        path.metadata.error = None
+        answer = await path.answered(context)
+        assert answer.topics[0].partitions[0].offset == 0
+        path.metadata.error = RemoteStorageNotReady("not yet")
+        assert asked(path, (0, 0), timeout_ms=300) is None
+        answer = await path.answered(within_s=0.4)
+        assert answer.topics[0].partitions[0].error_code == ErrorCode.REQUEST_TIMED_OUT
 
     tiered(story)
 

@@ -18,6 +18,7 @@ from tidelog.remote.pools import PoolFullError
 from tidelog_storage.remote.api import (
     RemoteResourceNotFound,
     RemoteStorageError,
+    RemoteStorageNotReady,
     RetriableRemoteStorageError,
 )
 from tidelog_storage.remote.reader import NeedIndexes, Pause, read, read_at_hand, search
@@ -275,7 +276,10 @@ class RemoteReads:
         ask.end(cast("T", result))  # it is what the steps have ended with
 
     def _troubled(self, ask: _Ask[Any], error: RetriableRemoteStorageError) -> None:
-        """A try failed of what may heal: it is tried again unless that has gone on for too long."""
+        """A try failed of what may heal: it is tried again unless that has gone on for too long.
+        That metadata is still being read is no trouble of the store: look-ups wait for it."""
+        if ask.retry_ms is not None and isinstance(error, RemoteStorageNotReady):
+            return
         ask.pending.trouble = error
         now_s = self._clock.monotonic()
         if now_s >= ask.give_up_s:
