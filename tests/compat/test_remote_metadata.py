@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import base64
 import random
+import re
 from typing import TYPE_CHECKING
 
 import pytest
 
+from compat.brokers import Tidelog
+from compat.eventually import eventually
 from compat.jvm import Jvm, require_jars
 from support.logs import NOW, open_log
 from support.remote_vectors import PARTITION, metadata_of, segment_of, started, table, update_of
@@ -281,3 +284,59 @@ def test_the_console_consumer_prints_our_events(
         f"partition: 0, offset: {offset}, value: {text}" for offset, (text, _) in enumerate(PRINTED)
     ]
     assert decode(PRINTED[0][1]).partition == PARTITION
+
+
+@pytest.mark.compat
+def test_the_console_consumer_prints_what_a_tiered_broker_wrote(java: Jvm, tmp_path: Path) -> None:
+    """The formatter on our metadata topic; a busy machine may have a copy begun twice."""
+    topic = "remote.log.metadata.topic"
+    broker = Tidelog(
+        tmp_path,
+        {
+            "remote.log.storage.system.enable": "true",
+            "rsm.config.dir": str(tmp_path / "tier"),
+            "remote.log.manager.task.interval.ms": "200",
+            f"rlmm.config.{topic}.num.partitions": "1",
+            f"rlmm.config.{topic}.replication.factor": "1",
+            f"rlmm.config.{topic}.min.isr": "1",
+        },
+    )
+    broker.start()
+    try:
+        there = {"bootstrap": broker.bootstrap, "topic": "a"}
+        configs = {
+            "remote.storage.enable": "true",
+            "index.interval.bytes": "1",
+            "segment.index.bytes": "12",  # a batch
+        }
+        java.call("create_topic", **there, partitions=1, configs=configs)
+        how = {"codec": "none", "acks": "all", "idempotent": False}
+        for value in (b"v0", b"v1", b"v2"):  # a batch each
+            plain = {"key": None, "headers": [], "partition": 0, "timestamp": NOW}
+            record = {**plain, "value": base64.b64encode(value).decode()}
+            java.call("produce", **there, records=[record], **how)
+        eventually(lambda: [*(tmp_path / "tier").rglob("*.log")], lambda found: len(found) == 2)
+        result = java.tool(
+            "consumer.ConsoleConsumer",
+            *("--bootstrap-server", broker.bootstrap, "--topic", "__remote_log_metadata"),
+            *("--from-beginning", "--formatter", FORMATTER),
+            *("--max-messages", "4", "--timeout-ms", "60000"),
+            timeout_s=120.0,
+        )
+    finally:
+        broker.stop()
+    assert result.exit == 0, result
+    size = (tmp_path / "data" / "a-0" / f"{0:020d}.log").stat().st_size
+    found = re.search(r"topicIdPartition=([\w-]{22}):a-0, id=([\w-]{22})}, customM", result.out)
+    assert found is not None, "that of an update, which names the copy that was finished first"
+    of_segment = f"topicIdPartition={found[1]}:a-0, id={found[2]}}}"
+    lines = [line for line in result.out.splitlines() if of_segment in line]
+    assert [re.sub(r"offset: \d+|eventTimestampMs=\d{13}\b", "*", line) for line in lines] == [
+        "partition: 0, *, value: RemoteLogSegmentMetadata{remoteLogSegmentId=RemoteLogSegmentId{"
+        f"{of_segment}, startOffset=0, endOffset=0, brokerId=1, maxTimestampMs={NOW}, *, "
+        f"segmentLeaderEpochs={{0=0}}, segmentSizeInBytes={size}, customMetadata=Optional.empty, "
+        "state=COPY_SEGMENT_STARTED, txnIdxEmpty=true}",
+        "partition: 0, *, value: RemoteLogSegmentMetadataUpdate{remoteLogSegmentId="
+        f"RemoteLogSegmentId{{{of_segment}, customMetadata=Optional.empty, "
+        "state=COPY_SEGMENT_FINISHED, *, brokerId=1}",
+    ]
