@@ -179,18 +179,18 @@ class SimStore(DirectoryStore):
         self._files = _Routed(self._local, self._weather.files)
         super().configure(config)
 
-    def copy_segment(self, segment: RemoteSegment, data: SegmentFiles) -> None:
-        def half() -> None:
-            """Some bytes of the log, and no manifest."""
-            files, folder = self._place(segment)
-            self._make_folder(files, folder)
-            files.open(f"{folder}/{object_name(segment, '.log')}.tmp", create=True).append([b"ha"])
+    def copy_half(self, segment: RemoteSegment) -> None:
+        """Some bytes of the log, and no manifest."""
+        files, folder = self._place(segment)
+        self._make_folder(files, folder)
+        files.open(f"{folder}/{object_name(segment, '.log')}.tmp", create=True).append([b"ha"])
 
+    def copy_segment(self, segment: RemoteSegment, data: SegmentFiles) -> None:
         def copy() -> None:
             super(SimStore, self).copy_segment(segment, data)
             self._weather.copied(segment.segment_id)
 
-        self._weather.do("copy", copy, half)
+        self._weather.do("copy", copy, lambda: self.copy_half(segment))
 
     def fetch_segment(self, segment: RemoteSegment, start: int, end: int | None = None) -> BinaryIO:
         def fetch() -> BinaryIO:
