@@ -26,8 +26,8 @@ from tidelog_bench.peers.tiered import (
     S3_NAME,
     TIERED_CLUSTERS,
     TIERED_PEERS,
+    MeasuredTidelog,
     TieredS3,
-    TieredTidelog,
 )
 from tidelog_bench.rounds import run_rounds
 
@@ -48,6 +48,7 @@ RECORD_BYTES = 1024
 REMOTE_SHARE = 0.95
 PLAIN = {"segment.bytes": 8 << 20}
 REMOTE = {**PLAIN, "remote.storage.enable": "true", "local.retention.bytes": 1}
+INDEXED = {**REMOTE, "segment.bytes": 16 << 20}  # what is one chunk is read without its index
 COPIED_BYTES = 4 << 20
 COPIED = {"segment.bytes": COPIED_BYTES, "remote.storage.enable": "true"}
 NOT_COPIED = {"segment.bytes": COPIED_BYTES}
@@ -157,7 +158,7 @@ class CancelledReads(Case):
     def run(self, peer: Peer, scale: float) -> dict[str, float]:  # type: ignore[override]
         """What is left of them when all waits are over."""
         requests = int(self.requests * scale)
-        with TierTopic(peer, REMOTE) as topic:
+        with TierTopic(peer, INDEXED) as topic:
             work = Work(topic.name, 1, FEW_RECORDS, RECORD_BYTES, LARGE)
             FranzGo().produce(peer, work)
             topic.wait_until_remote(SOME_SHARE)
@@ -166,17 +167,21 @@ class CancelledReads(Case):
             time.sleep(SETTLE_S)
             descriptors, memory = peer.child.descriptors(), peer.child.memory()
             before = peer.cpu_seconds()
+            reads = peer.remote_reads() if isinstance(peer, MeasuredTidelog) else 0.0
             topic.run("cancel", count=requests)
+            figures = {}
+            if isinstance(peer, MeasuredTidelog):  # Kafka tells it by JMX alone
+                figures["index cache used"] = peer.index_bytes() / 1e3
+                figures["remote reads"] = (peer.remote_reads() - reads) / requests
             time.sleep(SETTLE_S)
-            spent = peer.cpu_seconds() - before
+            figures["CPU"] = 1e6 * (peer.cpu_seconds() - before) / requests
             grown = peer.child.memory().anonymous_bytes - memory.anonymous_bytes
-            figures = {
-                "CPU": 1e6 * spent / requests,
-                "memory left": grown / 1e6,
-                "descriptors left": peer.child.descriptors() - descriptors,
-            }
-            if isinstance(peer, TieredTidelog):  # Kafka tells it by JMX alone
-                figures |= peer.left_of_reads()
+            figures["memory left"] = grown / 1e6
+            if isinstance(peer, MeasuredTidelog):
+                peer.wait_until_no_index_is_left()
+                figures["purgatory"] = peer.waiting_reads()
+                figures["index cache"] = peer.index_bytes() / 1e3
+            figures["descriptors left"] = peer.child.descriptors() - descriptors
             return figures
 
 

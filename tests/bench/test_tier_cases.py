@@ -58,10 +58,16 @@ def test_one_broker(broker: TieredTidelog) -> None:
     assert produce["p99 copying"] > 0 < produce["p99 plain"]
     cancelled = CancelledReads(1000).run(broker, 0.1)
     assert cancelled["descriptors left"] <= 0  # what was open before may have been closed
-    assert cancelled["purgatory"] == cancelled["index cache"] == 0
+    check_that_nothing_is_left(cancelled)
     copied = CopyDelay().run(broker, 0.0)
     assert 0 < copied["copy delay"] < 60_000
     assert METRICS.keys() >= {*read, *produce, *cancelled, *copied}
+
+
+def check_that_nothing_is_left(cancelled: dict[str, float]) -> None:
+    """Of reads that were indeed remote, and needed indexes."""
+    assert cancelled["remote reads"] > 0 < cancelled["index cache used"]
+    assert cancelled["purgatory"] == cancelled["index cache"] == 0
 
 
 def test_a_tier_in_s3(tmp_path: Path) -> None:
@@ -76,6 +82,7 @@ def test_a_tier_in_s3(tmp_path: Path) -> None:
     try:
         broker.start()
         assert RemoteRead(250).run(broker, 0.1)["remote read"] > 0
+        check_that_nothing_is_left(CancelledReads(1000).run(broker, 0.1))
     finally:
         broker.remove()
     assert not tier_of(broker.folder).exists()

@@ -7,8 +7,10 @@ tier in an S3 server on this machine.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import time
 import urllib.request
 from typing import TYPE_CHECKING
 
@@ -28,6 +30,7 @@ __all__ = [
     "S3_NAME",
     "TIERED_CLUSTERS",
     "TIERED_PEERS",
+    "MeasuredTidelog",
     "TieredS3",
     "kafkas_tier",
     "tier_of",
@@ -51,6 +54,10 @@ _SETTINGS: Mapping[str, str] = {
     f"{_METADATA}replication.factor": "1",
     f"{_METADATA}min.isr": "1",
 }
+INDEX_TTL_MS = 5_000
+INDEXES_GONE_S_MAX = 120.0
+_INDEX_TTL = "remote.log.index.file.cache.ttl.ms"
+_READS = "kafka_server_brokertopicmetrics_remotefetchrequests_total{"
 _WAITING = 'kafka_server_delayedoperationpurgatory_purgatorysize{delayedOperation="RemoteFetch"'
 _KAFKAS_STORE = "org.apache.kafka.server.log.remote.storage.LocalTieredStorage"
 
@@ -60,30 +67,49 @@ def tier_of(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}-tier")
 
 
-class TieredTidelog(Tidelog):
-    """`tidelog serve --tiered DIR`."""
+class MeasuredTidelog(Tidelog):
+    """A broker with a remote tier that tells what it has left of remote reads."""
 
     def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
         super().__init__(folder)
         self._metrics = f"127.0.0.1:{free_port()}"
-        self._settings = {**_SETTINGS, "metrics.prometheus.listener": self._metrics, **settings}
+        self._settings = {
+            **_SETTINGS,
+            _INDEX_TTL: str(INDEX_TTL_MS),
+            "metrics.prometheus.listener": self._metrics,
+            **settings,
+        }
 
-    def command(self) -> Sequence[str]:
-        """Serve until standard input ends."""
-        given = [f"--set={key}={value}" for key, value in self._settings.items()]
-        return [*super().command(), "--tiered", str(tier_of(self.folder)), *given]
+    def remote_reads(self) -> float:
+        """Fetches that went to the remote tier, in this life of it."""
+        return sum(self._told(_READS))
 
-    def left_of_reads(self) -> dict[str, float]:
-        """Remote reads that wait, and files of remote indexes that are here."""
+    def waiting_reads(self) -> float:
+        """Remote reads that somebody waits for."""
+        waiting = self._told(_WAITING)
+        assert waiting, "it tells no size of its purgatories"
+        return sum(waiting)
+
+    def index_bytes(self) -> int:
+        """Size of all files of remote indexes that are here, also of those about to go."""
+        size = 0
+        for file in (self.folder / "remote-log-index-cache").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # it went at this moment
+                size += file.stat().st_size
+        return size
+
+    def wait_until_no_index_is_left(self) -> None:
+        """Until none was used for so long that all have gone; TimeoutError if one stays."""
+        deadline = time.monotonic() + INDEXES_GONE_S_MAX
+        while self.index_bytes():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{self.name}: {self.index_bytes()} bytes of indexes stay")
+            time.sleep(0.5)
+
+    def _told(self, meter: str) -> list[float]:
         with urllib.request.urlopen(f"http://{self._metrics}/metrics", timeout=30) as answer:
             lines = answer.read().decode().splitlines()
-        waiting = [float(line.split()[-1]) for line in lines if line.startswith(_WAITING)]
-        assert waiting, "it tells no size of its purgatories"
-        indexes = self.folder / "remote-log-index-cache"
-        return {
-            "purgatory": sum(waiting),
-            "index cache": sum(file.stat().st_size for file in indexes.iterdir()) / 1e6,
-        }
+        return [float(line.split()[-1]) for line in lines if line.startswith(meter)]
 
     def remove(self) -> None:
         """The tier as well."""
@@ -91,14 +117,22 @@ class TieredTidelog(Tidelog):
         shutil.rmtree(tier_of(self.folder), ignore_errors=True)
 
 
-class TieredS3(Tidelog):
+class TieredTidelog(MeasuredTidelog):
+    """`tidelog serve --tiered DIR`."""
+
+    def command(self) -> Sequence[str]:
+        """Serve until standard input ends."""
+        given = [f"--set={key}={value}" for key, value in self._settings.items()]
+        return [*super().command(), "--tiered", str(tier_of(self.folder)), *given]
+
+
+class TieredS3(MeasuredTidelog):
     """`tidelog serve --tiered s3://BUCKET` with a server of its own, whose CPU is not counted."""
 
     name = S3_NAME
 
     def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
-        super().__init__(folder)
-        self._settings = {**_SETTINGS, **settings}
+        super().__init__(folder, settings)
         self._server = Versitygw(tier_of(folder))
 
     def prepare(self) -> None:

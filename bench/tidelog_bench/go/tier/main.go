@@ -41,6 +41,7 @@ const (
 	earliestLocal = -4
 	latestTiered  = -5
 	poll          = 2 * time.Millisecond
+	stride        = 7919 // a prime: reads that follow each other are in different chunks
 )
 
 func check(err error) {
@@ -195,22 +196,30 @@ func pace(ctx context.Context, c *kgo.Client) map[string]any {
 	return map[string]any{"p50_us": at(0.5), "p99_us": at(0.99), "seconds": time.Since(began).Seconds()}
 }
 
-// cancel asks for the log's first records on a connection of its own and leaves without waiting.
+// cancel asks for remote records on a connection of its own and leaves without waiting; again and
+// again, from all over what is remote alone. Only where a segment starts is no index needed.
 func cancel(ctx context.Context, c *kgo.Client) map[string]any {
 	start, err := offset(ctx, c, earliest)
 	check(err)
+	end, err := offset(ctx, c, earliestLocal)
+	check(err)
+	if end-start < 2 {
+		check(fmt.Errorf("nothing is remote from %d to %d", start, end))
+	}
 	fetch := kmsg.NewPtrFetchRequest()
 	fetch.ReplicaID, fetch.MaxWaitMillis, fetch.MinBytes = -1, 10_000, 1
 	fetch.MaxBytes, fetch.SessionID, fetch.SessionEpoch = 1<<20, 0, -1
 	part := kmsg.NewFetchRequestTopicPartition()
-	part.FetchOffset, part.PartitionMaxBytes, part.CurrentLeaderEpoch = start, 1<<20, -1
+	part.PartitionMaxBytes, part.CurrentLeaderEpoch = 1<<20, -1
 	wanted := kmsg.NewFetchRequestTopic()
 	wanted.Topic, wanted.Partitions = *topic, []kmsg.FetchRequestTopicPartition{part}
 	fetch.Topics = []kmsg.FetchRequestTopic{wanted}
 	fetch.SetVersion(12)
-	frame := kmsg.NewRequestFormatter(kmsg.FormatterClientID("bench")).AppendRequest(nil, fetch, 1)
+	formatter := kmsg.NewRequestFormatter(kmsg.FormatterClientID("bench"))
 	began := time.Now()
 	for i := 0; i < *count; i++ {
+		fetch.Topics[0].Partitions[0].FetchOffset = start + 1 + int64(i)*stride%(end-start-1)
+		frame := formatter.AppendRequest(nil, fetch, 1)
 		connection, err := net.Dial("tcp", *bootstrap)
 		check(err)
 		// No port is left waiting: the broker sees the connection reset.
