@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from typing import TYPE_CHECKING
 
 import pytest
@@ -19,7 +21,7 @@ from tidelog.__main__ import COMMANDS, main
 from tidelog.doors.simple_client import create_topic, delete_topic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 READY = "tidelog ready bootstrap.servers="
@@ -36,6 +38,13 @@ def command(*words: str, text: str | None = None) -> subprocess.CompletedProcess
         check=False,
         input=text,
     )
+
+
+def until(is_so: Callable[[], object]) -> None:
+    deadline = time.monotonic() + END_S_MAX
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 class Served:
@@ -172,6 +181,55 @@ def test_settings_come_from_file_and_command_line(tmp_path: Path) -> None:
     assert json.loads(listed.stdout) == [{"name": "t", "partitions": 4}]
     assert served.end(signal.SIGTERM)[0] == 0
     assert (tmp_path / "data" / "meta.properties").exists()
+
+
+def test_a_tier_beside_the_data_takes_the_topics_of_a_pattern(tmp_path: Path) -> None:
+    words = ["--tiered", "--tiered-topics", "fl*,train", "--set", "log.segment.bytes=1048576"]
+    served = Served("--port", "0", *words, TMPDIR=str(tmp_path))
+    create_topic(served.bootstrap, "other", 1, {})
+    create_topic(served.bootstrap, "flights", 1, {})
+    line = 400_000 * "x" + "\n"
+    for topic in ("other", "flights"):  # that of the tier last
+        assert command("produce", "-b", served.bootstrap, topic, text=3 * line).returncode == 0
+    (data,) = tmp_path.iterdir()
+    until(lambda: list(data.glob("remote-tier/flights-*/**/*.log")))
+    assert not list(data.glob("remote-tier/other-*"))
+    asked = ("topic", "flights", "--json")
+    described = command("configs", "-b", served.bootstrap, "describe", *asked)
+    assert {"setting": "remote.storage.enable", "value": "true", "from": "topic"} in json.loads(
+        described.stdout
+    )
+    assert served.end(signal.SIGTERM)[0] == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_isolated_brokers_tell_their_metrics_on_ports_that_follow_each_other() -> None:
+    first = two_ports_in_a_row()
+    listener = f"metrics.prometheus.listener=127.0.0.1:{first}"
+    served = Served("--port", "0", "--brokers", "2", "--isolated", "--set", listener)
+    words = ["create", "spread", "--partitions", "2", "--replication-factor", "1"]
+    assert command("topics", "-b", served.bootstrap, *words).returncode == 0
+
+    def partitions(port: int) -> list[str]:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=END_S_MAX) as told:
+            return re.findall(
+                r'^kafka_log_log_size{partition="(.)",topic="spread"}',
+                told.read().decode(),
+                re.MULTILINE,
+            )
+
+    until(lambda: sorted(map(partitions, (first, first + 1))) == [["0"], ["1"]])
+    assert served.end(signal.SIGTERM)[0] == 0
+
+
+def two_ports_in_a_row() -> int:
+    """The first of them. Neither brokers of other tests nor the system take any from this range."""
+    for first in range(10_000 + 2 * os.getpid() % 4000, 15_000, 2):
+        with contextlib.suppress(OSError), contextlib.ExitStack() as taken:
+            for port in (first, first + 1):
+                taken.enter_context(socket.create_server(("127.0.0.1", port)))
+            return first
+    raise AssertionError("no ports")
 
 
 def test_a_missing_file_is_one_line(tmp_path: Path) -> None:

@@ -30,8 +30,7 @@ TESTS = Path(__file__).parents[1]
 
 @pytest.mark.parametrize(
     ("name", "brokers"),
-    [(name, "here") for name in NAMES]
-    + [(name, "isolated") for name in NAMES if "remote" in load(name)["given"]],
+    [(name, "here") for name in NAMES] + [(name, "isolated") for name in NAMES],
 )
 def test_scenario(name, brokers, capsys):
     assert main(["scenario", name, *(["--isolated"] if brokers == "isolated" else [])]) == 0
