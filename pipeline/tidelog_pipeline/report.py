@@ -72,7 +72,7 @@ class Read:
 
 @dataclass(slots=True)
 class TierReport:
-    """Where the events' bytes were when Spark read them, and from where they came."""
+    """Where the events' bytes were when Spark read them, and how many the remote tier served."""
 
     at_rest: TopicBytes
     """When the whole history was read, by the read called `whole`."""
@@ -102,12 +102,16 @@ class TierReport:
 
     @property
     def summary(self) -> str:
-        """How many bytes of the whole history came from where, in words."""
+        """What the remote tier served of the whole history, and what it had of it, in words.
+
+        What came from the brokers' disks nobody measures: they have what they have.
+        """
         at_rest = self.at_rest
+        whole = at_rest.remote_only + at_rest.local
         return (
-            f"Of the whole {_megabytes(at_rest.remote_only + at_rest.local)} Spark got "
-            f"{_megabytes(self.whole_remote)} from the remote tier and "
-            f"{_megabytes(at_rest.local)} from the brokers' disks"
+            f"Of the whole {_megabytes(whole)} the remote tier served "
+            f"{_megabytes(self.whole_remote)}; it alone has {_megabytes(at_rest.remote_only)}, the "
+            f"leaders' disks have {_megabytes(at_rest.local)}"
         )
 
 
@@ -165,7 +169,7 @@ def write_json(checks: Checks, tiers: TierReport | None, path: Path) -> None:
             "remote_only_share": round(at_rest.remote_only_share, 4),
             "partitions": [asdict(one) for one in at_rest.partitions],
             "reads": [asdict(read) for read in tiers.reads],
-            "whole": {"remote_bytes": tiers.whole_remote, "local_bytes": at_rest.local},
+            "whole": {"remote_bytes": tiers.whole_remote},
         }
     path.write_text(json.dumps(report, indent=2) + "\n")
 
