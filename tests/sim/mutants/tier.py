@@ -14,7 +14,7 @@ from tidelog.remote.copying import Copier
 from tidelog.remote.expiration import Expiration
 from tidelog.remote.metadata_topic import TopicBasedMetadata
 from tidelog_storage.log_state import LogState
-from tidelog_storage.remote import chunks, reader
+from tidelog_storage.remote import chunks, lineage, reader
 from tidelog_storage.remote.api import RemoteResourceNotFound, SegmentState
 from tidelog_storage.remote.expiry import _Walk
 from tidelog_storage.remote.metadata_cache import PartitionMetadata
@@ -205,7 +205,13 @@ def segments_are_found_by_offset_alone(patch: Patch) -> None:
                 return segment
         return None
 
+    def part_end(segment: Any, epoch: int) -> int:
+        ends = [end for own, _, end in lineage.epoch_parts(segment) if own == epoch]
+        return ends[0] if ends else segment.end_offset  # else it would fail without a read
+
     patch(PartitionMetadata, "segment_for", segment_for)
+    patch(lineage, "part_end", part_end)
+    patch(reader, "part_end", part_end)
 
 
 def copies_of_dead_branches_count(patch: Patch) -> None:
