@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
+from botocore.exceptions import EndpointConnectionError
 
 from support.remote import PARTITION, remote_segment, segment_files
 from support.remote_places import BUCKET, DirectoryPlace
@@ -16,6 +18,7 @@ from tidelog_storage.remote.api import (
     IndexKind,
     RemoteResourceNotFound,
     RemoteStorageError,
+    RetriableRemoteStorageError,
     SegmentFiles,
 )
 from tidelog_storage.remote.directory_store import DirectoryStore
@@ -162,15 +165,13 @@ class TestRemoteStorage:
         segment = segment_of(CONTENT + b"more")
         with pytest.raises(RemoteStorageError, match="1024 bytes, not 1028"):
             store.copy_segment(segment, segment_files(tmp_path, CONTENT))
-        assert not [name for name in place.names() if name.endswith(".manifest.json")]
-        store.delete_segment(segment)
-        assert place.names() == []
+        assert place.names() == []  # the next try has another id, and nobody looks for these
 
     def test_a_local_file_that_is_gone_is_no_copy(self, place, store, tmp_path):
         files = segment_files(tmp_path, CONTENT)
         with pytest.raises(RemoteStorageError):
             store.copy_segment(segment_of(), replace(files, time_index=str(tmp_path / "gone")))
-        assert not [name for name in place.names() if name.endswith(".manifest.json")]
+        assert place.names() == []
 
     def test_many_threads_at_once(self, store, tmp_path):
         def work(number):
@@ -256,6 +257,31 @@ class TestS3:
         s3.client.create_multipart_upload(Bucket=BUCKET, Key=key)
         store.delete_segment(segment_of())
         assert s3.uploads() == []
+
+    @pytest.mark.parametrize("verb", ["put_object", "complete_multipart_upload"])
+    def test_a_copy_whose_answer_is_lost_leaves_nothing(self, s3, tmp_path, verb):
+        store = s3.new_store()
+        store.configure({**s3.config, "multipart.part.bytes": str(5 << 20)})
+        content = bytes(6 << 20) if verb == "complete_multipart_upload" else CONTENT
+        segment, files = segment_of(content), segment_files(tmp_path, content)
+        for lost in range(1, 2 if len(content) > len(CONTENT) else 8):
+            real, calls = getattr(store._client, verb), itertools.count(1)
+
+            def call(real=real, calls=calls, lost=lost, **options):
+                answer = real(**options)
+                if next(calls) == lost:
+                    raise EndpointConnectionError(endpoint_url="the other side")
+                return answer
+
+            setattr(store._client, verb, call)
+            with pytest.raises(RetriableRemoteStorageError, match="the other side"):
+                store.copy_segment(segment, files)
+            setattr(store._client, verb, real)
+            assert s3.names() == []
+            assert s3.uploads() == []
+        store.copy_segment(segment, files)
+        assert store.fetch_segment(segment, 0).read() == content
+        store.close()
 
     def test_a_bucket_that_is_not_there_is_not_retried(self, s3, tmp_path):
         store = s3.new_store()

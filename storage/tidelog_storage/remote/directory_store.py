@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import errno
 import io
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, cast
 
 from tidelog_storage.remote.api import (
@@ -71,22 +71,32 @@ class DirectoryStore:
 
     def copy_segment(self, segment: RemoteSegment, data: SegmentFiles) -> None:
         """Copy all files, then let the manifest appear. There is no custom metadata."""
-        with _errors(segment, missing=RetriableRemoteStorageError):  # the last deletion's folder
-            files, folder = self._place(segment)
-            self._make_folder(files, folder)
-            files.remove(f"{folder}/{object_name(segment, MANIFEST_ENDING)}")
-            objects = {
-                ending: self._copy(files, source, f"{folder}/{object_name(segment, ending)}")
-                for ending, source in sources(data)
-            }
-            if objects[LOG_ENDING][0] != segment.size:
-                raise RemoteStorageError(
-                    f"{data.log} has {objects[LOG_ENDING][0]} bytes, not {segment.size}"
-                )
-            files.fsync_dir(folder)
-            target = f"{folder}/{object_name(segment, MANIFEST_ENDING)}"
-            self._write(files, (manifest(segment, objects),), target)
-            files.fsync_dir(folder)
+        try:
+            with _errors(segment, missing=RetriableRemoteStorageError):  # its folder may have gone
+                self._copy_all(segment, data)
+        except Exception:
+            # The next try has another id: nobody would come back for these, and on a full disk
+            # they would be in its way.
+            with suppress(Exception):
+                DirectoryStore.delete_segment(self, segment)
+            raise
+
+    def _copy_all(self, segment: RemoteSegment, data: SegmentFiles) -> None:
+        files, folder = self._place(segment)
+        self._make_folder(files, folder)
+        files.remove(f"{folder}/{object_name(segment, MANIFEST_ENDING)}")
+        objects = {
+            ending: self._copy(files, source, f"{folder}/{object_name(segment, ending)}")
+            for ending, source in sources(data)
+        }
+        if objects[LOG_ENDING][0] != segment.size:
+            raise RemoteStorageError(
+                f"{data.log} has {objects[LOG_ENDING][0]} bytes, not {segment.size}"
+            )
+        files.fsync_dir(folder)
+        target = f"{folder}/{object_name(segment, MANIFEST_ENDING)}"
+        self._write(files, (manifest(segment, objects),), target)
+        files.fsync_dir(folder)
 
     def _make_folder(self, files: FileSystem, folder: str) -> None:
         """Make the folder and its name durable: else a power failure takes all that is in it."""

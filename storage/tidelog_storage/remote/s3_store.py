@@ -106,33 +106,62 @@ class S3Store:
 
     def copy_segment(self, segment: RemoteSegment, data: SegmentFiles) -> None:
         """Upload all objects, the manifest last. There is no custom metadata."""
+        written: list[dict[str, str]] = []
+        try:
+            with _errors(segment):
+                self._copy_all(segment, data, written)
+        except Exception:
+            self._take_back(written)
+            raise
+
+    def _copy_all(
+        self, segment: RemoteSegment, data: SegmentFiles, written: list[dict[str, str]]
+    ) -> None:
+        """`written` are the objects that may be there by this copy."""
         assert self._files is not None, "configure comes first"
         objects: dict[str, ObjectFacts] = {}
-        with _errors(segment):
-            for ending, source in sources(data):
-                facts = [0, 0]
-                parts = parts_of(self._files, source, self._part_bytes)
-                self._upload(segment, ending, checked_parts(parts, facts))
-                objects[ending] = (facts[0], facts[1])
-            if objects[LOG_ENDING][0] != segment.size:
-                raise RemoteStorageError(
-                    f"{data.log} has {objects[LOG_ENDING][0]} bytes, not {segment.size}"
-                )
-            self._upload(segment, MANIFEST_ENDING, iter((manifest(segment, objects),)))
+        for ending, source in sources(data):
+            facts = [0, 0]
+            parts = parts_of(self._files, source, self._part_bytes)
+            self._upload(segment, ending, checked_parts(parts, facts), written)
+            objects[ending] = (facts[0], facts[1])
+        if objects[LOG_ENDING][0] != segment.size:
+            raise RemoteStorageError(
+                f"{data.log} has {objects[LOG_ENDING][0]} bytes, not {segment.size}"
+            )
+        self._upload(segment, MANIFEST_ENDING, iter((manifest(segment, objects),)), written)
 
-    def _upload(self, segment: RemoteSegment, ending: str, parts: Iterator[bytes]) -> None:
+    def _take_back(self, written: list[dict[str, str]]) -> None:
+        """The next try of a copy that failed has another id: nobody would come back for its
+        objects. As far as the server lets us, the manifest first."""
+        with suppress(Exception):
+            for target in reversed(written):
+                self._client.delete_object(**target)
+
+    def _upload(
+        self,
+        segment: RemoteSegment,
+        ending: str,
+        parts: Iterator[bytes],
+        written: list[dict[str, str]],
+    ) -> None:
         first = next(parts, b"")
         second = next(parts, None)
         target = {"Bucket": self._bucket, "Key": self._key(segment, ending)}
         metadata = {_ID_KEY: uuid_to_str(segment.segment_id)}
         if second is not None:
-            self._upload_parts(target, metadata, chain((first, second), parts))
+            self._upload_parts(target, metadata, chain((first, second), parts), written)
             return
+        written.append(target)  # before: the answer may get lost
         try:
             self._client.put_object(**target, Body=first, Metadata=metadata, IfNoneMatch="*")
         except Exception as error:
-            if _code(error) not in _TAKEN or not self._is_taken(target, metadata):
+            if _code(error) not in _TAKEN:
                 raise
+            written.pop()  # it may be of another segment
+            if not self._is_taken(target, metadata):
+                raise
+            written.append(target)
             self._client.put_object(**target, Body=first, Metadata=metadata)
 
     def _is_taken(self, target: dict[str, str], metadata: dict[str, str]) -> bool:
@@ -153,7 +182,11 @@ class S3Store:
         return True
 
     def _upload_parts(
-        self, target: dict[str, str], metadata: dict[str, str], parts: Iterator[bytes]
+        self,
+        target: dict[str, str],
+        metadata: dict[str, str],
+        parts: Iterator[bytes],
+        written: list[dict[str, str]],
     ) -> None:
         """A multipart upload; given up, it leaves nothing. Whether the name is taken is asked
         before the parts are sent: an upload whose completion was refused cannot be completed."""
@@ -165,10 +198,13 @@ class S3Store:
             for number, part in enumerate(parts, 1):
                 answer = client.upload_part(**target, UploadId=upload, PartNumber=number, Body=part)
                 done.append({"PartNumber": number, "ETag": answer["ETag"]})
+            written.append(target)
             client.complete_multipart_upload(
                 **target, UploadId=upload, MultipartUpload={"Parts": done}, **condition
             )
-        except BaseException:
+        except BaseException as error:
+            if _code(error) in _TAKEN:
+                written.remove(target)  # it is of another segment
             self._abandon(target, upload)
             raise
 
