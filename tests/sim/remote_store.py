@@ -37,6 +37,8 @@ PREFIX = "remote/"
 
 
 # Of these a flipped bit is found by a checksum; of the other kinds, in Kafka's formats, by nobody.
+# Rot comes between the store, which has looked at its own checksums by then, and the broker, as
+# from stores that have none; our own stores' checks are tested in tests/storage.
 _CHECKED = (None, IndexKind.PRODUCER_SNAPSHOT)
 _CUT_MAX = 7  # bytes at the end of an index: less than any entry, so that it is seen
 

@@ -21,6 +21,7 @@ from tidelog_storage.remote.api import (
     RetriableRemoteStorageError,
     SegmentFiles,
 )
+from tidelog_storage.remote.chunks import CorruptRemoteDataError
 from tidelog_storage.remote.directory_store import DirectoryStore
 from tidelog_storage.remote.layout import (
     INDEX_ENDINGS,
@@ -107,6 +108,37 @@ class TestRemoteStorage:
         with pytest.raises(RemoteResourceNotFound):
             store.fetch_index(segment, IndexKind.TRANSACTION)
         assert store.fetch_index(segment, IndexKind.OFFSET).read()
+
+    @pytest.mark.parametrize("kind", IndexKind)
+    def test_an_index_that_is_not_what_was_copied_is_not_served(self, place, tmp_path, kind):
+        """Cut at an entry, or with another producer id in it, it would be believed."""
+        if not isinstance(place, DirectoryPlace):
+            pytest.skip("an S3 server keeps the sums itself, and boto3 looks at them")
+        store = place.new_store()
+        store.configure(place.config)
+        segment = segment_of()
+        files = segment_files(tmp_path, CONTENT, txn_index=b"x" * 68)
+        store.copy_segment(segment, files)
+        with store.fetch_index(segment, kind) as stream:
+            content = stream.read()
+        (name,) = [name for name in place.names() if name.endswith(INDEX_ENDINGS[kind])]
+        path = place.folder / name
+        wrong = [content + b"more"]
+        if content:
+            wrong += [content[: len(content) // 2], b"", bytes((content[0] ^ 4,)) + content[1:]]
+        for data in wrong:
+            path.write_bytes(data)
+            with pytest.raises(CorruptRemoteDataError, match=INDEX_ENDINGS[kind]):
+                store.fetch_index(segment, kind)
+        path.unlink()
+        with pytest.raises(CorruptRemoteDataError):  # nor is it taken for one that never was
+            store.fetch_index(segment, kind)
+        path.write_bytes(content)
+        assert store.fetch_index(segment, kind).read() == content
+        for data in (b"", b"[]", b"{}", b'{"objects": {"' + path.name.encode() + b'": 1}}'):
+            (path.parent / (path.name.split(".")[0] + ".manifest.json")).write_bytes(data)
+            with pytest.raises(CorruptRemoteDataError, match="manifest"):
+                store.fetch_index(segment, kind)
 
     def test_copying_again_overwrites(self, store, tmp_path):
         segment = segment_of()

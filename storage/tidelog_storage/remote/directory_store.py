@@ -13,16 +13,19 @@ import io
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, cast
 
+from tidelog_protocol.checksum import crc32c
 from tidelog_storage.remote.api import (
     RemoteResourceNotFound,
     RemoteStorageError,
     RetriableRemoteStorageError,
 )
+from tidelog_storage.remote.chunks import CorruptRemoteDataError
 from tidelog_storage.remote.layout import (
     INDEX_ENDINGS,
     LOG_ENDING,
     MANIFEST_ENDING,
     checked_parts,
+    facts_of,
     folder_name,
     manifest,
     object_name,
@@ -139,8 +142,30 @@ class DirectoryStore:
             return _OpenLog(self._file(segment, LOG_ENDING), segment)
 
     def fetch_index(self, segment: RemoteSegment, kind: IndexKind) -> BinaryIO:
-        """One index, whole."""
-        return self._open(segment, INDEX_ENDINGS[kind], 0, None)
+        """One index, whole, and checked: Kafka's formats have no checksum of their own, and a
+        transaction index cut at an entry would have aborted records served.
+
+        CorruptRemoteDataError unless it is what was copied.
+        """
+        with _errors(segment):
+            files, folder = self._place(segment)
+            name = object_name(segment, INDEX_ENDINGS[kind])
+            path = f"{folder}/{object_name(segment, MANIFEST_ENDING)}"
+            try:
+                facts = facts_of(files.read_bytes(path), name)
+            except ValueError as error:
+                raise CorruptRemoteDataError(f"{path}: {error}") from error
+            if facts is None:
+                raise RemoteResourceNotFound(f"there is no {name}")
+            try:
+                data = _whole(files, f"{folder}/{name}", facts[0])
+            except FileNotFoundError:
+                if not files.exists(path):
+                    raise  # the segment was deleted meanwhile
+                data = None
+        if data is None or crc32c(data, 0) != facts[1]:
+            raise CorruptRemoteDataError(f"{folder}/{name} is not what was copied")
+        return io.BytesIO(data)
 
     def _file(self, segment: RemoteSegment, ending: str) -> File:
         files, folder = self._place(segment)
@@ -256,6 +281,15 @@ class _OpenLog:
     def __del__(self) -> None:
         """Nobody was left to take it from the thread that opened it."""
         self.close()
+
+
+def _whole(files: FileSystem, path: str, size: int) -> bytes | None:
+    """All of a file, None if it has another size."""
+    file = files.open(path)
+    try:
+        return file.pread(0, size) if file.size() == size else None
+    finally:
+        file.close()
 
 
 @contextmanager

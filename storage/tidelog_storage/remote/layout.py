@@ -28,6 +28,7 @@ __all__ = [
     "MANIFEST_ENDING",
     "ObjectFacts",
     "Source",
+    "facts_of",
     "folder_name",
     "manifest",
     "object_name",
@@ -139,3 +140,15 @@ def manifest(segment: RemoteSegment, objects: dict[str, ObjectFacts]) -> bytes:
         },
     }
     return json.dumps(content, indent=1).encode() + b"\n"
+
+
+def facts_of(manifest: bytes, name: str) -> ObjectFacts | None:
+    """What a manifest says of an object of this name, None if there is no such one.
+
+    ValueError for anything but a manifest.
+    """
+    try:
+        facts = json.loads(manifest)["objects"].get(name)
+        return None if facts is None else (int(facts["bytes"]), int(facts["crc32c"], 16))
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"no manifest: {error!r}") from error
