@@ -6,7 +6,7 @@
 All brokers whose directory has this name share `weather_of(name)`: its disk and its faults. An
 error is retriable or not, comes before anything is done, in the middle of it, or after all of it
 (then only the answer is lost). What was copied may be seen late; what is read may be other bytes,
-or end early, or end with an error.
+or end early, or end with an error. A copy may be a lie: nothing of it is there, or not its end.
 """
 
 from __future__ import annotations
@@ -46,9 +46,10 @@ _CUT_MAX = 7  # bytes at the end of an index: less than any entry, so that it is
 class Weather:
     """What becomes of calls: `bad` is the chance of an error, 1.0 an outage.
 
-    `late_s`: how long what was copied may be out of sight. `rotten`: the chance that what is read
-    is not what was written. `deleted` are the segments that calls have deleted, even in part;
-    whoever looks at them takes them away.
+    `late_s`: how long what was copied may be out of sight, but for who looks at its own copy at
+    once. `rotten`: the chance that what is read is not what was written, `lying` that a copy is
+    none. `deleted` are the segments that calls have deleted, even in part; whoever looks at them
+    takes them away.
     """
 
     def __init__(self, name: str) -> None:
@@ -59,19 +60,23 @@ class Weather:
         self.bad = 0.0
         self.late_s = 0.0
         self.rotten = 0.0
+        self.lying = 0.0
         self.now: Callable[[], float] = lambda: 0.0
         self.calls: dict[str, int] = {}
         self.errors: dict[str, int] = {}
         self.deleted: list[RemoteSegment] = []
         self._seen_at: dict[bytes, float] = {}
         self._rot_rng = random.Random(f"{name}:rot")
+        self._lie_rng = random.Random(f"{name}:lies")
+        self._copied = b""
 
     def calm(self) -> None:
         """From now on all is well."""
-        self.bad = self.late_s = self.rotten = 0.0
+        self.bad = self.late_s = self.rotten = self.lying = 0.0
 
     def copied(self, segment_id: bytes) -> None:
         """A copy was written: it is seen at once, or in a while."""
+        self._copied = segment_id
         if self.late_s:
             self._seen_at[segment_id] = self.now() + self._rot_rng.uniform(0, self.late_s)
 
@@ -80,6 +85,30 @@ class Weather:
         if self._seen_at.get(segment_id, 0.0) > self.now():
             self.errors["late"] = self.errors.get("late", 0) + 1
             raise RemoteResourceNotFound("it is not to be seen yet")
+
+    def draws_lie(self) -> bool:
+        """Whether this copy is one."""
+        if not self.lying or self._lie_rng.random() >= self.lying:
+            return False
+        self.errors["lie"] = self.errors.get("lie", 0) + 1
+        return True
+
+    def cuts(self, size: int) -> int:
+        """How much of a file is there after a lie; 0 for no file."""
+        return self._lie_rng.choice((0, self._lie_rng.randrange(size)))
+
+    def is_look(self, segment_id: bytes) -> bool:
+        """Whether it is the copier that fetches, in the same call, what it has just copied. That
+        has its own fortune: what befalls all other calls does not change with it."""
+        copied, self._copied = self._copied, b""
+        return copied == segment_id
+
+    def look(self, work: Callable[[], Any]) -> Any:
+        """As `do`, for the copier's look."""
+        if self._lie_rng.random() < self.bad:
+            self.errors["look"] = self.errors.get("look", 0) + 1
+            raise RetriableRemoteStorageError("look in bad weather")
+        return work()
 
     def through(self, stream: BinaryIO, kind: IndexKind | None) -> BinaryIO:
         """What is read of a stream; `kind` None is a segment."""
@@ -191,10 +220,29 @@ class SimStore(DirectoryStore):
         def copy() -> None:
             super(SimStore, self).copy_segment(segment, data)
             self._weather.copied(segment.segment_id)
+            if self._weather.draws_lie():
+                self._cut(segment)
 
         self._weather.do("copy", copy, lambda: self.copy_half(segment))
 
+    def _cut(self, segment: RemoteSegment) -> None:
+        files, folder = self._place(segment)
+        size = self._weather.cuts(segment.size)
+        file = files.open(f"{folder}/{object_name(segment, '.log')}")
+        file.truncate(size)
+        file.close()
+        if not size:
+            super().delete_segment(segment)
+
     def fetch_segment(self, segment: RemoteSegment, start: int, end: int | None = None) -> BinaryIO:
+        if self._weather.is_look(segment.segment_id):
+
+            def look() -> BinaryIO:
+                return super(SimStore, self).fetch_segment(segment, start, end)
+
+            looked: BinaryIO = self._weather.look(look)
+            return looked
+
         def fetch() -> BinaryIO:
             self._weather.look_for(segment.segment_id)
             stream = super(SimStore, self).fetch_segment(segment, start, end)

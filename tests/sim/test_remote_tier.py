@@ -230,8 +230,9 @@ class Play:
                 assert self.remote_records(segment)
 
 
-async def live(loop: Any, seed: str, batches: int, disturbances: int) -> Play:
+async def live(loop: Any, seed: str, batches: int, disturbances: int, lying: float = 0.0) -> Play:
     weather = new_weather(seed)
+    weather.lying = lying
     settings = {**SETTINGS, "rsm.config.dir": f"{PREFIX}{seed}"}
     async with Stage(loop, "ABC", settings) as stage:
         config = {**TOPIC_SETTINGS, "segment_index_bytes": 12 * batches}
@@ -242,6 +243,7 @@ async def live(loop: Any, seed: str, batches: int, disturbances: int) -> Play:
         play = Play(stage, seed, weather, retention_bytes)
         producing = asyncio.ensure_future(play.produce())
         await play.disturb(disturbances)
+        weather.calm()
         play.is_over = True
         await producing
         await play.check()
@@ -255,3 +257,12 @@ def test_nothing_is_lost_between_the_tiers(number: int) -> None:
     play, _ = simulate(seed, lambda loop: live(loop, seed, 1 + number % 3, 6))
     assert len(play.acknowledged) > 10
     assert play.weather.calls["copy"] > 5
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_nothing_is_lost_by_a_store_that_lies(number: int) -> None:
+    """It says that it has copied what it has not, or not to the end."""
+    seed = f"lies-{number}"
+    play, _ = simulate(seed, lambda loop: live(loop, seed, 1 + number, 3, lying=0.4))
+    assert len(play.acknowledged) > 10
+    assert play.weather.errors["lie"] > 1

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tidelog_storage.remote.directory_store import DirectoryStore
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from typing import BinaryIO
 
     from tidelog_storage.remote.api import IndexKind, RemoteSegment, SegmentFiles
@@ -24,7 +24,11 @@ HANG_S_MAX = 60.0
 
 class Faults:
     """`errors` by the verb that raises them; calls wait for `gate`. `calls` are (verb, node id,
-    topic, start offset) as they came, `answers` the custom metadata by the copied segment's id."""
+    topic, start offset) as they came, `answers` the custom metadata by the copied segment's id. The
+    verb is `look` for a fetch by who has just copied, on the same thread, what it fetches.
+
+    `lie` is what is done in place of a copy, which then succeeds.
+    """
 
     def __init__(self) -> None:
         self.errors: dict[str, Exception] = {}
@@ -32,6 +36,7 @@ class Faults:
         self.gate.set()
         self.waiting = 0
         self.custom_metadata: bytes | None = None
+        self.lie: Callable[[DirectoryStore, RemoteSegment, SegmentFiles], None] | None = None
         self.calls: list[tuple[str, int, str, int]] = []
         self.answers: dict[bytes, bytes | None] = {}
 
@@ -60,15 +65,22 @@ class FlakyStore:
         self._faults = faults_of(config["dir"])
         self._store = DirectoryStore()
         self._store.configure(config)
+        self._copied = threading.local()
 
     def copy_segment(self, segment: RemoteSegment, data: SegmentFiles) -> bytes | None:
         self._faults.pass_by("copy", self._node_id, segment)
-        self._store.copy_segment(segment, data)
+        lie = self._faults.lie
+        if lie is None:
+            self._store.copy_segment(segment, data)
+        else:
+            lie(self._store, segment, data)
+        self._copied.segment_id = segment.segment_id
         answer = self._faults.answers[segment.segment_id] = self._faults.custom_metadata
         return answer
 
     def fetch_segment(self, segment: RemoteSegment, start: int, end: int | None = None) -> BinaryIO:
-        self._faults.pass_by("fetch", self._node_id, segment)
+        is_look = vars(self._copied).pop("segment_id", None) == segment.segment_id
+        self._faults.pass_by("look" if is_look else "fetch", self._node_id, segment)
         return self._store.fetch_segment(segment, start, end)
 
     def fetch_index(self, segment: RemoteSegment, kind: IndexKind) -> BinaryIO:

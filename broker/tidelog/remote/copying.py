@@ -23,6 +23,7 @@ from tidelog_storage.remote.api import (
 )
 from tidelog_storage.remote.copier import candidates
 from tidelog_storage.remote.lineage import find_log_start
+from tidelog_storage.remote.proof import copy_and_look, look
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,12 +33,14 @@ if TYPE_CHECKING:
     from tidelog_storage.log import Log
     from tidelog_storage.remote.api import RemoteSegment, TopicIdPartition
     from tidelog_storage.remote.copier import CopyCandidate
+    from tidelog_storage.remote.proof import Copied
 
 __all__ = ["Copier", "LogCutError"]
 
 log = logging.getLogger("tidelog.remote.copy")
 
 QUOTA_WAIT_S = 1.0
+LOOK_PAUSES_S = (0.1, 0.4, 1.6)
 TAKE_BACK_S, TAKE_BACK_S_MAX = 0.1, 30.0
 WATCH_MS = 3_600_000
 
@@ -49,6 +52,10 @@ class LogCutError(RemoteStorageError):
 class CustomMetadataError(RemoteStorageError):
     """The store wants more to be kept with a segment than
     remote.log.metadata.custom.metadata.max.bytes."""
+
+
+class NotGivenBackError(RetriableRemoteStorageError):
+    """The store says that it has copied a segment, and does not give its end back."""
 
 
 class Copier:
@@ -251,27 +258,45 @@ class Copier:
     async def _ship(
         self, segment: RemoteSegment, candidate: CopyCandidate, truncations: int
     ) -> bytes | None:
-        """The store's part: its custom metadata. What fails for good is deleted again, with the
-        custom metadata if the store has answered: it may find the objects by that."""
+        """The store's part: its custom metadata. What fails for good, and what the store does not
+        have after all, is deleted again, with the custom metadata if the store has answered: it may
+        find the objects by that."""
         shared, topic = self._shared, segment.partition.topic
         shared.meters.mark_topic("RemoteCopyRequestsPerSec", topic)
         try:
-            custom_metadata = await shared.pools.copier.run(
-                shared.storage.copy_segment, segment, candidate.files
+            copied = await shared.pools.copier.run(
+                copy_and_look, shared.storage, segment, candidate.files, shared.files
             )
-            segment = replace(segment, custom_metadata=custom_metadata)
-            self._check(custom_metadata, truncations)
-        except RetriableRemoteStorageError:
-            await self._take_back_if_deleted(segment)
-            raise  # else it stays as begun, and goes with the retention of its offsets
+            segment = replace(segment, custom_metadata=copied.custom_metadata)
+            self._check(copied.custom_metadata, truncations)
+            if copied.doubt is not None:
+                await self._look_again(segment, copied, truncations)
         except Exception as error:
+            if _may_pass(error):
+                await self._take_back_if_deleted(segment)
+                raise  # else it stays as begun, and goes with the retention of its offsets
             shared.meters.mark_topic("RemoteCopyErrorsPerSec", topic)
             self.has_given_up = isinstance(error, CustomMetadataError)
             log.warning("%s: %s", name_of(self._partition), error)
             if not await self._take_back_if_deleted(segment):
                 await delete_segment(shared, segment, shared.pools.copier)
             raise
-        return custom_metadata
+        return copied.custom_metadata
+
+    async def _look_again(self, segment: RemoteSegment, copied: Copied, truncations: int) -> None:
+        """Give a store that shows what was copied a little late, or was away for a moment, a little
+        time: another copy would cost it more. NotGivenBackError."""
+        shared, doubt = self._shared, copied.doubt
+        for pause_s in LOOK_PAUSES_S:
+            await asyncio.sleep(pause_s * shared.rng.uniform(0.8, 1.2))
+            doubt = await shared.pools.copier.run(look, shared.storage, segment, copied.tail)
+            self._check(copied.custom_metadata, truncations)
+            if doubt is None:
+                return
+        raise NotGivenBackError(
+            f"the store says that it has copied {segment.start_offset}..{segment.end_offset},"
+            f" and does not give it back: {doubt}"
+        )
 
     def _check(self, custom_metadata: bytes | None, truncations: int) -> None:
         if self._log.truncations != truncations:
@@ -307,6 +332,13 @@ class Copier:
             if segment is not held.segments.active and segment.base_offset > self.copied_offset
         ]
         return sum(waiting), len(waiting)
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether the store may have had no time for a copy, and has told so."""
+    return isinstance(error, RetriableRemoteStorageError) and not isinstance(
+        error, NotGivenBackError
+    )
 
 
 class _OffsetWatch(DelayedOperation[tuple[str, int]]):

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         RemoteStorage,
         TopicIdPartition,
     )
+    from tidelog_storage.seams import FileSystem
 
 __all__ = [
     "Shared",
@@ -47,7 +48,8 @@ READY_POLL_S = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shared:
-    """The tier of one broker, for its tasks. `executor` is for local fsync, never for the store.
+    """The tier of one broker, for its tasks. `executor` is for local fsync, never for the store;
+    `files` are the local ones.
 
     `forget` drops what is cached of segments that are gone.
     """
@@ -56,6 +58,7 @@ class Shared:
     clock: Clock
     rng: Rng
     executor: Executor
+    files: FileSystem
     replicas: ReplicaManager
     metadata: RemoteLogMetadata
     storage: RemoteStorage

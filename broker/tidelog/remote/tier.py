@@ -117,6 +117,7 @@ class RemoteTier:
             clock=runtime.clock,
             rng=runtime.rng,
             executor=runtime.executor,
+            files=runtime.files,
             replicas=replicas,
             metadata=self.metadata,
             storage=self.storage,

@@ -4,6 +4,7 @@ says so."""
 from __future__ import annotations
 
 import asyncio
+import threading
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog_storage.remote.directory_store import DirectoryStore
@@ -48,8 +49,9 @@ _NONE = Order("all", None, 0, None)
 
 
 class TracedStore(DirectoryStore):
-    """`reads` are the ids of the segments whose records were asked for, until somebody clears it;
-    `waiting` is what waits as ordered.
+    """`reads` are the ids of the segments whose records were asked for, until somebody clears it,
+    without the look that a copier takes on its thread at what it has copied; `waiting` is what
+    waits as ordered.
 
     Worker threads write these and look up the `order`, which needs no lock: each step of it is
     atomic.
@@ -60,6 +62,7 @@ class TracedStore(DirectoryStore):
         self.reads: list[bytes] = []
         self.waiting: list[str] = []
         self.order = _NONE
+        self._copied = threading.local()
 
     def _obey(self, operation: str) -> None:
         self.waiting.append(operation)
@@ -72,11 +75,13 @@ class TracedStore(DirectoryStore):
         """As `DirectoryStore`, if the order lets it; so do all."""
         self._obey("copy")
         super().copy_segment(segment, data)
+        self._copied.segment_id = segment.segment_id
 
     def fetch_segment(self, segment: RemoteSegment, start: int, end: int | None = None) -> BinaryIO:
         """As `DirectoryStore`."""
         self._obey("fetch")
-        self.reads.append(segment.segment_id)
+        if vars(self._copied).pop("segment_id", None) != segment.segment_id:
+            self.reads.append(segment.segment_id)
         return super().fetch_segment(segment, start, end)
 
     def fetch_index(self, segment: RemoteSegment, kind: IndexKind) -> BinaryIO:
