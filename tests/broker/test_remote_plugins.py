@@ -14,6 +14,7 @@ from support.tiered_cluster import segmented, tiered_cluster
 from tidelog.remote import plugins
 from tidelog.start_error import StartError
 from tidelog_storage.os_files import OsFileSystem
+from tidelog_storage.remote.api import RemoteStorageError, RetriableRemoteStorageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -173,6 +174,29 @@ def test_a_users_metadata_manager_takes_the_place_of_the_topic(tmp_path: Path) -
             assert given["log.dir"].endswith("broker-1")
             assert "__remote_log_metadata" not in it.node(1).server.metadata.image.topics
             await it.delete("a")
+            await until(lambda: not it.remote_files("a"))
+
+    run(test)
+
+
+def test_a_topics_deletion_waits_for_the_store_with_a_users_own_metadata(tmp_path: Path) -> None:
+    """No remover of ours reads that: what was tried once stayed in the store for good."""
+
+    async def test() -> None:
+        settings = {"remote.log.metadata.manager.class.name": NAME}
+        async with tiered_cluster(tmp_path, **settings) as it:
+            await it.create("a", 1, 1, **segmented(1))
+            await it.produce("a", ["v0", "v1", "v2"])
+            await it.offloaded("a", {0: ["v0"], 1: ["v1"]}, local_start=2)
+            faults = it.faults
+            faults.errors["delete"] = RetriableRemoteStorageError("away")
+            await it.delete("a")
+            await until(lambda: faults.count("delete") >= 2)
+            faults.errors["delete"] = RemoteStorageError("no")
+            before = faults.count("delete")
+            await until(lambda: faults.count("delete") > before + 1)
+            assert it.remote("a") == {0: ["v0"], 1: ["v1"]}
+            faults.errors.clear()
             await until(lambda: not it.remote_files("a"))
 
     run(test)

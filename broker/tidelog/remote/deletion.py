@@ -163,8 +163,28 @@ class Deletions:
     async def _delete(self, partition: TopicIdPartition) -> None:
         await until_ready(self._shared.metadata, partition)
         await self._mark(partition)
+        if self._topic is None:
+            await self._delete_until_done(partition)
+            return
         await self._begin_with_one(partition)
         await self.remove(partition)
+
+    async def _delete_until_done(self, partition: TopicIdPartition) -> None:
+        """The mark is in somebody else's metadata, where no remover looks for it: who does not end
+        it here leaves its objects in the store for good."""
+        failures = 0
+        while True:
+            try:
+                await self._begin_with_one(partition)
+                await self.remove(partition)
+            except RemoteStorageNotReady:
+                raise
+            except Exception as error:  # noqa: BLE001 - of any plug-in
+                failures += 1
+                log.warning("remote part of %s: %s", name_of(partition), error)
+                await asyncio.sleep(self._pace.pause_s(failures, self._shared.rng))
+            else:
+                return
 
     async def _begin_with_one(self, partition: TopicIdPartition) -> None:
         """Delete the data of one segment, for which the mark stands, before anything else is told:
