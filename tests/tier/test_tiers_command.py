@@ -13,10 +13,12 @@ import pytest
 
 import tidelog
 from support.clusters import image_of, run
+from support.txn_client import Nodes, TxnProducer
 from tidelog.cli.tiers import main
 from tidelog.doors.ports import Ports
 from tidelog.doors.tiered import DIRECTORY_STORE, S3_STORE
 from tidelog.runtime import system_runtime
+from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.remote.directory_store import DirectoryStore
 from tidelog_storage.remote.metadata_records import metadata_partition
 from tier.admin import create_topic
@@ -111,6 +113,50 @@ def test_remote_segments_are_verified(store, capsys):
             assert err == (
                 "tidelog tiers verify: 2 of 2 remote segments are not as they should be\n"
             )
+
+    run(test)
+
+
+WAYS = {
+    "a bit": lambda data: bytes([*data[:-1], data[-1] ^ 1]),
+    "emptied": lambda data: b"",
+    "removed": lambda data: None,
+}
+
+
+def objects_in(folder: str) -> list[Path]:
+    return sorted(path for path in Path(folder).rglob("*") if path.is_file())
+
+
+def test_damage_to_any_object_is_told(store, capsys):
+    """The records are not all that a segment is."""
+
+    async def test():
+        async with TieredCluster(store) as cluster:
+            await cluster.create("t", batches_per_segment=3)
+            async with Nodes(cluster.server()) as nodes:
+                producer = TxnProducer(nodes, "one")
+                assert await producer.init() is ErrorCode.NONE
+                for value in (b"0", b"1"):  # and the marker at 2
+                    assert await producer.send("t", value) is ErrorCode.NONE
+                assert await producer.end(commit=False) is ErrorCode.NONE
+            await cluster.produce("t", 0, kv(3))
+            await cluster.expect_earliest_local("t", 0, 3)
+            words = ("verify", "-b", cluster.server(), "--store", store["dir"], "t")
+            code, out, err = await told(capsys, *words)
+            assert (code, err, out[:18]) == (0, "", "1 remote segments,")
+            objects = objects_in(store["dir"])
+            assert len(objects) == 7
+            for path in objects:
+                data = path.read_bytes()
+                for way, damage in WAYS.items():
+                    damaged = damage(data)
+                    path.unlink() if damaged is None else path.write_bytes(damaged)
+                    code, out, err = await told(capsys, *words)
+                    assert (code, "t-0 0..2: " in out) == (1, True), (path, way)
+                    assert "1 of 1 remote segments are not as they should be" in err
+                path.write_bytes(data)
+            assert (await told(capsys, *words))[0] == 0
 
     run(test)
 

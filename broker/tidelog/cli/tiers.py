@@ -261,8 +261,8 @@ def _whole(views: list[PartitionTiers]) -> list[PartitionTiers]:
 
 
 def _verify(options: argparse.Namespace) -> None:
-    from tidelog.doors.tier_check import check_segment
     from tidelog_storage.remote.api import SegmentState
+    from tidelog_storage.remote.checks import check_segment
 
     broken = size = 0
     with _viewer(options.bootstrap_server) as viewer:

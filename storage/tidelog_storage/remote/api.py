@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = [
     "PARTITION_TRANSITIONS",
     "SEGMENT_TRANSITIONS",
+    "DescribedRemoteStorage",
     "IndexKind",
     "NearRemoteStorage",
     "OpenSegment",
@@ -285,6 +286,16 @@ class NearRemoteStorage(Protocol):
 
     def open_segment(self, segment: RemoteSegment) -> OpenSegment:
         """Open the `.log` of a segment. Blocks. RemoteResourceNotFound, RemoteStorageError."""
+        ...
+
+
+class DescribedRemoteStorage(Protocol):
+    """What a `RemoteStorage` may offer besides, if it keeps a manifest of what it has copied
+    (`layout.py`), to check its objects by. A class that has its own `fetch_segment` or
+    `fetch_index` is not asked, unless it has its own `fetch_manifest` too."""
+
+    def fetch_manifest(self, segment: RemoteSegment) -> BinaryIO:
+        """The manifest, whole. RemoteResourceNotFound, RemoteStorageError."""
         ...
 
 

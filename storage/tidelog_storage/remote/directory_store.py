@@ -167,6 +167,10 @@ class DirectoryStore:
             raise CorruptRemoteDataError(f"{folder}/{name} is not what was copied")
         return io.BytesIO(data)
 
+    def fetch_manifest(self, segment: RemoteSegment) -> BinaryIO:
+        """What was copied; see `DescribedRemoteStorage`."""
+        return self._open(segment, MANIFEST_ENDING, 0, None)
+
     def _file(self, segment: RemoteSegment, ending: str) -> File:
         files, folder = self._place(segment)
         if not files.exists(f"{folder}/{object_name(segment, MANIFEST_ENDING)}"):

@@ -234,6 +234,10 @@ class S3Store:
         """One index, whole, and checked by the sum that the server keeps of it."""
         return self._get(segment, INDEX_ENDINGS[kind], ChecksumMode="ENABLED")
 
+    def fetch_manifest(self, segment: RemoteSegment) -> BinaryIO:
+        """What was copied; see `DescribedRemoteStorage`."""
+        return self._get(segment, MANIFEST_ENDING)
+
     def _get(self, segment: RemoteSegment, ending: str, **options: str) -> BinaryIO:
         with _errors(segment):
             answer = self._client.get_object(
