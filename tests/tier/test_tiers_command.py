@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import tidelog
-from support.clusters import image_of, run
+from support.clusters import image_of, run, until
 from support.txn_client import Nodes, TxnProducer
 from tidelog.cli.tiers import main
 from tidelog.doors.ports import Ports
@@ -21,8 +21,9 @@ from tidelog.runtime import system_runtime
 from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.remote.directory_store import DirectoryStore
 from tidelog_storage.remote.metadata_records import metadata_partition
-from tier.admin import create_topic
+from tier.admin import create_topic, delete_topic
 from tier.harness import TieredCluster, kv
+from tier.recording_store import FETCH
 
 
 @pytest.fixture
@@ -157,6 +158,89 @@ def test_damage_to_any_object_is_told(store, capsys):
                     assert "1 of 1 remote segments are not as they should be" in err
                 path.write_bytes(data)
             assert (await told(capsys, *words))[0] == 0
+
+    run(test)
+
+
+async def told_by_verify(cluster: TieredCluster, capsys, change) -> tuple[int, str, str]:
+    """The change comes when it has listed the segments, and has read none."""
+    words = ["verify", "-b", cluster.server(), "t"]
+    words += ["--class", "tier.recording_store.RecordingStore"]
+    for key, text in cluster._store.items():
+        words += ["--set", f"{key}={text}"]
+    cluster.history.hold(FETCH, 0)  # no broker: those count from 1
+    telling = asyncio.create_task(told(capsys, *words))
+    try:
+        await until(lambda: cluster.history.held, "it reads")
+        await change()
+    finally:
+        cluster.history.release(FETCH, 0)
+    return await telling
+
+
+def test_what_is_deleted_while_others_are_read_is_no_fault(store, capsys):
+    """People and retention go on deleting for as long as it takes to read all."""
+
+    async def test():
+        async with TieredCluster(store) as cluster:
+
+            async def delete_first(count: int) -> None:
+                await cluster.delete_records("t", 0, 2 * count)
+                await cluster.expect_deletions(0, "t", 0, count)
+
+            async def delete_second_and_damage() -> None:
+                await delete_first(2)
+                damage(store["dir"])
+
+            await cluster.create("t", batches_per_segment=2)
+            await cluster.produce("t", 0, kv(*range(9)))
+            await cluster.expect_earliest_local("t", 0, 8)
+            code, out, err = await told_by_verify(cluster, capsys, lambda: delete_first(1))
+            assert (code, err) == (0, "")
+            assert out == (
+                "3 remote segments, 432 B: all as their metadata and checksums say"
+                " (1 deleted meanwhile)\n"
+            )
+            code, out, err = await told_by_verify(cluster, capsys, delete_second_and_damage)
+            assert (code, "t-0 2..3" in out) == (1, False)
+            assert "t-0 4..5: the batch at 5 has a bad checksum" in out
+            assert "t-0 6..7: can't be read" in out
+            assert "2 of 2 remote segments are not as they should be" in err
+
+    run(test)
+
+
+def test_a_topic_that_is_deleted_while_it_is_read_has_no_faults(store, capsys):
+    async def test():
+        async with TieredCluster(store) as cluster:
+
+            async def delete() -> None:
+                topic_id = cluster.topic_id("t")
+                await delete_topic(cluster.server(), "t")
+                await cluster.expect_empty_store("t", topic_id, [0])
+
+            await tiered_topic(cluster)
+            code, out, err = await told_by_verify(cluster, capsys, delete)
+            assert (code, err) == (0, "")
+            assert out == (
+                "0 remote segments, 0 B: there is nothing to check (2 deleted meanwhile)\n"
+            )
+
+    run(test)
+
+
+def test_a_fault_is_told_if_no_broker_is_left_to_tell_more(store, capsys):
+    async def test():
+        async with TieredCluster(store) as cluster:
+
+            async def damage_and_stop() -> None:
+                damage(store["dir"])
+                await cluster.stop(0)
+
+            await tiered_topic(cluster)
+            code, out, err = await told_by_verify(cluster, capsys, damage_and_stop)
+            assert (code, "t-0 2..3: can't be read" in out) == (1, True)
+            assert "2 of 2 remote segments are not as they should be" in err
 
     run(test)
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from tidelog.doors.tier_view import PartitionTiers, TierViewer
-    from tidelog_storage.remote.api import RemoteSegment, RemoteStorage
+    from tidelog_storage.remote.api import RemoteSegment, RemoteStorage, TopicIdPartition
 
 WATCH_SECONDS = 1.0
 _ROWS_MAX = 20  # remote segments shown of a partition, unless --all
@@ -264,7 +264,8 @@ def _verify(options: argparse.Namespace) -> None:
     from tidelog_storage.remote.api import SegmentState
     from tidelog_storage.remote.checks import check_segment
 
-    broken = size = 0
+    checked = broken = size = 0
+    gone: set[bytes] = set()
     with _viewer(options.bootstrap_server) as viewer:
         segments = [
             segment
@@ -275,16 +276,45 @@ def _verify(options: argparse.Namespace) -> None:
         ]
         with _store(viewer, options, is_needed=bool(segments)) as store:
             for segment in segments:
+                if segment.segment_id in gone:
+                    continue
                 assert store is not None
-                size += segment.size
                 faults = check_segment(store, segment)
+                if faults:
+                    gone |= _gone(viewer, segments, segment.partition)
+                    if segment.segment_id in gone:
+                        continue
+                checked += 1
+                size += segment.size
                 broken += bool(faults)
                 for fault in faults:
                     name = f"{segment.partition.topic}-{segment.partition.partition}"
                     print(f"{name} {segment.start_offset}..{segment.end_offset}: {fault}")
     if broken:
         raise common.CommandError(
-            f"{broken} of {len(segments)} remote segments are not as they should be"
+            f"{broken} of {checked} remote segments are not as they should be"
         )
-    text = "all as their metadata and checksums say" if segments else "there is nothing to check"
-    print(f"{len(segments)} remote segments, {_bytes(size)}: {text}")
+    text = "all as their metadata and checksums say" if checked else "there is nothing to check"
+    more = f" ({len(segments) - checked} deleted meanwhile)" if checked < len(segments) else ""
+    print(f"{checked} remote segments, {_bytes(size)}: {text}{more}")
+
+
+def _gone(
+    viewer: TierViewer, segments: list[RemoteSegment], partition: TopicIdPartition
+) -> set[bytes]:
+    """Ids of the segments of a partition that have been deleted since they were listed: reading all
+    takes its time, in which topics live on. None if nobody tells."""
+    from tidelog.doors.cluster_settings import ClusterError
+    from tidelog_storage.remote.api import SegmentState
+
+    try:
+        try:
+            known = viewer.remote_segments(partition)
+        except (ClusterError, OSError):  # brokers close connections that were idle for long
+            viewer.reconnect()
+            known = viewer.remote_segments(partition)
+    except (ClusterError, OSError):
+        return set()
+    finished = SegmentState.COPY_SEGMENT_FINISHED
+    live = {each.segment_id for each in known if each.state is finished}
+    return {each.segment_id for each in segments if each.partition == partition} - live

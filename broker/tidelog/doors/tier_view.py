@@ -119,7 +119,7 @@ class TierViewer:
                     raise ClusterError("there is no leader")
                 self._ask_leader(view)
             with self._troubles(view):
-                view.remote = self._remote_segments(name)
+                view.remote = self.remote_segments(name)
                 view.knows_remote = True
         return views
 
@@ -185,7 +185,8 @@ class TierViewer:
 
     # -- what the metadata topic tells -------------------------------------------------------------
 
-    def _remote_segments(self, partition: TopicIdPartition) -> list[RemoteSegment]:
+    def remote_segments(self, partition: TopicIdPartition) -> list[RemoteSegment]:
+        """All that are not forgotten, by offset, as they are now."""
         topic = self._topic(REMOTE_LOG_METADATA_TOPIC)
         if topic is None:
             return []
