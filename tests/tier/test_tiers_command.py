@@ -138,9 +138,11 @@ def test_damage_to_any_object_is_told(store, capsys):
             async with Nodes(cluster.server()) as nodes:
                 producer = TxnProducer(nodes, "one")
                 assert await producer.init() is ErrorCode.NONE
-                for value in (b"0", b"1"):  # and the marker at 2
+                for value in (b"0", b"1"):
                     assert await producer.send("t", value) is ErrorCode.NONE
                 assert await producer.end(commit=False) is ErrorCode.NONE
+            replicas = cluster.replicas("t", 0)  # the marker comes later than the answer
+            await until(lambda: {one.log.last_stable_offset for one in replicas} == {3}, "at 2")
             await cluster.produce("t", 0, kv(3))
             await cluster.expect_earliest_local("t", 0, 3)
             words = ("verify", "-b", cluster.server(), "--store", store["dir"], "t")
