@@ -303,7 +303,7 @@ def _gone(
     viewer: TierViewer, segments: list[RemoteSegment], partition: TopicIdPartition
 ) -> set[bytes]:
     """Ids of the segments of a partition that have been deleted since they were listed: reading all
-    takes its time, in which topics live on. None if nobody tells."""
+    takes its time, in which topics live on. None of them if no broker tells."""
     from tidelog.doors.cluster_settings import ClusterError
     from tidelog_storage.remote.api import SegmentState
 

@@ -162,7 +162,10 @@ class Actions:
         del topic
         error = await self.client.delete_topic()
         if error == "NONE":
-            await self.stage.until(lambda: self.stage.is_deleted, "the topic is gone")
+            stage = self.stage
+            await stage.until(lambda: stage.is_deleted, "the topic is gone")
+            for name in self.given["brokers"]:  # they hear of it one by one
+                await stage.until(partial(stage.lacks_replica, name), f"{name} has no replica")
         return {"error": error}
 
     # -- followers ---------------------------------------------------------------------------------

@@ -244,6 +244,10 @@ class Stage(ABC):
         """Whether a broker runs and has its replica open."""
         return self.is_running(name) and await self.inside(name).has_replica()
 
+    async def lacks_replica(self, name: str) -> bool:
+        """Whether a broker does not run, or has no replica."""
+        return not await self.has_replica(name)
+
     async def leads(self, name: str) -> bool:
         """Whether a broker leads, by the controller and by itself."""
         decided = self.decided
