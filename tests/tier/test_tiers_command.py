@@ -134,15 +134,17 @@ def test_damage_to_any_object_is_told(store, capsys):
 
     async def test():
         async with TieredCluster(store) as cluster:
-            await cluster.create("t", batches_per_segment=3)
+            await cluster.create("t", batches_per_segment=9)
             async with Nodes(cluster.server()) as nodes:
                 producer = TxnProducer(nodes, "one")
                 assert await producer.init() is ErrorCode.NONE
                 for value in (b"0", b"1"):
                     assert await producer.send("t", value) is ErrorCode.NONE
                 assert await producer.end(commit=False) is ErrorCode.NONE
-            replicas = cluster.replicas("t", 0)  # the marker comes later than the answer
-            await until(lambda: {one.log.last_stable_offset for one in replicas} == {3}, "at 2")
+            (replica,) = cluster.replicas("t", 0)
+            held = replica.log  # in which the marker comes later than the answer
+            await until(lambda: held.last_stable_offset == 3, "the marker is at 2")
+            held.roll(held.segments.active.created_ms)
             await cluster.produce("t", 0, kv(3))
             await cluster.expect_earliest_local("t", 0, 3)
             words = ("verify", "-b", cluster.server(), "--store", store["dir"], "t")
