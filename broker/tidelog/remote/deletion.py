@@ -172,19 +172,27 @@ class Deletions:
     async def _delete_until_done(self, partition: TopicIdPartition) -> None:
         """The mark is in somebody else's metadata, where no remover looks for it: who does not end
         it here leaves its objects in the store for good."""
+
+        async def delete() -> None:
+            await self._begin_with_one(partition)
+            await self.remove(partition)
+
+        await self._retried(partition, delete)
+
+    async def _retried(
+        self, partition: TopicIdPartition, step: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Do it again until it succeeds, or the metadata know nothing of the partition."""
         failures = 0
         while True:
             try:
-                await self._begin_with_one(partition)
-                await self.remove(partition)
+                return await step()
             except RemoteStorageNotReady:
                 raise
             except Exception as error:  # noqa: BLE001 - of any plug-in
                 failures += 1
                 log.warning("remote part of %s: %s", name_of(partition), error)
                 await asyncio.sleep(self._pace.pause_s(failures, self._shared.rng))
-            else:
-                return
 
     async def _begin_with_one(self, partition: TopicIdPartition) -> None:
         """Delete the data of one segment, for which the mark stands, before anything else is told:
@@ -284,16 +292,8 @@ class Deletions:
         def is_wanted() -> bool:
             return self._under_way.get(partition) is task
 
-        failures = 0
         while is_wanted() and list(self._shared.metadata.segments(partition)):
-            try:
-                await self._delete_all(partition, is_wanted)
-            except RemoteStorageNotReady:
-                raise
-            except Exception as error:  # noqa: BLE001 - of any plug-in
-                failures += 1
-                log.warning("remote part of %s: %s", name_of(partition), error)
-                await asyncio.sleep(self._pace.pause_s(failures, self._shared.rng))
+            await self._retried(partition, lambda: self._delete_all(partition, is_wanted))
 
 
 async def _nothing(_: TopicIdPartition) -> None:
