@@ -191,6 +191,7 @@ class BrokerServer:
             topic_configs(config.given, config.node_id),
             lag_ms_max=config.replica_lag_time_max_ms,
             on_disk_failure=self._directory_failed,
+            meters=self.meters if config.metrics_prometheus_listener else None,
         )
         groups = self._groups = GroupCoordinator(
             config=config,

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
+from tidelog_pipeline.tiers import Served
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -64,15 +66,15 @@ class Checks:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """One of Spark's reads: what the remote tier has served meanwhile, by the brokers' meters."""
+    """One of Spark's reads: what was served meanwhile, by the brokers' meters."""
 
     name: str
-    remote_bytes: int
+    served: Served
 
 
 @dataclass(slots=True)
 class TierReport:
-    """Where the events' bytes were when Spark read them, and how many the remote tier served."""
+    """Where the events' bytes were when Spark read them, and how many came from where."""
 
     at_rest: TopicBytes
     """When the whole history was read, by the read called `whole`."""
@@ -88,30 +90,29 @@ class TierReport:
             faults.append(
                 f"only {self.at_rest.remote_only_share:.0%} of the bytes were remote only"
             )
-        if self.whole_remote < self.at_rest.remote_only:
+        served = self.whole_served
+        if served.remote < self.at_rest.remote_only:
             faults.append(
-                f"{self.whole_remote:,} bytes came from the remote tier, which alone has "
+                f"{served.remote:,} bytes came from the remote tier, which alone has "
                 f"{self.at_rest.remote_only:,}"
             )
+        whole = self.at_rest.remote_only + self.at_rest.local
+        if served.remote + served.local < whole:
+            faults.append(f"{served.remote + served.local:,} bytes came, of {whole:,}")
         return faults
 
     @property
-    def whole_remote(self) -> int:
-        """Bytes that the read of the whole history got from the remote tier."""
-        return sum(read.remote_bytes for read in self.reads if read.name == self.whole)
+    def whole_served(self) -> Served:
+        """What the read of the whole history got."""
+        return next((read.served for read in self.reads if read.name == self.whole), Served(0, 0))
 
     @property
     def summary(self) -> str:
-        """What the remote tier served of the whole history, and what it had of it, in words.
-
-        What came from the brokers' disks nobody measures: they have what they have.
-        """
-        at_rest = self.at_rest
-        whole = at_rest.remote_only + at_rest.local
+        """How many bytes of the whole history came from where, in words."""
+        served = self.whole_served
         return (
-            f"Of the whole {_megabytes(whole)} the remote tier served "
-            f"{_megabytes(self.whole_remote)}; it alone has {_megabytes(at_rest.remote_only)}, the "
-            f"leaders' disks have {_megabytes(at_rest.local)}"
+            f"Of the whole history {_megabytes(served.remote)} came from the remote tier and "
+            f"{_megabytes(served.local)} from the brokers' disks"
         )
 
 
@@ -144,13 +145,19 @@ def tiers_table(tiers: TierReport) -> Table:
 
 
 def reads_table(tiers: TierReport) -> Table:
-    """Bytes that each of Spark's reads got from the remote tier."""
-    table = Table(title="Served from the remote tier (RemoteFetchBytesPerSec of all brokers)")
+    """Bytes that each of Spark's reads got from where."""
+    table = Table(title="Served, by BytesOutPerSec and RemoteFetchBytesPerSec of all brokers")
     table.add_column("read")
-    table.add_column("bytes", justify="right")
+    table.add_column("from the remote tier", justify="right")
+    table.add_column("from disks", justify="right")
     for read in tiers.reads:
-        table.add_row(read.name, _megabytes(read.remote_bytes))
+        served = read.served
+        table.add_row(read.name, _megabytes(served.remote), _megabytes(served.local))
     return table
+
+
+def _bytes_of(served: Served) -> dict[str, int]:
+    return {"remote_bytes": served.remote, "local_bytes": served.local}
 
 
 def _megabytes(count: int) -> str:
@@ -168,8 +175,8 @@ def write_json(checks: Checks, tiers: TierReport | None, path: Path) -> None:
             "local_bytes": at_rest.local,
             "remote_only_share": round(at_rest.remote_only_share, 4),
             "partitions": [asdict(one) for one in at_rest.partitions],
-            "reads": [asdict(read) for read in tiers.reads],
-            "whole": {"remote_bytes": tiers.whole_remote},
+            "reads": [{"name": read.name, **_bytes_of(read.served)} for read in tiers.reads],
+            "whole": _bytes_of(tiers.whole_served),
         }
     path.write_text(json.dumps(report, indent=2) + "\n")
 

@@ -127,14 +127,13 @@ class _Demo:
 
     @contextmanager
     def _reading(self, name: str) -> Iterator[None]:
-        """Whatever the remote tier serves of the events inside is this read's."""
+        """Whatever is served of the events inside is this read's."""
         if self._tiers is None:
             yield
             return
-        before = self._tiers.remote_bytes_served(EVENTS_TOPIC)
+        before = self._tiers.served(EVENTS_TOPIC)
         yield
-        served = self._tiers.remote_bytes_served(EVENTS_TOPIC) - before
-        self._reads.append(Read(name, served))
+        self._reads.append(Read(name, self._tiers.served(EVENTS_TOPIC).since(before)))
 
     def _stream(self, title: str, rows_new: int) -> None:
         _say(f"Structured Streaming, {title}: days finished so far to {RESULT_TOPIC}")

@@ -1,7 +1,7 @@
 """The demo's cluster, and where a topic's bytes are: on the brokers' disks or in the tier alone.
 
-What is where comes from the same questions as `tidelog tiers`; what was served from the remote tier
-from Kafka's RemoteFetchBytesPerSec, which each broker tells on its Prometheus endpoint.
+What is where comes from the same questions as `tidelog tiers`; what consumers got from where, from
+BytesOutPerSec and RemoteFetchBytesPerSec, which each broker tells on its Prometheus endpoint.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ _BROKER_SETTINGS = {
 _PORTS = (15_000, 32_000)  # below those that systems give to outgoing connections
 WAIT_SECONDS_MAX = 180.0
 _LOOK_SECONDS = 0.3
-_METER = "kafka_server_brokertopicmetrics_remotefetchbytes"
+_METER = "kafka_server_brokertopicmetrics_"
+_OUT, _FROM_REMOTE = f"{_METER}bytesout", f"{_METER}remotefetchbytes"
 
 
 def tiered_topic(segment_bytes: int) -> dict[str, str]:
@@ -98,6 +99,18 @@ class TopicBytes:
         return self.remote_only / whole if whole else 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class Served:
+    """Bytes of records that consumers got: from the remote tier, and from the brokers' disks."""
+
+    remote: int
+    local: int
+
+    def since(self, before: Served) -> Served:
+        """What was served after `before`."""
+        return Served(self.remote - before.remote, self.local - before.local)
+
+
 class Tiers:
     """Where the bytes of a cluster's topics are, and how many its remote tier has served."""
 
@@ -133,20 +146,23 @@ class Tiers:
             time.sleep(_LOOK_SECONDS)
         return self.look(topic)
 
-    def remote_bytes_served(self, topic: str) -> int:
-        """Bytes of this topic that consumers got from the remote tier, of all brokers' lives."""
+    def served(self, topic: str) -> Served:
+        """What consumers got of this topic so far, from all brokers.
+
+        What is not from the remote tier is from the disks: BytesOutPerSec counts both.
+        """
         from prometheus_client.parser import text_string_to_metric_families  # noqa: PLC0415
 
-        served = 0.0
+        count = dict.fromkeys((_OUT, _FROM_REMOTE), 0)
         for port in self.metrics_ports:
             for family in text_string_to_metric_families(_metrics(port)):
-                if family.name == _METER:
-                    served += sum(
-                        sample.value
+                if family.name in count:
+                    count[family.name] += sum(
+                        int(sample.value)
                         for sample in family.samples
                         if sample.labels.get("topic") == topic
                     )
-        return int(served)
+        return Served(count[_FROM_REMOTE], count[_OUT] - count[_FROM_REMOTE])
 
     def _on_disk(self, topic: str, partitions: int) -> list[int]:
         """By partition, the bytes of the replica that has most of them."""

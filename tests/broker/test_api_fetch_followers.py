@@ -9,6 +9,7 @@ import pytest
 from support.data_path import DataPath, batch, bytes_of, data_of, topic_id
 from tidelog.api.fetch import RACK_AWARE_SELECTOR
 from tidelog.metadata.image import BrokerImage
+from tidelog.metrics.meters import BROKER_TOPIC_METRICS, Meters, Name, Sample
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.data import DeleteRecordsRequest, FetchRequest
@@ -54,6 +55,28 @@ def follow(
         replica_state=FetchRequest.ReplicaState(replica_id=replica, replica_epoch=epoch),
     )
     return None if response is None else data_of(response)
+
+
+def test_what_consumers_get_is_counted_and_what_followers_get_is_not(tmp_path: Path) -> None:
+    meters, name = Meters(), Name(*BROKER_TOPIC_METRICS, "BytesOutPerSec")
+    path = DataPath(tmp_path, meters=meters)
+    path.apply(brokers=brokers())
+    for topic in ("foo", "bar"):
+        path.create(topic, replicas=(1, 2), isr=(1, 2))
+        path.produce(topic, 0, batch(3), acks=1)
+        follow(path, 0, topic=topic)
+        follow(path, 3, topic=topic)
+    assert list(meters.counts()) == [(name, [Sample((), 0)])]
+    got = {}
+    for version, topic, other in ((12, "foo", "none"), (4, "bar", "bar")):  # and one with an error
+        answer = path.fetch((topic, 0, 0), (other, 1, 0), version=version)
+        got[topic] = len(bytes_of(data_of(answer)))
+        assert got[topic] > 0
+    of_topics = [Sample((("topic", topic),), got[topic]) for topic in ("bar", "foo")]
+    assert list(meters.counts()) == [(name, [Sample((), sum(got.values())), *of_topics])]
+    path.delete("foo")
+    assert list(meters.counts()) == [(name, [Sample((), sum(got.values())), of_topics[0]])]
+    path.logs.abandon()
 
 
 class TestProgress:

@@ -65,10 +65,13 @@ def test_most_bytes_are_remote_only_and_read_from_there():
             # The events' time rolls none: each segment is as full as batches can make it.
             assert one.remote_only > one.remote_segments * SEGMENT_BYTES / 2
             assert one.local <= one.local_anywhere <= SEGMENT_BYTES
-        assert view.remote_bytes_served("t") == 0
+        assert view.served("t") == tiers.Served(0, 0)
         assert sorted(asyncio.run(read_all(servers, "t", written))) == list(range(16_000))
-        assert view.remote_bytes_served("t") >= seen.remote_only
-        assert view.remote_bytes_served("another") == 0
+        served = view.served("t")
+        assert served.remote >= seen.remote_only
+        assert served.local > 0
+        assert served.remote + served.local >= seen.remote_only + seen.local
+        assert view.served("another") == tiers.Served(0, 0)
         ports = view.metrics_ports
     for port in ports:
         with pytest.raises(ConnectionRefusedError):
@@ -84,33 +87,37 @@ def test_what_never_becomes_remote_is_said(monkeypatch):
             view.wait_until_remote("t", SEGMENT_BYTES)
 
 
-def told(remote_only: int, local: int, served: int) -> report.TierReport:
+def told(remote_only: int, local: int, *served: int) -> report.TierReport:
     one = tiers.PartitionBytes(0, 1, 0, 90, 100, remote_only, 9, local, local)
-    reads = [report.Read("part", 5), report.Read("whole", served)]
+    reads = [
+        report.Read("part", tiers.Served(5, 6)),
+        report.Read("whole", tiers.Served(*served)),
+    ]
     return report.TierReport(tiers.TopicBytes("t", (one,)), reads, "whole")
 
 
 def test_a_history_that_is_mostly_remote_and_was_read_there_passes():
-    assert told(9_000_000, 1_000_000, 9_000_000).failed == []
+    assert told(9_000_000, 1_000_000, 9_000_000, 1_000_000).failed == []
 
 
 @pytest.mark.parametrize(
-    ("remote_only", "local", "served", "fault"),
+    ("remote_only", "local", "remote", "disks", "fault"),
     [
-        (700, 300, 700, "only 70% of the bytes were remote only"),
-        (900, 100, 899, "899 bytes came from the remote tier, which alone has 900"),
-        (0, 0, 0, "only 0% of the bytes were remote only"),
+        (700, 300, 700, 300, "only 70% of the bytes were remote only"),
+        (900, 100, 899, 101, "899 bytes came from the remote tier, which alone has 900"),
+        (900, 100, 900, 99, "999 bytes came, of 1,000"),
+        (0, 0, 0, 0, "only 0% of the bytes were remote only"),
     ],
 )
-def test_one_that_is_not_or_was_read_elsewhere_fails(remote_only, local, served, fault):
-    assert told(remote_only, local, served).failed == [fault]
+def test_one_that_is_not_or_was_read_elsewhere_fails(remote_only, local, remote, disks, fault):
+    assert told(remote_only, local, remote, disks).failed == [fault]
 
 
-def test_the_report_says_what_the_remote_tier_served_and_has(tmp_path):
-    tier_report = told(9_000_000, 1_000_000, 9_200_000)  # what is local may be in the tier as well
+def test_the_report_says_how_many_bytes_came_from_where(tmp_path):
+    # What is local may be in the tier as well, and batches at a border are read twice.
+    tier_report = told(9_000_000, 1_000_000, 9_200_000, 900_000)
     assert tier_report.summary == (
-        "Of the whole 10.0 MB the remote tier served 9.2 MB; "
-        "it alone has 9.0 MB, the leaders' disks have 1.0 MB"
+        "Of the whole history 9.2 MB came from the remote tier and 0.9 MB from the brokers' disks"
     )
     checks = report.Checks()
     checks.number("rows", 8, 8)
@@ -119,8 +126,8 @@ def test_the_report_says_what_the_remote_tier_served_and_has(tmp_path):
     assert written["figures"] == [
         {"name": "rows", "from_spark": "8", "from_pandas": "8", "equal": True}
     ]
-    assert written["tiers"]["whole"] == {"remote_bytes": 9_200_000}
+    assert written["tiers"]["whole"] == {"remote_bytes": 9_200_000, "local_bytes": 900_000}
     assert written["tiers"]["remote_only_share"] == 0.9
-    assert written["tiers"]["reads"][0] == {"name": "part", "remote_bytes": 5}
+    assert written["tiers"]["reads"][0] == {"name": "part", "remote_bytes": 5, "local_bytes": 6}
     report.write_json(checks, None, tmp_path / "report.json")
     assert json.loads((tmp_path / "report.json").read_text())["tiers"] is None

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from tidelog.metrics.meters import Meters
+
 NODE_ID = 1
 NOW_MS = 1_700_000_000_000
 
@@ -150,6 +152,7 @@ class DataPath:
         clock: ManualClock | None = None,
         syncs: bool = True,
         log_dirs: Sequence[str] = (),
+        meters: Meters | None = None,
         **properties: str,
     ) -> None:
         self.node_id = node_id
@@ -172,7 +175,12 @@ class DataPath:
             new_directory_id=CountingRng().uuid,
         )
         self.replicas = ReplicaManager(
-            node_id, self.clock, self.timers, self.logs, topic_configs({}, node_id)
+            node_id,
+            self.clock,
+            self.timers,
+            self.logs,
+            topic_configs({}, node_id),
+            meters=meters,
         )
         self.image = ClusterImage(
             cluster_id="test", brokers={node_id: BrokerImage(node_id, "127.0.0.1", 9092)}

@@ -1,18 +1,18 @@
 """Counts and gauges of one broker, named as the MBeans of Apache Kafka.
 
-Whoever does the work marks it here, on the loop; `prometheus.py` reads. A meter costs a dictionary
-look-up, so the data path of plain topics has none.
+Whoever does the work marks it here, on the loop; `prometheus.py` reads. On the data path of plain
+topics, where a `mark` costs too much, there is one `TopicCount`, and only if somebody may read it.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import defaultdict, deque
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["BROKER_TOPIC_METRICS", "Meters", "Name", "Sample", "Timer"]
+__all__ = ["BROKER_TOPIC_METRICS", "Meters", "Name", "Sample", "Timer", "TopicCount"]
 
 _RECENT_MAX = 1028  # as many as Kafka's timers choose from
 
@@ -61,6 +61,26 @@ class Timer:
         return ordered[min(int(part * len(ordered)), len(ordered) - 1)] if ordered else 0.0
 
 
+class TopicCount:
+    """A count for each topic and for all together: whoever counts adds to `by_topic` itself."""
+
+    __slots__ = ("_of_deleted", "by_topic")
+
+    def __init__(self) -> None:
+        self.by_topic: defaultdict[str, int] = defaultdict(int)
+        self._of_deleted = 0
+
+    def forget(self, topic: str) -> None:
+        """The topic is deleted."""
+        self._of_deleted += self.by_topic.pop(topic, 0)
+
+    def samples(self) -> list[Sample]:
+        """As `Meters.counts` tells them."""
+        whole = self._of_deleted + sum(self.by_topic.values())
+        topics = [Sample((("topic", topic),), count) for topic, count in self.by_topic.items()]
+        return [Sample((), whole), *sorted(topics)]
+
+
 class Meters:
     """The meters of one broker."""
 
@@ -68,6 +88,12 @@ class Meters:
         self._counts: dict[Name, dict[tuple[tuple[str, str], ...], float]] = {}
         self._gauges: dict[Name, list[Callable[[], Iterable[Sample]]]] = {}
         self._timers: dict[Name, Timer] = {}
+        self._topic_counts: dict[Name, TopicCount] = {}
+
+    def topic_count(self, name: str) -> TopicCount:
+        """One of `kafka.server:type=BrokerTopicMetrics` that is counted on the data path; who has
+        it lets go of the topics that are gone."""
+        return self._topic_counts.setdefault(Name(*BROKER_TOPIC_METRICS, name), TopicCount())
 
     def declare(self, names: Iterable[Name]) -> None:
         """These are told from now on, though nothing was counted yet."""
@@ -106,7 +132,7 @@ class Meters:
         return self._timers.setdefault(name, Timer())
 
     def forget_topic(self, topic: str) -> None:
-        """The topic is gone: so are its counts."""
+        """The topic has left the remote tier: so have its counts."""
         label = ("topic", topic)
         for counts in self._counts.values():
             for labels in [labels for labels in counts if label in labels]:
@@ -119,8 +145,10 @@ class Meters:
 
     def counts(self) -> Iterator[tuple[Name, list[Sample]]]:
         """All counts, sorted by name."""
-        for name in sorted(self._counts):
-            yield name, [Sample(*item) for item in sorted(self._counts[name].items())]
+        found = {name: count.samples() for name, count in self._topic_counts.items()}
+        for name, counts in self._counts.items():
+            found[name] = [Sample(*item) for item in sorted(counts.items())]
+        yield from sorted(found.items())
 
     def gauges(self) -> Iterator[tuple[Name, list[Sample]]]:
         """All gauges with their values now, sorted by name."""

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from tidelog.metadata.image import ClusterImage, PartitionImage, TopicImage
+    from tidelog.metrics.meters import Meters
     from tidelog.replication.aux_state import AuxStateOf
     from tidelog.replication.isr_proposals import IsrProposals
     from tidelog.replication.purgatory import Timers
@@ -55,10 +56,12 @@ class HostedPartitions:
         *,
         lag_ms_max: int = 30_000,
         on_disk_failure: Callable[[str, BaseException], None] | None = None,
+        meters: Meters | None = None,
     ) -> None:
         """`timers` is the running loop; `log_config` the configuration of a topic under an image;
         `lag_ms_max` replica.lag.time.max.ms. `on_disk_failure` is told of a log directory in which
-        a log could not be opened or written: the partition is offline then."""
+        a log could not be opened or written: the partition is offline then. `meters` is None if
+        nobody reads them."""
         self.node_id = node_id
         self.clock = clock
         self.logs = logs
@@ -73,6 +76,8 @@ class HostedPartitions:
             self.delete_records_purgatory,
         ]
         self.rules = ReplicaRules(lambda: int(clock.monotonic() * 1000), lag_ms_max)
+        self.bytes_out = None if meters is None else meters.topic_count("BytesOutPerSec")
+        """Records that consumers were answered, from disk and from the remote tier."""
         self._log_config = log_config
         self._on_disk_failure = on_disk_failure
         self._timers = timers
@@ -204,6 +209,8 @@ class HostedPartitions:
                 self._wake_all(partition.topic_partition)
 
     def _delete_topic(self, name: str, topic: TopicImage) -> None:
+        if self.bytes_out is not None:
+            self.bytes_out.forget(name)
         for state in topic.partitions:
             self._leave((name, state.partition), delete=True)
 
