@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 RELATIVE_OFFSET_MAX = 0x7FFFFFFF
 NO_TIMESTAMP = -1
 
+OFFSET_ENTRY = Struct(">ii")  # offset less the segment's first, position
+TIME_ENTRY = Struct(">qi")  # timestamp, offset less the segment's first
+TRANSACTION_ENTRY = Struct(">hqqqq")  # version, and an `AbortedEntry`
 _LITTLE_ENDIAN = sys.byteorder == "little"
-_TRANSACTION = Struct(">hqqqq")
-_TIME = Struct(">qi")
 
 
 class CorruptIndexError(Exception):
@@ -105,7 +106,7 @@ class OffsetIndex(_Index):
 
     __slots__ = ("offsets", "positions")
 
-    ENTRY_BYTES = 8
+    ENTRY_BYTES = OFFSET_ENTRY.size
 
     def __init__(self, files: FileSystem, path: str, base_offset: int) -> None:
         super().__init__(files, path, base_offset)
@@ -179,7 +180,7 @@ class TimeIndex(_Index):
 
     __slots__ = ("offsets", "timestamps")
 
-    ENTRY_BYTES = 12
+    ENTRY_BYTES = TIME_ENTRY.size
 
     def __init__(self, files: FileSystem, path: str, base_offset: int) -> None:
         super().__init__(files, path, base_offset)
@@ -218,7 +219,7 @@ class TimeIndex(_Index):
         count = len(data) // 12
         self.timestamps = array("q", bytes(8 * count))
         self.offsets = array("i", bytes(4 * count))
-        for slot, (timestamp, offset) in enumerate(_TIME.iter_unpack(data)):
+        for slot, (timestamp, offset) in enumerate(TIME_ENTRY.iter_unpack(data)):
             self.timestamps[slot] = timestamp
             self.offsets[slot] = offset
         if not count:
@@ -238,15 +239,16 @@ class TimeIndex(_Index):
             return None
         try:
             size = file.size()
-            if not size or size % 12:
+            if not size or size % TIME_ENTRY.size:
                 return None
-            timestamp, offset = _TIME.unpack(file.pread(size - 12, 12))
+            last = file.pread(size - TIME_ENTRY.size, TIME_ENTRY.size)
+            timestamp, offset = TIME_ENTRY.unpack(last)
         finally:
             file.close()
         return (timestamp, self.base_offset + offset) if offset >= 0 else None
 
     def _encode(self, first: int) -> bytes:
-        pack = _TIME.pack
+        pack = TIME_ENTRY.pack
         entries = zip(self.timestamps[first:], self.offsets[first:], strict=True)
         return b"".join([pack(timestamp, offset) for timestamp, offset in entries])
 
@@ -284,8 +286,8 @@ class TransactionIndex:
             data = self._files.read_bytes(self.path)
         except FileNotFoundError:
             return
-        whole = len(data) - len(data) % _TRANSACTION.size
-        for version, *fields in _TRANSACTION.iter_unpack(data[:whole]):
+        whole = len(data) - len(data) % TRANSACTION_ENTRY.size
+        for version, *fields in TRANSACTION_ENTRY.iter_unpack(data[:whole]):
             if version > 0:
                 msg = f"{self.path}: entry of version {version}"
                 raise CorruptIndexError(msg)
@@ -296,7 +298,7 @@ class TransactionIndex:
         self.entries.append(entry)
         file = self._files.open(self.path, create=True)
         try:
-            file.append((_TRANSACTION.pack(0, *entry),))
+            file.append((TRANSACTION_ENTRY.pack(0, *entry),))
         finally:
             file.close()
 
@@ -330,7 +332,9 @@ class TransactionIndex:
         try:
             file.truncate(0)
             if self.entries:
-                file.append((b"".join(_TRANSACTION.pack(0, *entry) for entry in self.entries),))
+                file.append(
+                    (b"".join(TRANSACTION_ENTRY.pack(0, *entry) for entry in self.entries),)
+                )
         finally:
             file.close()
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 from bisect import bisect_right
 from itertools import accumulate, pairwise
-from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog_protocol.checksum import crc32c
@@ -23,6 +22,7 @@ from tidelog_protocol.records import (
     iter_records,
 )
 from tidelog_storage.checkpoints import CheckpointError, parse_epochs
+from tidelog_storage.indexes import OFFSET_ENTRY, TIME_ENTRY, TRANSACTION_ENTRY
 from tidelog_storage.producer_snapshot import CorruptSnapshotError, parse_snapshot
 from tidelog_storage.remote.api import IndexKind, RemoteResourceNotFound, RemoteStorageError
 from tidelog_storage.remote.layout import (
@@ -43,10 +43,6 @@ if TYPE_CHECKING:
     from tidelog_storage.remote.layout import ObjectFacts
 
 __all__ = ["check_segment"]
-
-_OFFSET_ENTRY = Struct(">ii")
-_TIME_ENTRY = Struct(">qi")
-_TRANSACTION_ENTRY = Struct(">hqqqq")
 
 Facts = dict[str, "ObjectFacts"]
 
@@ -204,10 +200,10 @@ def _has_transactions(records: _Records, facts: Facts | None) -> bool:
 
 def _check_offset_index(records: _Records, content: bytes) -> list[str]:
     """Every entry points at the batch that holds its offset."""
-    if len(content) % _OFFSET_ENTRY.size:
+    if len(content) % OFFSET_ENTRY.size:
         return ["the OFFSET index has a torn entry"]
     at = dict(records.batches)
-    entries = list(_OFFSET_ENTRY.iter_unpack(content))
+    entries = list(OFFSET_ENTRY.iter_unpack(content))
     for delta, position in entries:
         offset = records.segment.start_offset + delta
         header = at.get(position)
@@ -221,13 +217,13 @@ def _check_offset_index(records: _Records, content: bytes) -> list[str]:
 def _check_time_index(records: _Records, content: bytes) -> list[str]:
     """Every entry has the largest timestamp up to its offset, and of the batch there; the last one
     has that of all."""
-    if len(content) % _TIME_ENTRY.size:
+    if len(content) % TIME_ENTRY.size:
         return ["the TIMESTAMP index has a torn entry"]
     segment = records.segment
     headers = [header for _, header in records.batches]
     bases = [header.base_offset for header in headers]
     newest = list(accumulate((header.max_timestamp for header in headers), max))
-    entries = list(_TIME_ENTRY.iter_unpack(content))
+    entries = list(TIME_ENTRY.iter_unpack(content))
     for timestamp, delta in entries:
         offset = segment.start_offset + delta
         slot = bisect_right(bases, offset) - 1
@@ -243,14 +239,14 @@ def _check_time_index(records: _Records, content: bytes) -> list[str]:
 
 def _check_transactions(records: _Records, content: bytes) -> list[str]:
     """Every entry has its abort marker in this segment, or had it before a compaction."""
-    if len(content) % _TRANSACTION_ENTRY.size:
+    if len(content) % TRANSACTION_ENTRY.size:
         return ["the TRANSACTION index has a torn entry"]
     if content and records.segment.txn_index_empty:
         return ["the TRANSACTION index is not empty, but the metadata says it is"]
     if not content and _has_transactions(records, None):
         return ["the TRANSACTION index is empty"]
     segment, last = records.segment, -1
-    for version, producer_id, first, marker, _ in _TRANSACTION_ENTRY.iter_unpack(content):
+    for version, producer_id, first, marker, _ in TRANSACTION_ENTRY.iter_unpack(content):
         is_inside = segment.start_offset <= marker <= segment.end_offset and marker > last
         is_marker = (producer_id, marker) in records.aborts or not records.has(marker)
         if version or not is_inside or not is_marker or not 0 <= first <= marker:
