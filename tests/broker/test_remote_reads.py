@@ -259,6 +259,8 @@ async def test_too_many_that_wait_are_refused(caplog):
     assert all(isinstance(pending.error, PoolFullError) for pending in refused)
     logged = [(record.levelname, record.exc_info) for record in caplog.records]
     assert logged == [("WARNING", None)], "once, and not as a bug"
+    errors = Name(*BROKER_TOPIC_METRICS, "RemoteFetchErrorsPerSec")
+    assert world.meters.count(errors) == 0, "in Kafka too the reader fails, not who waits for one"
     world.executor.release()
     await asyncio.gather(*[done for _, done in started])
     assert sum(pending.error is None for pending, _ in started) == 5

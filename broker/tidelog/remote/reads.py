@@ -292,7 +292,8 @@ class RemoteReads:
         ask.pending.error = error
         self._took(ask)
         if not isinstance(error, RemoteResourceNotFound):
-            self.failed(ask.topic, error, of_fetch=ask.begun_s is not None)
+            was_read = not isinstance(error, PoolFullError)  # in Kafka the readers count
+            self.failed(ask.topic, error, of_fetch=was_read and ask.begun_s is not None)
 
     def failed(self, topic: str, error: BaseException, *, of_fetch: bool) -> None:
         """A consumer is told of a failure. Those who cancel a read that was in trouble for as long
