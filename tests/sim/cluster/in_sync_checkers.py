@@ -85,6 +85,7 @@ class InSyncChecker:
                 log.log_end_offset,
                 log.log_start_offset,
                 log.local_log_start_offset,
+                log.is_tiered,
                 partition.is_leader,
                 partition.leader_epoch,
                 partition.partition_epoch,

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 QUIET_S_MAX = 60.0  # after the last fault nothing is left in the store that nobody needs
 EMPTY_S_MAX = 60.0
+# A controller that is cut off refuses by what it knew, as Kafka's, until it gives up.
+ZOMBIE_S_MAX = 5.0
 _SET, _TOPIC_RESOURCE = 0, 2
 
 
@@ -211,9 +213,11 @@ class TierAdmin(AdminClient):
             for name, value in config.items()
         ]
         asked = resource(resource_type=_TOPIC_RESOURCE, resource_name=topic.name, configs=configs)
-        result, _ = await self.until_known(
-            IncrementalAlterConfigsRequest(resources=[asked]), 1, lambda r: r.responses[0]
-        )
-        error = ErrorCode(result.error_code)
-        require(error is ErrorCode.NONE, f"configuration {config} of {topic}: {error.name}")
-        await asyncio.sleep(PAUSE_S)
+        error, end_s = ErrorCode.INVALID_CONFIG, self.world.loop.time() + ZOMBIE_S_MAX
+        while error is ErrorCode.INVALID_CONFIG and self.world.loop.time() < end_s:
+            result, _ = await self.until_known(
+                IncrementalAlterConfigsRequest(resources=[asked]), 1, lambda r: r.responses[0]
+            )
+            error = ErrorCode(result.error_code)
+            await asyncio.sleep(PAUSE_S)
+        require(error is ErrorCode.NONE, f"configuration {config} of {topic.name}: {error.name}")

@@ -52,8 +52,7 @@ class TierCheckers:
         moved: list[Any] = []
         for partition in partitions:
             log = partition.log
-            seen = (log.log_start_offset, log.local_log_start_offset, partition.is_leader)
-            if looks.get(partition) != seen:
+            if looks.get(partition) != _seen(partition):
                 moved.append(partition)
             elif partition in self._metadata and log.high_watermark > self.truth.next_of(partition):
                 self._refresh(partition)
@@ -74,7 +73,7 @@ class TierCheckers:
         log = partition.log
         start, local_start = log.log_start_offset, log.local_log_start_offset
         before = self._looks.get(partition)
-        self._looks[partition] = (start, local_start, partition.is_leader)
+        self._looks[partition] = _seen(partition)
         key = (partition.topic_id, partition.topic_partition.partition)
         if partition.is_leader and start > self._log_starts.get(key, 0):
             self._log_starts[key] = start
@@ -82,6 +81,8 @@ class TierCheckers:
             if before is not None and local_start > max(before[1], start):
                 self.history.count("local parts that shrank")
             self._check_hole(key, partition)
+        else:
+            require(start == local_start, f"{log!r}: it begins at {local_start}, and has no tier")
 
     def _check_hole(self, key: Key, partition: Any) -> None:
         """From the log start on, unless a leader has moved it up already, until the local part."""
@@ -89,7 +90,7 @@ class TierCheckers:
             return  # the topic is gone, and not everybody knows
         log = partition.log
         topic = self.history.topic(key[0])
-        if topic is not None and topic.loses_records and not self._leads(partition):
+        if topic is not None and topic.loses_records and not self._knows(partition):
             return  # what left the tier and came back: who has not heard may count on what is going
         first = max(log.log_start_offset, self._log_starts.get(key, 0))
         hole = self.truth.hole(key, log.epochs, first, log.local_log_start_offset)
@@ -99,11 +100,15 @@ class TierCheckers:
             f" finished remote segment; epochs {log.epochs.entries}",
         )
 
-    def _leads(self, partition: Any) -> bool:
-        """Whether it does, and not only believes it."""
-        image = self.machines.image()
-        state = None if image is None else image.partition(*partition.topic_partition)
-        return state is not None and partition.is_leader and state.leader == partition.node_id
+    def _knows(self, partition: Any) -> bool:
+        """Whether it leads, does not only believe so, and has looked where its log begins since."""
+        key, image = partition.topic_partition, self.machines.image()
+        state = None if image is None else image.partition(*key)
+        if state is None or not partition.is_leader or state.leader != partition.node_id:
+            return False
+        server = dict(self.machines.servers())[partition.node_id]
+        tiered = server._tier.partitions.get(key)
+        return tiered is not None and tiered.copier.copied_offset is not None
 
     def _changed(self, change: Change) -> None:
         segment, state = change
@@ -251,3 +256,9 @@ class TierCheckers:
         if partition is None:
             return read_log(machine.disk, f"{DATA}/{topic}-{index}").batches()
         return self.batches(machine, partition)
+
+
+def _seen(partition: Any) -> tuple[int, ...]:
+    """What has changed when a replica is to be looked at."""
+    log = partition.log
+    return (log.log_start_offset, log.local_log_start_offset, partition.is_leader, log.is_tiered)
