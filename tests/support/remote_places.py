@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 import pytest
@@ -52,8 +53,7 @@ class S3Place:
         return S3Store()
 
     def names(self):
-        listed = self.client.list_objects_v2(Bucket=BUCKET)
-        keys = [entry["Key"] for entry in listed.get("Contents", ())]
+        keys = [key for page in self._pages() for key in page]
         assert all(key.startswith("some/where/") for key in keys)
         return sorted(key.removeprefix("some/where/") for key in keys)
 
@@ -62,6 +62,19 @@ class S3Place:
 
     def uploads(self):
         return self.client.list_multipart_uploads(Bucket=BUCKET).get("Uploads", [])
+
+    def remove(self):
+        """The bucket with all that is in it."""
+        for page in self._pages():
+            if page:
+                objects = [{"Key": key} for key in page]
+                self.client.delete_objects(Bucket=BUCKET, Delete={"Objects": objects})
+        self.client.delete_bucket(Bucket=BUCKET)
+
+    def _pages(self):
+        """The keys of all objects; at most 1000 a page."""
+        for page in self.client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET):
+            yield [entry["Key"] for entry in page.get("Contents", ())]
 
 
 @pytest.fixture(scope="module")
@@ -75,24 +88,29 @@ def versitygw(tmp_path_factory):
 @pytest.fixture(
     params=["directory", "moto", pytest.param("versitygw", marks=pytest.mark.xdist_group("s3"))]
 )
-def place(request, tmp_path, monkeypatch):
-    if request.param == "directory":
-        yield DirectoryPlace(tmp_path / "tier")
-        return
-    for name, value in ENVIRONMENT.items():
-        monkeypatch.setenv(name, value)
-    if request.param == "moto":
-        from moto import mock_aws
+def place(request, tmp_path):
+    with place_of(request, tmp_path) as place:
+        yield place
 
-        with mock_aws():
-            place = S3Place()
-            place.client.create_bucket(Bucket=BUCKET)
-            yield place
+
+@contextlib.contextmanager
+def place_of(request, folder):
+    """The place whose name is the parameter of a fixture; empty. A directory is in the folder."""
+    if request.param == "directory":
+        yield DirectoryPlace(folder / "tier")
         return
-    server = request.getfixturevalue("versitygw")
-    place = S3Place(**{"endpoint.url": server.url})
-    place.client.create_bucket(Bucket=BUCKET)
-    yield place
-    for name in place.names():
-        place.client.delete_object(Bucket=BUCKET, Key="some/where/" + name)
-    place.client.delete_bucket(Bucket=BUCKET)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in ENVIRONMENT.items():
+            patch.setenv(name, value)
+        if request.param == "moto":
+            from moto import mock_aws
+
+            with mock_aws():
+                place = S3Place()
+                place.client.create_bucket(Bucket=BUCKET)
+                yield place
+            return
+        place = S3Place(**{"endpoint.url": request.getfixturevalue("versitygw").url})
+        place.client.create_bucket(Bucket=BUCKET)
+        yield place
+        place.remove()

@@ -9,6 +9,10 @@ from support.remote_places import DirectoryPlace
 
 @pytest.fixture
 def store(place):
-    """Properties of `TieredCluster(store)`."""
+    return properties_of(place)
+
+
+def properties_of(place):
+    """What `TieredCluster` takes as its store."""
     inner = "directory" if isinstance(place, DirectoryPlace) else "s3"
     return {"inner": inner, **place.config}

@@ -1,6 +1,6 @@
 """Apache Kafka's transaction suite on tiered topics, a batch per segment (kafka-tests 2.15,
 TransactionsWithTieredStore): by the Java client, which speaks the protocol of KIP-890, and by
-librdkafka, which speaks the one before.
+librdkafka, which speaks the one before; in each place that a tier can be in.
 """
 
 from __future__ import annotations
@@ -11,13 +11,11 @@ import pytest
 
 from compat.conftest import Client, ClientPool
 from compat.line_process import WorkerError
-from support.clusters import run, until
-from support.remote_places import DirectoryPlace
-from support.txn_client import Nodes, TxnProducer
+from support.clusters import until
+from support.remote_places import place_of
 from tidelog.transactions.transaction import EPOCH_MAX
-from tidelog_protocol.errors import ErrorCode
-from tier.harness import READ_COMMITTED, READ_UNCOMMITTED, TieredCluster
-from tier.reading import read
+from tier.conftest import properties_of
+from tier.harness import READ_COMMITTED, READ_UNCOMMITTED
 from tier.threaded import Threaded
 from tier.transactional import SETTINGS, TIMED_OUT, World
 
@@ -26,17 +24,23 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.compat
 
-GROUP = pytest.mark.xdist_group("transactions of tiered topics")
-CLIENTS = [pytest.param(name, marks=GROUP) for name in ("java", "librdkafka")]
-JAVA = pytest.mark.parametrize("world", CLIENTS[:1], indirect=True)  # both would do the same
+PLACES = [  # with brokers of their own, so they may run side by side
+    pytest.param(name, marks=pytest.mark.xdist_group(f"transactions on {name}"))
+    for name in ("directory", "moto", "versitygw")
+]
+CLIENTS = ["java", "librdkafka"]
+JAVA = pytest.mark.parametrize("world", ["java"], indirect=True)  # both would do the same
 FENCED = r"(?i)fenced|epoch|newer"
 
 
-@pytest.fixture(scope="module")
-def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Threaded]:
-    place = DirectoryPlace(tmp_path_factory.mktemp("tier"))
-    store = {"inner": "directory", **place.config}
-    with Threaded(store, brokers=3, settings=SETTINGS) as it:
+@pytest.fixture(scope="module", params=PLACES)
+def brokers(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Threaded]:
+    with (
+        place_of(request, tmp_path_factory.mktemp("place")) as place,
+        Threaded(properties_of(place), brokers=3, settings=SETTINGS) as it,
+    ):
         yield it
 
 
@@ -65,6 +69,7 @@ def test_basic_commit_and_abort(world: World) -> None:
     world.end(commit=False)
     for place in ((first, 1), (second, 2)):  # the record, not its marker
         world.starts(*place, 0, 1)
+    ((producer_id, epoch),) = world.epochs(first, 1).items()
     world.send(first, "1", partition=1, begin=True)
     world.send(second, "3", partition=2)
     for place in ((first, 1), (second, 2)):  # the marker as well: the records have sealed its part
@@ -76,6 +81,9 @@ def test_basic_commit_and_abort(world: World) -> None:
     assert world.read(second, 1, partition=2) == ["3"]
     assert world.read(first, 2, partition=1, committed=False) == ["4", "1"]
     assert world.read(second, 2, partition=2, committed=False) == ["2", "3"]
+    assert world.transaction_indexes(first, 1) == {1}, "what tells that 0 is aborted is remote"
+    # Each protocol was spoken: KIP-890 ends every transaction with an epoch of its own.
+    assert world.epochs(first, 1) == {producer_id: epoch + 1 if world.is_v2 else epoch}
     world.close()
 
 
@@ -200,9 +208,9 @@ def test_an_empty_abort_after_a_commit(world: World) -> None:
 @pytest.mark.parametrize(
     ("world", "by"),
     [
-        pytest.param(client, by, marks=GROUP)
+        (client, by)
         for by in ("send", "commit", "send offsets", "add partitions")
-        for client in ("java", "librdkafka")
+        for client in CLIENTS
         if client == "java" or by in ("send", "commit")
     ],
     indirect=["world"],
@@ -359,33 +367,3 @@ def test_the_last_epoch_is_followed_by_a_new_producer_id(world: World) -> None:
     assert world.read(topic, 1) == ["committed"]
     assert set(world.epochs(topic)) > {old_id}, "a new producer id"
     world.close("two", "three")
-
-
-# ---- every store ---------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "place", ["moto", pytest.param("versitygw", marks=pytest.mark.xdist_group("s3"))], indirect=True
-)
-def test_commit_and_abort_in_every_store(store: dict[str, str]) -> None:
-    async def test() -> None:
-        async with TieredCluster(store, brokers=3, settings=SETTINGS) as cluster:
-            await cluster.create("t", [(0, 1, 2)], configs={"min.insync.replicas": "2"})
-            async with Nodes(cluster.cluster.bootstrap_servers) as nodes:
-                for version in (1, 2):
-                    producer = TxnProducer(nodes, "tx", version=version)
-                    assert await producer.init() is ErrorCode.NONE
-                    for commit in (False, True):
-                        for part in (b"a", b"b"):
-                            value = b"%d%d%s" % (version, commit, part)
-                            assert await producer.send("t", value) is ErrorCode.NONE
-                        assert await producer.end(commit=commit) is ErrorCode.NONE
-            await cluster.expect_earliest_local("t", 0, 11)
-            everything = ["10a", "10b", "11a", "11b", "20a", "20b", "21a", "21b"]
-            committed = ["11a", "11b", "21a", "21b"]
-            for isolation, wanted in ((READ_UNCOMMITTED, everything), (READ_COMMITTED, committed)):
-                found = await read(cluster, "t", 0, 0, 12, isolation=isolation)
-                assert [(one.value or b"").decode() for one in found] == wanted
-            assert cluster.fetch_counts(cluster.leader("t", 0), "t", 0)[1] > 0, "indexes as well"
-
-    run(test)

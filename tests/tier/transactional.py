@@ -13,7 +13,9 @@ from compat.line_process import WorkerError
 from support.clusters import image_of, until
 from support.txn_client import Nodes
 from tidelog_protocol.messages.txn_admin import DescribeProducersRequest
+from tidelog_storage.remote.api import IndexKind
 from tier import admin
+from tier.recording_store import INDEX
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Iterable
@@ -203,6 +205,11 @@ class World:
         """Every transaction in the partition has its marker."""
         held = self.leader_log(topic, partition)
         self.run(until(lambda: held.last_stable_offset == held.log_end_offset, "decided"))
+
+    def transaction_indexes(self, topic: str, partition: int) -> set[int]:
+        """Where the segments begin whose transaction indexes the tier was asked for."""
+        calls = self.cluster.history.calls(INDEX, topic, partition)
+        return {each.segment.start_offset for each in calls if each.kind is IndexKind.TRANSACTION}
 
     def latest(self, topic: str, *, committed: bool) -> int:
         """The end that a consumer of this isolation may seek to."""
