@@ -3,21 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 
 import pytest
 
-from support.remote_reads import ReadsWorld, run
-
-
-def simulated(test):
-    """Run an async test in virtual time."""
-
-    @functools.wraps(test)
-    def wrapper(**arguments):
-        run(lambda: test(**arguments))
-
-    return wrapper
+from support.remote_reads import ReadsWorld, simulated
 
 
 @simulated

@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import random
 
 import pytest
 
-from support.remote_reads import ReadsWorld, run
+from support.remote_reads import ReadsWorld, simulated
 from tidelog_storage.remote import near
 from tidelog_storage.remote.api import RemoteStorageError, RetriableRemoteStorageError
 from tidelog_storage.remote.chunks import CorruptRemoteDataError
 from tidelog_storage.remote.directory_store import DirectoryStore
 
 PIECE_MEMORY = (1 << 16) + 100  # how buffers are rounded, and a few batches
-
-
-def simulated(test):
-    """Run an async test in virtual time."""
-
-    @functools.wraps(test)
-    def wrapper(**arguments):
-        run(lambda: test(**arguments))
-
-    return wrapper
 
 
 @pytest.fixture(autouse=True)

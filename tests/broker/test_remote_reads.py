@@ -10,7 +10,7 @@ import pytest
 
 from support.logs import NOW, config
 from support.remote import PARTITION
-from support.remote_reads import ReadsWorld, run
+from support.remote_reads import ReadsWorld, simulated
 from tidelog.config.broker import BrokerConfig
 from tidelog.metrics.meters import BROKER_TOPIC_METRICS, Name
 from tidelog.remote.pools import PoolFullError
@@ -23,16 +23,6 @@ from tidelog_storage.remote.api import (
 )
 from tidelog_storage.remote.chunks import CorruptRemoteDataError
 from tidelog_storage.remote.reader import RemoteRead
-
-
-def simulated(test):
-    """Run an async test in virtual time."""
-
-    @functools.wraps(test)
-    def wrapper(**arguments):
-        run(lambda: test(**arguments))
-
-    return wrapper
 
 
 @simulated

@@ -1,4 +1,5 @@
-"""Fixtures of the storage room: a disk that can be killed, and the folder of its logs."""
+"""Fixtures of the storage room: a disk that can be killed, and the folder of its logs; a
+remote store in each place."""
 
 from __future__ import annotations
 
@@ -19,3 +20,11 @@ def files(disk):
     files.make_dirs("data")
     files.fsync_dir("data")
     return files
+
+
+@pytest.fixture
+def store(place):
+    store = place.open_store()
+    yield store
+    store.close()
+    store.close()

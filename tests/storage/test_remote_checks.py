@@ -11,7 +11,6 @@ import pytest
 
 from support.logs import NOW, append, batch, open_log
 from support.remote import PARTITION
-from support.remote_places import BUCKET, DirectoryPlace
 from tidelog_protocol.records import ControlType, build_end_transaction_marker
 from tidelog_storage.config import LogConfig
 from tidelog_storage.os_files import OsFileSystem
@@ -83,29 +82,8 @@ def log(tmp_path):
 # ---- our own stores ------------------------------------------------------------------------------
 
 
-def put(place, name, data):
-    """Write over an object behind the store's back; None removes it."""
-    if isinstance(place, DirectoryPlace):
-        if data is None:
-            (place.folder / name).unlink()
-        else:
-            (place.folder / name).write_bytes(data)
-    elif data is None:
-        place.client.delete_object(Bucket=BUCKET, Key="some/where/" + name)
-    else:
-        place.client.put_object(Bucket=BUCKET, Key="some/where/" + name, Body=data)
-
-
 def path_of(segment, ending):
     return f"{folder_name(segment.partition)}/{object_name(segment, ending)}"
-
-
-@pytest.fixture
-def store(place):
-    store = place.new_store()
-    store.configure(place.config)
-    yield store
-    store.close()
 
 
 def test_any_damage_to_any_object_is_found(place, store, log):
@@ -116,11 +94,11 @@ def test_any_damage_to_any_object_is_found(place, store, log):
         name = path_of(first, ending)
         data = place.read(name)
         for way, damage in WAYS.items():
-            put(place, name, damage(data))
+            place.put(name, damage(data))
             assert check_segment(store, first), (ending, way)
-        put(place, name, place.read(path_of(second, ending)))
+        place.put(name, place.read(path_of(second, ending)))
         assert check_segment(store, first), (ending, "another segment's")
-        put(place, name, data)
+        place.put(name, data)
         assert check_segment(store, first) == []
     assert [check_segment(store, each) for each in (second, last)] == [[], []]
 
@@ -131,7 +109,7 @@ def test_what_a_manifest_tells_is_checked(place, store, log):
     good = json.loads(place.read(name))
 
     def told(**changes):
-        put(place, name, json.dumps(good | changes).encode())
+        place.put(name, json.dumps(good | changes).encode())
         return check_segment(store, segment)
 
     assert told() == []
@@ -142,7 +120,7 @@ def test_what_a_manifest_tells_is_checked(place, store, log):
     del objects[object_name(segment, ".snapshot")]
     assert told(objects=objects)[0] == "the manifest does not name the .snapshot"
     for junk in (b"[]", b"{}", b"\xff", json.dumps(good | {"objects": 1}).encode()):
-        put(place, name, junk)
+        place.put(name, junk)
         assert check_segment(store, segment)[0].startswith("the manifest can't be read: ")
 
 

@@ -23,9 +23,7 @@ class Reader:
         self.log = open_log(self.files, tmp_path / "log/t-0", SETTINGS)
         for number in range(160):
             append(self.log, 3, size=300, timestamp=NOW + 10 * number, leader_epoch=number // 50)
-        store = place.new_store()
-        store.configure(place.config)
-        self.store = WatchedStore(store)
+        self.store = WatchedStore(place.open_store())
         self.segments = copy_log(self.log, self.store, self.files)
         assert len(self.segments) > 3
         self.metadata = KnownSegments(self.segments)

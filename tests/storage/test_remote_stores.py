@@ -31,15 +31,8 @@ from tidelog_storage.remote.layout import (
 )
 
 CONTENT = bytes(range(256)) * 4
-
-
-@pytest.fixture
-def store(place):
-    store = place.new_store()
-    store.configure(place.config)
-    yield store
-    store.close()
-    store.close()
+PARTS = {"multipart.part.bytes": str(5 << 20)}
+NAME = f"{folder_name(PARTITION)}/{0:020d}-AAAAAAAAAAAAAAAAAAAAAQ"  # of `segment_of()`
 
 
 @pytest.fixture
@@ -110,12 +103,10 @@ class TestRemoteStorage:
         assert store.fetch_index(segment, IndexKind.OFFSET).read()
 
     @pytest.mark.parametrize("kind", IndexKind)
-    def test_an_index_that_is_not_what_was_copied_is_not_served(self, place, tmp_path, kind):
+    def test_an_index_that_is_not_what_was_copied_is_not_served(self, place, store, tmp_path, kind):
         """Cut at an entry, or with another producer id in it, it would be believed."""
         if not isinstance(place, DirectoryPlace):
             pytest.skip("an S3 server keeps the sums itself, and boto3 looks at them")
-        store = place.new_store()
-        store.configure(place.config)
         segment = segment_of()
         files = segment_files(tmp_path, CONTENT, txn_index=b"x" * 68)
         store.copy_segment(segment, files)
@@ -180,12 +171,11 @@ class TestRemoteStorage:
     def test_objects_are_kafkas_bytes_beside_a_manifest(self, place, store, tmp_path):
         segment = segment_of(epochs=((3, 0), (5, 40)))
         store.copy_segment(segment, segment_files(tmp_path, CONTENT))
-        stem = f"{folder_name(PARTITION)}/{0:020d}-AAAAAAAAAAAAAAAAAAAAAQ"
         endings = [".index", ".leader-epoch-checkpoint", ".log", ".manifest.json"]
         endings += [".snapshot", ".timeindex", ".txnindex"]
-        assert place.names() == [stem + ending for ending in endings]
-        assert place.read(stem + ".log") == CONTENT
-        manifest = json.loads(place.read(stem + ".manifest.json"))
+        assert place.names() == [NAME + ending for ending in endings]
+        assert place.read(NAME + ".log") == CONTENT
+        manifest = json.loads(place.read(NAME + ".manifest.json"))
         assert manifest["leaderEpochs"] == {"3": 0, "5": 40}
         assert (manifest["startOffset"], manifest["endOffset"]) == (0, 99)
         assert len(manifest["objects"]) == 6
@@ -229,8 +219,7 @@ class TestRemoteStorage:
                 assert len(store.fetch_segment(segment, 0).read()) == 50_000
 
     def test_a_log_of_several_parts(self, place, tmp_path):
-        store = place.new_store()
-        store.configure({**place.config, "multipart.part.bytes": str(5 << 20)})
+        store = place.open_store(**PARTS)
         for number, size in enumerate([5 << 20, (5 << 20) + 1, 11_000_000], 1):
             content = random.Random(size).randbytes(size)
             segment = segment_of(content, number)
@@ -247,23 +236,21 @@ class TestRemoteStorage:
 class TestS3:
     def test_another_segments_object_is_never_overwritten(self, s3, store, tmp_path):
         segment = segment_of()
-        key = f"some/where/{folder_name(PARTITION)}/{0:020d}-AAAAAAAAAAAAAAAAAAAAAQ.log"
-        s3.client.put_object(Bucket=BUCKET, Key=key, Body=b"somebody else's")
+        s3.put(NAME + ".log", b"somebody else's")
         with pytest.raises(RemoteStorageError, match="of another segment"):
             store.copy_segment(segment, segment_files(tmp_path, CONTENT))
-        assert s3.client.get_object(Bucket=BUCKET, Key=key)["Body"].read() == b"somebody else's"
+        assert s3.read(NAME + ".log") == b"somebody else's"
         big = random.Random(0).randbytes(6 << 20)
-        parts = s3.new_store()
-        parts.configure({**s3.config, "multipart.part.bytes": str(5 << 20)})
+        parts = s3.open_store(**PARTS)
         with pytest.raises(RemoteStorageError, match="of another segment"):
             parts.copy_segment(segment_of(big), segment_files(tmp_path, big))
-        assert s3.client.get_object(Bucket=BUCKET, Key=key)["Body"].read() == b"somebody else's"
+        assert s3.read(NAME + ".log") == b"somebody else's"
         assert s3.uploads() == []
 
     def test_uploads_that_a_crash_left_go_with_their_segment(self, s3, store):
         endings = [LOG_ENDING, *INDEX_ENDINGS.values(), MANIFEST_ENDING]
         for ending in endings:
-            key = f"some/where/{folder_name(PARTITION)}/{0:020d}-AAAAAAAAAAAAAAAAAAAAAQ{ending}"
+            key = f"some/where/{NAME}{ending}"
             upload = s3.client.create_multipart_upload(Bucket=BUCKET, Key=key)["UploadId"]
             s3.client.upload_part(
                 Bucket=BUCKET, Key=key, UploadId=upload, PartNumber=1, Body=b"x" * 1000
@@ -285,15 +272,13 @@ class TestS3:
             return {"Uploads": [each for each in uploads if each["Key"] == asked["Prefix"]]}
 
         monkeypatch.setattr(client, "list_multipart_uploads", of_one_key)
-        key = f"some/where/{folder_name(PARTITION)}/{0:020d}-AAAAAAAAAAAAAAAAAAAAAQ.log"
-        s3.client.create_multipart_upload(Bucket=BUCKET, Key=key)
+        s3.client.create_multipart_upload(Bucket=BUCKET, Key=f"some/where/{NAME}.log")
         store.delete_segment(segment_of())
         assert s3.uploads() == []
 
     @pytest.mark.parametrize("verb", ["put_object", "complete_multipart_upload"])
     def test_a_copy_whose_answer_is_lost_leaves_nothing(self, s3, tmp_path, verb):
-        store = s3.new_store()
-        store.configure({**s3.config, "multipart.part.bytes": str(5 << 20)})
+        store = s3.open_store(**PARTS)
         content = bytes(6 << 20) if verb == "complete_multipart_upload" else CONTENT
         segment, files = segment_of(content), segment_files(tmp_path, content)
         for lost in range(1, 2 if len(content) > len(CONTENT) else 8):
@@ -316,8 +301,7 @@ class TestS3:
         store.close()
 
     def test_a_bucket_that_is_not_there_is_not_retried(self, s3, tmp_path):
-        store = s3.new_store()
-        store.configure({**s3.config, "bucket": "nobody-has-it"})
+        store = s3.open_store(bucket="nobody-has-it")
         with pytest.raises(RemoteStorageError) as caught:
             store.copy_segment(segment_of(), segment_files(tmp_path, CONTENT))
         assert type(caught.value) is RemoteStorageError

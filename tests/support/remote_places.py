@@ -17,15 +17,21 @@ from tidelog_storage.remote.s3_store import S3Store
 BUCKET = "remote-tier"
 
 
-class DirectoryPlace:
-    """Looks at what a directory store has left in its folder."""
+class _Place:
+    def open_store(self, **config):
+        store = self.store_class()
+        store.configure({**self.config, **config})
+        return store
+
+
+class DirectoryPlace(_Place):
+    """Looks at what a directory store has left in its folder, and changes it."""
+
+    store_class = DirectoryStore
 
     def __init__(self, folder):
         self.folder = folder
         self.config = {"dir": str(folder)}
-
-    def new_store(self):
-        return DirectoryStore()
 
     def names(self):
         """Of all files; folders may come and go meanwhile."""
@@ -38,9 +44,18 @@ class DirectoryPlace:
     def read(self, name):
         return (self.folder / name).read_bytes()
 
+    def put(self, name, data):
+        """Write over it behind the store's back; None removes it."""
+        if data is None:
+            (self.folder / name).unlink()
+        else:
+            (self.folder / name).write_bytes(data)
 
-class S3Place:
-    """Looks at what an S3 store has left in its bucket."""
+
+class S3Place(_Place):
+    """Looks at what an S3 store has left in its bucket, and changes it."""
+
+    store_class = S3Store
 
     def __init__(self, **config):
         import boto3
@@ -48,9 +63,6 @@ class S3Place:
         self.config = {"bucket": BUCKET, "region": "us-east-1", "prefix": "some/where", **config}
         endpoint = config.get("endpoint.url")
         self.client = boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1")
-
-    def new_store(self):
-        return S3Store()
 
     def names(self):
         keys = [key for page in self._pages() for key in page]
@@ -60,12 +72,19 @@ class S3Place:
     def read(self, name):
         return self.client.get_object(Bucket=BUCKET, Key="some/where/" + name)["Body"].read()
 
+    def put(self, name, data):
+        """Write over it behind the store's back; None removes it."""
+        if data is None:
+            self.client.delete_object(Bucket=BUCKET, Key="some/where/" + name)
+        else:
+            self.client.put_object(Bucket=BUCKET, Key="some/where/" + name, Body=data)
+
     def uploads(self):
         return self.client.list_multipart_uploads(Bucket=BUCKET).get("Uploads", [])
 
     def remove(self):
         """The bucket with all that is in it."""
-        for page in self._pages():
+        for page in list(self._pages()):
             if page:
                 objects = [{"Key": key} for key in page]
                 self.client.delete_objects(Bucket=BUCKET, Delete={"Objects": objects})

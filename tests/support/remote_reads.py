@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from typing import TYPE_CHECKING, Any
 
 from sim.disk import SimDisk
@@ -167,3 +168,13 @@ def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
     """In virtual time; nothing may be left that failed unseen."""
     _, loop = simulate(0, lambda _: test())
     assert loop.failures == []
+
+
+def simulated(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """A test that is run so."""
+
+    @functools.wraps(test)
+    def wrapper(**arguments: Any) -> None:
+        run(lambda: test(**arguments))
+
+    return wrapper
