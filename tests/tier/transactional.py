@@ -249,6 +249,19 @@ class World:
         for each in brokers:
             self.run(self.cluster.stop(each))
 
+    def leave_alone(self, broker: int) -> None:
+        """Stop all others; it knows that the transactions' log has no other replica in sync.
+
+        Who finds no controller for a second stops without having told: then all is done again.
+        """
+        others = [each for each in ALL if each != broker]
+        while True:
+            self.stop(*others)
+            log = image_of(self.cluster.node(broker)).topics["__transaction_state"]
+            if all(len(state.isr) == 1 for state in log.partitions):
+                return
+            self.start(*others)
+
     def kill(self, *brokers: int) -> None:
         """As crashes end them."""
         nodes = [self.cluster.node(each) for each in brokers]
@@ -259,7 +272,7 @@ class World:
         self.run(kill())
 
     def start(self, *brokers: int) -> None:
-        """Return when all replicas of everything are in sync."""
+        """Return when all replicas of everything are in sync, to all brokers that run."""
         nodes = [self.cluster.node(each) for each in brokers]
 
         async def start() -> None:
@@ -267,7 +280,9 @@ class World:
             await until(
                 lambda: all(
                     set(state.isr) == set(state.replicas)
-                    for topic in image_of(nodes[0]).topics.values()
+                    for node in self.cluster.cluster.brokers
+                    if node.is_running
+                    for topic in image_of(node).topics.values()
                     for state in topic.partitions
                 ),
                 "all are in sync",
