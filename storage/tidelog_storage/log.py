@@ -26,6 +26,7 @@ from tidelog_storage.types import (
     InRemoteTier,
     OutOfRange,
     Records,
+    StorageError,
 )
 from tidelog_storage.validator import ZSTD_VERSION_MIN, place_plain, validate_slowly
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tidelog_protocol.batch import BatchHeader
+    from tidelog_storage.replicated import ReplicatedBatch
     from tidelog_storage.seams import Buffer
     from tidelog_storage.segment import Segment
     from tidelog_storage.types import (
@@ -86,7 +88,10 @@ class Log(LogState):
             duplicate = self._check_producer(header, buffer, from_client=from_client)
             if duplicate is not None:
                 return duplicate._replace(log_start_offset=self.log_start_offset)
-        self.epochs.assign(leader_epoch, base_offset)
+        try:
+            self.epochs.assign(leader_epoch, base_offset)
+        except OSError as error:
+            raise self._failed(error) from error
         last_offset = base_offset + header.last_offset_delta
         self._append(buffer, header, last_offset, now_ms)
         append_time = header.max_timestamp if config.uses_log_append_time else -1
@@ -141,26 +146,46 @@ class Log(LogState):
         if not batches:
             return None
         first, last = batches[0].header, batches[-1].header
-        size = batches[-1].position + last.size_in_bytes
-        for batch in batches:
-            if batch.header.leader_epoch >= 0:
-                self.epochs.assign(batch.header.leader_epoch, batch.header.base_offset)
-        active = self.segments.active
-        timestamp = max([batch.header.max_timestamp for batch in batches])
-        if self._rolls.is_due(active, size, last.last_offset, timestamp, now_ms):
-            # At the log end, also if the leader has compacted what is between: recovery takes a gap
-            # between two segments for a loss.
-            fits = last.last_offset - self.log_end_offset <= RELATIVE_OFFSET_MAX
-            active = self.roll(now_ms, None if fits else first.base_offset)
+        latest = self.epochs.latest_epoch
+        is_news = any(batch.header.leader_epoch != latest for batch in batches)
+        epochs_before = self.epochs.entries if is_news else None
         try:
-            active.append_all(records[:size], [batch.header for batch in batches])
-        except OSError as error:
-            raise self._failed(error) from error
+            self._append_all(batches, records[: batches[-1].position + last.size_in_bytes], now_ms)
+        except StorageError:
+            # An epoch above the log end is a claim to records that are not here, and leaders and
+            # voters go by it. Kafka's broker stops at this; the metadata log here tries again.
+            if epochs_before is not None:
+                self.epochs.replace(epochs_before)
+            raise
         for batch in batches:
             if batch.header.producer_id >= 0:
                 self._update_producer(batch.header, records, batch.position)
         self._end_at(last.next_offset)
         return AppendResult(first.base_offset, last.last_offset, -1, self.log_start_offset)
+
+    def _append_all(
+        self, batches: Sequence[ReplicatedBatch], records: memoryview, now_ms: int
+    ) -> None:
+        """Write a leader's batches, which fill `records`, and before them their epochs."""
+        try:
+            for batch in batches:
+                if batch.header.leader_epoch >= 0:
+                    self.epochs.assign(batch.header.leader_epoch, batch.header.base_offset)
+            active = self._active_for(batches, len(records), now_ms)
+            active.append_all(records, [batch.header for batch in batches])
+        except OSError as error:
+            raise self._failed(error) from error
+
+    def _active_for(self, batches: Sequence[ReplicatedBatch], size: int, now_ms: int) -> Segment:
+        """The segment that takes a leader's batches of `size` bytes: a new one if it is time."""
+        first, last = batches[0].header, batches[-1].header
+        timestamp = max([batch.header.max_timestamp for batch in batches])
+        if not self._rolls.is_due(self.segments.active, size, last.last_offset, timestamp, now_ms):
+            return self.segments.active
+        # At the log end, also if the leader has compacted what is between: recovery takes a gap
+        # between two segments for a loss.
+        fits = last.last_offset - self.log_end_offset <= RELATIVE_OFFSET_MAX
+        return self.roll(now_ms, None if fits else first.base_offset)
 
     # -- reading -----------------------------------------------------------------------------------
 

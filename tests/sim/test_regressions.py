@@ -205,7 +205,6 @@ def test_what_recovery_cuts_off_stays_off():
     assert bytes(inode.durable) == bytes(inode.data)
 
 
-@pytest.mark.xfail(strict=True, reason="the next commit")
 @pytest.mark.parametrize("room", [0, 100])
 def test_a_follower_without_room_keeps_its_leader_epochs(room):
     """The epochs of what a full disk refused stayed, above the log end; when it came again, with
