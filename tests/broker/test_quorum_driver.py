@@ -304,6 +304,32 @@ def test_a_node_that_cannot_write_lets_another_lead() -> None:
     simulate(story)
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_a_node_that_cannot_note_its_epoch_lets_another_lead(seed: int) -> None:
+    """It stayed leader, without the first record of its epoch: nothing was committed any more."""
+
+    async def story(world: QuorumWorld) -> None:
+        await world.start()
+        first = await world.elected()
+        await world.until(world.is_settled)
+        second, third = [node for node in world.live if node is not first]
+        third.kill()
+        await first.commit("a")
+        await world.until(lambda: second.settings == {"a": "1"})
+        epochs = second.metadata.log.epochs
+        epochs.move_to("nowhere")  # its checkpoint cannot be written
+        first.kill()
+        await third.start()  # which has less and can only vote
+        await world.until(lambda: epochs.latest_epoch > first.metadata.leader_epoch)
+        await first.start()
+        await world.until(lambda: world.leader() is first)
+        epochs.move_to(second.metadata.log.folder)
+        await first.commit("b")
+        await world.until(world.is_settled)
+
+    simulate(story, seed)
+
+
 def test_records_that_rot_before_they_count_are_not_believed() -> None:
     """They were read again from the disk when they were committed, and nobody looked."""
 

@@ -140,7 +140,8 @@ class ReplicatedMetadataLog(MetadataLog):
         self._leader_id, self._leader_epoch = leader_id, epoch
 
     def begin_epoch(self, epoch: int) -> None:
-        """Append the first record of an epoch of this node's."""
+        """Append the first record of an epoch of this node's; OSError or StorageError if the disk
+        refuses: the epoch has no record then."""
         self.log.assign_epoch(epoch)
         self._append_batch([self._leader_change()], epoch, control=True)
         if self.on_append is not None:

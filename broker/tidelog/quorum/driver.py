@@ -200,7 +200,7 @@ class Quorum:
         if core.role is Role.LEADER and metadata.log_end()[0] < core.epoch:
             try:
                 metadata.begin_epoch(core.epoch)
-            except StorageError as error:
+            except (OSError, StorageError) as error:
                 log.error("node %d cannot lead: %s", self.node_id, error)
                 asyncio.get_running_loop().call_soon(self._leave)
         self._fetcher.follow()
