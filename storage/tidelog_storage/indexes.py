@@ -272,10 +272,11 @@ class TransactionIndex:
     Written at once, because aborts are rare; the file exists only if there are entries.
     """
 
-    __slots__ = ("_files", "entries", "path")
+    __slots__ = ("_files", "_is_whole", "entries", "path")
 
     def __init__(self, files: FileSystem, path: str) -> None:
         self._files = files
+        self._is_whole = True  # the file has all entries; not after one could not be written
         self.path = path
         self.entries: list[AbortedEntry] = []
 
@@ -294,16 +295,20 @@ class TransactionIndex:
             self.entries.append(AbortedEntry(*fields))
 
     def append(self, entry: AbortedEntry) -> None:
-        """Add an aborted transaction."""
+        """Add an aborted transaction; if it can't be written (OSError), `open_written` does it."""
         self.entries.append(entry)
+        is_whole, self._is_whole = self._is_whole, False
         file = self._files.open(self.path, create=True)
         try:
             file.append((TRANSACTION_ENTRY.pack(0, *entry),))
         finally:
             file.close()
+        self._is_whole = is_whole
 
     def open_written(self) -> File | None:
         """The file, left open for the caller to sync and close; None without entries."""
+        if not self._is_whole:
+            self._rewrite()
         return self._files.open(self.path, create=True) if self.entries else None
 
     def truncate_to(self, offset: int) -> None:
@@ -317,6 +322,7 @@ class TransactionIndex:
         """Drop all entries and the file."""
         self.entries = []
         self._files.remove(self.path)
+        self._is_whole = True
 
     def collect(self, start_offset: int, upper_bound: int, found: list[AbortedEntry]) -> bool:
         """Add what overlaps [start, upper bound) to `found`; whether later segments add nothing."""
@@ -328,6 +334,7 @@ class TransactionIndex:
         return False
 
     def _rewrite(self) -> None:
+        self._is_whole = False
         file = self._files.open(self.path, create=True)
         try:
             file.truncate(0)
@@ -337,6 +344,7 @@ class TransactionIndex:
                 )
         finally:
             file.close()
+        self._is_whole = True
 
 
 def _rises(values: array[int]) -> bool:

@@ -65,7 +65,8 @@ class Log(LogState):
     ) -> AppendResult:
         """Check a batch, give it offsets (in place) and append it.
 
-        StorageError with the code for the client; nothing was appended then.
+        StorageError with the code for the client; nothing was appended then, unless what failed was
+        noting the end of a transaction or a flush: then the log is not to be appended to any more.
         """
         config = self._config
         base_offset = self.log_end_offset
@@ -118,20 +119,27 @@ class Log(LogState):
             active.append(buffer, last_offset, timestamp)
         except OSError as error:
             raise self._failed(error) from error
+        self.log_end_offset = last_offset + 1  # what comes next has another offset, come what may
         if header.producer_id >= 0:
             self._update_producer(header, buffer, 0)
-        self._end_at(last_offset + 1)
+        self._appended(last_offset + 1)
 
     def _update_producer(self, header: BatchHeader, buffer: Buffer, position: int) -> None:
         completed = self.producers.update(header, buffer, position)
         if completed is not None:
-            self.complete_transaction(completed, self.segments.active)
+            try:
+                self.complete_transaction(completed, self.segments.active)
+            except OSError as error:
+                raise self._failed(error) from error
 
-    def _end_at(self, next_offset: int) -> None:
-        self.log_end_offset = next_offset
+    def _appended(self, next_offset: int) -> None:
+        """The producers know what was written."""
         self.producers.map_end_offset = next_offset
         if next_offset - self.recovery_point >= self._flush_messages:
-            self.flush()
+            try:
+                self.flush()
+            except OSError as error:
+                raise self._failed(error) from error
 
     def append_as_follower(
         self, records: memoryview, *, leader_epoch: int, now_ms: int
@@ -157,10 +165,11 @@ class Log(LogState):
             if epochs_before is not None:
                 self.epochs.replace(epochs_before)
             raise
+        self.log_end_offset = last.next_offset
         for batch in batches:
             if batch.header.producer_id >= 0:
                 self._update_producer(batch.header, records, batch.position)
-        self._end_at(last.next_offset)
+        self._appended(last.next_offset)
         return AppendResult(first.base_offset, last.last_offset, -1, self.log_start_offset)
 
     def _append_all(

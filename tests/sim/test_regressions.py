@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from broker.group_broker import NODE_ID, GroupBroker, Pending, topic
 from sim.disk import SimDisk
 from sim.run import run_seed
-from support.logs import NOW, append, batch, open_log
+from support.logs import NOW, append, batch, offsets, open_log
 from tidelog.groups.offsets import OffsetAndMetadata, OffsetChange
 from tidelog.metadata.image import GROUP_METADATA_TOPIC, PartitionImage, TopicImage
 from tidelog.replication.replica_state import ReplicaState
@@ -229,6 +230,31 @@ def test_a_follower_without_room_keeps_its_leader_epochs(room):
     assert [tuple(entry) for entry in log.epochs.entries] == [(1, 0), (3, 1), (5, 4)]
     again = open_log(files, settings=settings(), clean=False)
     assert again.epochs.entries == log.epochs.entries
+
+
+@pytest.mark.parametrize("follows", [False, True])
+def test_what_follows_a_marker_without_room_in_its_index_has_another_offset(follows):
+    """The marker was in the log, and the log end below it; and a clean stop forgot the abort."""
+    disk, files = fresh()
+    log = open_log(files, settings=settings())
+    append(log, 1, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    marker = build_end_transaction_marker(
+        ControlType.ABORT, producer_id=7, producer_epoch=0, coordinator_epoch=0, timestamp=NOW
+    )
+    data = memoryview(bytearray(marker))
+    append_marker = functools.partial(log.append_as_leader, from_client=False)
+    if follows:
+        data[:8] = (1).to_bytes(8, "big")  # as it is in the leader's log
+        append_marker = log.append_as_follower
+    disk.capacity_bytes = disk.used_bytes() + len(data)
+    with pytest.raises(StorageError, match="full"):
+        append_marker(data, leader_epoch=0, now_ms=NOW)
+    disk.capacity_bytes = None
+    append(log, 1)
+    assert offsets(log) == [(0, 0), (1, 1), (2, 2)]
+    log.close()
+    again = open_log(files, settings=settings())
+    assert [tuple(found) for found in again.aborted_transactions(0, 3)] == [(7, 0)]
 
 
 def test_committed_offsets_do_not_go_back_when_the_coordinator_changes():
