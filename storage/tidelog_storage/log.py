@@ -276,19 +276,24 @@ class Log(LogState):
             self.truncate_fully_and_start_at(offset, now_ms=now_ms)
             return
         epochs = self.epochs.entries_in_range(self.log_start_offset, offset)
-        self.truncate_fully_and_start_at(offset, self.log_start_offset, now_ms)
-        self.epochs.replace(epochs)
-        self.epochs.flush()
+        self._truncate_fully(offset, self.log_start_offset, epochs, now_ms)
 
     def truncate_fully_and_start_at(
         self, offset: int, log_start: int | None = None, now_ms: int = 0
     ) -> None:
         """Drop everything; the log goes on at `offset`, and may be read from `log_start` on."""
+        self._truncate_fully(offset, offset if log_start is None else log_start, (), now_ms)
+
+    def _truncate_fully(
+        self, offset: int, log_start_offset: int, epochs: Sequence[tuple[int, int]], now_ms: int
+    ) -> None:
         self._reader.forget()
         for segment in reversed(list(self.segments)):
             segment.remove()
-        self._begin_anew(offset, offset if log_start is None else log_start, now_ms)
-        self.epochs.clear()
+        self._files.fsync_dir(self.folder)
+        self.epochs.replace(epochs)
+        self.epochs.flush()  # else a crash leaves an empty log in the epoch of what was dropped
+        self._begin_anew(offset, log_start_offset, now_ms)
         self.producers.truncate_fully_and_start_at(offset)
         self._make_cut_durable(offset)
 

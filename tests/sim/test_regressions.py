@@ -257,6 +257,20 @@ def test_what_follows_a_marker_without_room_in_its_index_has_another_offset(foll
     assert [tuple(found) for found in again.aborted_transactions(0, 3)] == [(7, 0)]
 
 
+@pytest.mark.parametrize("power", [False, True])
+def test_a_log_that_began_anew_forgot_its_epochs(power):
+    """They were dropped in memory alone: after a crash the empty log claimed the last of them."""
+    disk, files = fresh()
+    log = open_log(files, settings=settings())
+    for epoch in (1, 3):
+        append(log, 1, leader_epoch=epoch)
+    log.truncate_fully_and_start_at(100)
+    if power:
+        disk.power_failure()
+    again = open_log(disk.files(), settings=settings(), clean=False, log_start_offset=100)
+    assert (again.log_end_offset, again.epochs.entries) == (100, [])
+
+
 def test_committed_offsets_do_not_go_back_when_the_coordinator_changes():
     """A new leader's high watermark began below what was acknowledged, and so did its answers."""
     broker = GroupBroker(partitions=1)
