@@ -14,6 +14,7 @@ from support.metadata import topic as topic_image
 from support.quorum_nodes import setting, simulate
 from tidelog.metadata.image import BrokerImage, ClusterImage
 from tidelog.metadata.log import MetadataLog
+from tidelog.metadata.replay import ImageBuilder
 from tidelog.metadata.snapshots import (
     SnapshotId,
     decode_snapshot,
@@ -219,6 +220,34 @@ def test_a_follower_that_is_too_far_behind_gets_the_snapshot() -> None:
         assert all(len(node.settings) == 121 for node in world.live)
 
     simulate(story, 3)
+
+
+def test_a_snapshot_of_a_newer_epoch_replaces_a_longer_log_after_a_crash() -> None:
+    """The crash came between the snapshot and the cut of what diverges: it was never cut."""
+
+    async def story(world: QuorumWorld) -> None:
+        await world.start()
+        leader = await world.elected()
+        await leader.commit("a")
+        await world.until(world.is_settled)
+        image = leader.metadata.image
+        newer = ImageBuilder(image).build(
+            offset=image.offset - 1, leader_epoch=image.leader_epoch + 1, controller_id=-1
+        )
+        snapshot, data = encode_snapshot(newer, NOW_MS)
+        leader.kill()
+        files = leader.disk.files()
+        files.write_atomic(f"{FOLDER}/{snapshot.file_name}", data)
+        files.remove(f"{FOLDER}/durable-end-offset")
+        await leader.start()
+        log = leader.metadata.log
+        assert log.log_start_offset == log.log_end_offset == snapshot.end_offset
+        assert leader.metadata.log_end() == (snapshot.epoch, snapshot.end_offset)
+        leader.kill()
+        await leader.start()
+        assert leader.metadata.log_end() == (snapshot.epoch, snapshot.end_offset)
+
+    simulate(story)
 
 
 @pytest.mark.parametrize("seed", range(10))

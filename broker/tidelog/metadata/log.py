@@ -226,7 +226,9 @@ class MetadataLog:
         snapshot_end = self.image.offset + 1
         if max(log.log_end_offset, snapshot_end) < promised:
             raise damage_below(self._folder, log.log_end_offset, promised)
-        if log.log_end_offset < snapshot_end:
+        # A leader's, if the log ends in an older epoch: the crash came before what diverges went.
+        is_news = log.epochs.latest_epoch < self._snapshot_epoch and log.size_in_bytes > 0
+        if log.log_end_offset < snapshot_end or is_news:
             log.truncate_fully_and_start_at(snapshot_end)
         if snapshot_end:
             self._snapshot_size = log.size_in_bytes
