@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 DATA = "data"
 MORE = "more"  # a second log directory, in runs that have one
 HEADER_BYTES = 61
+SWAP_SUFFIX = ".log.swap"  # of a compacted segment on the way to its place
 _INDEX_ENTRY = struct.Struct(">ii")
 _TIME_ENTRY = struct.Struct(">qi")
 
@@ -61,17 +62,29 @@ class RawLog:
 
 
 def read_log(disk: SimDisk, folder: str) -> RawLog:
-    """Parse the segment files of a folder, which may have moved to the other log directory."""
+    """Parse the segment files of a folder, which may have moved to the other log directory.
+
+    Where a process has died between two renames of a compaction's swap, the next start finishes
+    it: until then, what has lost its first file is what the compacted segment has.
+    """
     if folder not in disk.folders:
         folder = folder.replace(f"{DATA}/", f"{MORE}/", 1)
     log = RawLog(folder)
     prefix = f"{folder}/"
+    suffixes = (".log", SWAP_SUFFIX) if disk.unwinding else (".log",)
+    replaced_end = 0
     for path in sorted(disk.names):
-        if path.startswith(prefix) and path.endswith(".log"):
-            base_offset = int(path[len(prefix) : -len(".log")])
-            inode = disk.names[path]
-            log.segments[base_offset], valid = _read_file(inode, base_offset)
-            log.torn[base_offset] = len(inode.data) - valid
+        if not path.startswith(prefix) or not path.endswith(suffixes):
+            continue
+        base_offset = int(path[len(prefix) :].partition(".")[0])
+        if base_offset in log.segments or base_offset < replaced_end:
+            continue
+        inode = disk.names[path]
+        batches, valid = _read_file(inode, base_offset)
+        log.segments[base_offset] = batches
+        log.torn[base_offset] = len(inode.data) - valid
+        if batches and path.endswith(SWAP_SUFFIX):
+            replaced_end = batches[-1].header.last_offset + 1
     return log
 
 

@@ -50,7 +50,7 @@ class World:
         self._failure: BaseException | None = None
         self._members: list[Member] = []
         self._keeper: asyncio.Task[Any] | None = None
-        self.machine.before_death = self.checkers.before_death
+        self.machine.before_death = self._before_death
         loop.after_step = self._after_step
 
     # -- what actors ask ---------------------------------------------------------------------------
@@ -69,6 +69,12 @@ class World:
         require(known == leader, f"{group}: generation {generation} is led by {known} and {leader}")
 
     # -- the run -----------------------------------------------------------------------------------
+
+    def _before_death(self, how: str) -> None:
+        try:
+            self.checkers.before_death(how)
+        except Exception as error:  # noqa: BLE001 - the broker, in whose step it is, may catch it
+            self._failure = self._failure or error
 
     def _after_step(self) -> None:
         if self._failure is not None:

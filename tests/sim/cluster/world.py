@@ -85,9 +85,12 @@ class ClusterWorld:
 
     def _watch(self, machine: Machine) -> None:
         def before_death(how: str) -> None:
-            self.checkers.before_death(machine, how)
-            self.rot.before_death(machine)
-            self.promises.before_death(machine.config.node_id, how)
+            try:
+                self.checkers.before_death(machine, how)
+                self.rot.before_death(machine)
+                self.promises.before_death(machine.config.node_id, how)
+            except Exception as error:  # noqa: BLE001 - the broker, in whose step it is, may catch it
+                self._failure = self._failure or error
 
         machine.before_death = before_death
         machine.clock.skew_ms = self.rng.randint(-SKEW_MS_MAX, SKEW_MS_MAX)
