@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -23,7 +24,8 @@ from support.remote_metadata import (
     segment,
     update,
 )
-from support.remote_topic import MemoryTopic
+from support.remote_topic import MemoryClient, MemoryTopic
+from tidelog.remote.metadata_consumer import MetadataConsumer
 from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.remote.api import (
     PartitionDelete,
@@ -34,6 +36,9 @@ from tidelog_storage.remote.api import (
     TopicIdPartition,
 )
 from tidelog_storage.remote.metadata_records import encode
+
+if TYPE_CHECKING:
+    from tidelog.remote.metadata_client import Chunk
 
 
 @pytest.mark.parametrize("far", [False, True])
@@ -237,5 +242,43 @@ def test_a_topic_that_cannot_be_had_stops_the_broker() -> None:
         assert len(topic.created) > 1
         for each in (broker, other):
             await each.stop()
+
+    run(test)
+
+
+class Taken:
+    """A sink that notes what it was given."""
+
+    def __init__(self) -> None:
+        self.values: list[tuple[int, bytes | None]] = []
+
+    def took(self, index: int, chunk: Chunk) -> None:
+        self.values += [(index, value) for _, value in chunk.records]
+
+    def lost(self, index: int) -> None:
+        raise AssertionError(f"{index} has lost nothing")
+
+
+@pytest.mark.parametrize("turns", range(4))
+def test_a_partition_that_leaves_as_its_fetch_begins_holds_up_no_other(turns: int) -> None:
+    """Its task died of a KeyError, and nothing was read from that leader any more: a topic that was
+    disabled, purged and enabled again (KIP-950) was not copied before the broker was restarted."""
+
+    async def test() -> None:
+        topic, taken = MemoryTopic(4), Taken()
+        client = MemoryClient(topic, far=True)
+        consumer = MetadataConsumer(client, taken)
+        for index in (0, 2):  # of one leader
+            consumer.assign(index, 0)
+        consumer.start()
+        for _ in range(turns):  # up to the reader's first look, and a little further
+            await asyncio.sleep(0)
+        consumer.unassign(0)
+        topic.append(2, b"read")
+        await until(lambda: taken.values == [(2, b"read")])
+        topic.append(0, b"again")
+        consumer.assign(0, 0)
+        await until(lambda: taken.values[1:] == [(0, b"again")])
+        await consumer.stop()
 
     run(test)

@@ -17,7 +17,7 @@ from tidelog.replication.purgatory import DelayedOperation
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from tidelog.remote.metadata_client import MetadataTopicClient
 
@@ -182,11 +182,12 @@ class MetadataConsumer:
             if leader in (-1, self._client.replicas.node_id):
                 continue  # until an image tells of another
             if leader not in self._fetches:
+                # Positions of now: one may be taken away before the task has begun.
+                asked = {index: self.positions[index] for index in indexes}
                 loop = asyncio.get_running_loop()
-                self._fetches[leader] = loop.create_task(self._fetch(leader, indexes))
+                self._fetches[leader] = loop.create_task(self._fetch(leader, asked))
 
-    async def _fetch(self, leader: int, indexes: list[int]) -> None:
-        asked = {index: self.positions[index] for index in indexes}
+    async def _fetch(self, leader: int, asked: Mapping[int, int]) -> None:
         failed = False
         try:
             answers = await self._client.fetch(leader, asked)
