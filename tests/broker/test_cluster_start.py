@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -90,7 +91,7 @@ def test_the_port_of_a_node_that_is_away_is_given_to_nobody() -> None:
 
 def test_ports_are_not_looked_for_on_a_host_that_is_not_here() -> None:
     async def test() -> None:
-        with pytest.raises(OSError, match=r"assign requested address|could not bind"):
+        with pytest.raises(StartError, match=r"assign requested address|could not bind"):
             await tidelog.Cluster(brokers=3, host="192.0.2.1").start()
 
     run(test)
@@ -375,3 +376,27 @@ def counted(descriptor):
 
 os.fsync = counted
 """
+
+
+@pytest.mark.parametrize("brokers", [1, 2])
+def test_what_is_in_the_way_of_a_start_is_one_line(brokers: int, tmp_path: Path) -> None:
+    """Tracebacks were what several brokers in one process said of it."""
+    (tmp_path / "file").touch()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        listener = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(StartError, match=f"prometheus.listener: cannot listen on {listener}"):
+            asyncio.run(started({"metrics.prometheus.listener": listener}, brokers=brokers))
+    with pytest.raises(StartError, match=f"^{tmp_path}/file/.*: Not a directory$"):
+        asyncio.run(started({}, brokers=brokers, data_dir=tmp_path / "file"))
+
+
+async def started(settings: dict[str, str], **how: Any) -> None:
+    async with tidelog.Cluster(settings, **how):
+        raise AssertionError("it runs")
+
+
+def test_one_broker_can_be_isolated_too(tmp_path: Path) -> None:
+    with tidelog.run(isolated=True, data_dir=tmp_path) as cluster:
+        assert asyncio.run(create(cluster.bootstrap_servers, "t")) == 0
+    with tidelog.run(isolated=True, data_dir=tmp_path) as cluster:
+        assert "t" in {t.name for t in asyncio.run(metadata(cluster.bootstrap_servers)).topics}

@@ -80,6 +80,19 @@ def test_the_command_says_what_is_wrong(capsys):
     assert "without a tier" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("place", ["http://bucket/x", "S3://bucket", "file:///tier"])
+def test_an_address_of_another_kind_is_no_directory(place):
+    with pytest.raises(ClusterError, match="neither a directory nor of the form s3://bucket"):
+        tiered_settings(place)
+
+
+def test_a_file_is_no_directory(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ClusterError, match=f"^{tmp_path}/file: not a directory$"):
+        tiered_settings(tmp_path / "file")
+    assert tiered_settings(tmp_path / "made later")[ENABLE] == "true"
+
+
 async def created(server: str, name: str, configs: dict[str, str]) -> str | None:
     """What `remote.storage.enable` of a topic is after its creation."""
     topic = CreateTopicsRequest.CreatableTopic(

@@ -26,6 +26,7 @@ from support.remote_metadata import (
 )
 from support.remote_topic import MemoryClient, MemoryTopic
 from tidelog.remote.metadata_consumer import MetadataConsumer
+from tidelog.remote.metadata_settings import MetadataSettings
 from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.remote.api import (
     PartitionDelete,
@@ -282,3 +283,14 @@ def test_a_partition_that_leaves_as_its_fetch_begins_holds_up_no_other(turns: in
         await consumer.stop()
 
     run(test)
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "reason"),
+    [("retention.ms", "0", "would keep nothing"), ("retention.ms", "-2", "is below -1")],
+)
+def test_settings_that_cannot_be_name_their_key(key: str, text: str, reason: str) -> None:
+    key = f"remote.log.metadata.topic.{key}"
+    with pytest.raises(ValueError, match=f"^{key}: {text} {reason}"):
+        MetadataSettings.of({key: text})
+    assert MetadataSettings.of({key: "-1"}).retention_ms == -1

@@ -28,6 +28,8 @@ class Store:
         self.config = config
         if "wrong" in config:
             raise ValueError("wrong: it is")
+        if "text" in config:
+            raise ValueError(config["text"])
         if "broken" in config:
             config["nothing"]
     def _nothing(self): ...
@@ -39,7 +41,8 @@ class Outer:
 
 def test_classes_are_found_by_both_spellings_and_on_their_own_path(tmp_path: Path) -> None:
     (tmp_path / "store_of_mine.py").write_text(STORE)
-    with pytest.raises(StartError, match=f"{KEY}: no class store_of_mine.Store"):
+    where = r"No module named 'store_of_mine' \(remote.log.storage.manager.class.path can name"
+    with pytest.raises(StartError, match=f"{KEY}: no class store_of_mine.Store: {where}"):
         plugins.load_class(KEY, "store_of_mine.Store", None)
     path = f"/nowhere:{tmp_path}"
     before = list(sys.path)
@@ -76,6 +79,11 @@ def test_a_store_is_given_its_settings_and_where_it_is(tmp_path: Path) -> None:
         wrong = config.from_properties({**config.given, "mine.wrong": "1"})
         with pytest.raises(StartError, match=r"^mine\.wrong: it is$"):
             plugins.new_storage(wrong, None, "the-cluster")
+        nameless = config.from_properties({**config.given, "mine.text": "no such place: here"})
+        with pytest.raises(
+            StartError, match=f"^{KEY}: store_of_mine_2.Store: no such place: here$"
+        ):
+            plugins.new_storage(nameless, None, "the-cluster")
         broken = config.from_properties({**config.given, "mine.broken": "1"})
         with pytest.raises(
             StartError, match=f"^{KEY}: store_of_mine_2.Store: KeyError: 'nothing'$"

@@ -314,3 +314,14 @@ def test_an_outage_is_no_reason_to_ask_in_another_way(server, new_store):
 def test_buckets_of_other_kinds_are_left_to_boto3():
     for bucket in ("arn:aws:s3::1:accesspoint/x.mrap", "name--usw2-az1--x-s3"):
         assert not S3Settings.parse({"bucket": bucket}).signs_urls
+
+
+@pytest.mark.parametrize("url", ["nonsense", "127.0.0.1:9000", "ftp://host", "http://"])
+def test_an_endpoint_that_is_none_is_named(url: str) -> None:
+    with pytest.raises(ValueError, match=f"^endpoint.url: '{url}' is not of the form http://"):
+        S3Settings.parse({"bucket": "b", "endpoint.url": url})
+
+
+def test_a_profile_that_there_is_not_is_named() -> None:
+    with pytest.raises(ValueError, match=r"^profile: The config profile"):
+        S3Settings.parse({"bucket": "b", "profile": "no such one"}).client()

@@ -85,7 +85,7 @@ def _parser() -> argparse.ArgumentParser:
         "--temporary", action="store_true", help="remove the folder of --data-dir at the end"
     )
     parser.add_argument(
-        "--brokers", type=int, default=1, metavar="N", help="how many brokers to run (1)"
+        "--brokers", type=_count, default=1, metavar="N", help="how many brokers to run (1)"
     )
     parser.add_argument(
         "--isolated", action="store_true", help="give each broker a process of its own"
@@ -177,6 +177,12 @@ def _several(options: argparse.Namespace, ending: Ending) -> int:
         until_stdin_ends=options.until_stdin_ends,
         level=options.log_level.upper(),
     )
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of brokers")
+    return int(text)
 
 
 def _port(text: str) -> int:

@@ -156,6 +156,8 @@ class Cluster:
     async def start(self) -> Self:
         """Start all brokers, until each knows of all; ConfigError or StartError say in one line why
         it can't be."""
+        from tidelog.start_error import StartError, one_line
+
         if any(node.is_running for node in self.brokers):
             raise ClusterError("the cluster is running already")
         try:
@@ -168,9 +170,11 @@ class Cluster:
                         raise
                 else:
                     break
-        except BaseException:
+        except BaseException as error:
             self._ports.release()
             self.remove_temporary()
+            if isinstance(error, OSError):
+                raise StartError(one_line(error)) from error
             raise
         return self
 
@@ -191,7 +195,7 @@ class Cluster:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await asyncio.gather(*(node.kill() for node in self.brokers))
-            is_late = isinstance(error, StartError) and "cannot listen" in str(error)
+            is_late = isinstance(error, StartError) and str(error).startswith("cannot listen")
             if is_late and self._count > 1 and not self._port:
                 raise OSError(str(error)) from error
             raise
@@ -210,12 +214,13 @@ class Cluster:
         folder = self._data_dir
         if self._is_temporary and folder is not None:
             self._temporary = folder
-        if folder is None and not (self._count == 1 and has_data_dir(settings)):
+        is_alone = self._count == 1 and not self._isolated
+        if folder is None and not (is_alone and has_data_dir(settings)):
             if self._temporary is None:
                 self._temporary = temporary_data_dir(runtime.rng)
                 runtime.files.make_dirs(self._temporary)
             folder = self._temporary
-        if self._count == 1:
+        if is_alone:
             host, port = self._place
             properties = broker_properties(settings, host=host, port=port, data_dir=folder)
             if self._racks:

@@ -48,6 +48,10 @@ def tiered_settings(tiered: Tiered, topics: Sequence[str] = ()) -> dict[str, str
         return settings
     place = os.fspath(tiered)
     if not place.startswith(_S3):
+        if "://" in place:
+            raise ClusterError(f"{place}: neither a directory nor of the form s3://bucket/prefix")
+        if os.path.exists(place) and not os.path.isdir(place):
+            raise ClusterError(f"{place}: not a directory")
         return settings | {_STORE: DIRECTORY_STORE, f"{_RSM}dir": os.path.abspath(place)}
     bucket, _, prefix = place.removeprefix(_S3).partition("/")
     if not bucket:

@@ -52,6 +52,8 @@ class MetadataSettings(NamedTuple):
                 raise ValueError(f"{name}: {text!r} is not a number") from None
             if values[field] < low:
                 raise ValueError(f"{name}: {text} is below {low}")
+            if field == "retention_ms" and not values[field]:
+                raise ValueError(f"{name}: 0 would keep nothing, -1 keeps all")
         return cls(**values)
 
     @staticmethod

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import re
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,9 @@ _OURS = {
     # of Kafka's tests, with the same setting `dir`
     "org.apache.kafka.server.log.remote.storage.LocalTieredStorage": _DIRECTORY_STORE,
 }
+_CLASS_NAME = ".class.name"
 _CLIENTS = "remote.log.metadata.common.client"
+_NAMES_KEY = re.compile(r"[\w.-]+: ")  # what is wrong with a setting begins with its name
 _TOPIC_BASED = (
     "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager",
     "tidelog.remote.metadata_topic.TopicBasedMetadata",
@@ -55,7 +58,11 @@ def load_class(key: str, name: str, path: str | None) -> type[Any]:
     try:
         found = getattr(importlib.import_module(module_name), class_name)
     except (ImportError, AttributeError, TypeError, ValueError) as error:
-        raise StartError(f"{key}: no class {name}: {one_line(error)}") from error
+        reason = one_line(error)
+        if isinstance(error, ModuleNotFoundError) and not path and key.endswith(_CLASS_NAME):
+            folders = key.removesuffix(_CLASS_NAME) + ".class.path"
+            reason += f" ({folders} can name folders to look in)"
+        raise StartError(f"{key}: no class {name}: {reason}") from error
     if not isinstance(found, type):
         raise StartError(f"{key}: {name} is not a class")
     return found
@@ -156,7 +163,9 @@ def _built(
         plug_in = wanted(*arguments)
         plug_in.configure(properties)
     except (ValueError, ImportError, OSError) as error:
-        raise StartError(f"{prefix}{one_line(error)}") from error
+        text = one_line(error)
+        where = prefix if _NAMES_KEY.match(text) else f"{key}: {name}: "
+        raise StartError(f"{where}{text}") from error
     except Exception as error:
         raise StartError(f"{key}: {name}: {type(error).__name__}: {one_line(error)}") from error
     return plug_in

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +46,8 @@ class S3Settings:
         if not bucket:
             raise ValueError("bucket: the S3 bucket of the remote tier is not given")
         endpoint = config.get("endpoint.url") or None
+        if endpoint and not re.match(r"https?://[^/]", endpoint):
+            raise ValueError(f"endpoint.url: {endpoint!r} is not of the form http://HOST:PORT")
         prefix = config.get("prefix", "").strip("/")
         return cls(
             bucket=bucket,
@@ -69,7 +72,7 @@ class S3Settings:
         try:
             import boto3
             from botocore.config import Config
-            from botocore.exceptions import BotoCoreError
+            from botocore.exceptions import BotoCoreError, ProfileNotFound
         except ImportError:
             raise ValueError("the S3 tier needs boto3: pip install 'tidelog[s3]'") from None
         options = Config(
@@ -95,7 +98,9 @@ class S3Settings:
             return session.client(
                 "s3", endpoint_url=self.endpoint_url, region_name=region, config=options
             )
-        except BotoCoreError as error:
+        except ProfileNotFound as error:
+            raise ValueError(f"profile: {error}") from error
+        except (BotoCoreError, ValueError) as error:
             raise ValueError(f"the S3 tier: {error}") from error
 
 
