@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from tidelog.doors.simple_client import SimpleClient
+    from tidelog.cli.cluster_client import ClusterClient
 
 T = TypeVar("T")
 
@@ -23,14 +23,30 @@ class CommandError(Exception):
 def parser(command: str, description: str) -> argparse.ArgumentParser:
     """An argument parser with the options of all console tools."""
     made = argparse.ArgumentParser(prog=f"tidelog {command}", description=description)
-    made.add_argument(
+    _add_bootstrap(made, DEFAULT_BOOTSTRAP)
+    return made
+
+
+def subcommands(parser: argparse.ArgumentParser) -> Callable[..., argparse.ArgumentParser]:
+    """How to add one (`add_parser`); it takes the shared options behind its name too."""
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def add(name: str, **how: Any) -> argparse.ArgumentParser:
+        made = commands.add_parser(name, **how)
+        _add_bootstrap(made, argparse.SUPPRESS)  # else it would hide the one before its name
+        return made
+
+    return add
+
+
+def _add_bootstrap(parser: argparse.ArgumentParser, default: str) -> None:
+    parser.add_argument(
         "-b",
         "--bootstrap-server",
-        default=DEFAULT_BOOTSTRAP,
+        default=default,
         metavar="HOST:PORT",
         help=f"a broker of the cluster ({DEFAULT_BOOTSTRAP})",
     )
-    return made
 
 
 def run(command: str, action: Callable[[], None]) -> int:
@@ -49,12 +65,12 @@ def run(command: str, action: Callable[[], None]) -> int:
     return 0
 
 
-def connect(bootstrap_server: str) -> SimpleClient:
+def connect(bootstrap_server: str) -> ClusterClient:
     """A client connected to the first of the given brokers that answers; CommandError if nobody
     does."""
-    from tidelog.doors.simple_client import SimpleClient  # noqa: PLC0415 - after the arguments are good
+    from tidelog.cli.cluster_client import ClusterClient  # noqa: PLC0415 - after the arguments are good
 
-    return connected(SimpleClient, bootstrap_server)
+    return connected(ClusterClient, bootstrap_server)
 
 
 def connected(make: Callable[[str], T], bootstrap_server: str) -> T:

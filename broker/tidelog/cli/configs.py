@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
+    from tidelog.cli.cluster_client import ClusterClient
+    from tidelog.doors.simple_client import SimpleClient
+
 RESOURCE_TYPES = {"topic": 2, "broker": 4, "group": 32}
 SET, UNSET = 0, 1
 SOURCES = {
@@ -35,20 +38,20 @@ def main(arguments: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = common.parser("configs", "Look at settings and change them.")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    add_parser = common.subcommands(parser)
 
-    describe = commands.add_parser("describe", help="settings, values and where they come from")
+    describe = add_parser("describe", help="settings, values and where they come from")
     _resource(describe)
     describe.add_argument("--all", action="store_true", help="those left to their defaults too")
     describe.add_argument("--json", action="store_true", help="print JSON")
     describe.set_defaults(action=describe_configs)
 
-    change = commands.add_parser("set", help="change settings")
+    change = add_parser("set", help="change settings")
     _resource(change)
     change.add_argument("setting", nargs="+", metavar="KEY=VALUE")
     change.set_defaults(action=set_configs)
 
-    unset = commands.add_parser("unset", help="return settings to their defaults")
+    unset = add_parser("unset", help="return settings to their defaults")
     _resource(unset)
     unset.add_argument("setting", nargs="+", metavar="KEY")
     unset.set_defaults(action=unset_configs)
@@ -70,7 +73,8 @@ def describe_configs(options: argparse.Namespace) -> None:
         configuration_keys=None,
     )
     with common.connect(options.bootstrap_server) as client:
-        (result,) = client.ask(DescribeConfigsRequest(resources=[resource])).results
+        request = DescribeConfigsRequest(resources=[resource])
+        (result,) = _asked_of(client, options).ask(request).results
     common.check(f"{options.type} {options.name}", result.error_code, result.error_message)
     rows = [
         (
@@ -92,6 +96,14 @@ def describe_configs(options: argparse.Namespace) -> None:
         common.print_table(titles, rows)
     else:
         print("nothing of its own; --all shows the defaults", file=sys.stderr)
+
+
+def _asked_of(client: ClusterClient, options: argparse.Namespace) -> SimpleClient | ClusterClient:
+    """A broker's settings are that broker's to tell and to change; any other refuses."""
+    name = options.name
+    if options.type != "broker" or not (name.isascii() and name.isdigit()):
+        return client
+    return client.broker(int(name))
 
 
 def set_configs(options: argparse.Namespace) -> None:
@@ -119,6 +131,7 @@ def _alter(options: argparse.Namespace, changes: list[tuple[str, int, str | None
         ],
     )
     with common.connect(options.bootstrap_server) as client:
-        (result,) = client.ask(IncrementalAlterConfigsRequest(resources=[resource])).responses
+        request = IncrementalAlterConfigsRequest(resources=[resource])
+        (result,) = _asked_of(client, options).ask(request).responses
     common.check(f"{options.type} {options.name}", result.error_code, result.error_message)
     print(f"{options.type} {options.name}: changed {', '.join(key for key, _, _ in changes)}")

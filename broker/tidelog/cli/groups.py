@@ -22,19 +22,19 @@ def main(arguments: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = common.parser("groups", "Look at consumer groups and delete them.")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    add_parser = common.subcommands(parser)
 
-    listing = commands.add_parser("list", help="names and states of groups")
+    listing = add_parser("list", help="names and states of groups")
     listing.add_argument("--json", action="store_true", help="print JSON")
     listing.set_defaults(action=list_groups)
 
-    describe = commands.add_parser("describe", help="offsets, lag and members of groups")
+    describe = add_parser("describe", help="offsets, lag and members of groups")
     describe.add_argument("group", nargs="+")
     describe.add_argument("--members", action="store_true", help="members in place of offsets")
     describe.add_argument("--json", action="store_true", help="print JSON")
     describe.set_defaults(action=describe_groups)
 
-    delete = commands.add_parser("delete", help="delete groups without members")
+    delete = add_parser("delete", help="delete groups without members")
     delete.add_argument("group", nargs="+")
     delete.set_defaults(action=delete_groups)
     return parser
@@ -45,9 +45,12 @@ def list_groups(options: argparse.Namespace) -> None:
     from tidelog_protocol.messages.group_admin import ListGroupsRequest
 
     with common.connect(options.bootstrap_server) as client:
-        response = client.ask(ListGroupsRequest())
-    common.check("list", response.error_code)
-    rows = sorted((g.group_id, g.group_state or "-", g.protocol_type) for g in response.groups)
+        groups = []
+        for node_id in client.nodes():  # each tells of those that it coordinates
+            response = client.broker(node_id).ask(ListGroupsRequest())
+            common.check(f"broker {node_id}", response.error_code)
+            groups += response.groups
+    rows = sorted((g.group_id, g.group_state or "-", g.protocol_type) for g in groups)
     titles = ("group", "state", "protocol")
     if options.json:
         common.print_json([dict(zip(titles, row, strict=True)) for row in rows])
@@ -102,12 +105,8 @@ def _offsets(client: Any, described: Any) -> list[dict[str, object]]:
     # Version 9 names topics; from 10 on they are ids, which the reader of this table can't know.
     (fetched,) = client.ask(request, version_max=9).groups
     common.check(f"group {group_id}", fetched.error_code)
-    sizes = {
-        topic.name: max(partition.partition_index for partition in topic.partitions) + 1
-        for topic in fetched.topics
-        if topic.partitions
-    }
-    ends = offsets(client, sizes, LATEST)
+    names = [topic.name for topic in fetched.topics if topic.partitions]
+    ends = offsets(client, client.topics(names) if names else [], LATEST)
     rows: list[dict[str, object]] = []
     for topic in sorted(fetched.topics, key=lambda topic: topic.name):
         for partition in sorted(topic.partitions, key=lambda p: p.partition_index):

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tidelog.cli import common
@@ -11,6 +12,9 @@ from tidelog.cli import common
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
+
+    from tidelog.cli.cluster_client import ClusterClient
+    from tidelog.doors.simple_client import SimpleClient
 
 TIMEOUT_MS = 30_000
 
@@ -23,14 +27,14 @@ def main(arguments: Sequence[str]) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = common.parser("topics", "Look at topics and change them.")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    add_parser = common.subcommands(parser)
 
-    listing = commands.add_parser("list", help="names and sizes of topics")
+    listing = add_parser("list", help="names and sizes of topics")
     listing.add_argument("--internal", action="store_true", help="internal topics too")
     listing.add_argument("--json", action="store_true", help="print JSON")
     listing.set_defaults(action=list_topics)
 
-    create = commands.add_parser("create", help="create topics")
+    create = add_parser("create", help="create topics")
     create.add_argument("topic", nargs="+")
     create.add_argument("--partitions", type=int, default=-1, help="the broker's default if unset")
     create.add_argument("--replication-factor", type=int, default=-1)
@@ -38,17 +42,17 @@ def _parser() -> argparse.ArgumentParser:
     create.add_argument("--if-not-exists", action="store_true", help="one that is there is fine")
     create.set_defaults(action=create_topics)
 
-    describe = commands.add_parser("describe", help="leaders, replicas and offsets of partitions")
+    describe = add_parser("describe", help="leaders, replicas and offsets of partitions")
     describe.add_argument("topic", nargs="*", help="all topics if none is given")
     describe.add_argument("--json", action="store_true", help="print JSON")
     describe.set_defaults(action=describe_topics)
 
-    grow = commands.add_parser("grow", help="give a topic more partitions")
+    grow = add_parser("grow", help="give a topic more partitions")
     grow.add_argument("topic")
     grow.add_argument("--partitions", type=int, required=True, help="how many it is to have")
     grow.set_defaults(action=grow_topic)
 
-    delete = commands.add_parser("delete", help="delete topics with all their records")
+    delete = add_parser("delete", help="delete topics with all their records")
     delete.add_argument("topic", nargs="+")
     delete.set_defaults(action=delete_topics)
     return parser
@@ -101,9 +105,8 @@ def describe_topics(options: argparse.Namespace) -> None:
     with common.connect(options.bootstrap_server) as client:
         topics = metadata(client, options.topic or None)
         names = [topic.name for topic in topics]
-        sizes = {topic.name: len(topic.partitions) for topic in topics}
-        earliest = offsets(client, sizes, EARLIEST)
-        latest = offsets(client, sizes, LATEST)
+        earliest = offsets(client, topics, EARLIEST)
+        latest = offsets(client, topics, LATEST)
     rows = [
         {
             "topic": name,
@@ -162,21 +165,35 @@ def delete_topics(options: argparse.Namespace) -> None:
 EARLIEST, LATEST = -2, -1
 
 
-def metadata(client: Any, names: Sequence[str] | None) -> list[Any]:
+def metadata(client: ClusterClient, names: Sequence[str] | None) -> list[Any]:
     """Topics as a broker describes them (all if None); CommandError for one that is not there."""
-    from tidelog_protocol.messages.cluster import MetadataRequest
-
-    asked = None
-    if names is not None:
-        asked = [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
-    response = client.ask(MetadataRequest(topics=asked, allow_auto_topic_creation=False))
-    for topic in response.topics:
+    topics = client.topics(names)
+    for topic in topics:
         common.check(topic.name, topic.error_code)
-    return list(response.topics)
+    return topics
 
 
-def offsets(client: Any, sizes: dict[str, int], timestamp: int) -> dict[tuple[str, int], int]:
-    """First (EARLIEST) or next (LATEST) offsets of all partitions; those in error are left out."""
+def offsets(
+    client: ClusterClient, topics: Sequence[Any], timestamp: int
+) -> dict[tuple[str, int], int]:
+    """First (EARLIEST) or next (LATEST) offsets of all partitions, as their leaders tell them;
+    those in error are left out."""
+    by_leader: dict[int, dict[str, list[int]]] = {}
+    for topic in topics:
+        for partition in topic.partitions:
+            led = by_leader.setdefault(partition.leader_id, {})
+            led.setdefault(topic.name, []).append(partition.partition_index)
+    by_leader.pop(-1, None)
+    found: dict[tuple[str, int], int] = {}
+    for leader, led in by_leader.items():
+        with suppress(OSError):  # it may have gone since
+            found |= _offsets_of(client.broker(leader), led, timestamp)
+    return found
+
+
+def _offsets_of(
+    client: SimpleClient, led: dict[str, list[int]], timestamp: int
+) -> dict[tuple[str, int], int]:
     from tidelog_protocol.messages.data import ListOffsetsRequest
 
     topics = [
@@ -184,13 +201,11 @@ def offsets(client: Any, sizes: dict[str, int], timestamp: int) -> dict[tuple[st
             name=name,
             partitions=[
                 ListOffsetsRequest.ListOffsetsPartition(partition_index=index, timestamp=timestamp)
-                for index in range(size)
+                for index in indexes
             ],
         )
-        for name, size in sizes.items()
+        for name, indexes in led.items()
     ]
-    if not topics:
-        return {}
     response = client.ask(ListOffsetsRequest(replica_id=-1, topics=topics, timeout_ms=TIMEOUT_MS))
     return {
         (topic.name, partition.partition_index): partition.offset

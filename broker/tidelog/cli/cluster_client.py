@@ -1,0 +1,85 @@
+"""What the console tools ask of a cluster: some of it any broker answers, some only one."""
+
+# ruff: noqa: PLC0415 - after the arguments are good
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+from tidelog.doors.simple_client import SimpleClient
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import TracebackType
+
+    from tidelog_protocol.schema import Message
+
+__all__ = ["BrokerGoneError", "ClusterClient"]
+
+
+class BrokerGoneError(OSError):
+    """A broker that the cluster names does not answer; the text is one line."""
+
+
+class ClusterClient:
+    """A connection to the broker that was named, and one to each other that is asked for."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        """As `SimpleClient`."""
+        self._bootstrap = SimpleClient(bootstrap_servers)
+        self._clients: dict[int, SimpleClient] = {}
+        self._addresses: dict[int, str] = {}
+
+    def ask(self, request: Message, *, version_max: int = 32767) -> Any:
+        """What any broker answers; see `SimpleClient.ask`."""
+        return self._bootstrap.ask(request, version_max=version_max)
+
+    def topics(self, names: Sequence[str] | None) -> list[Any]:
+        """Topics as Metadata has them (all if None), those in error too."""
+        from tidelog_protocol.messages.cluster import MetadataRequest
+
+        asked = None
+        if names is not None:
+            asked = [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+        answer = self.ask(MetadataRequest(topics=asked, allow_auto_topic_creation=False))
+        self._addresses = {
+            broker.node_id: f"{broker.host}:{broker.port}" for broker in answer.brokers
+        }
+        return list(answer.topics)
+
+    def nodes(self) -> list[int]:
+        """The ids of the brokers that are there."""
+        self.topics([])
+        return sorted(self._addresses)
+
+    def broker(self, node_id: int) -> SimpleClient:
+        """A connection to one of them; BrokerGoneError."""
+        if not self._addresses:
+            self.topics([])
+        client = self._clients.get(node_id)
+        if client is None:
+            address = self._addresses.get(node_id)
+            if address is None:
+                raise BrokerGoneError(f"there is no broker {node_id}")
+            try:
+                client = self._clients[node_id] = SimpleClient(address)
+            except OSError as error:
+                reason = error.strerror or error
+                raise BrokerGoneError(f"broker {node_id} at {address}: {reason}") from error
+        return client
+
+    def close(self) -> None:
+        """Close all connections."""
+        for client in (self._bootstrap, *self._clients.values()):
+            client.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
