@@ -7,18 +7,23 @@ import json
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import tidelog
 from support.clusters import image_of, run, until
+from support.remote_metadata import segment
 from support.txn_client import Nodes, TxnProducer
+from tidelog.cli import tiers
 from tidelog.cli.tiers import main
 from tidelog.doors.ports import Ports
+from tidelog.doors.tier_view import PartitionTiers
 from tidelog.doors.tiered import DIRECTORY_STORE, S3_STORE
 from tidelog.runtime import system_runtime
 from tidelog_protocol.errors import ErrorCode
+from tidelog_storage.remote.api import SegmentState, TopicIdPartition
 from tidelog_storage.remote.directory_store import DirectoryStore
 from tidelog_storage.remote.metadata_records import metadata_partition
 from tier.admin import create_topic, delete_topic
@@ -52,6 +57,20 @@ def damage(folder: str) -> None:
     data[-1] ^= 1
     first.write_bytes(data)
     second.unlink()
+
+
+def test_what_is_not_there_is_not_counted(capsys):
+    """Copies that failed: the store has no bytes of them."""
+    name = TopicIdPartition(bytes(16), "t", 0)
+    whole = segment(name, 1)
+    states = [SegmentState.COPY_SEGMENT_FINISHED, SegmentState.COPY_SEGMENT_STARTED]
+    remote = [replace(whole, state=state) for state in states]
+    view = PartitionTiers("t", 0, 1, 0, local_bytes=0, local_segments=1, remote=remote)
+    tiers._print_partition(view, every=False)
+    line = capsys.readouterr().out.splitlines()[2]
+    assert (
+        line == "  local 1 segments, 0 B  remote 1 segments, 100 B (1 more begun or being deleted)"
+    )
 
 
 def test_a_topic_is_shown(store, capsys):

@@ -127,10 +127,12 @@ def _print_partition(view: PartitionTiers, *, every: bool) -> None:
     if view.trouble is not None:
         print(f"  ({view.trouble})")
     local = "?" if view.local_segments is None else view.local_segments
-    remote_bytes = sum(segment.size for segment in view.remote)
+    there = [each.size for each in view.remote if each.state.name == "COPY_SEGMENT_FINISHED"]
+    others = len(view.remote) - len(there)
     print(
         f"  local {local} segments, {_bytes(view.local_bytes)}"
-        f"  remote {len(view.remote)} segments, {_bytes(remote_bytes)}"
+        f"  remote {len(there)} segments, {_bytes(sum(there))}"
+        + (f" ({others} more begun or being deleted)" if others else "")
     )
     shown = view.remote if every else view.remote[-_ROWS_MAX:]
     if len(shown) < len(view.remote):
