@@ -49,7 +49,7 @@ class InSyncChecker:
         self._seen: dict[tuple[int, int, Key], tuple[int, int, int]] = {}
         """Leaders by node, life and partition: leader epoch, high watermark, partition epoch."""
         self._looks: dict[Any, tuple[Any, ...]] = {}  # by replica: what was seen last
-        self._image_offset = -1
+        self.image_offset = -1  # of the newest image that a broker has heard of
         self._brokers: dict[int, int] = {}  # broker epochs, as the controller knows them
         self._excused: dict[int, int] = {}  # nodes to the broker epoch that is over
 
@@ -182,9 +182,9 @@ class InSyncChecker:
 
     def image(self, image: ClusterImage) -> None:
         """What some broker has heard to be committed; what is older than known says nothing new."""
-        if image.offset <= self._image_offset:
+        if image.offset <= self.image_offset:
             return
-        self._image_offset = image.offset
+        self.image_offset = image.offset
         self._brokers = {node_id: broker.epoch for node_id, broker in image.brokers.items()}
         for topic in image.topics.values():
             for state in topic.partitions:

@@ -161,7 +161,9 @@ class ClusterWorld:
 
     def _alive(self, node_id: int) -> str | None:
         image = self.machines.image()
-        return None if image is not None and not image.is_alive(node_id) else "it does not"
+        if image is None or image.offset < self.checkers.in_sync.image_offset:
+            return "nobody knows"  # who did is dead, and the others are still loading
+        return "it does not" if image.is_alive(node_id) else None
 
     # -- the run -----------------------------------------------------------------------------------
 
