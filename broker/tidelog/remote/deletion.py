@@ -83,6 +83,12 @@ class Deletions:
         """The topic has left the remote tier (KIP-950); its leader deletes its remote part."""
         self._begin(tiered.partition, self._purge if delete else _nothing, tiered)
 
+    def led_elsewhere(self, partition: TopicIdPartition) -> None:
+        """Another broker leads, and purges what is to be purged. Who went on here would not hear,
+        without a replica, that the partition is back, and delete what is copied then."""
+        if partition in self._under_way:
+            self._begin(partition, _nothing)
+
     def left(self, tiered: TieredPartition) -> None:
         """The replica has left this broker: what is under way may end."""
         self._begin(tiered.partition, _nothing, tiered)

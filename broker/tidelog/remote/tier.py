@@ -275,15 +275,23 @@ class RemoteTier:
 
     def became_follower(self, partition: Partition) -> None:
         """This broker follows, in a leader epoch that is new to it."""
-        if partition.log.is_tiered and not self._is_stopped:
-            name = _id_of(partition)
+        if self._is_stopped:
+            return
+        name = _id_of(partition)
+        if partition.log.is_tiered:
             self._tiered(name, partition).follow(partition)
             self.metadata.on_leadership_changes(set(), {name})
+        else:
+            self._deletions.led_elsewhere(name)
 
     def stopped(self, partition: Partition, *, delete: bool) -> None:
         """The replica leaves this broker, because its topic was deleted or for another reason."""
-        tiered = None if self._is_stopped else self.partitions.pop(partition.topic_partition, None)
+        if self._is_stopped:
+            return
+        tiered = self.partitions.pop(partition.topic_partition, None)
         if tiered is None:
+            if not delete:
+                self._deletions.led_elsewhere(_id_of(partition))
             return
         if delete:
             self._deletions.topic_deleted(tiered)
