@@ -216,7 +216,7 @@ class TimeIndex(_Index):
     def load(self) -> None:
         """Read the file; `CorruptIndexError` if its entries cannot be right."""
         data = self._read()
-        count = len(data) // 12
+        count = len(data) // TIME_ENTRY.size
         self.timestamps = array("q", bytes(8 * count))
         self.offsets = array("i", bytes(4 * count))
         for slot, (timestamp, offset) in enumerate(TIME_ENTRY.iter_unpack(data)):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from tidelog.cli.cluster_client import ClusterClient
+    from tidelog.doors.cluster_client import ClusterClient
     from tidelog.doors.simple_client import SimpleClient
 
 RESOURCE_TYPES = {"topic": 2, "broker": 4, "group": 32}

@@ -25,12 +25,31 @@ if TYPE_CHECKING:
 
     from tidelog_protocol.schema import Message
 
-__all__ = ["SimpleClient", "create_topic", "delete_topic"]
+__all__ = ["Closing", "SimpleClient", "create_topic", "delete_topic"]
 
 TIMEOUT_SECONDS = 30.0
 
 
-class SimpleClient:
+class Closing:
+    """What is closed at the end of its `with`."""
+
+    def close(self) -> None:
+        """Called then."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class SimpleClient(Closing):
     """One connection to one broker; OSError when it can't be had or breaks."""
 
     def __init__(self, bootstrap_servers: str, *, timeout_s: float = TIMEOUT_SECONDS) -> None:
@@ -91,17 +110,6 @@ class SimpleClient:
     def close(self) -> None:
         """Close the connection."""
         self._socket.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
 
 def _connected(addresses: Sequence[str], timeout_s: float) -> socket.socket:

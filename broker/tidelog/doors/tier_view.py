@@ -8,16 +8,15 @@ asked as well. Local segments are counted in the log directory, if it lies on th
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from tidelog.doors.cluster_client import ClusterClient
 from tidelog.doors.cluster_settings import ClusterError
-from tidelog.doors.simple_client import SimpleClient
 from tidelog.metadata.image import REMOTE_LOG_METADATA_TOPIC
 from tidelog_protocol.errors import ErrorCode, ProtocolError
 from tidelog_protocol.messages.admin import DescribeLogDirsRequest
-from tidelog_protocol.messages.cluster import MetadataRequest
 from tidelog_protocol.messages.data import (
     FetchRequest,
     ListOffsetsRequest,
@@ -30,9 +29,8 @@ from tidelog_storage.remote.metadata_records import decode, metadata_partition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from types import TracebackType
-    from typing import Self
 
+    from tidelog.doors.simple_client import SimpleClient
     from tidelog_storage.remote.api import RemoteSegment
 
 __all__ = ["PartitionTiers", "TierViewer"]
@@ -68,41 +66,12 @@ class PartitionTiers:
     trouble: str | None = None
 
 
-class TierViewer:
+class TierViewer(ClusterClient):
     """Connections to the brokers of one cluster; ClusterError or OSError when they can't tell."""
 
     def __init__(self, bootstrap_server: str) -> None:
-        self._bootstrap_server = bootstrap_server
-        self._bootstrap = SimpleClient(bootstrap_server)
-        self._clients: dict[int, SimpleClient] = {}
-        self._addresses: dict[int, str] = {}
+        super().__init__(bootstrap_server)
         self._events: dict[int, tuple[int, list[Any]]] = {}  # by metadata partition: next, events
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close all connections."""
-        for client in (self._bootstrap, *self._clients.values()):
-            client.close()
-
-    def reconnect(self) -> None:
-        """Go on with whichever broker answers: one that was asked before may have gone."""
-        self._forget_clients()
-        for address in (self._bootstrap_server, *self._addresses.values()):
-            with suppress(OSError):
-                bootstrap = SimpleClient(address)
-                self._bootstrap.close()
-                self._bootstrap = bootstrap
-                return
 
     def look(self, topic: str) -> list[PartitionTiers]:
         """The tiers of every partition of a topic, as they are now."""
@@ -130,52 +99,29 @@ class TierViewer:
             yield
         except (ClusterError, OSError) as error:
             view.trouble = str(error)
-            self._forget_clients()
-
-    def _forget_clients(self) -> None:
-        for client in self._clients.values():
-            client.close()
-        self._clients.clear()
+            self.forget_brokers()
 
     def broker_settings(self) -> dict[str, str | None]:
         """The settings of one broker, as it describes them; None for a value that it hides."""
         from tidelog_protocol.messages.configs import DescribeConfigsRequest  # noqa: PLC0415 - few need it
 
-        self._topic(REMOTE_LOG_METADATA_TOPIC)
-        node_id = min(self._addresses)
+        node_id = min(self.nodes())
         resource = DescribeConfigsRequest.DescribeConfigsResource(
             resource_type=_BROKER, resource_name=str(node_id), configuration_keys=None
         )
         request = DescribeConfigsRequest(resources=[resource])
-        (result,) = self._client(node_id).ask(request).results
+        (result,) = self.broker(node_id).ask(request).results
         _check(f"broker {node_id}", result.error_code)
         return {config.name: config.value for config in result.configs}
 
     # -- what the leader tells ---------------------------------------------------------------------
 
     def _topic(self, name: str) -> Any:
-        asked = [MetadataRequest.MetadataRequestTopic(name=name)]
-        answer = self._bootstrap.ask(MetadataRequest(topics=asked, allow_auto_topic_creation=False))
-        self._addresses = {
-            broker.node_id: f"{broker.host}:{broker.port}" for broker in answer.brokers
-        }
-        (topic,) = answer.topics
+        (topic,) = self.topics([name])
         return None if topic.error_code else topic
 
-    def _client(self, node_id: int) -> SimpleClient:
-        address = self._addresses.get(node_id)
-        if address is None:
-            raise ClusterError(f"broker {node_id} is not there")
-        if node_id not in self._clients:
-            try:
-                self._clients[node_id] = SimpleClient(address)
-            except OSError as error:
-                text = f"broker {node_id} at {address}: {error.strerror or error}"
-                raise ClusterError(text) from error
-        return self._clients[node_id]
-
     def _ask_leader(self, view: PartitionTiers) -> None:
-        client = self._client(view.leader)
+        client = self.broker(view.leader)
         view.log_start = _offset(client, view, _EARLIEST)
         view.local_log_start = _offset(client, view, _EARLIEST_LOCAL)
         view.highest_copied = _offset(client, view, _LATEST_TIERED)
@@ -203,7 +149,7 @@ class TierViewer:
         """All events of a metadata partition; what was read before is not read again."""
         index = state.partition_index
         offset, events = self._events.get(index, (0, []))
-        client = self._client(state.leader_id)
+        client = self.broker(state.leader_id)
         while True:
             data = _fetch(client, topic_id, index, offset)
             if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and offset < data.log_start_offset:

@@ -1,16 +1,15 @@
-"""What the console tools ask of a cluster: some of it any broker answers, some only one."""
-
-# ruff: noqa: PLC0415 - after the arguments are good
+"""A blocking client of a cluster: some of what is asked any broker answers, some only one."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
-from tidelog.doors.simple_client import SimpleClient
+from tidelog.doors.simple_client import Closing, SimpleClient
+from tidelog_protocol.messages.cluster import MetadataRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from types import TracebackType
 
     from tidelog_protocol.schema import Message
 
@@ -21,11 +20,12 @@ class BrokerGoneError(OSError):
     """A broker that the cluster names does not answer; the text is one line."""
 
 
-class ClusterClient:
+class ClusterClient(Closing):
     """A connection to the broker that was named, and one to each other that is asked for."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         """As `SimpleClient`."""
+        self._bootstrap_servers = bootstrap_servers
         self._bootstrap = SimpleClient(bootstrap_servers)
         self._clients: dict[int, SimpleClient] = {}
         self._addresses: dict[int, str] = {}
@@ -36,8 +36,6 @@ class ClusterClient:
 
     def topics(self, names: Sequence[str] | None) -> list[Any]:
         """Topics as Metadata has them (all if None), those in error too."""
-        from tidelog_protocol.messages.cluster import MetadataRequest
-
         asked = None
         if names is not None:
             asked = [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
@@ -73,13 +71,18 @@ class ClusterClient:
         for client in (self._bootstrap, *self._clients.values()):
             client.close()
 
-    def __enter__(self) -> Self:
-        return self
+    def forget_brokers(self) -> None:
+        """Close the connections to brokers that were asked for: one may have gone."""
+        for client in self._clients.values():
+            client.close()
+        self._clients.clear()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
+    def reconnect(self) -> None:
+        """Go on with whichever broker answers: one that was asked before may have gone."""
+        self.forget_brokers()
+        for address in (self._bootstrap_servers, *self._addresses.values()):
+            with suppress(OSError):
+                bootstrap = SimpleClient(address)
+                self._bootstrap.close()
+                self._bootstrap = bootstrap
+                return
