@@ -59,6 +59,12 @@ def faults_of(directory: str) -> Faults:
     return _FAULTS.setdefault(directory, Faults())
 
 
+def new_faults(directory: str) -> Faults:
+    """Of a test that begins with an empty store; one before it may have had the same folder."""
+    faults = _FAULTS[directory] = Faults()
+    return faults
+
+
 class FlakyStore:
     def configure(self, config: Mapping[str, str]) -> None:
         self._node_id = int(config["node.id"])

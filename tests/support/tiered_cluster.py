@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import tidelog
 from support.clusters import STEADY, all_know, create_topic, in_thread, librdkafka, until
-from support.flaky_store import NAME, Faults, faults_of
+from support.flaky_store import NAME, Faults, new_faults
 from tidelog_protocol.records import iter_batches, iter_records
 
 if TYPE_CHECKING:
@@ -49,18 +49,15 @@ def segmented(batches: int, **more: str) -> dict[str, str]:
 class TieredCluster:
     """Brokers, and the store's folder."""
 
-    def __init__(self, cluster: tidelog.Cluster, folder: str) -> None:
+    def __init__(self, cluster: tidelog.Cluster, folder: str, faults: Faults) -> None:
         self.cluster = cluster
         self.store = f"{folder}/tier"
+        self.faults = faults
         self.folder = folder
 
     @property
     def bootstrap(self) -> str:
         return self.cluster.bootstrap_servers
-
-    @property
-    def faults(self) -> Faults:
-        return faults_of(self.store)
 
     def node(self, node_id: int) -> Any:
         return self.cluster.brokers[node_id - 1]
@@ -233,10 +230,11 @@ async def tiered_cluster(
     """A running cluster; settings with underscores for dots."""
     more = {name.replace("_", "."): value for name, value in settings.items()}
     place = str(folder)
+    faults = new_faults(f"{place}/tier")
     async with tidelog.Cluster(
         {**SETTINGS, "rsm.config.dir": f"{place}/tier", **more},
         brokers=brokers,
         data_dir=f"{place}/data",
         tiered=True,
     ) as cluster:
-        yield TieredCluster(cluster, place)
+        yield TieredCluster(cluster, place, faults)
