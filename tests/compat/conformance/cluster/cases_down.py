@@ -40,6 +40,13 @@ def wants_two(s: ClusterSession) -> None:
     s.kept["topic"] = s.replicated([1, 3], [1, 2], min_insync_replicas="2")
 
 
+def placed(s: ClusterSession, topic: str, replicas: list[int]) -> None:
+    """Record partition 0 once brokers know of these replicas: what the controller has answered
+    reaches them a moment later."""
+    s.await_partition(topic, replica_nodes=replicas)
+    s.record("Metadata", s.partition(topic))
+
+
 @down("Metadata", 0, 1, 5, 7, 9, 12, 13, prepare=led_by_the_third)
 def a_broker_is_gone(s: ClusterSession, version: int) -> None:
     s.at_each("Metadata", version, topics=both_topics(s))
@@ -135,7 +142,7 @@ def unclean(s: ClusterSession, version: int) -> None:
     """A replica that was never in sync takes over, if somebody insists."""
     lone = s.kept["lone"]
     reassign(s, 0, lone, [3, 1])
-    s.record("Metadata", s.partition(lone))
+    placed(s, lone, [3, 1])
     elect(s, version, UNCLEAN, (lone, [0]))
     s.await_partition(lone, leader_id=1)
     s.record("Metadata", s.partition(lone))
@@ -152,10 +159,10 @@ def moves_that_wait(s: ClusterSession, version: int) -> None:
         topics=[{"name": topic, "partition_indexes": [0]}],
         timeout_ms=1000,
     )
-    s.record("Metadata", s.partition(topic))
+    placed(s, topic, [1, 2, 3])
     reassign(s, version, topic, None)
     list_moves(s, topic, 0)
-    s.record("Metadata", s.partition(topic))
+    placed(s, topic, [1, 2])
     reassign(s, version, topic, [2, 3])
     list_moves(s, topic, 0)
     reassign(s, version, topic, [3, 1])
@@ -171,7 +178,7 @@ def moves_of_the_offline(s: ClusterSession, version: int) -> None:
     topic, lone = s.kept["topic"], s.kept["lone"]
     reassign(s, version, lone, [1, 2])
     list_moves(s, lone, 0)
-    s.record("Metadata", s.partition(lone))
+    placed(s, lone, [1, 2, 3])
     reassign(s, version, lone, None)
     list_moves(s, lone, 0)
     reassign(s, version, topic, [1, 2], partition=1)
