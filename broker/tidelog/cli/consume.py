@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from tidelog.cli import common
@@ -74,8 +75,7 @@ async def _print_records(options: argparse.Namespace) -> None:
         while left != 0 and not await _reached(consumer, ends):
             batches = await consumer.getmany(timeout_ms=200, max_records=left)
             for records in batches.values():
-                for record in records:
-                    print(_line(record, options), flush=True)
+                print("\n".join([_line(record, options) for record in records]), flush=True)
                 if left is not None:
                     left -= len(records)
     finally:
@@ -130,8 +130,6 @@ async def _reached(consumer: Any, ends: dict[Any, int] | None) -> bool:
 
 def _line(record: Any, options: argparse.Namespace) -> str:
     if options.json:
-        import json
-
         return json.dumps(
             {
                 "topic": record.topic,

@@ -4,17 +4,24 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import TYPE_CHECKING
+from collections import deque
+from typing import TYPE_CHECKING, Any
 
 from tidelog.cli import common
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
+    from asyncio import Future
+    from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+
+    from aiokafka import AIOKafkaProducer
 
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
-IN_FLIGHT_MAX = 10_000  # records handed to the producer and not yet acknowledged
+_BATCH_BYTES = 1 << 16
+_READ_BYTES = 1 << 18
+_LINE_BYTES_MAX = 1 << 20  # what a broker takes by default
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -50,41 +57,145 @@ def _produce(options: argparse.Namespace) -> None:
 
 
 async def _send_lines(options: argparse.Namespace, headers: dict[str, str]) -> int:
-    import asyncio
-
     from aiokafka import AIOKafkaProducer
 
     quiet_client_library()
-    pairs = [(key, value.encode()) for key, value in headers.items()]
     producer = AIOKafkaProducer(
         bootstrap_servers=options.bootstrap_server,
         compression_type=None if options.compression == "none" else options.compression,
         acks="all",
         enable_idempotence=True,
+        max_batch_size=_BATCH_BYTES,
     )
     try:
         await producer.start()
-        count = 0
-        waiting = []
-        while line := await asyncio.to_thread(sys.stdin.buffer.readline):
-            key, value = _split(line.rstrip(b"\r\n"), options)
-            waiting.append(
-                await producer.send(
-                    options.topic, value, key, partition=options.partition, headers=pairs
-                )
-            )
-            count += 1
-            if len(waiting) >= IN_FLIGHT_MAX:
-                await asyncio.gather(*waiting)
-                waiting.clear()
-        await asyncio.gather(*waiting)
+        batches = _Batches(producer, options, headers)
+        try:
+            async for lines in _lines():
+                await batches.add(lines)
+        except common.CommandError:
+            await batches.finish()  # what stood before a bad line is written
+            raise
+        await batches.finish()
     finally:
         await producer.stop()
-    return count
+    return batches.count
+
+
+async def _lines() -> AsyncIterator[list[bytes]]:
+    """Lines of standard input, those that are there together."""
+    rest = b""
+    while data := await _read():
+        *lines, rest = (rest + data).split(b"\n")
+        if lines:
+            yield lines
+        if len(rest) > _LINE_BYTES_MAX:
+            break  # told with the line
+    if rest:
+        yield [rest]
+
+
+async def _read() -> bytes:
+    """What there is to read, once there is something; empty at the end."""
+    import asyncio
+
+    loop = asyncio.get_running_loop()
+    readable = asyncio.Event()
+    try:
+        loop.add_reader(0, readable.set)
+    except PermissionError:  # a file: it has never to be waited for, nor can it be
+        await asyncio.sleep(0)
+    else:
+        try:
+            await readable.wait()
+        finally:
+            loop.remove_reader(0)
+    return os.read(0, _READ_BYTES)
+
+
+class _Batches:
+    """Lines on their way to the topic, in a batch for each partition.
+
+    No more is on its way than one batch of a partition that is written and one that waits for it:
+    who is faster waits. `count` are the lines so far.
+    """
+
+    def __init__(
+        self, producer: AIOKafkaProducer, options: argparse.Namespace, headers: dict[str, str]
+    ) -> None:
+        self.count = 0
+        self._producer = producer
+        self._options = options
+        self._headers = [(key, value.encode()) for key, value in headers.items()]
+        self._open: dict[int, Any] = {}
+        self._sent: deque[Future[Any]] = deque()
+
+    async def add(self, lines: Iterable[bytes]) -> None:
+        """Send them, together with what is open. CommandError for a line that can't be sent,
+        KafkaError for one that was not written."""
+        choose = await self._chooser()
+        for line in lines:
+            key, value = _split(line.rstrip(b"\r"), self._options)
+            partition = choose(key)
+            if not self._append(partition, key, value):
+                await self._send(partition)
+                self._append(partition, key, value)  # an empty batch takes any record
+            self.count += 1
+        await self._send_all()
+
+    async def _chooser(self) -> Callable[[bytes | None], int]:
+        """Which partition is it for a key? As the client library chooses for single records."""
+        from aiokafka.partitioner import DefaultPartitioner
+
+        topic, wanted = self._options.topic, self._options.partition
+        there = sorted(await self._producer.partitions_for(topic))
+        if wanted is not None:
+            if wanted not in there:
+                raise common.CommandError(f"{topic} has no partition {wanted}")
+            return lambda _: wanted
+        led = list(self._producer.client.cluster.available_partitions_for_topic(topic))
+        partitioner = DefaultPartitioner()
+        return lambda key: partitioner(key, there, led)
+
+    def _append(self, partition: int, key: bytes | None, value: bytes | None) -> bool:
+        """Whether there was room for it."""
+        batch = self._open.get(partition)
+        if batch is None:
+            batch = self._open[partition] = self._producer.create_batch()
+        added = batch.append(timestamp=None, key=key, value=value, headers=self._headers)
+        return added is not None
+
+    async def _send(self, partition: int) -> None:
+        """Return when the one before is on its way."""
+        batch = self._open.pop(partition)
+        batch.close()
+        sent = await self._producer.send_batch(batch, self._options.topic, partition=partition)
+        sent.add_done_callback(_heard)
+        self._sent.append(sent)
+        while self._sent and self._sent[0].done():
+            self._sent.popleft().result()
+
+    async def _send_all(self) -> None:
+        for partition in list(self._open):
+            await self._send(partition)
+
+    async def finish(self) -> None:
+        """Return when all is written; KafkaError if it is not."""
+        await self._send_all()
+        while self._sent:
+            await self._sent.popleft()
+
+
+def _heard(sent: Future[Any]) -> None:
+    """Its failure is told, or that of one before it: the loop need not."""
+    if not sent.cancelled():
+        sent.exception()
 
 
 def _split(line: bytes, options: argparse.Namespace) -> tuple[bytes | None, bytes | None]:
     key, value = None, line
+    if len(line) > _LINE_BYTES_MAX:
+        raise common.CommandError(f"a line has more than {_LINE_BYTES_MAX} bytes")
     if options.key_separator is not None:
         separator = options.key_separator.encode()
         if separator not in line:

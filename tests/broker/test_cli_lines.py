@@ -1,0 +1,160 @@
+"""`tidelog produce` and `tidelog consume`: many lines, lines as they come, lines that are none."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import pytest
+
+import tidelog
+from tidelog.__main__ import main
+from tidelog_protocol.records import iter_batches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+END_S_MAX = 120.0  # for the machine
+LINES = 20_000
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("data")
+
+
+@pytest.fixture(scope="module")
+def server(folder: Path) -> Iterator[str]:
+    with tidelog.run(data_dir=folder) as cluster:
+        yield cluster.bootstrap_servers
+
+
+def started(server: str, *words: str, **how: object) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "tidelog", "produce", "-b", server, *words]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, **{"stdin": subprocess.PIPE, **how})
+
+
+def produced(server: str, *words: str, text: bytes) -> tuple[int, str]:
+    """Exit code and errors."""
+    process = started(server, *words)
+    _, err = process.communicate(text, timeout=END_S_MAX)
+    return process.returncode, err.decode()
+
+
+def consumed(server: str, capsys: pytest.CaptureFixture[str], topic: str, *words: str) -> list[str]:
+    capsys.readouterr()
+    words = (topic, "--from-beginning", "--until-end", *words)
+    assert main(["consume", "-b", server, *words]) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def created(server: str, topic: str, partitions: int = 1) -> None:
+    words = ["create", topic, "--partitions", str(partitions)]
+    assert main(["topics", "-b", server, *words]) == 0
+
+
+def test_many_lines_are_written_in_order_and_in_few_batches(
+    server: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It took a thread's turn for each line: 4,000 a second."""
+    created(server, "many", 3)
+    lines = [f"{number % 1000}:{number} and so on" for number in range(LINES)]
+    (tmp_path / "lines").write_text("\n".join(lines) + "\r\n")
+    with (tmp_path / "lines").open("rb") as file:
+        process = started(server, "many", "--key-separator", ":", stdin=file)
+        _, err = process.communicate(timeout=END_S_MAX)
+    assert (process.returncode, err.decode()) == (0, f"{LINES} records written to many\n")
+    batches, found = 0, []
+    for partition in range(3):
+        words = ["--partition", str(partition), "--key", ":"]
+        told = consumed(server, capsys, "many", *words)
+        assert told == sorted(told, key=number_in)
+        found.append(told)
+        for segment in (folder / f"many-{partition}").glob("*.log"):
+            batches += sum(1 for _ in iter_batches(segment.read_bytes()))
+    assert sorted(chain(*found), key=number_in) == lines
+    keys = [{line.split(":")[0] for line in told} for told in found]
+    assert sum(map(len, keys)) == 1000, "a key is in one partition"
+    assert min(map(len, keys)) > 100
+    assert batches < LINES // 100
+
+
+def number_in(line: str) -> int:
+    return int(line.split(maxsplit=1)[0].split(":")[1])
+
+
+def test_lines_are_written_as_they_come(server: str, capsys: pytest.CaptureFixture[str]) -> None:
+    created(server, "typed")
+    process = started(server, "typed")
+    assert process.stdin is not None
+    for number, line in enumerate((b"one\n", b"\n", b"three\nfo", b"ur\r\nfive")):
+        process.stdin.write(line)
+        process.stdin.flush()
+        if number < 3:  # as soon as it is a line
+            words = ["--from-beginning", "-n", str(number + 1)]
+            assert main(["consume", "-b", server, "typed", *words]) == 0
+    _, err = process.communicate(timeout=END_S_MAX)
+    assert (process.returncode, err) == (0, b"5 records written to typed\n")
+    assert consumed(server, capsys, "typed") == ["one", "", "three", "four", "five"]
+
+
+def test_ctrl_c_ends_it_while_it_waits_for_lines(
+    server: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A thread waited for the next line first."""
+    created(server, "interrupted")
+    process = started(server, "interrupted", preexec_fn=hears_ctrl_c)
+    assert process.stdin is not None
+    process.stdin.write(b"typed\n")
+    process.stdin.flush()
+    assert main(["consume", "-b", server, "interrupted", "--from-beginning", "-n", "1"]) == 0
+    process.send_signal(signal.SIGINT)
+    assert process.wait(END_S_MAX) == 130
+    assert process.communicate()[1] == b""
+    assert consumed(server, capsys, "interrupted") == ["typed"]
+
+
+def hears_ctrl_c() -> None:
+    """In the child: a shell has what it runs in the background ignore it, and so do heirs."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def test_what_stands_before_a_line_that_cannot_be_sent_is_written(
+    server: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    created(server, "bad")
+    told = produced(server, "bad", "--key-separator", ":", text=b"a:1\nb:2\nnone\nc:3\n")
+    assert told == (1, "tidelog produce: no ':' in line b'none'\n")
+    told = produced(server, "bad", text=b"3\n" + b"x" * 2_000_000)
+    assert told == (1, "tidelog produce: a line has more than 1048576 bytes\n")
+    assert consumed(server, capsys, "bad") == ["1", "2", "3"]
+    code, err = produced(server, "bad", text=b"x" * 1_048_576 + b"\n")  # more as a batch
+    assert (code, "MessageSizeTooLarge" in err, err.count("\n")) == (1, True, 1)
+    assert produced(server, "bad", "--partition", "1", text=b"4\n") == (
+        1,
+        "tidelog produce: bad has no partition 1\n",
+    )
+    assert produced(server, "bad", "--partition", "0", "--null", "4", text=b"4\n")[0] == 0
+    assert json.loads(consumed(server, capsys, "bad", "--json")[-1])["value"] is None
+
+
+def test_an_output_that_is_closed_ends_consume(server: str) -> None:
+    created(server, "head")
+    assert produced(server, "head", text=b"line\n" * 50_000)[0] == 0
+    words = ["consume", "-b", server, "head", "--from-beginning"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tidelog", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    assert process.stdout is not None
+    assert os.read(process.stdout.fileno(), 5) == b"line\n"
+    process.stdout.close()
+    assert process.wait(END_S_MAX) == 0
+    with contextlib.closing(process.stderr) as errors:
+        assert errors.read() == b""
