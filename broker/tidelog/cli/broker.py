@@ -13,7 +13,8 @@ import argparse
 from typing import TYPE_CHECKING
 
 from tidelog.cli.ending import Ending
-from tidelog.cli.serve import add_common_options, given_settings, refuse, run_broker
+from tidelog.cli.serve import add_common_options, given_settings, refuse, run_broker, say
+from tidelog.doors.cluster_settings import FAILED_WORDS, TELL_STARTER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,12 +33,13 @@ def _main(options: argparse.Namespace, ending: Ending) -> int:
     from tidelog.config.vocabulary import ConfigError
     from tidelog.runtime import raise_open_files_limit, system_runtime
 
+    tell = _tell_starter if options.tell_starter else refuse
     try:
         config = BrokerConfig.from_properties(_properties(options))
     except ConfigError as error:
-        return refuse(f"{error.key}: {error.message}")
+        return tell(f"{error.key}: {error.message}")
     except (OSError, UnicodeDecodeError) as error:
-        return refuse(f"{options.config}: {getattr(error, 'strerror', None) or error}")
+        return tell(f"{options.config}: {getattr(error, 'strerror', None) or error}")
     raise_open_files_limit()
     return run_broker(
         config,
@@ -46,6 +48,7 @@ def _main(options: argparse.Namespace, ending: Ending) -> int:
         until_stdin_ends=options.until_stdin_ends,
         level=options.log_level.upper(),
         cluster_id=options.cluster_id,
+        refuse=tell,
     )
 
 
@@ -72,8 +75,15 @@ def _parser() -> argparse.ArgumentParser:
         dest="fsync",
         help="force nothing to disk, for data that is thrown away",
     )
+    parser.add_argument(TELL_STARTER, action="store_true", help=argparse.SUPPRESS)
     add_common_options(parser)
     return parser
+
+
+def _tell_starter(reason: str) -> int:
+    """Say why not where who started it waits for the ready line; the exit code."""
+    say(f"{FAILED_WORDS}{reason}")
+    return 1
 
 
 def _properties(options: argparse.Namespace) -> dict[str, str]:

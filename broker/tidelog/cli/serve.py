@@ -231,6 +231,12 @@ def given_settings(options: argparse.Namespace) -> dict[str, str]:
     return settings
 
 
+def refuse(reason: str) -> int:
+    """Say why not, in one line; the exit code."""
+    print(f"tidelog: {reason}", file=sys.stderr)
+    return 1
+
+
 def run_broker(
     config: BrokerConfig,
     runtime: Runtime,
@@ -239,8 +245,10 @@ def run_broker(
     until_stdin_ends: bool,
     level: str,
     cluster_id: str | None = None,
+    refuse: Callable[[str], int] = refuse,
 ) -> int:
-    """Run one broker until it is asked to stop; the exit code."""
+    """Run one broker until it is asked to stop; the exit code. `refuse` tells why it can't start,
+    and gives the exit code of that."""
     import logging
 
     from tidelog.runtime import volume_bytes
@@ -304,9 +312,3 @@ def say(line: str) -> None:
         print(line, flush=True)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-
-
-def refuse(reason: str) -> int:
-    """Say why not, in one line; the exit code."""
-    print(f"tidelog: {reason}", file=sys.stderr)
-    return 1

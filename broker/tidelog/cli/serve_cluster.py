@@ -12,18 +12,20 @@ import asyncio
 import gc
 import logging
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidelog.cli.ending import Ending, stop_within_limit
 from tidelog.cli.serve import read_stdin, refuse, say
 from tidelog.config.vocabulary import ConfigError
 from tidelog.doors.cluster import Cluster, ClusterError
 from tidelog.doors.cluster_settings import DONE_WORDS, FAILED_WORDS, READY_WORDS
-from tidelog.server import StartError
+from tidelog.start_error import StartError, one_line
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from tidelog.doors.nodes import Node
 
 __all__ = ["serve_cluster"]
 
@@ -65,7 +67,20 @@ def serve_cluster(
 async def _serve(cluster: Cluster, ending: Ending, *, until_stdin_ends: bool) -> int:
     loop = asyncio.get_running_loop()
     asked_to_stop = asyncio.Event()
-    cluster.on_failure = asked_to_stop.set
+    code = 0
+
+    def tell(broker: Node[Any]) -> None:
+        assert broker.failure is not None
+        reason = one_line(broker.failure)
+        left = ", ".join(str(other.node_id) for other in cluster.brokers if other.is_running)
+        refuse(f"broker {broker.node_id} is gone: {reason}; still running: {left or 'none'}")
+
+    def end() -> None:
+        nonlocal code
+        code = 1
+        asked_to_stop.set()
+
+    cluster.on_broker_failure, cluster.on_failure = tell, end
     if until_stdin_ends:
         loop.add_reader(0, read_stdin, ending.ask)
     await cluster.start()
@@ -86,7 +101,7 @@ async def _serve(cluster: Cluster, ending: Ending, *, until_stdin_ends: bool) ->
                 cluster.remove_temporary()
     except (OSError, StorageError) as error:
         return refuse(f"not stopped in order: {error}")
-    return 0
+    return code
 
 
 class Orders:

@@ -120,8 +120,10 @@ class Cluster:
         if racks is not None and len(racks) != brokers:
             raise ClusterError(f"{len(racks)} racks for {brokers} brokers")
         self.brokers: list[Node[Any]] = []
+        self.on_broker_failure: Callable[[Node[Any]], None] | None = None
+        """Called with a broker that has ended by itself; its `failure` says how."""
         self.on_failure: Callable[[], None] | None = None
-        """Called when no broker is left because of failures of theirs."""
+        """Called after it, when no broker is left because of failures of theirs."""
         self._count = brokers
         self._isolated = isolated
         self._racks = list(racks or ())
@@ -288,7 +290,9 @@ class Cluster:
             on_end=self._node_failed,
         )
 
-    def _node_failed(self) -> None:
+    def _node_failed(self, node: Node[Any]) -> None:
+        if self.on_broker_failure is not None:
+            self.on_broker_failure(node)
         if self.on_failure is not None and not any(node.is_running for node in self.brokers):
             self.on_failure()
 

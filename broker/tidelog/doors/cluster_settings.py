@@ -32,6 +32,7 @@ __all__ = [
 READY_WORDS = "tidelog ready bootstrap.servers="
 DONE_WORDS = "tidelog done bootstrap.servers="
 FAILED_WORDS = "tidelog failed: "
+TELL_STARTER = "--tell-starter"  # why it does not start is for who started it, as what it is asked
 
 Setting = str | int | float | bool | None
 

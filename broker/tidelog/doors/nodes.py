@@ -10,13 +10,19 @@ later. Users' clients may ask any of them, so a start ends when all know of all 
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from tidelog.awaiting import uninterrupted
 from tidelog.config.broker import BrokerConfig
-from tidelog.doors.cluster_settings import READY_WORDS, ClusterError
+from tidelog.doors.cluster_settings import (
+    FAILED_WORDS,
+    READY_WORDS,
+    TELL_STARTER,
+    ClusterError,
+)
 from tidelog.runtime import system_runtime, volume_bytes
 from tidelog.server import BrokerServer, StartError
 
@@ -45,11 +51,11 @@ class Node(ABC, Generic[Life]):
         cluster_id: str,
         durable: bool,
         on_start: Callable[[Node[Any]], Awaitable[None]],
-        on_end: Callable[[], None],
+        on_end: Callable[[Node[Any]], None],
     ) -> None:
         """`on_start` is called when it is ready, and ends its start; `on_end` when it ended by
-        itself. `cluster_id` is for new directories, "" for one of their own; without `durable`
-        nothing is forced to disk."""
+        itself, and `failure` says how. `cluster_id` is for new directories, "" for one of their
+        own; without `durable` nothing is forced to disk."""
         self.config = BrokerConfig.from_properties(properties)
         self.failure: BaseException | None = None
         self._cluster_id = cluster_id
@@ -175,7 +181,7 @@ class LocalNode(Node[BrokerServer]):
         try:
             await self.kill()
         finally:
-            self._on_end()
+            self._on_end(self)
 
     async def _stop(self, life: BrokerServer, *, controlled: bool) -> None:
         await life.stop(controlled=controlled)
@@ -208,7 +214,7 @@ class ProcessNode(Node["asyncio.subprocess.Process"]):
         return self._running.pid
 
     async def _begin(self) -> asyncio.subprocess.Process:
-        """StartError when it ends before it is ready (it says why)."""
+        """StartError when it ends before it is ready, with what it says of it."""
         arguments = [f"--set={key}={value}" for key, value in self.config.given.items()]
         if self._cluster_id:
             arguments.append(f"--cluster-id={self._cluster_id}")
@@ -216,7 +222,7 @@ class ProcessNode(Node["asyncio.subprocess.Process"]):
             arguments.append("--no-fsync")
         process = await asyncio.create_subprocess_exec(
             sys.executable,
-            *("-P", "-m", *self.PROGRAM, "--until-stdin-ends"),
+            *("-P", "-m", *self.PROGRAM, "--until-stdin-ends", TELL_STARTER),
             *arguments,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
@@ -230,7 +236,8 @@ class ProcessNode(Node["asyncio.subprocess.Process"]):
             raise
         if not line.startswith(READY_WORDS):
             await _end(process, "kill")
-            raise StartError(f"broker {self.node_id} did not start")
+            reason = line.removeprefix(FAILED_WORDS)
+            raise StartError(reason if reason != line else f"broker {self.node_id} did not start")
         self._bootstrap_server = line.removeprefix(READY_WORDS)
         self._watching = asyncio.get_running_loop().create_task(self._watch(process))
         return process
@@ -263,14 +270,22 @@ class ProcessNode(Node["asyncio.subprocess.Process"]):
         code = await process.wait()
         if self._life is process:
             self._life = None
-            self.failure = ClusterError(f"broker {self.node_id} ended by itself ({code})")
-            self._on_end()
+            how = f"ended with exit code {code}" if code >= 0 else f"was killed by {_name(-code)}"
+            self.failure = ClusterError(f"its process {how}")
+            self._on_end(self)
 
     async def _stop(self, life: asyncio.subprocess.Process, *, controlled: bool) -> None:
         await _end(life, "terminate" if controlled else "end of input")
 
     async def _kill(self, life: asyncio.subprocess.Process) -> None:
         await _end(life, "kill")
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # a real-time signal
+        return f"signal {number}"
 
 
 async def _end(process: asyncio.subprocess.Process, how: str) -> None:

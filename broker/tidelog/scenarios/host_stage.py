@@ -113,7 +113,7 @@ class HostStage(Stage):
             "cluster_id": cluster_id,
             "durable": False,
             "on_start": _nothing,
-            "on_end": lambda: None,
+            "on_end": lambda _: None,
         }
         if name in VOTERS:
             return LocalNode(properties, runtime=None, **place)

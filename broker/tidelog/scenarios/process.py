@@ -151,7 +151,7 @@ class _Actor:
             cluster_id=cluster_id,
             durable=False,
             on_start=self._started,
-            on_end=self._ended.set,
+            on_end=lambda _: self._ended.set(),
         )
         self._tasks: set[asyncio.Task[None]] = set()
 

@@ -1,0 +1,90 @@
+"""`tidelog serve --isolated` when brokers' processes end by themselves."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import IO, TYPE_CHECKING
+
+from tidelog.__main__ import main
+
+if TYPE_CHECKING:
+    import pytest
+
+READY = "tidelog ready bootstrap.servers="
+END_S_MAX = 120.0  # for the machine
+
+# Its own code, which says the process ids of the brokers before it is ready.
+TELLS_PIDS = """
+import sys
+from tidelog.__main__ import main
+from tidelog.doors.cluster import Cluster
+
+async def start(self):
+    await started(self)
+    print(*[node.pid for node in self.brokers])
+    return self
+
+started, Cluster.start = Cluster.start, start
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+class Served:
+    """Isolated brokers, whose processes can be killed."""
+
+    def __init__(self, brokers: int) -> None:
+        words = ["serve", "--port", "0", "--brokers", str(brokers), "--isolated"]
+        self.process = subprocess.Popen(
+            [sys.executable, "-u", "-c", TELLS_PIDS, *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.pids = [int(word) for word in self._line(self.process.stdout).split()]
+        self.servers = self._line(self.process.stdout).removeprefix(READY).split(",")
+
+    def _line(self, stream: IO[str] | None) -> str:
+        assert stream is not None
+        line = stream.readline()
+        assert line, self.process.communicate()
+        return line.strip()
+
+    def kill(self, broker: int) -> str:
+        """What is said then."""
+        os.kill(self.pids[broker - 1], signal.SIGKILL)
+        return self._line(self.process.stderr)
+
+    def end(self) -> tuple[int, str, str]:
+        """Exit code, and what else is said."""
+        try:
+            out, err = self.process.communicate(timeout=END_S_MAX)
+        finally:
+            self.process.kill()
+        return self.process.returncode, out, err
+
+
+def gone(broker: int, left: str) -> str:
+    how = "its process was killed by SIGKILL"
+    return f"tidelog: broker {broker} is gone: {how}; still running: {left}"
+
+
+def test_a_broker_that_is_killed_is_told_and_the_others_go_on(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    served = Served(3)
+    assert served.kill(2) == gone(2, "1, 3")
+    words = ["create", "t", "--replication-factor", "1"]
+    assert main(["topics", "-b", served.servers[0], *words]) == 0
+    capsys.readouterr()
+    served.process.send_signal(signal.SIGINT)
+    assert served.end() == (0, "", "")
+
+
+def test_when_no_broker_is_left_it_ends_and_says_so() -> None:
+    served = Served(2)
+    assert served.kill(2) == gone(2, "1")
+    assert served.kill(1) == gone(1, "none")
+    assert served.end() == (1, "", "")
