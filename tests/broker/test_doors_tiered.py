@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import subprocess
+import sys
+
 import pytest
 
 import tidelog
@@ -10,6 +14,7 @@ from support.wire_client import WireClient
 from tidelog.cli.serve import main
 from tidelog.doors.cluster_settings import ClusterError
 from tidelog.doors.tiered import DIRECTORY_STORE, S3_STORE, tiered_settings, with_tier
+from tidelog.start_error import StartError
 from tidelog_protocol.messages.admin import CreateTopicsRequest
 
 ENABLE = "remote.log.storage.system.enable"
@@ -80,7 +85,7 @@ def test_the_command_says_what_is_wrong(capsys):
     assert "without a tier" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("place", ["http://bucket/x", "S3://bucket", "file:///tier"])
+@pytest.mark.parametrize("place", ["http://bucket/x", "S3://bucket", "file:///tier", "s3:/bucket"])
 def test_an_address_of_another_kind_is_no_directory(place):
     with pytest.raises(ClusterError, match="neither a directory nor of the form s3://bucket"):
         tiered_settings(place)
@@ -91,6 +96,34 @@ def test_a_file_is_no_directory(tmp_path):
     with pytest.raises(ClusterError, match=f"^{tmp_path}/file: not a directory$"):
         tiered_settings(tmp_path / "file")
     assert tiered_settings(tmp_path / "made later")[ENABLE] == "true"
+
+
+@pytest.mark.parametrize("brokers", [("--brokers", "1"), ("--brokers", "2", "--isolated")], ids=str)
+def test_a_directory_that_cannot_be_made_is_one_line(brokers, tmp_path):
+    """It was told by the first copies alone: a warning for each, again and again."""
+    (tmp_path / "file").touch()
+    place = f"{tmp_path}/file/tier"
+    words = ["serve", "--port", "0", "--data-dir", str(tmp_path / "data"), "--tiered", place]
+    result = subprocess.run(
+        [sys.executable, "-m", "tidelog", *words, *brokers],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (result.returncode, result.stdout) == (1, "")
+    assert result.stderr == (
+        f"tidelog: rsm.config.dir: {place} cannot be written to: Not a directory\n"
+    )
+
+
+def test_one_that_cannot_be_made_is_told_in_python_too(tmp_path):
+    (tmp_path / "file").touch()
+    reason = f"rsm.config.dir: {tmp_path}/file/tier cannot be written to: Not a directory"
+    with pytest.raises(ClusterError, match=reason), tidelog.run(tiered=tmp_path / "file" / "tier"):
+        pass
+    settings = {ENABLE: "true", "rsm.config.dir": f"{tmp_path}/file/tier"}
+    with pytest.raises(StartError, match=f"^{reason}$"):
+        asyncio.run(tidelog.Cluster(settings).start())
 
 
 async def created(server: str, name: str, configs: dict[str, str]) -> str | None:

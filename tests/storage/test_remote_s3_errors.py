@@ -246,6 +246,8 @@ def test_without_credentials_nothing_is_tried_again(server, new_store, monkeypat
         ({"bucket": "b", "path.style.access": "maybe"}, "path.style.access"),
         ({"bucket": "b", "profile": "nobody's"}, "nobody's"),
         ({"bucket": "b", "endpoint.url": "not a url"}, "endpoint"),
+        ({"bucket": "a bucket"}, "bucket: 'a bucket' is no name of a bucket"),
+        ({"bucket": "b?list"}, "bucket"),
     ],
 )
 def test_wrong_properties_are_named(config, word, monkeypatch):
@@ -316,7 +318,9 @@ def test_buckets_of_other_kinds_are_left_to_boto3():
         assert not S3Settings.parse({"bucket": bucket}).signs_urls
 
 
-@pytest.mark.parametrize("url", ["nonsense", "127.0.0.1:9000", "ftp://host", "http://"])
+@pytest.mark.parametrize(
+    "url", ["nonsense", "127.0.0.1:9000", "ftp://host", "http://", "http://h:x"]
+)
 def test_an_endpoint_that_is_none_is_named(url: str) -> None:
     with pytest.raises(ValueError, match=f"^endpoint.url: '{url}' is not of the form http://"):
         S3Settings.parse({"bucket": "b", "endpoint.url": url})

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import itertools
 import json
+import os
 import random
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -14,6 +17,7 @@ from botocore.exceptions import EndpointConnectionError
 from support.remote import PARTITION, remote_segment, segment_files
 from support.remote_places import BUCKET, DirectoryPlace
 from tidelog_protocol.checksum import crc32c
+from tidelog_storage.os_files import OsFileSystem
 from tidelog_storage.remote.api import (
     IndexKind,
     RemoteResourceNotFound,
@@ -316,3 +320,28 @@ def test_a_directory_store_makes_its_directory_and_is_configured_once_files_are_
     files: SegmentFiles = segment_files(tmp_path, CONTENT)
     store.copy_segment(segment_of(), files)
     assert (tmp_path / "a/b" / folder_name(PARTITION)).is_dir()
+
+
+@pytest.mark.parametrize("there", [(), ("file",), ("file", "below")], ids=str)
+def test_a_directory_is_made_and_tried_when_it_is_configured(tmp_path, there):
+    if there:
+        (tmp_path / "file").touch()
+    folder = tmp_path.joinpath(*there or ("some", "tier"))
+    if there:
+        with pytest.raises(ValueError, match=f"^dir: {folder} cannot be written to: Not a dir"):
+            DirectoryStore().configure({"dir": str(folder)})
+    else:
+        for _ in range(2):
+            DirectoryStore().configure({"dir": str(folder)})
+        assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize(("number", "lasts"), [(errno.EROFS, True), (errno.ENOSPC, False)])
+def test_what_passes_by_itself_is_no_reason_not_to_start(tmp_path, number, lasts):
+    class Failing(OsFileSystem):
+        def open(self, path, *, create=False):
+            raise OSError(number, os.strerror(number), path)
+
+    store = DirectoryStore(Failing(), str(tmp_path))
+    with pytest.raises(ValueError, match="Read-only") if lasts else contextlib.nullcontext():
+        store.configure({})

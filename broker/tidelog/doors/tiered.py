@@ -48,7 +48,7 @@ def tiered_settings(tiered: Tiered, topics: Sequence[str] = ()) -> dict[str, str
         return settings
     place = os.fspath(tiered)
     if not place.startswith(_S3):
-        if "://" in place:
+        if "://" in place or place.lower().startswith("s3:"):
             raise ClusterError(f"{place}: neither a directory nor of the form s3://bucket/prefix")
         if os.path.exists(place) and not os.path.isdir(place):
             raise ClusterError(f"{place}: not a directory")

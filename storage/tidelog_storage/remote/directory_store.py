@@ -46,6 +46,8 @@ __all__ = ["DirectoryStore"]
 _COPY_BYTES = 1 << 20  # at a time: what a processor's cache holds
 # Trying again does not help: somebody has to change something first.
 _LASTING = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.EISDIR})
+_IN_THE_WAY = frozenset({errno.ENOTDIR, errno.EEXIST, errno.ENOENT, errno.ELOOP})
+_TRIAL = ".tidelog-writable"  # brokers that share the directory may write and remove it together
 
 
 class DirectoryStore:
@@ -60,7 +62,10 @@ class DirectoryStore:
         self._directory = directory
 
     def configure(self, config: Mapping[str, str]) -> None:
-        """Take `dir`; the directory is made by the first copy."""
+        """Take `dir` and make that directory: ValueError if nobody can ever copy anything there.
+
+        What may pass by itself, as a full disk does, is for the copies to meet.
+        """
         if self._files is None:
             from tidelog_storage.os_files import OsFileSystem  # noqa: PLC0415 - the real one
 
@@ -69,6 +74,15 @@ class DirectoryStore:
         if not directory:
             raise ValueError("dir: the directory of the remote tier is not given")
         self._directory = directory.rstrip("/") or "/"
+        try:
+            self._make_folder(self._files, self._directory)
+            trial = f"{self._directory}/{_TRIAL}"
+            self._files.open(trial, create=True).close()
+            self._files.remove(trial)
+        except OSError as error:
+            if error.errno in _LASTING | _IN_THE_WAY:
+                reason = error.strerror or error
+                raise ValueError(f"dir: {directory} cannot be written to: {reason}") from error
 
     # ---- copying ------------------------------------------------------------------------------
 

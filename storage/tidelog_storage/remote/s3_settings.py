@@ -18,6 +18,7 @@ _PART_BYTES = 8 << 20
 _TIMEOUT_MS = 10_000
 _CONNECTIONS_MAX = 32
 _ATTEMPTS_MAX = 4
+_BUCKET = re.compile(r"[\w.-]{1,255}|arn:\S+", re.ASCII)  # boto3 lets no other pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +46,10 @@ class S3Settings:
         bucket = config.get("bucket", "")
         if not bucket:
             raise ValueError("bucket: the S3 bucket of the remote tier is not given")
+        if not _BUCKET.fullmatch(bucket):
+            raise ValueError(f"bucket: {bucket!r} is no name of a bucket")
         endpoint = config.get("endpoint.url") or None
-        if endpoint and not re.match(r"https?://[^/]", endpoint):
+        if endpoint and not _is_address(endpoint):
             raise ValueError(f"endpoint.url: {endpoint!r} is not of the form http://HOST:PORT")
         prefix = config.get("prefix", "").strip("/")
         return cls(
@@ -102,6 +105,16 @@ class S3Settings:
             raise ValueError(f"profile: {error}") from error
         except (BotoCoreError, ValueError) as error:
             raise ValueError(f"the S3 tier: {error}") from error
+
+
+def _is_address(url: str) -> bool:
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of the port, or of an address in brackets
+        return False
 
 
 def _flag(config: Mapping[str, str], key: str, *, default: bool) -> bool:
