@@ -23,7 +23,11 @@ from tidelog.doors.tier_view import PartitionTiers
 from tidelog.doors.tiered import DIRECTORY_STORE, S3_STORE
 from tidelog.runtime import system_runtime
 from tidelog_protocol.errors import ErrorCode
-from tidelog_storage.remote.api import SegmentState, TopicIdPartition
+from tidelog_storage.remote.api import (
+    RetriableRemoteStorageError,
+    SegmentState,
+    TopicIdPartition,
+)
 from tidelog_storage.remote.directory_store import DirectoryStore
 from tidelog_storage.remote.metadata_records import metadata_partition
 from tier.admin import create_topic, delete_topic
@@ -178,7 +182,7 @@ def test_damage_to_any_object_is_told(store, capsys):
                     path.unlink() if damaged is None else path.write_bytes(damaged)
                     code, out, err = await told(capsys, *words)
                     assert (code, "t-0 0..2: " in out) == (1, True), (path, way)
-                    assert "1 of 1 remote segments are not as they should be" in err
+                    assert "1 of 1 remote segments is not as it should be" in err
                 path.write_bytes(data)
             assert (await told(capsys, *words))[0] == 0
 
@@ -352,6 +356,65 @@ class DirectoryOfUsers(DirectoryStore):
     def configure(self, config):
         assert config["size"] == "none"
         super().configure(config)
+
+
+@pytest.mark.parametrize(
+    "place", [pytest.param("versitygw", marks=pytest.mark.xdist_group("s3"))], indirect=True
+)
+def test_what_ails_the_whole_store_is_told_once(place, capsys, monkeypatch):
+    """It was two lines a segment, and a sum of faults that were none of theirs."""
+    settings = {"remote.log.storage.manager.class.name": S3_STORE}
+
+    async def test():
+        async with TieredCluster(place.config, settings=settings) as cluster:
+            await tiered_topic(cluster)
+            words = ("verify", "-b", cluster.server(), "t")
+            assert (await told(capsys, *words))[0] == 0
+            away = ("--set", "endpoint.url=http://127.0.0.1:1", "--set", "retries.max=1")
+            await expect(words, "An error occurred (NoSuchBucket)", "--set", "bucket=another")
+            await expect(words, "Could not connect to the endpoint URL", *away)
+            with monkeypatch.context() as patch:
+                patch.setenv("AWS_SECRET_ACCESS_KEY", "another")
+                await expect(words, "An error occurred (SignatureDoesNotMatch)")
+                patch.setenv("AWS_ACCESS_KEY_ID", "another")
+                await expect(words, "An error occurred (XAdminUserNotFound)")
+
+    async def expect(words, reason, *more):
+        code, out, err = await told(capsys, *words, *more)
+        assert (code, out, err.count("\n")) == (1, "", 1)
+        assert err.startswith(f"tidelog tiers verify: the remote tier can't be read: {reason}")
+
+    run(test)
+
+
+def test_a_store_that_goes_while_it_is_read_is_left_alone(store, capsys):
+    async def test():
+        async with TieredCluster(store) as cluster:
+            await cluster.create("t", batches_per_segment=2)
+            await cluster.produce("t", 0, kv(*range(9)))
+            await cluster.expect_earliest_local("t", 0, 8)
+            words = ["verify", "-b", cluster.server(), "--set", f"dir={store['dir']}", "t"]
+            code, out, err = await told(capsys, *words, "--class", f"{__name__}.GoesAway")
+            assert (code, out) == (1, "t-0 2..3: can't be read: it went\n")
+            assert err == (
+                "tidelog tiers verify: after 2 segments, the remote tier can't be read: it went\n"
+            )
+            for place in (f"{store['dir']}-none", "/proc/none"):
+                code, out, err = await told(capsys, *words[:3], "--store", place, "t")
+                assert (code, out) == (1, "")
+                assert err == f"tidelog tiers verify: {place}: there is no such directory\n"
+
+    run(test)
+    assert not os.path.exists(f"{store['dir']}-none")
+
+
+class GoesAway(DirectoryStore):
+    """It gives one segment."""
+
+    def _place(self, segment):
+        if segment.start_offset:
+            raise RetriableRemoteStorageError("it went")
+        return super()._place(segment)
 
 
 def test_what_there_is_not_is_not_verified(store, capsys):

@@ -264,10 +264,7 @@ def _whole(views: list[PartitionTiers]) -> list[PartitionTiers]:
 
 def _verify(options: argparse.Namespace) -> None:
     from tidelog_storage.remote.api import SegmentState
-    from tidelog_storage.remote.checks import check_segment
 
-    checked = broken = size = 0
-    gone: set[bytes] = set()
     with _viewer(options.bootstrap_server) as viewer:
         segments = [
             segment
@@ -277,28 +274,52 @@ def _verify(options: argparse.Namespace) -> None:
             if segment.state is SegmentState.COPY_SEGMENT_FINISHED
         ]
         with _store(viewer, options, is_needed=bool(segments)) as store:
-            for segment in segments:
-                if segment.segment_id in gone:
-                    continue
-                assert store is not None
-                faults = check_segment(store, segment)
-                if faults:
-                    gone |= _gone(viewer, segments, segment.partition)
-                    if segment.segment_id in gone:
-                        continue
-                checked += 1
-                size += segment.size
-                broken += bool(faults)
-                for fault in faults:
-                    name = f"{segment.partition.topic}-{segment.partition.partition}"
-                    print(f"{name} {segment.start_offset}..{segment.end_offset}: {fault}")
+            checked, size, broken = _check_all(viewer, store, segments)
     if broken:
-        raise common.CommandError(
-            f"{broken} of {checked} remote segments are not as they should be"
-        )
+        are = "is not as it" if broken == 1 else "are not as they"
+        raise common.CommandError(f"{broken} of {checked} remote segments {are} should be")
     text = "all as their metadata and checksums say" if checked else "there is nothing to check"
     more = f" ({len(segments) - checked} deleted meanwhile)" if checked < len(segments) else ""
     print(f"{checked} remote segments, {_bytes(size)}: {text}{more}")
+
+
+def _check_all(
+    viewer: TierViewer, store: RemoteStorage | None, segments: list[RemoteSegment]
+) -> tuple[int, int, int]:
+    """How many segments were there to be checked, their bytes, and how many have faults, which are
+    told.
+
+    CommandError if the store can't be read.
+    """
+    from tidelog_storage.remote.checks import UnreadableStoreError, check_segment
+
+    checked = broken = size = 0
+    gone: set[bytes] = set()
+    is_readable = False  # as far as the segment before tells
+    for segment in segments:
+        if segment.segment_id in gone:
+            continue
+        assert store is not None
+        unreadable: UnreadableStoreError | None = None
+        try:
+            faults = check_segment(store, segment)
+        except UnreadableStoreError as error:
+            faults, unreadable = [f"can't be read: {error}"], error
+        if faults:
+            gone |= _gone(viewer, segments, segment.partition)
+            if segment.segment_id in gone:
+                continue
+        if unreadable is not None and not is_readable:
+            text = f"the remote tier can't be read: {unreadable}"
+            raise common.CommandError(f"after {checked} segments, {text}" if checked else text)
+        is_readable = unreadable is None
+        checked += 1
+        size += segment.size
+        broken += bool(faults)
+        for fault in faults:
+            name = f"{segment.partition.topic}-{segment.partition.partition}"
+            print(f"{name} {segment.start_offset}..{segment.end_offset}: {fault}")
+    return checked, size, broken
 
 
 def _gone(

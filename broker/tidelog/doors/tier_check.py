@@ -26,6 +26,9 @@ T = TypeVar("T")
 def open_store(place: str, settings: Mapping[str, str]) -> RemoteStorage:
     """The store of `--tiered PLACE`; ClusterError or ValueError if it can't be."""
     given = tiered_settings(place)
+    directory = settings.get("dir", given.get("rsm.config.dir"))
+    if given[_STORE] == DIRECTORY_STORE and not os.path.isdir(directory or ""):
+        raise ClusterError(f"{directory}: there is no such directory")
     return _open(given[_STORE], _without("rsm.config.", given) | dict(settings))
 
 

@@ -25,6 +25,7 @@ from tidelog_storage.checkpoints import CheckpointError, parse_epochs
 from tidelog_storage.indexes import OFFSET_ENTRY, TIME_ENTRY, TRANSACTION_ENTRY
 from tidelog_storage.producer_snapshot import CorruptSnapshotError, parse_snapshot
 from tidelog_storage.remote.api import IndexKind, RemoteResourceNotFound, RemoteStorageError
+from tidelog_storage.remote.chunks import CorruptRemoteDataError
 from tidelog_storage.remote.layout import (
     INDEX_ENDINGS,
     LOG_ENDING,
@@ -42,9 +43,17 @@ if TYPE_CHECKING:
     from tidelog_storage.remote.api import RemoteSegment, RemoteStorage
     from tidelog_storage.remote.layout import ObjectFacts
 
-__all__ = ["check_segment"]
+__all__ = ["UnreadableStoreError", "check_segment"]
 
 Facts = dict[str, "ObjectFacts"]
+
+
+class UnreadableStoreError(Exception):
+    """The store gives nothing of a segment at all; the text says why, and names no object.
+
+    More likely than of the segment that is the trouble of the whole store: credentials, a bucket
+    that there is not, a server that is away.
+    """
 
 
 class _Records(NamedTuple):
@@ -61,12 +70,17 @@ class _Records(NamedTuple):
 
 
 def check_segment(store: RemoteStorage, segment: RemoteSegment) -> list[str]:
-    """What is wrong with a finished segment, in words; nothing if all is well."""
+    """What is wrong with a finished segment, in words; nothing if all is well.
+
+    UnreadableStoreError if nothing can be said of it.
+    """
     faults, facts = _read_manifest(store, segment)
     try:
         with store.fetch_segment(segment, 0) as stream:
             data = stream.read()
     except RemoteStorageError as error:
+        if facts is None and _is_refused(error) and _refuses_all(store, segment):
+            raise UnreadableStoreError(str(error.__cause__ or error)) from error
         return [*faults, f"can't be read: {error}"]
     if len(data) != segment.size:
         faults.append(f"{len(data)} bytes, not {segment.size}")
@@ -84,6 +98,20 @@ def check_segment(store: RemoteStorage, segment: RemoteSegment) -> list[str]:
     if not records.batches:
         return [*faults, "no records"]
     return [*faults, *_check_offsets(records), *_check_indexes(store, records, facts)]
+
+
+def _is_refused(error: RemoteStorageError) -> bool:
+    """Whether it may be there, and be what it was."""
+    return not isinstance(error, (RemoteResourceNotFound, CorruptRemoteDataError))
+
+
+def _refuses_all(store: RemoteStorage, segment: RemoteSegment) -> bool:
+    """Whether another object of the segment is not given either."""
+    try:
+        store.fetch_index(segment, IndexKind.LEADER_EPOCH).close()
+    except RemoteStorageError as error:
+        return _is_refused(error)
+    return False
 
 
 def _note_aborts(records: _Records, data: bytes, position: int) -> None:
