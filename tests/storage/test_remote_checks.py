@@ -14,8 +14,13 @@ from support.remote import PARTITION
 from tidelog_protocol.records import ControlType, build_end_transaction_marker
 from tidelog_storage.config import LogConfig
 from tidelog_storage.os_files import OsFileSystem
-from tidelog_storage.remote.api import IndexKind, RemoteResourceNotFound, SegmentState
-from tidelog_storage.remote.checks import check_segment
+from tidelog_storage.remote.api import (
+    IndexKind,
+    RemoteResourceNotFound,
+    RetriableRemoteStorageError,
+    SegmentState,
+)
+from tidelog_storage.remote.checks import UnreadableStoreError, check_segment
 from tidelog_storage.remote.copier import candidates
 from tidelog_storage.remote.directory_store import DirectoryStore
 from tidelog_storage.remote.layout import INDEX_ENDINGS, folder_name, object_name
@@ -138,6 +143,38 @@ def test_the_epochs_of_a_log_that_was_cut_from_its_start(place, store, log):
     assert any("is of epoch 1" in fault for fault in check_segment(store, wrong))
 
 
+def test_a_segment_that_is_not_there_at_all_is_one_fault(store, log):
+    segment, *_ = copy(log, store)
+    store.delete_segment(segment)
+    (fault,) = check_segment(store, segment)
+    assert fault.startswith("is not there: ")
+
+
+class Refusing(DirectoryStore):
+    """It gives no file whose name ends so."""
+
+    endings = ("",)
+
+    def _file(self, segment, ending):
+        if ending.endswith(self.endings):
+            raise RetriableRemoteStorageError(f"no {ending} today")
+        return super()._file(segment, ending)
+
+    def fetch_index(self, segment, kind):
+        self._file(segment, INDEX_ENDINGS[kind]).close()
+        return super().fetch_index(segment, kind)
+
+
+def test_a_store_that_gives_nothing_is_no_fault_of_a_segment(log, tmp_path):
+    store = Refusing()
+    store.configure({"dir": str(tmp_path / "tier")})
+    segment, *_ = copy(log, store)
+    with pytest.raises(UnreadableStoreError, match=r"^no \.log today$"):
+        check_segment(store, segment)
+    store.endings = (".log",)
+    assert check_segment(store, segment) == ["can't be read: no .log today"]
+
+
 class Wrapping(DirectoryStore):
     """What a user may have made of ours: other bytes lie there than are read."""
 
@@ -163,7 +200,7 @@ def test_a_store_with_its_own_way_to_read_is_not_judged_by_our_manifest(log, tmp
     assert check_segment(store, segment) == []
     store = Described()
     store.configure({"dir": str(tmp_path / "tier")})
-    assert check_segment(store, segment) == ["the manifest can't be read: no manifest today"]
+    assert check_segment(store, segment) == ["the manifest is not there: no manifest today"]
 
 
 # ---- stores that have no manifest ----------------------------------------------------------------

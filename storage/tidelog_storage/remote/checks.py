@@ -47,6 +47,8 @@ __all__ = ["UnreadableStoreError", "check_segment"]
 
 Facts = dict[str, "ObjectFacts"]
 
+_NO_MANIFEST = "the manifest is not there"
+
 
 class UnreadableStoreError(Exception):
     """The store gives nothing of a segment at all; the text says why, and names no object.
@@ -75,12 +77,15 @@ def check_segment(store: RemoteStorage, segment: RemoteSegment) -> list[str]:
     UnreadableStoreError if nothing can be said of it.
     """
     faults, facts = _read_manifest(store, segment)
+    is_without_manifest = any(fault.startswith(_NO_MANIFEST) for fault in faults)
     try:
         with store.fetch_segment(segment, 0) as stream:
             data = stream.read()
     except RemoteStorageError as error:
         if facts is None and _is_refused(error) and _refuses_all(store, segment):
             raise UnreadableStoreError(str(error.__cause__ or error)) from error
+        if isinstance(error, RemoteResourceNotFound) and is_without_manifest:
+            return [f"is not there: {error}"]
         return [*faults, f"can't be read: {error}"]
     if len(data) != segment.size:
         faults.append(f"{len(data)} bytes, not {segment.size}")
@@ -137,6 +142,8 @@ def _read_manifest(store: RemoteStorage, segment: RemoteSegment) -> tuple[list[s
             ending: facts_of(content, object_name(segment, ending))
             for ending in (LOG_ENDING, *INDEX_ENDINGS.values())
         }
+    except RemoteResourceNotFound as error:
+        return [f"{_NO_MANIFEST}: {error}"], None
     except (RemoteStorageError, ValueError) as error:
         return [f"the manifest can't be read: {error}"], None
     facts = {ending: each for ending, each in found.items() if each is not None}
