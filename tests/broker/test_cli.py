@@ -204,9 +204,11 @@ def test_a_tier_beside_the_data_takes_the_topics_of_a_pattern(tmp_path: Path) ->
 
 
 def test_isolated_brokers_tell_their_metrics_on_ports_that_follow_each_other() -> None:
+    """And of their lives, if it is asked for."""
     first = two_ports_in_a_row()
     listener = f"metrics.prometheus.listener=127.0.0.1:{first}"
-    served = Served("--port", "0", "--brokers", "2", "--isolated", "--set", listener)
+    asked = ("--set", listener, "--log-level", "info")
+    served = Served("--port", "0", "--brokers", "2", "--isolated", *asked)
     words = ["create", "spread", "--partitions", "2", "--replication-factor", "1"]
     assert command("topics", "-b", served.bootstrap, *words).returncode == 0
 
@@ -219,7 +221,9 @@ def test_isolated_brokers_tell_their_metrics_on_ports_that_follow_each_other() -
             )
 
     until(lambda: sorted(map(partitions, (first, first + 1))) == [["0"], ["1"]])
-    assert served.end(signal.SIGTERM)[0] == 0
+    code, _, err = served.end(signal.SIGTERM)
+    assert code == 0
+    assert all(f"broker {broker}: RUNNING" in err for broker in (1, 2))
 
 
 def two_ports_in_a_row() -> int:

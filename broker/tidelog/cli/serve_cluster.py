@@ -56,6 +56,7 @@ def serve_cluster(
             port=port,
             data_dir=data_dir,
             temporary=temporary,
+            log_level=level.lower(),
         )
         return ending.run(lambda: _serve(cluster, ending, until_stdin_ends=until_stdin_ends))
     except ConfigError as error:

@@ -107,13 +107,15 @@ class Cluster:
         temporary: bool = False,
         tiered: Tiered = False,
         tiered_topics: Sequence[str] = (),
+        log_level: str = "warning",
         runtime: Runtime | None = None,
         **more: Setting,
     ) -> None:
         """`tiered` as in `run`.
 
         `temporary` data in `data_dir` is removed at the end, as all data is without `data_dir`:
-        nothing of it is forced to disk. `runtime` replaces the real seams, of a single broker only.
+        nothing of it is forced to disk. `log_level` (debug, info, warning, error) is what isolated
+        brokers tell on standard error. `runtime` replaces the real seams, of a single broker only.
         """
         if brokers < 1:
             raise ClusterError(f"a cluster of {brokers} brokers")
@@ -133,6 +135,7 @@ class Cluster:
         self._port = port or 0
         # Of one broker, whose `listeners` may say it as well; who gives both is told.
         self._place = (host, port) if "listeners" in self._settings else (self._host, self._port)
+        self._log_level = log_level
         self._runtime = runtime
         self._is_temporary = temporary
         self._temporary: str | None = None
@@ -276,6 +279,7 @@ class Cluster:
         if self._isolated:
             return ProcessNode(
                 properties,
+                log_level=self._log_level,
                 cluster_id=self._cluster_id,
                 durable=durable,
                 on_start=self._gathered,

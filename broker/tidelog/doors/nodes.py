@@ -196,9 +196,12 @@ class ProcessNode(Node["asyncio.subprocess.Process"]):
     PROGRAM: ClassVar[tuple[str, ...]] = ("tidelog", "broker")
     """The module that is run, and its first arguments."""
 
-    def __init__(self, properties: Mapping[str, str], **rest: Any) -> None:
-        """`rest` as for `Node`."""
+    def __init__(
+        self, properties: Mapping[str, str], *, log_level: str = "warning", **rest: Any
+    ) -> None:
+        """`log_level` of what it tells on standard error; `rest` as for `Node`."""
         super().__init__(properties, **rest)
+        self._log_level = log_level
         self._watching: asyncio.Task[None] | None = None
         self._bootstrap_server = ""
 
@@ -223,6 +226,7 @@ class ProcessNode(Node["asyncio.subprocess.Process"]):
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             *("-P", "-m", *self.PROGRAM, "--until-stdin-ends", TELL_STARTER),
+            f"--log-level={self._log_level}",
             *arguments,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
