@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from tidelog.__main__ import main
 from tidelog_protocol.records import iter_batches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 END_S_MAX = 120.0  # for the machine
@@ -143,6 +144,46 @@ def test_what_stands_before_a_line_that_cannot_be_sent_is_written(
     )
     assert produced(server, "bad", "--partition", "0", "--null", "4", text=b"4\n")[0] == 0
     assert json.loads(consumed(server, capsys, "bad", "--json")[-1])["value"] is None
+
+
+# Its own code, but for its patience.
+IMPATIENT = """
+import sys
+from tidelog.__main__ import main
+from tidelog.cli import produce
+
+produce._WRITTEN_S_MAX = produce._STOP_S_MAX = 0.5
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_lines_that_no_broker_takes_are_told() -> None:
+    """The client library tries for ever, and so did we, Ctrl-C or not."""
+    with tidelog.run() as cluster:
+        words = ["produce", "-b", cluster.bootstrap_servers, "t"]
+        process = subprocess.Popen(
+            [sys.executable, "-c", IMPATIENT, *words],
+            stdin=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        assert process.stdin is not None
+        process.stdin.write(b"taken\n")
+        process.stdin.flush()
+        consume = ["consume", "-b", cluster.bootstrap_servers, "t", "--from-beginning", "-n", "1"]
+        until(lambda: main(consume) == 0)  # the topic is made by the line
+        cluster.kill()
+        _, err = process.communicate(b"not taken\n", timeout=END_S_MAX)
+    assert (process.returncode, err.decode()) == (
+        1,
+        "tidelog produce: the last lines were not acknowledged within 0.5 s\n",
+    )
+
+
+def until(is_so: Callable[[], object]) -> None:
+    deadline = time.monotonic() + END_S_MAX
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_an_output_that_is_closed_ends_consume(server: str) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tidelog.cli import common
@@ -19,9 +20,10 @@ if TYPE_CHECKING:
     from aiokafka import AIOKafkaProducer
 
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
-_BATCH_BYTES = 1 << 16
 _READ_BYTES = 1 << 18
 _LINE_BYTES_MAX = 1 << 20  # what a broker takes by default
+_WRITTEN_S_MAX = 120.0  # Kafka's delivery.timeout.ms
+_STOP_S_MAX = 5.0
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -57,6 +59,8 @@ def _produce(options: argparse.Namespace) -> None:
 
 
 async def _send_lines(options: argparse.Namespace, headers: dict[str, str]) -> int:
+    import asyncio
+
     from aiokafka import AIOKafkaProducer
 
     quiet_client_library()
@@ -65,7 +69,6 @@ async def _send_lines(options: argparse.Namespace, headers: dict[str, str]) -> i
         compression_type=None if options.compression == "none" else options.compression,
         acks="all",
         enable_idempotence=True,
-        max_batch_size=_BATCH_BYTES,
     )
     try:
         await producer.start()
@@ -78,7 +81,9 @@ async def _send_lines(options: argparse.Namespace, headers: dict[str, str]) -> i
             raise
         await batches.finish()
     finally:
-        await producer.stop()
+        with suppress(TimeoutError):  # it tries for ever to write what it has
+            async with asyncio.timeout(_STOP_S_MAX):
+                await producer.stop()
     return batches.count
 
 
@@ -180,10 +185,17 @@ class _Batches:
             await self._send(partition)
 
     async def finish(self) -> None:
-        """Return when all is written; KafkaError if it is not."""
+        """Return when all is written; KafkaError or CommandError if it is not."""
+        import asyncio
+
         await self._send_all()
         while self._sent:
-            await self._sent.popleft()
+            try:
+                async with asyncio.timeout(_WRITTEN_S_MAX):
+                    await self._sent.popleft()
+            except TimeoutError:
+                text = f"the last lines were not acknowledged within {_WRITTEN_S_MAX:g} s"
+                raise common.CommandError(text) from None
 
 
 def _heard(sent: Future[Any]) -> None:
