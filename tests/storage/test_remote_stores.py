@@ -323,16 +323,20 @@ def test_a_directory_store_makes_its_directory_and_is_configured_once_files_are_
 
 
 @pytest.mark.parametrize("there", [(), ("file",), ("file", "below")], ids=str)
-def test_a_directory_is_made_and_tried_when_it_is_configured(tmp_path, there):
+def test_a_directory_is_made_and_tried_if_it_is_to_be_written_to(tmp_path, there):
     if there:
         (tmp_path / "file").touch()
     folder = tmp_path.joinpath(*there or ("some", "tier"))
+    store = DirectoryStore()
+    store.prepare()  # of a subclass that has no directory of this kind
+    store.configure({"dir": str(folder)})
     if there:
         with pytest.raises(ValueError, match=f"^dir: {folder} cannot be written to: Not a dir"):
-            DirectoryStore().configure({"dir": str(folder)})
+            store.prepare()
     else:
+        assert not folder.exists()
         for _ in range(2):
-            DirectoryStore().configure({"dir": str(folder)})
+            store.prepare()
         assert list(folder.iterdir()) == []
 
 
@@ -344,4 +348,4 @@ def test_what_passes_by_itself_is_no_reason_not_to_start(tmp_path, number, lasts
 
     store = DirectoryStore(Failing(), str(tmp_path))
     with pytest.raises(ValueError, match="Read-only") if lasts else contextlib.nullcontext():
-        store.configure({})
+        store.prepare()

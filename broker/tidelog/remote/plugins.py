@@ -11,7 +11,7 @@ import logging
 import os
 import re
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from tidelog.config.tiered_keys import is_known_to_our_stores, is_our_store
 from tidelog.remote.metadata_settings import MetadataSettings
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from tidelog.config.broker import BrokerConfig
+    from tidelog_storage.remote.directory_store import DirectoryStore
     from tidelog_storage.seams import FileSystem
 
 __all__ = ["is_topic_based", "load_class", "metadata_properties", "new_metadata", "new_storage"]
@@ -81,6 +82,11 @@ def new_storage(config: BrokerConfig, files: FileSystem, cluster_id: str) -> Rem
         _tell_unknown(prefix, [key for key in given if not is_known_to_our_stores(key)])
     properties = given | _place(config, cluster_id)
     storage: RemoteStorage = _built(key, wanted, RemoteStorage, prefix, properties, *arguments)
+    if arguments:
+        try:
+            cast("DirectoryStore", storage).prepare()
+        except ValueError as error:
+            raise StartError(f"{prefix}{error}") from error
     return storage
 
 

@@ -62,10 +62,7 @@ class DirectoryStore:
         self._directory = directory
 
     def configure(self, config: Mapping[str, str]) -> None:
-        """Take `dir` and make that directory: ValueError if nobody can ever copy anything there.
-
-        What may pass by itself, as a full disk does, is for the copies to meet.
-        """
+        """Take `dir`; the directory is made by `prepare` or the first copy."""
         if self._files is None:
             from tidelog_storage.os_files import OsFileSystem  # noqa: PLC0415 - the real one
 
@@ -74,11 +71,20 @@ class DirectoryStore:
         if not directory:
             raise ValueError("dir: the directory of the remote tier is not given")
         self._directory = directory.rstrip("/") or "/"
+
+    def prepare(self) -> None:
+        """Make the directory, of a store that is to be written to: ValueError if it can't be.
+
+        What may pass by itself, as a full disk does, is for the copies to meet.
+        """
+        files, directory = self._files, self._directory
+        if files is None or directory is None:
+            return  # a subclass has its own
+        trial = f"{directory}/{_TRIAL}"
         try:
-            self._make_folder(self._files, self._directory)
-            trial = f"{self._directory}/{_TRIAL}"
-            self._files.open(trial, create=True).close()
-            self._files.remove(trial)
+            self._make_folder(files, directory)
+            files.open(trial, create=True).close()
+            files.remove(trial)
         except OSError as error:
             if error.errno in _LASTING | _IN_THE_WAY:
                 reason = error.strerror or error
