@@ -37,6 +37,7 @@ class Served:
 
     def __init__(self, brokers: int) -> None:
         words = ["serve", "--port", "0", "--brokers", str(brokers), "--isolated"]
+        words += ["--log-level", "error"]  # brokers may warn of one that is gone
         self.process = subprocess.Popen(
             [sys.executable, "-u", "-c", TELLS_PIDS, *words],
             stdout=subprocess.PIPE,
@@ -76,8 +77,8 @@ def test_a_broker_that_is_killed_is_told_and_the_others_go_on(
 ) -> None:
     served = Served(3)
     assert served.kill(2) == gone(2, "1, 3")
-    words = ["create", "t", "--replication-factor", "1"]
-    assert main(["topics", "-b", served.servers[0], *words]) == 0
+    for broker in (1, 3):
+        assert main(["topics", "-b", served.servers[broker - 1], "list"]) == 0
     capsys.readouterr()
     served.process.send_signal(signal.SIGINT)
     assert served.end() == (0, "", "")
