@@ -37,9 +37,20 @@ def server(folder: Path) -> Iterator[str]:
         yield cluster.bootstrap_servers
 
 
-def started(server: str, *words: str, **how: object) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "tidelog", "produce", "-b", server, *words]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, **{"stdin": subprocess.PIPE, **how})
+# Its own code, heard by Ctrl-C: a shell has what it runs in the background ignore it, and so do
+# heirs.
+LISTENING = """
+import signal, sys
+from tidelog.__main__ import main
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def started(server: str, *words: str, stdin: object = subprocess.PIPE) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-c", LISTENING, "produce", "-b", server, *words]
+    return subprocess.Popen(command, stdin=stdin, stderr=subprocess.PIPE)
 
 
 def produced(server: str, *words: str, text: bytes) -> tuple[int, str]:
@@ -111,7 +122,7 @@ def test_ctrl_c_ends_it_while_it_waits_for_lines(
 ) -> None:
     """A thread waited for the next line first."""
     created(server, "interrupted")
-    process = started(server, "interrupted", preexec_fn=hears_ctrl_c)
+    process = started(server, "interrupted")
     assert process.stdin is not None
     process.stdin.write(b"typed\n")
     process.stdin.flush()
@@ -120,11 +131,6 @@ def test_ctrl_c_ends_it_while_it_waits_for_lines(
     assert process.wait(END_S_MAX) == 130
     assert process.communicate()[1] == b""
     assert consumed(server, capsys, "interrupted") == ["typed"]
-
-
-def hears_ctrl_c() -> None:
-    """In the child: a shell has what it runs in the background ignore it, and so do heirs."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def test_what_stands_before_a_line_that_cannot_be_sent_is_written(
