@@ -48,11 +48,13 @@ def _parser() -> argparse.ArgumentParser:
 def _produce(options: argparse.Namespace) -> None:
     import asyncio
 
-    from aiokafka.errors import KafkaError
+    from aiokafka.errors import KafkaError, KafkaTimeoutError
 
     headers = common.key_values(options.header, "--header")
     try:
         count = asyncio.run(_send_lines(options, headers))
+    except KafkaTimeoutError:  # which has no words of its own
+        raise common.CommandError("no broker takes lines any more (KafkaTimeoutError)") from None
     except KafkaError as error:
         raise common.CommandError(describe(error)) from None
     print(f"{count} record{'' if count == 1 else 's'} written to {options.topic}", file=sys.stderr)
