@@ -283,6 +283,13 @@ class TestDeleteRecords:
         assert path.partition("keys").delete_records(0) is ErrorCode.POLICY_VIOLATION
         assert path.partition("both").delete_records(0) == 0
 
+    def test_without_a_cleanup_policy_it_is_the_only_way(self, path: DataPath) -> None:
+        """KIP-1161: nothing goes by itself then."""
+        path.create("kept", configs={"cleanup.policy": ""})
+        partition = path.partition("kept")
+        append(partition, 5)
+        assert partition.delete_records(3) == partition.log.log_start_offset == 3
+
     def test_only_the_leader(self, partition: Partition) -> None:
         partition.update(image(partition_epoch=1, leader_epoch=1, leader=ELSEWHERE))
         assert partition.delete_records(0) is ErrorCode.NOT_LEADER_OR_FOLLOWER

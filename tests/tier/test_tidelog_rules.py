@@ -75,6 +75,8 @@ def test_an_empty_cleanup_policy_keeps_the_remote_part(tmp_path: Path) -> None:
             assert it.remote("kept") == one_each(2)
             assert it.log(1, "kept").log_start_offset == 0
             assert await consumed(it, "kept") == ["v0", "v1", "v2"]
+            await it.delete_records("kept", 0, 2)
+            await until(lambda: it.remote("kept") == {2: ["v2"]}, "what nobody may read goes")
 
     run(test)
 

@@ -313,7 +313,7 @@ class Partition(Replica):
         if not self.is_leader:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         log = self.log
-        if not log.config.deletes:
+        if log.config.is_compacted and not log.config.deletes:  # no policy at all refuses nothing
             return ErrorCode.POLICY_VIOLATION
         if offset == -1:
             offset = log.high_watermark

@@ -105,7 +105,7 @@ def deleted(s: Session, version: int) -> None:
 
 @case("DeleteRecords")
 def compacted_is_refused(s: Session, version: int) -> None:
-    for policy in ("compact", "compact,delete"):
+    for policy in ("compact", "compact,delete", ""):
         topic = s.topic(cleanup_policy=policy)
         s.produce(topic, batch(records(2)))
         partitions = [{"partition_index": 0, "offset": 1}]
