@@ -69,18 +69,21 @@ class MetadataTopicClient:
         image: Callable[[], ClusterImage],
         new_channel: Callable[[str, int], PeerChannel] | None,
         timeout_ms: int,
+        listener: str = "",
     ) -> None:
-        """A lone broker needs no `new_channel`. `timeout_ms` bounds each publication."""
+        """A lone broker needs no `new_channel`. `timeout_ms` bounds each publication. Leaders are
+        asked by their `listener` of this name, without one by that for all else between brokers."""
         self.name = name
         self.replicas = replicas
         self.image = image
         self._timeout_ms = timeout_ms
+        self._listener = listener
         self._topic = InternalTopic(name, replicas, commit_timeout_ms=timeout_ms)
         self._asking = self._fetching = None
         if new_channel is not None:
             # Answers come in the order of requests: a fetch that waits must not hold up others.
-            self._asking = Channels(new_channel, lambda node_id: image().address_of(node_id))
-            self._fetching = Channels(new_channel, lambda node_id: image().address_of(node_id))
+            self._asking = Channels(new_channel, self._address_of)
+            self._fetching = Channels(new_channel, self._address_of)
 
     def close(self) -> None:
         """Ask nobody any more."""
@@ -113,6 +116,10 @@ class MetadataTopicClient:
         if partition is None or partition.is_leader or self.leader_of(index) == -1:
             return partition
         return None
+
+    def _address_of(self, node_id: int) -> tuple[str, int] | None:
+        broker = self.image().brokers.get(node_id)
+        return None if broker is None else broker.address(self._listener)
 
     def _replica(self, index: int) -> Partition | None:
         partition = self.replicas.partition(self.name, index)

@@ -156,6 +156,7 @@ class RemoteTier:
             image=self._image,
             new_channel=new_channel,
             timeout_ms=config.request_timeout_ms,
+            listener=(config.remote_log_metadata_manager_listener_name or "").upper(),
         )
         topic = self._topic = TopicBasedMetadata(
             self._client, create_topic, on_failure=on_failure, files=self._files
