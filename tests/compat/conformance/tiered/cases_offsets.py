@@ -173,6 +173,18 @@ def across_the_tiers(s: TieredSession, version: int) -> None:
         s.ask("OffsetForLeaderEpoch", 4, replica_id=-1, **asked)
 
 
+@case("DeleteRecords", 2)
+def without_a_cleanup_policy(s: TieredSession, version: int) -> None:
+    """Local retention goes on, and what is asked to go goes."""
+    topic = s.tiered(cleanup_policy="")
+    s.produce_at(1, topic, *several(0, 5))
+    s.await_tier(topic, local=4, tiered=3)
+    borders(s, topic)
+    topics = [{"name": topic, "partitions": [{"partition_index": 0, "offset": 3}]}]
+    s.ask("DeleteRecords", version, topics=topics, timeout_ms=60_000)
+    borders(s, topic)
+
+
 @case("ListOffsets", 1, 11)
 def times_of_lost_objects(s: TieredSession, version: int) -> None:
     for ending in (".log", ".timeindex"):
