@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from compat.conformance.batches import TIME
+from compat.conformance.batches import TIME, batch
 from compat.conformance.cases_offsets import at
 from compat.conformance.tiered.registry import case
 from compat.conformance.tiered.session import (
@@ -17,6 +17,8 @@ from compat.conformance.tiered.session import (
     SECOND_MS,
     several,
 )
+from tidelog_protocol.compression import Codec
+from tidelog_protocol.records import Record
 
 if TYPE_CHECKING:
     from compat.conformance.tiered.session import TieredSession
@@ -96,6 +98,34 @@ def times_at_a_follower(s: TieredSession, version: int) -> None:
         for who in (-1, DEBUGGING):
             moment = TIME + offset * SECOND_MS
             ask(s, version, s.layouts["spread"], moment, connection="2", replica_id=who)
+
+
+@case("ListOffsets", 11)
+def times_out_of_order(s: TieredSession, version: int) -> None:
+    """Segments that are not as new as those before them."""
+    topic = s.tiered()
+    moments = [TIME + at * SECOND_MS for at in (5, 6, 1, 2, 9, 10, 3, 4, 7)]
+    s.produce_at(1, topic, *[batch([Record(0, moment, None, b"v")]) for moment in moments])
+    s.await_tier(topic, local=8, tiered=7)
+    for at_second in range(12):
+        ask(s, version, topic, TIME + at_second * SECOND_MS)
+
+
+@case("ListOffsets", 11)
+def times_inside_batches(s: TieredSession, version: int) -> None:
+    """Of three records each, compressed or not; above and below a log start inside of one."""
+    for codec in (Codec.NONE, Codec.GZIP, Codec.LZ4):
+        topic = s.tiered()
+        for first in range(0, 15, 3):
+            moments = [TIME + (first + delta) * SECOND_MS for delta in range(3)]
+            content = [Record(delta, moment, None, b"v") for delta, moment in enumerate(moments)]
+            s.produce_at(1, topic, batch(content, codec=codec))
+        s.await_tier(topic, local=12, tiered=11)
+        for offset in range(16):
+            ask(s, version, topic, TIME + offset * SECOND_MS)
+        s.delete_records(topic, 4)
+        for offset in range(3, 7):
+            ask(s, version, topic, TIME + offset * SECOND_MS)
 
 
 @case("ListOffsets", 2, 6, 11)

@@ -57,6 +57,30 @@ def copying_stopped(s: TieredSession, version: int) -> None:
 
 
 @case("IncrementalAlterConfigs", 1)
+def expired_while_copying_is_stopped(s: TieredSession, version: int) -> None:
+    """KIP-950: what was never copied goes as well, and copying goes on behind the hole."""
+    topic = s.tiered()
+    s.produce_at(1, topic, *several(0, 5))
+    s.await_tier(topic, local=4, tiered=3)
+    alter(s, version, topic, remote_log_copy_disable=ON, local_retention_bytes="-2")
+    s.await_configs(topic, remote_log_copy_disable=ON)
+    s.produce_at(1, topic, *several(5, 9))
+    alter(s, version, topic, retention_bytes="1")
+    for node in NODES:
+        s.await_offset(topic, EARLIEST, 8, node=node)
+        borders(s, topic, node)
+    for offset in (0, 3, 4, 7, 8):
+        fetch(s, 12, topic, part(offset=offset))
+    again = {"remote_log_copy_disable": OFF, "local_retention_bytes": "1", "retention_bytes": "-1"}
+    alter(s, version, topic, **again)
+    s.produce_at(1, topic, *several(9, 12))
+    s.await_tier(topic, local=10, tiered=9)
+    borders(s, topic)
+    for offset in (7, 8, 9, 10):
+        fetch(s, 12, topic, part(offset=offset))
+
+
+@case("IncrementalAlterConfigs", 1)
 def tier_left_and_joined_again(s: TieredSession, version: int) -> None:
     """KIP-950: with what is remote the log start goes; later only what is local then is copied."""
     topic = s.tiered()
