@@ -27,7 +27,7 @@ from tidelog.api.txn_offsets import TxnOffsetsApi
 from tidelog_protocol.apis import ApiKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable
     from typing import Any, Protocol
 
     from tidelog.api.fetch_remote import RemoteFetches
@@ -137,10 +137,12 @@ def remote_tier(
     metadata: MetadataLog,
     topics: AutoTopics,
     new_channel: Callable[[str, int], PeerChannel] | None,
+    catch_up: Callable[[], Awaitable[None]] | None,
     meters: Meters,
     on_failure: Callable[[BaseException], None],
 ) -> RemoteTier | None:
-    """The remote tier, open; None if this broker is to have none. StartError, OSError."""
+    """The remote tier, open; None if this broker is to have none. `catch_up` is None for a broker
+    that is a cluster by itself. StartError, OSError."""
     if not config.remote_log_storage_system_enable:
         return None
     from tidelog.remote.tier import RemoteTier
@@ -154,11 +156,16 @@ def remote_tier(
         image=lambda: metadata.image,
         create_topic=topics.create,
         new_channel=new_channel,
+        catch_up=catch_up or _nothing_is_newer,
         meters=meters,
         on_failure=on_failure,
     )
     tier.open()
     return tier
+
+
+async def _nothing_is_newer() -> None:
+    """A broker that decides alone knows it first."""
 
 
 def remote_parts(

@@ -268,6 +268,7 @@ class BrokerServer:
             metadata=metadata,
             topics=self._auto_topics,
             new_channel=None if membership is None else membership.colleague_channel,
+            catch_up=None if membership is None else membership.catch_up,
             meters=self.meters,
             on_failure=self._fail,
         )

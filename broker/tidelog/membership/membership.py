@@ -251,6 +251,11 @@ class Membership:
         """To a broker's client listener, for what brokers ask each other about transactions."""
         return self._channel("transactions", host, port, self._config.request_timeout_ms / 1000)
 
+    async def catch_up(self) -> None:
+        """As `Quorum.catch_up`."""
+        assert self._quorum is not None
+        await self._quorum.catch_up()
+
     def open(self) -> None:
         """Take part in the quorum; the metadata log is open. OSError if its disk fails."""
         assert self._quorum is not None

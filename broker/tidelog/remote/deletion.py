@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tidelog.remote.metadata_topic import TopicBasedMetadata
     from tidelog.remote.shared import Shared
     from tidelog.remote.tasks import Pace, TieredPartition
-    from tidelog_storage.remote.api import TopicIdPartition
+    from tidelog_storage.remote.api import RemoteSegment, TopicIdPartition
 
 __all__ = ["Deletions", "PartitionRemover"]
 
@@ -260,16 +260,16 @@ class Deletions:
         may have begun another copy behind that.
         """
         goes_on = await self._put(partition, PartitionDeleteState.DELETE_PARTITION_STARTED)
-        await self._delete_all(partition)
+        await self._delete_each(list(self._shared.metadata.segments(partition)))
         if goes_on:
             await self._put(partition, PartitionDeleteState.DELETE_PARTITION_FINISHED)
             log.info("the remote part of %s is deleted", name_of(partition))
 
-    async def _delete_all(
-        self, partition: TopicIdPartition, may_go_on: Callable[[], bool] = lambda: True
+    async def _delete_each(
+        self, segments: list[RemoteSegment], may_go_on: Callable[[], bool] = lambda: True
     ) -> None:
         failure: Exception | None = None
-        for segment in list(self._shared.metadata.segments(partition)):
+        for segment in segments:
             if not may_go_on():
                 return
             try:
@@ -293,13 +293,22 @@ class Deletions:
             self._purging.discard(partition)
 
     async def _purge_all(self, partition: TopicIdPartition) -> None:
-        task = asyncio.current_task()
+        """Of what is listed before the controllers say that this broker still leads, and that the
+        topic is still to be purged, its successor has copied nothing. Kafka lists once and asks
+        nobody: what a leader is told late it lists too late."""
+        shared, task = self._shared, asyncio.current_task()
 
         def is_wanted() -> bool:
             return self._under_way.get(partition) is task
 
-        while is_wanted() and list(self._shared.metadata.segments(partition)):
-            await self._retried(partition, lambda: self._delete_all(partition, is_wanted))
+        async def delete() -> None:
+            segments = list(shared.metadata.segments(partition))
+            if is_wanted():
+                await shared.catch_up()
+            await self._delete_each(segments, is_wanted)
+
+        while is_wanted() and list(shared.metadata.segments(partition)):
+            await self._retried(partition, delete)
 
 
 async def _nothing(_: TopicIdPartition) -> None:

@@ -16,7 +16,7 @@ from tidelog_storage.remote.api import (
 from tidelog_storage.remote.lineage import copied_up_to, kept_up_to
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from tidelog.metrics.meters import Meters
     from tidelog.remote.pools import Pool, Pools
@@ -51,7 +51,8 @@ class Shared:
     """The tier of one broker, for its tasks. `executor` is for local fsync, never for the store;
     `files` are the local ones.
 
-    `forget` drops what is cached of segments that are gone.
+    `forget` drops what is cached of segments that are gone. `catch_up` returns when this broker's
+    image has all that is committed when it is called; PeerError or StorageError if nobody knows.
     """
 
     node_id: int
@@ -67,6 +68,7 @@ class Shared:
     meters: Meters
     custom_metadata_bytes_max: int
     forget: Callable[[Iterable[bytes]], None]
+    catch_up: Callable[[], Awaitable[None]]
 
     def change(self, segment: RemoteSegment, state: SegmentState) -> SegmentUpdate:
         """The event of a segment's new state, by this broker and now.

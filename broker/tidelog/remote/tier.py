@@ -76,11 +76,12 @@ class RemoteTier:
         image: Callable[[], ClusterImage],
         create_topic: Callable[[CreateTopicsRequest.CreatableTopic], Awaitable[ErrorCode]],
         new_channel: Callable[[str, int], PeerChannel] | None,
+        catch_up: Callable[[], Awaitable[None]],
         meters: Meters,
         on_failure: Callable[[BaseException], None],
     ) -> None:
         """`create_topic` makes the metadata topic; `new_channel` goes to other brokers, if there
-        are any. StartError if a plug-in can't be had."""
+        are any; `catch_up` as in `Shared`. StartError if a plug-in can't be had."""
         self.partitions: dict[tuple[str, int], TieredPartition] = {}
         self._config = config
         self._runtime = runtime
@@ -126,6 +127,7 @@ class RemoteTier:
             meters=meters,
             custom_metadata_bytes_max=config.remote_log_metadata_custom_metadata_max_bytes,
             forget=self.reads.forget,
+            catch_up=catch_up,
         )
         self._pace = Pace.of(config)
         self._deletions = Deletions(self._shared, self._pace, self._topic, self._has_topic)

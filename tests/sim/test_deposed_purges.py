@@ -1,0 +1,131 @@
+"""A topic leaves the remote tier and comes back while who purges it (KIP-950) is deposed, and has
+heard of neither: what the next leader has copied since is not the old purge's."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from sim.cluster.machines import CONTROLLER_PORT
+from sim.loop import simulate
+from sim.remote_store import PREFIX, new_weather
+from sim.stage import TOPIC, VOTERS, Stage
+from sim.test_leader_changes_in_a_copy import IDLE, Moved
+from sim.test_remote_tier import SETTINGS, TOPIC_SETTINGS
+from tidelog_protocol.messages.configs import IncrementalAlterConfigsRequest
+from tidelog_storage.remote.api import RetriableRemoteStorageError
+
+POINTS = (
+    "at the end of a deletion",
+    "at a deletion that fails",
+    "before it knows what is remote",
+)
+OUT = {"remote.storage.enable": "false", "remote.log.delete.on.disable": "true"}
+BACK = {"remote.storage.enable": "true", "remote.log.delete.on.disable": "false"}
+
+
+class Halt:
+    """A broker's purge waits at one point until it `goes_on`."""
+
+    def __init__(self, tier: Any, point: str) -> None:
+        self.goes_on = asyncio.Event()
+        self.is_there = False
+        self._point = point
+        self._metadata, pool = tier.metadata, tier.pools.expiration
+        self._run, self._is_ready = pool.run, tier.metadata.is_ready
+        if point == "before it knows what is remote":
+            tier.metadata.is_ready = self._ready
+        else:
+            pool.run = self._delete
+
+    def _ready(self, partition: Any) -> bool:
+        self.is_there = True
+        return self.goes_on.is_set() and self._is_ready(partition)
+
+    async def _delete(self, *call: Any) -> Any:
+        if not self.is_there:
+            self.is_there = True
+            await self.goes_on.wait()
+            if self._point == "at a deletion that fails":
+                raise RetriableRemoteStorageError("the connection broke")
+        return await self._run(*call)
+
+
+class Purged(Moved):
+    """A leads and purges; then B does, and the topic comes back."""
+
+    async def alter(self, settings: dict[str, str]) -> None:
+        """Change the topic's configuration."""
+        resource = IncrementalAlterConfigsRequest.AlterConfigsResource
+        configs = [
+            resource.AlterableConfig(name=name, config_operation=0, value=value)
+            for name, value in settings.items()
+        ]
+        asked = resource(resource_type=2, resource_name=TOPIC, configs=configs)
+        request = IncrementalAlterConfigsRequest(resources=[asked])
+        answer = (await self.stage.ask("X", request, 1)).responses[0]
+        assert answer.error_code == 0, answer
+
+    def is_led_by_others(self) -> bool:
+        """Whether A, cut off from the controllers, can still tell what it deletes."""
+        client = self.tier("A")._client
+        own = self.stage.ids["A"]
+        return all(client.leader_of(index) not in (-1, own) for index in range(2))
+
+    async def come_back(self, halt: Halt) -> None:
+        """B leads, copies and lets go of what it has copied; A knows nothing of it."""
+        stage = self.stage
+        await stage.until(lambda: stage.leads("B"), "B leads")
+        await self.alter(BACK)
+        key = (TOPIC, 0)
+        await stage.until(lambda: key in self.tier("B").partitions, "B is back in the tier")
+        await self.send("B", 3)
+        last = stage.partition("B").log.log_end_offset - 1
+        copier = self.tier("B").partitions[key].copier
+        await stage.until(lambda: copier.copied_offset == last - 1, "B copies")
+        held = stage.partition("B").log
+        await stage.until(lambda: held.local_log_start_offset == last, "what is copied goes")
+        halt.goes_on.set()
+        await asyncio.sleep(5)
+        assert stage.partition("A").is_leader, "it has heard"
+
+    def kept(self, name: str, start: int) -> list[str]:
+        """What this broker would serve, from an offset on."""
+        assert self.stage.partition(name).log.log_start_offset <= start
+        return self.content(name, start)
+
+
+async def live(loop: Any, seed: str, point: str) -> None:
+    weather = new_weather(seed)
+    settings = {**SETTINGS, "rsm.config.dir": f"{PREFIX}{seed}", **IDLE}
+    async with Stage(loop, "ABC", settings) as stage:
+        await stage.create_topic("ABC", **TOPIC_SETTINGS, segment_index_bytes=12)
+        play = Purged(stage, seed, weather, None)
+        await play.send("A", 4)
+        await stage.until(play.is_quiet, "all is copied")
+        assert play.is_led_by_others()
+        halt = Halt(play.tier("A"), point)
+        await play.alter(OUT)
+        await stage.until(lambda: halt.is_there, point)
+        start = stage.partition("A").log.log_start_offset
+        await play.send("A", 2)  # of A's epoch, and B will copy them
+        links = [(*ends, CONTROLLER_PORT) for each in VOTERS for ends in (("A", each), (each, "A"))]
+        stage.network.cut(links)
+        await play.come_back(halt)
+        assert play.kept("B", start) == play.acknowledged[start:]
+        stage.network.heal(links)
+        await stage.until(lambda: not stage.partition("A").is_leader, "A follows")
+        await stage.whole()
+        await stage.until(play.is_quiet, "all is copied")
+        for name in "ABC":
+            assert play.kept(name, start) == play.acknowledged[start:]
+        play.check_objects()
+        await play.expire("B")
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_deposed_leader_purges_nothing_of_its_successor(point: str) -> None:
+    seed = f"purge, {point}"
+    simulate(seed, lambda loop: live(loop, seed, point))
