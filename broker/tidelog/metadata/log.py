@@ -230,7 +230,10 @@ class MetadataLog:
         is_news = log.epochs.latest_epoch < self._snapshot_epoch and log.size_in_bytes > 0
         if log.log_end_offset < snapshot_end or is_news:
             log.truncate_fully_and_start_at(snapshot_end)
+        if log.log_start_offset > snapshot_end:
+            raise damage_below(self._folder, snapshot_end, log.log_start_offset)
         if snapshot_end:
+            self._begin_at_snapshot(log, snapshot_end)
             self._snapshot_size = log.size_in_bytes
         if created:
             write_partition_metadata(self._files, self._folder, METADATA_TOPIC_ID)
@@ -249,6 +252,12 @@ class MetadataLog:
         self.image = read_snapshot(self._files, self._folder, newest, self.image.cluster_id)
         self._snapshot_epoch = newest.epoch
         return snapshots[0].end_offset
+
+    def _begin_at_snapshot(self, log: Log, committed: int) -> None:
+        from tidelog.metadata.snapshots import begin_at_oldest
+
+        log.set_high_watermark(committed)
+        begin_at_oldest(self._files, self._folder, log)
 
     def _replay_all(self, epoch: int) -> ClusterImage:
         builder = ImageBuilder(self.image)

@@ -249,12 +249,13 @@ class ReplicatedMetadataLog(MetadataLog):
     def install_snapshot(self, end_offset: int, epoch: int, data: bytes) -> None:
         """Begin anew with a leader's snapshot; ProtocolError if it is damaged.
 
-        Everything here gives way: what the snapshot stands for is committed, and more.
+        Everything here gives way: what the snapshot stands for is committed, and more. From when it
+        is written on, a crash leaves it to the next start to end this (`_load`).
         """
         from tidelog.metadata.snapshots import (  # noqa: PLC0415 - as in `log`
             SnapshotId,
             decode_snapshot,
-            list_snapshots,
+            remove_before,
         )
 
         snapshot = SnapshotId(end_offset, epoch)
@@ -265,9 +266,7 @@ class ReplicatedMetadataLog(MetadataLog):
         self._durable.lower(0)
         self._files.write_atomic(f"{self._folder}/{snapshot.file_name}", data)
         self.log.truncate_fully_and_start_at(end_offset, now_ms=self._clock.wall_ms())
-        for older in list_snapshots(self._files, self._folder):
-            if older < snapshot:
-                self._files.remove(f"{self._folder}/{older.file_name}")
+        remove_before(self._files, self._folder, snapshot)
         self._flushed = end_offset
         self._durable.advance(end_offset)
         self._snapshot_epoch, self._snapshot_size = epoch, 0

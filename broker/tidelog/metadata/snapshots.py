@@ -32,11 +32,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SnapshotId",
+    "begin_at_oldest",
     "decode_snapshot",
     "encode_snapshot",
     "image_records",
     "list_snapshots",
     "read_snapshot",
+    "remove_before",
     "trim",
     "write_snapshot",
 ]
@@ -187,8 +189,26 @@ def trim(files: FileSystem, folder: str, log: Log, now_ms: int) -> None:
     log.roll(now_ms)
     log.delete_old_segments(now_ms)
     log.remove_deleted(now_ms)
+    remove_before(files, folder, kept[0])
+
+
+def begin_at_oldest(files: FileSystem, folder: str, log: Log) -> None:
+    """Have a log begin where a snapshot ends, and remove the snapshots of what is before its start.
+
+    A crash leaves those, between two steps of `trim` or of a leader's snapshot that replaces the
+    log; who went by them would send a follower the newest snapshot again and again.
+    """
+    ends = [
+        each for each in list_snapshots(files, folder) if each.end_offset >= log.log_start_offset
+    ]
+    log.maybe_increment_log_start(ends[0].end_offset, "snapshot")
+    remove_before(files, folder, ends[0])
+
+
+def remove_before(files: FileSystem, folder: str, kept: SnapshotId) -> None:
+    """Remove the snapshots that are older than this one."""
     for snapshot in list_snapshots(files, folder):
-        if snapshot < kept[0]:
+        if snapshot < kept:
             files.remove(f"{folder}/{snapshot.file_name}")
 
 
