@@ -131,12 +131,15 @@ class RemoteTier:
         )
         self._pace = Pace.of(config)
         self._deletions = Deletions(self._shared, self._pace, self._topic, self._has_topic)
+        self._tell(meters)
+
+    def _tell(self, meters: Meters) -> None:
         tell_gauges(meters, self.partitions, self.metadata)
         tell_index_cache(meters, self.index_cache)
         if self._topic is not None:
             tell_passed_over(meters, self._topic)
-        tell_quota(meters, "copy", self._copy_quota, runtime.clock)
-        tell_quota(meters, "fetch", self._fetch_quota, runtime.clock)
+        tell_quota(meters, "copy", self._copy_quota, self._runtime.clock)
+        tell_quota(meters, "fetch", self._fetch_quota, self._runtime.clock)
 
     def _new_metadata(
         self,
