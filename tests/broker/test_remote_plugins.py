@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tidelog.config.broker import BrokerConfig
+    from tidelog_storage.remote.api import PartitionDelete
 
 KEY = "remote.log.storage.manager.class.name"
 STORE = """
@@ -183,6 +184,31 @@ def test_a_users_metadata_manager_takes_the_place_of_the_topic(tmp_path: Path) -
             assert "__remote_log_metadata" not in it.node(1).server.metadata.image.topics
             await it.delete("a")
             await until(lambda: not it.remote_files("a"))
+
+    run(test)
+
+
+def test_a_topics_deletion_is_marked_whatever_a_users_own_metadata_says(tmp_path: Path) -> None:
+    """An error that does not pass, once, and what was remote stayed in the store for good."""
+
+    async def test() -> None:
+        settings = {"remote.log.metadata.manager.class.name": NAME}
+        async with tiered_cluster(tmp_path, **settings) as it:
+            await it.create("a", 1, 1, **segmented(1))
+            await it.produce("a", ["v0", "v1"])
+            await it.offloaded("a", {0: ["v0"]}, local_start=1)
+            metadata = it.tier(1).metadata
+            put, errors = metadata.put_partition_delete, [RemoteStorageError("no"), OSError("no")]
+
+            async def refuse(event: PartitionDelete) -> None:
+                if errors:
+                    raise errors.pop()
+                await put(event)
+
+            metadata.put_partition_delete = refuse
+            await it.delete("a")
+            await until(lambda: not it.remote_files("a"))
+            assert not errors
 
     run(test)
 

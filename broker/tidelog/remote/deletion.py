@@ -21,7 +21,6 @@ from tidelog_storage.remote.api import (
     PartitionDeleteState,
     RemoteStorageError,
     RemoteStorageNotReady,
-    RetriableRemoteStorageError,
     SegmentState,
 )
 from tidelog_storage.remote.metadata_records import decode
@@ -186,19 +185,24 @@ class Deletions:
         await self._retried(partition, delete)
 
     async def _retried(
-        self, partition: TopicIdPartition, step: Callable[[], Awaitable[None]]
+        self,
+        partition: TopicIdPartition,
+        step: Callable[[], Awaitable[object]],
+        ends_with: tuple[type[Exception], ...] = (RemoteStorageNotReady,),
     ) -> None:
         """Do it again until it succeeds, or the metadata know nothing of the partition."""
         failures = 0
         while True:
             try:
-                return await step()
-            except RemoteStorageNotReady:
+                await step()
+            except ends_with:
                 raise
             except Exception as error:  # noqa: BLE001 - of any plug-in
                 failures += 1
                 log.warning("remote part of %s: %s", name_of(partition), error)
                 await asyncio.sleep(self._pace.pause_s(failures, self._shared.rng))
+            else:
+                return
 
     async def _begin_with_one(self, partition: TopicIdPartition) -> None:
         """Delete the data of one segment, for which the mark stands, before anything else is told:
@@ -228,17 +232,10 @@ class Deletions:
             await self._mark(partition)
 
     async def _mark(self, partition: TopicIdPartition) -> None:
-        """Until it is marked: from then on it can't be forgotten."""
-        failures = 0
-        while True:
-            try:
-                await self._put(partition, PartitionDeleteState.DELETE_PARTITION_MARKED)
-            except RetriableRemoteStorageError as error:
-                failures += 1
-                log.info("%s: %s", name_of(partition), error)
-                await asyncio.sleep(self._pace.pause_s(failures, self._shared.rng))
-            else:
-                return
+        """Until it is marked: from then on it can't be forgotten. The metadata may be read anew
+        meanwhile, and not be ready."""
+        marked = PartitionDeleteState.DELETE_PARTITION_MARKED
+        await self._retried(partition, lambda: self._put(partition, marked), ends_with=())
 
     async def _put(self, partition: TopicIdPartition, state: PartitionDeleteState) -> bool:
         """Publish a state, unless it is so; False if the partition is past it."""
