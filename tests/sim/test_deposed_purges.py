@@ -74,11 +74,13 @@ class Purged(Moved):
         own = self.stage.ids["A"]
         return all(client.leader_of(index) not in (-1, own) for index in range(2))
 
+    def has_left(self, name: str) -> bool:
+        """Whether a broker knows that the topic is out of the tier."""
+        return (TOPIC, 0) not in self.tier(name).partitions
+
     async def come_back(self, halt: Halt) -> None:
         """B leads, copies and lets go of what it has copied; A knows nothing of it."""
         stage = self.stage
-        await stage.until(lambda: stage.leads("B"), "B leads")
-        await self.alter(BACK)
         key = (TOPIC, 0)
         await stage.until(lambda: key in self.tier("B").partitions, "B is back in the tier")
         await self.send("B", 3)
@@ -91,10 +93,24 @@ class Purged(Moved):
         await asyncio.sleep(5)
         assert stage.partition("A").is_leader, "it has heard"
 
-    def kept(self, name: str, start: int) -> list[str]:
-        """What this broker would serve, from an offset on."""
+    def check_kept(self, name: str, start: int) -> None:
+        """This broker would serve all from an offset on."""
         assert self.stage.partition(name).log.log_start_offset <= start
-        return self.content(name, start)
+        assert self.content(name, start) == self.acknowledged[start:]
+
+    async def check_all(self, start: int) -> None:
+        """A has followed, and all brokers have all."""
+        stage = self.stage
+        await stage.until(lambda: not stage.partition("A").is_leader, "A follows")
+        await stage.whole()
+        await stage.until(self.is_quiet, "all is copied")
+        for name in "ABC":
+            self.check_kept(name, start)
+        self.check_objects()
+        await self.expire("B")
+
+
+LINKS = [(*ends, CONTROLLER_PORT) for each in VOTERS for ends in (("A", each), (each, "A"))]
 
 
 async def live(loop: Any, seed: str, point: str) -> None:
@@ -110,22 +126,54 @@ async def live(loop: Any, seed: str, point: str) -> None:
         await play.alter(OUT)
         await stage.until(lambda: halt.is_there, point)
         start = stage.partition("A").log.log_start_offset
+        assert start == 3
         await play.send("A", 2)  # of A's epoch, and B will copy them
-        links = [(*ends, CONTROLLER_PORT) for each in VOTERS for ends in (("A", each), (each, "A"))]
-        stage.network.cut(links)
+        stage.network.cut(LINKS)
+        await stage.until(lambda: stage.leads("B"), "B leads")
+        await play.alter(BACK)
         await play.come_back(halt)
-        assert play.kept("B", start) == play.acknowledged[start:]
-        stage.network.heal(links)
-        await stage.until(lambda: not stage.partition("A").is_leader, "A follows")
-        await stage.whole()
-        await stage.until(play.is_quiet, "all is copied")
-        for name in "ABC":
-            assert play.kept(name, start) == play.acknowledged[start:]
-        play.check_objects()
-        await play.expire("B")
+        play.check_kept("B", start)
+        stage.network.heal(LINKS)
+        await play.check_all(start)
 
 
 @pytest.mark.parametrize("point", POINTS)
 def test_a_deposed_leader_purges_nothing_of_its_successor(point: str) -> None:
     seed = f"purge, {point}"
     simulate(seed, lambda loop: live(loop, seed, point))
+
+
+async def live_on(loop: Any, seed: str) -> None:
+    weather = new_weather(seed)
+    settings = {**SETTINGS, "rsm.config.dir": f"{PREFIX}{seed}", **IDLE}
+    async with Stage(loop, "ABC", settings) as stage:
+        config = {**TOPIC_SETTINGS, "segment_index_bytes": 12, "local_retention_bytes": 300}
+        await stage.create_topic("ABC", **config)
+        play = Purged(stage, seed, weather, None)
+        await play.send("A", 9)
+        logs = [stage.partition(name).log for name in "ABC"]
+        start = 4
+        await stage.until(
+            lambda: all(
+                (held.local_log_start_offset, held.highest_remote_offset) == (start, 7)
+                for held in logs
+            ),
+            "all is copied, and the last of it is local too",
+        )
+        assert play.is_led_by_others()
+        halt = Halt(play.tier("A"), POINTS[0])
+        await play.alter(OUT)
+        await stage.until(lambda: halt.is_there and play.has_left("B"), "A is at the first segment")
+        stage.network.cut(LINKS)
+        await play.alter({**BACK, "local.retention.bytes": "1"})
+        await stage.until(lambda: stage.leads("B"), "B leads")
+        await play.come_back(halt)
+        play.check_kept("B", start)
+        stage.network.heal(LINKS)
+        await play.check_all(start)
+
+
+def test_a_deposed_leader_purges_nothing_that_its_successor_counts_on() -> None:
+    """It was copied before the topic left the tier, and is not copied again."""
+    seed = "purge, what is kept"
+    simulate(seed, lambda loop: live_on(loop, seed))

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from tidelog.remote.metadata_topic import TopicBasedMetadata
     from tidelog.remote.shared import Shared
     from tidelog.remote.tasks import Pace, TieredPartition
-    from tidelog_storage.remote.api import RemoteSegment, TopicIdPartition
+    from tidelog_storage.remote.api import TopicIdPartition
 
 __all__ = ["Deletions", "PartitionRemover"]
 
@@ -257,17 +257,17 @@ class Deletions:
         may have begun another copy behind that.
         """
         goes_on = await self._put(partition, PartitionDeleteState.DELETE_PARTITION_STARTED)
-        await self._delete_each(list(self._shared.metadata.segments(partition)))
+        await self._delete_all(partition, _always)
         if goes_on:
             await self._put(partition, PartitionDeleteState.DELETE_PARTITION_FINISHED)
             log.info("the remote part of %s is deleted", name_of(partition))
 
-    async def _delete_each(
-        self, segments: list[RemoteSegment], may_go_on: Callable[[], bool] = lambda: True
+    async def _delete_all(
+        self, partition: TopicIdPartition, may_go_on: Callable[[], Awaitable[bool]]
     ) -> None:
         failure: Exception | None = None
-        for segment in segments:
-            if not may_go_on():
+        for segment in list(self._shared.metadata.segments(partition)):
+            if not await may_go_on():
                 return
             try:
                 await delete_segment(self._shared, segment, self._shared.pools.expiration)
@@ -290,26 +290,30 @@ class Deletions:
             self._purging.discard(partition)
 
     async def _purge_all(self, partition: TopicIdPartition) -> None:
-        """Of what is listed before the controllers say that this broker still leads, and that the
-        topic is still to be purged, its successor has copied nothing. Kafka lists once and asks
-        nobody: what a leader is told late it lists too late."""
+        """Each segment is known before the controllers are asked, and they say that this broker
+        still leads and still purges: so a successor has neither copied it nor counts on it. Who was
+        deposed and asked nobody, as in Kafka, would delete what is the successor's."""
         shared, task = self._shared, asyncio.current_task()
 
         def is_wanted() -> bool:
             return self._under_way.get(partition) is task
 
-        async def delete() -> None:
-            segments = list(shared.metadata.segments(partition))
+        async def may_go_on() -> bool:
             if is_wanted():
                 await shared.catch_up()
-            await self._delete_each(segments, is_wanted)
+            return is_wanted()
 
         while is_wanted() and list(shared.metadata.segments(partition)):
-            await self._retried(partition, delete)
+            await self._retried(partition, lambda: self._delete_all(partition, may_go_on))
 
 
 async def _nothing(_: TopicIdPartition) -> None:
     """Only let go of it."""
+
+
+async def _always() -> bool:
+    """Whoever deletes it: it is to go."""
+    return True
 
 
 class PartitionRemover:

@@ -65,7 +65,7 @@ def nobody_marks(patch: Patch) -> None:
         del self, partition
 
     async def remove(self: Any, partition: Any) -> None:
-        await self._delete_each(list(self._shared.metadata.segments(partition)))
+        await self._delete_all(partition, deletion._always)
 
     patch(Deletions, "_mark", mark)
     patch(Deletions, "remove", remove)
