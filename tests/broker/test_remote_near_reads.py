@@ -55,11 +55,13 @@ async def test_a_reader_finds_what_comes_next_ready_also_in_the_next_segment():
     assert waits <= 2  # the first segment, and the second one if its reader was not known yet
 
 
+@pytest.mark.parametrize("epoch_batches", [1 << 30, 3, 5])
 @simulated
-async def test_readers_of_all_sizes_get_the_same():
-    world = a_world(100)
+async def test_readers_of_all_sizes_get_the_same(epoch_batches):
+    world = a_world(100, epoch_batches=epoch_batches)
     for max_bytes in (1, 250, 333, 700, 1100, 3000, 1 << 20):
         assert await world.read_all(max_bytes) == world.local()
+        assert await world.read_all(max_bytes, committed=True) == world.local()
     results = await asyncio.gather(*(world.read_all(500 + 77 * each) for each in range(6)))
     assert set(results) == {world.local()}
 

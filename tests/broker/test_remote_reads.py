@@ -37,6 +37,15 @@ async def test_a_catch_up_fetches_every_byte_once_and_finds_it_ready():
     assert len(world.reads) == world.reads.flights == 0
 
 
+@pytest.mark.parametrize("committed", [False, True])
+@simulated
+async def test_nothing_is_passed_over_where_an_epoch_ends(committed):
+    """What a reader was to go on with, if it began a chunk that was in memory."""
+    world = ReadsWorld(epoch_batches=3)
+    for max_bytes in (1, 300, 700, 1 << 20, 700):
+        assert await world.read_all(max_bytes, committed=committed) == world.local()
+
+
 @simulated
 async def test_small_segments_are_read_whole_without_their_indexes():
     world = ReadsWorld(200, chunk_bytes=2000)

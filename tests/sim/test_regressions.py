@@ -81,6 +81,7 @@ def roll(log) -> None:
         pytest.param(10099, 4, id="a copy was finished that the next leader had deleted"),
         pytest.param(10199, 3, id="what was still being purged counted as copied again"),
         pytest.param(60024, 6, id="who had led a topic purged what was copied after it came back"),
+        pytest.param(70246, 4, id="a remote read passed over what began with a leader epoch"),
         pytest.param(60120, 3, id="a broker was taken away by an image from before it came"),
         pytest.param(50256, 5, id="a controller refused by what it knew before it was cut off"),
     ],

@@ -130,6 +130,28 @@ def test_a_read_begins_with_the_batch_that_holds_its_offset(seed):
             assert records.next_offset == found[-1][1] + 1
 
 
+@pytest.mark.parametrize("chunk_bytes", [100, 700, 1 << 20])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_read_tells_where_the_next_one_begins(seed, chunk_bytes):
+    """If an epoch ended with a chunk, and the next chunk was in memory, that was passed over."""
+    tier = grown(seed, chunk_bytes=chunk_bytes)
+    places = {}
+    for segment in tier.segments:
+        with tier.store.fetch_segment(segment, 0) as stream:
+            for position, header in iter_batches(stream.read()):
+                places[header.base_offset] = (segment, position)
+    for max_bytes in (1, 500, 2000, 1 << 20):  # after the first round, all is in memory
+        offset = 0
+        while offset < tier.view.local_log_start_offset:
+            records = tier.read(offset, max_bytes)
+            segment, position = records.place
+            if records.next_offset > segment.end_offset:
+                assert position == segment.size
+            else:
+                assert places[records.next_offset] == (segment, position)
+            offset = records.next_offset
+
+
 def test_the_first_batch_is_left_out_if_it_need_not_come():
     tier = Tier()
     for _ in range(20):

@@ -90,13 +90,16 @@ class ReadsWorld:
         settings: Any = SETTINGS,
         size: int = 100,
         near: bool = False,
+        epoch_batches: int = 1 << 30,
     ) -> None:
+        """Another leader epoch begins after each `epoch_batches`."""
         self.disk = SimDisk(0)
         self.files = self.disk.files()
         self.files.make_dirs("data")
         self.log = open_log(self.files, settings=settings)
         for number in range(batches):
-            append(self.log, 2, size=size, timestamp=NOW + 10 * number)
+            epoch = number // epoch_batches
+            append(self.log, 2, size=size, timestamp=NOW + 10 * number, leader_epoch=epoch)
         store = NearStore if near else WatchedStore
         self.store: Any = store(DirectoryStore(self.files, "tier"))
         self.segments = copy_log(self.log, self.store, self.files)
@@ -141,12 +144,12 @@ class ReadsWorld:
         assert pending.is_done
         return pending
 
-    async def read_all(self, max_bytes: int = 1500, pause_s: float = 0.01) -> bytes:
+    async def read_all(self, max_bytes: int = 1500, pause_s: float = 0.01, **options: Any) -> bytes:
         """As a consumer catches up."""
         data: list[Any] = []
         offset = 0
         while offset < self.end:
-            pending = await self.read(offset, max_bytes)
+            pending = await self.read(offset, max_bytes, **options)
             assert pending.error is None, pending.error
             data += pending.result.parts
             offset = pending.result.next_offset

@@ -226,7 +226,6 @@ def _take(
             break
         assert position < chunk.end, "else this would never end"
         first, until, stop = _cut(chunk, offset, end_offset, request.max_bytes - size)
-        position = chunk.end
         if first < stop:
             if until == first and not size:
                 if not request.min_one_batch:
@@ -236,7 +235,8 @@ def _take(
                 parts.append(chunk.view(first, until))
                 size += len(parts[-1])
                 offset = chunk.next_offset(until - 1)
-            position = chunk.start + chunk.position(until)
+        # Where the reader goes on: at what is cut off too, if that begins with this chunk.
+        position = chunk.start + chunk.position(until)
         if stop < len(chunk) or position < chunk.end:
             break
     return RemoteRecords(parts, size, offset, None, (segment, position)) if size else None
