@@ -142,6 +142,10 @@ class AuxStateBuilder:
         if offset < end or (offset == end and aux is None and end):
             self._following.fail(state, "the leader has the offset after all")
             return False
+        if aux is not None and not partition.log.is_tiered:
+            # Since it was asked for (KIP-950): a log without a tier begins with its first segment.
+            self._following.fail(state, "the topic has left the remote tier")
+            return False
         _log.info(
             "%s: starting anew at %d, what is between %d and it is in the remote tier",
             partition.topic_partition,
