@@ -51,19 +51,30 @@ async def commit_until(log: MetadataLog, condition: Callable[[], bool]) -> None:
         await log.commit([setting("last", str(number))])
 
 
-def open_copy(disk: SimDisk) -> ReplicatedMetadataLog:
+def open_copy(
+    disk: SimDisk, executor: StepExecutor | None = None, **options: int
+) -> ReplicatedMetadataLog:
     """One of three voters."""
     log = ReplicatedMetadataLog(
         voters=(1, 2, 3),
         files=disk.files(),
-        executor=StepExecutor(),
+        executor=executor or StepExecutor(),
         clock=FixedClock(),
         directory="data",
         node_id=1,
         cluster_id=CLUSTER_ID,
+        **options,
     )
     log.open()
     return log
+
+
+def newer(log: MetadataLog) -> tuple[SnapshotId, bytes]:
+    """A leader's snapshot."""
+    image = ImageBuilder(log.image).build(
+        offset=log.next_offset + 50, leader_epoch=7, controller_id=-1
+    )
+    return encode_snapshot(image, NOW_MS)
 
 
 def die(disk: SimDisk, way: str, operation: int, work: Callable[[], None]) -> bool:
@@ -106,10 +117,7 @@ def test_a_death_in_a_leaders_snapshot(way: str) -> None:
         disk = copy.deepcopy(whole)
         log = open_copy(disk)
         before = log.newest_snapshot()
-        newer = ImageBuilder(log.image).build(
-            offset=log.next_offset + 50, leader_epoch=7, controller_id=-1
-        )
-        snapshot, data = encode_snapshot(newer, NOW_MS)
+        snapshot, data = newer(log)
 
         def install() -> None:
             log.install_snapshot(*snapshot, data)  # noqa: B023 - done at once
@@ -124,6 +132,28 @@ def test_a_death_in_a_leaders_snapshot(way: str) -> None:
     assert len(steps) > 15
     assert steps[1] == before
     assert steps[-1] == snapshot
+
+
+def test_ones_own_snapshot_that_is_written_too_late() -> None:
+    """A leader's had come meanwhile: it was left below the log start as by a crash."""
+
+    disk, executor = trimmed(), StepExecutor()
+
+    async def live() -> None:
+        log = open_copy(disk, executor, snapshot_bytes=0)
+        await log.flush()
+        executor.hold()
+        log.advance(log.next_offset)
+        assert log._snapshotting is not None
+        await asyncio.sleep(0)  # it has begun
+        snapshot, data = newer(log)
+        log.install_snapshot(*snapshot, data)
+        executor.release()
+        await asyncio.wait([log._snapshotting])
+        assert list_snapshots(disk.files(), FOLDER) == [snapshot]
+        assert log.log.log_start_offset == snapshot.end_offset
+
+    asyncio.run(live())
 
 
 @pytest.mark.parametrize("segment_bytes", [400, 1 << 30])

@@ -183,7 +183,7 @@ def trim(files: FileSystem, folder: str, log: Log, now_ms: int) -> None:
 
     The last two stay, so that a follower that is a little behind needs none.
     """
-    kept = list_snapshots(files, folder)[-2:]
+    kept = _of_log(files, folder, log)[-2:]
     if len(kept) == 2:
         log.maybe_increment_log_start(kept[0].end_offset, "snapshot")
     log.roll(now_ms)
@@ -198,11 +198,16 @@ def begin_at_oldest(files: FileSystem, folder: str, log: Log) -> None:
     A crash leaves those, between two steps of `trim` or of a leader's snapshot that replaces the
     log; who went by them would send a follower the newest snapshot again and again.
     """
-    ends = [
-        each for each in list_snapshots(files, folder) if each.end_offset >= log.log_start_offset
-    ]
-    log.maybe_increment_log_start(ends[0].end_offset, "snapshot")
-    remove_before(files, folder, ends[0])
+    oldest = _of_log(files, folder, log)[0]
+    log.maybe_increment_log_start(oldest.end_offset, "snapshot")
+    remove_before(files, folder, oldest)
+
+
+def _of_log(files: FileSystem, folder: str, log: Log) -> list[SnapshotId]:
+    """Without those of what is before its start: one's own may have been written while the log gave
+    way to a leader's."""
+    start = log.log_start_offset
+    return [each for each in list_snapshots(files, folder) if each.end_offset >= start]
 
 
 def remove_before(files: FileSystem, folder: str, kept: SnapshotId) -> None:
