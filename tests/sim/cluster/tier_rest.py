@@ -37,7 +37,9 @@ def _unmoved(state: PartitionImage, replicas: list[Any]) -> str | None:
         return f"{log!r} is sealed to {stable[-1]}, and copied to {copied}"
     for replica in replicas:
         log = replica.log
-        if log.highest_remote_offset < copied:
+        # When the topic left the tier, one with a shorter local part than the leader's began there:
+        # what is copied, since the topic is back, may end before that.
+        if log.highest_remote_offset < copied and log.log_start_offset <= copied:
             return (
                 f"broker {replica.node_id} takes it for copied to {log.highest_remote_offset},"
                 f" its leader {state.leader} to {copied}"
