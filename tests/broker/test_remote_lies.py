@@ -33,7 +33,7 @@ def nothing(_store: DirectoryStore, _segment: RemoteSegment, _data: SegmentFiles
 def cut_short(store: DirectoryStore, segment: RemoteSegment, data: SegmentFiles) -> None:
     """All but the last byte."""
     store.copy_segment(segment, data)
-    folder = f"{store._directory}/{folder_name(segment.partition)}"
+    folder = f"{store._directory}/{folder_name(segment.topic_id_partition)}"
     os.truncate(f"{folder}/{object_name(segment, LOG_ENDING)}", segment.size - 1)
 
 

@@ -433,7 +433,7 @@ async def test_a_consumer_of_many_partitions_fetches_little_twice():
         partition = PARTITION._replace(partition=number)
         for segment in world.segments:
             segment_id = number.to_bytes(8, "big") + segment.segment_id[8:]
-            copy = replace(segment, partition=partition, segment_id=segment_id)
+            copy = replace(segment, topic_id_partition=partition, segment_id=segment_id)
             own[segment_id] = segment
             if number:
                 world.metadata.add(copy)

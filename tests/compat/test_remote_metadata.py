@@ -95,7 +95,7 @@ def random_event(chance: random.Random) -> MetadataEvent:
     start = chance.choice([0, chance.randrange(1000), 2**62])
     epochs = sorted(chance.sample(range(300), chance.choice([1, 2, 5, 130])))
     return RemoteSegment(
-        partition=random_partition(chance),
+        topic_id_partition=random_partition(chance),
         segment_id=random_id(chance),
         start_offset=start,
         end_offset=start + chance.choice([0, 1, 100_000]),
@@ -117,7 +117,10 @@ def test_kafka_reads_our_bytes_and_writes_the_same(jvm: Jvm) -> None:
     answer = jvm.call("remote_metadata_read", values=values)
     assert answer["values"] == values
     for event, text in zip(events, answer["texts"], strict=True):
-        assert f"{uuid_to_str(event.partition.topic_id)}:{event.partition.topic}" in text
+        assert (
+            f"{uuid_to_str(event.topic_id_partition.topic_id)}:{event.topic_id_partition.topic}"
+            in text
+        )
         assert f"brokerId={event.broker_id}" in text
         assert event.state.name in text
 
@@ -283,7 +286,7 @@ def test_the_console_consumer_prints_our_events(
     assert result.out.splitlines() == [
         f"partition: 0, offset: {offset}, value: {text}" for offset, (text, _) in enumerate(PRINTED)
     ]
-    assert decode(PRINTED[0][1]).partition == PARTITION
+    assert decode(PRINTED[0][1]).topic_id_partition == PARTITION
 
 
 @pytest.mark.compat

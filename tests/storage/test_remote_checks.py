@@ -88,7 +88,7 @@ def log(tmp_path):
 
 
 def path_of(segment, ending):
-    return f"{folder_name(segment.partition)}/{object_name(segment, ending)}"
+    return f"{folder_name(segment.topic_id_partition)}/{object_name(segment, ending)}"
 
 
 def test_any_damage_to_any_object_is_found(place, store, log):

@@ -378,7 +378,7 @@ def test_many_partitions_have_smaller_windows_and_chunks():
 
     def chunk_bytes(number, now_ms):
         partition = PARTITION._replace(partition=number)
-        segment = remote_segment(number, size=64 << 20, partition=partition)
+        segment = remote_segment(number, size=64 << 20, topic_id_partition=partition)
         place = ahead.grid(segment, index, now_ms).place(0)
         return place.end - place.start
 

@@ -83,7 +83,7 @@ def test_the_first_event_of_a_copy(log: Log) -> None:
     candidate = candidates(log, 3, NOW)[0]
     event = candidate.started(PARTITION, bytes(16), 7, NOW + 9)
     assert event == RemoteSegment(
-        partition=PARTITION,
+        topic_id_partition=PARTITION,
         segment_id=bytes(16),
         start_offset=4,
         end_offset=5,

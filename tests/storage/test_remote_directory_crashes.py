@@ -21,7 +21,7 @@ from tidelog_storage.remote.layout import folder_name, object_name
 CONTENT = bytes(range(256)) * 40
 SEGMENT = remote_segment(size=len(CONTENT))
 OTHER = remote_segment(2, size=len(CONTENT))
-FOLDER = f"tier/{folder_name(SEGMENT.partition)}"
+FOLDER = f"tier/{folder_name(SEGMENT.topic_id_partition)}"
 
 
 class Machine:

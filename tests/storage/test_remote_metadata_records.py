@@ -57,7 +57,7 @@ def event_of(facts: dict[str, Any]) -> MetadataEvent:
             custom_metadata,
         )
     return RemoteSegment(
-        partition=PARTITION,
+        topic_id_partition=PARTITION,
         segment_id=segment_id,
         start_offset=facts["start"],
         end_offset=facts["end"],
@@ -163,7 +163,7 @@ EPOCHS = st.dictionaries(INT32, INT64, min_size=1, max_size=140).map(
 def segments(draw: st.DrawFn) -> RemoteSegment:
     start = draw(st.integers(0, 2**63 - 1))
     return RemoteSegment(
-        partition=draw(PARTITIONS),
+        topic_id_partition=draw(PARTITIONS),
         segment_id=draw(IDS),
         start_offset=start,
         end_offset=draw(st.integers(start, 2**63 - 1)),
@@ -191,7 +191,9 @@ DELETES = st.builds(
 def test_any_event_comes_back(event: MetadataEvent) -> None:
     assert decode(encode(event)) == event
     if isinstance(event, RemoteSegment):
-        assert decode_snapshot_entry(encode_snapshot_entry(event), event.partition) == event
+        assert (
+            decode_snapshot_entry(encode_snapshot_entry(event), event.topic_id_partition) == event
+        )
 
 
 @SMALL

@@ -163,8 +163,8 @@ class TestRemoteStorage:
         segments = [
             segment_of(),
             segment_of(number=2),
-            segment_of(partition=PARTITION._replace(topic_id=b"another-topic-id")),
-            segment_of(partition=PARTITION._replace(partition=1)),
+            segment_of(topic_id_partition=PARTITION._replace(topic_id=b"another-topic-id")),
+            segment_of(topic_id_partition=PARTITION._replace(partition=1)),
         ]
         for number, segment in enumerate(segments):
             content = bytes([number]) * len(CONTENT)

@@ -44,7 +44,7 @@ class Faults:
         return sum(1 for call in list(self.calls) if call[0] == verb and node_id in (None, call[1]))
 
     def pass_by(self, verb: str, node_id: int, segment: RemoteSegment) -> None:
-        self.calls.append((verb, node_id, segment.partition.topic, segment.start_offset))
+        self.calls.append((verb, node_id, segment.topic, segment.start_offset))
         self.waiting += 1
         assert self.gate.wait(HANG_S_MAX)
         self.waiting -= 1

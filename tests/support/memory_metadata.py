@@ -42,15 +42,15 @@ class MemoryMetadata:
 
     async def add(self, segment: RemoteSegment) -> None:
         await asyncio.sleep(0)
-        assert self._of(segment.partition).apply(segment)
+        assert self._of(segment.topic_id_partition).apply(segment)
 
     async def update(self, update: SegmentUpdate) -> None:
         await asyncio.sleep(0)
-        assert self._of(update.partition).apply(update)
+        assert self._of(update.topic_id_partition).apply(update)
 
     async def put_partition_delete(self, event: PartitionDelete) -> None:
         await asyncio.sleep(0)
-        assert self._of(event.partition).apply(event)
+        assert self._of(event.topic_id_partition).apply(event)
 
     def segment_for(
         self, partition: TopicIdPartition, epoch: int, offset: int

@@ -32,7 +32,7 @@ ENDINGS = (".index", ".log", ".timeindex", ".txnindex", ".snapshot")
 def remote_segment(number: int = 1, start: int = 0, end: int = 99, **options) -> RemoteSegment:
     """A finished segment with the id `number`; `epochs` default to epoch 0 from the start."""
     facts = {
-        "partition": PARTITION,
+        "topic_id_partition": PARTITION,
         "segment_id": number.to_bytes(16, "big"),
         "start_offset": start,
         "end_offset": end,
@@ -113,7 +113,7 @@ def copy_log(
             first_id + number,
             segment.base_offset,
             end - 1,
-            partition=partition,
+            topic_id_partition=partition,
             max_timestamp=segment.max_timestamp,
             epochs=(*first, *inside),
             size=segment.size,
@@ -253,13 +253,15 @@ class KnownSegments:
 
     def add(self, *segments: RemoteSegment) -> None:
         for segment in segments:
-            known = self.of.setdefault(segment.partition, PartitionMetadata(segment.partition))
+            known = self.of.setdefault(
+                segment.topic_id_partition, PartitionMetadata(segment.topic_id_partition)
+            )
             assert known.apply(replace(segment, state=SegmentState.COPY_SEGMENT_STARTED))
             self.update(segment, SegmentState.COPY_SEGMENT_FINISHED)
 
     def update(self, segment: RemoteSegment, state: SegmentState) -> None:
-        update = SegmentUpdate(segment.partition, segment.segment_id, 1, NOW, state)
-        assert self.of[segment.partition].apply(update)
+        update = SegmentUpdate(segment.topic_id_partition, segment.segment_id, 1, NOW, state)
+        assert self.of[segment.topic_id_partition].apply(update)
 
     def segment_for(self, partition, epoch, offset):
         if self.error is not None:

@@ -56,7 +56,7 @@ OTHER = next(partition(n) for n in range(1, 99) if index_of(partition(n)) != ind
 
 def segment(one: TopicIdPartition, number: int, start: int = 0, end: int = 9) -> RemoteSegment:
     return RemoteSegment(
-        partition=one,
+        topic_id_partition=one,
         segment_id=number.to_bytes(16, "big"),
         start_offset=start,
         end_offset=end,

@@ -196,7 +196,7 @@ class Tier:
         base, end = chosen[0][:2]
         self.number += 1
         segment = RemoteSegment(
-            partition=PARTITION,
+            topic_id_partition=PARTITION,
             segment_id=self.number.to_bytes(16, "big"),
             start_offset=base,
             end_offset=end - 1,

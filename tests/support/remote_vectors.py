@@ -41,7 +41,7 @@ def symbol(segment: RemoteSegment) -> str:
 def segment_of(facts: dict[str, Any]) -> RemoteSegment:
     """A segment as a table writes it; finished unless it says otherwise."""
     return RemoteSegment(
-        partition=PARTITION,
+        topic_id_partition=PARTITION,
         segment_id=segment_id(facts.get("id", "s")),
         start_offset=facts["start"],
         end_offset=facts["end"],
@@ -57,7 +57,7 @@ def segment_of(facts: dict[str, Any]) -> RemoteSegment:
 
 def update_of(segment: RemoteSegment, state: SegmentState, **facts: Any) -> SegmentUpdate:
     facts = {"broker_id": 1, "event_timestamp": NOW, **facts}
-    return SegmentUpdate(segment.partition, segment.segment_id, state=state, **facts)
+    return SegmentUpdate(segment.topic_id_partition, segment.segment_id, state=state, **facts)
 
 
 def started(segment: RemoteSegment) -> RemoteSegment:

@@ -115,7 +115,7 @@ class TieredPath(DataPath):
 
     def expire(self, segment: Any) -> None:
         """What a leader does before it deletes a remote segment, and that it has begun to."""
-        log = self.partition(segment.partition.topic, segment.partition.partition).log
+        log = self.partition(segment.topic, segment.partition).log
         log.maybe_increment_log_start(segment.end_offset + 1, "test")
         self.metadata.update(segment, SegmentState.DELETE_SEGMENT_STARTED)
 

@@ -71,8 +71,7 @@ class History:
                 call
                 for call in self._calls
                 if call.what == what
-                and (call.segment.partition.topic, call.segment.partition.partition)
-                == (topic, partition)
+                and (call.segment.topic, call.segment.partition) == (topic, partition)
             ]
 
 

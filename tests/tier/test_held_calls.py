@@ -147,7 +147,7 @@ def test_a_topic_is_created_again_while_the_store_is_busy_with_the_old_one(
             await cluster.expect_earliest_local("a", 0, 1)
             cluster.history.hold(what, 1)
             await cluster.produce("a", 0, kv(2))
-            old = cluster.finished("a", 0)[0].partition
+            old = cluster.finished("a", 0)[0].topic_id_partition
             if what == COPY:
                 await is_held(cluster, COPY, 0)
             else:
@@ -162,12 +162,16 @@ def test_a_topic_is_created_again_while_the_store_is_busy_with_the_old_one(
             found = await read(cluster, "a", 0, 0, 3)
             assert [one.value for one in found] == [b"new0", b"new1", b"new2"]
             cluster.history.release(what, 1)
-            new = next(s.partition for s in cluster.finished("a", 0) if s.partition != old)
+            new = next(
+                s.topic_id_partition
+                for s in cluster.finished("a", 0)
+                if s.topic_id_partition != old
+            )
             await until(
                 lambda: len({name.partition("/")[0] for name in cluster.objects("a")}) == 1,
                 "nothing is left of the old topic",
             )
-            assert {one.partition for one in known(cluster, 1, "a")} == {new}
+            assert {one.topic_id_partition for one in known(cluster, 1, "a")} == {new}
             assert [one.start_offset for one in known(cluster, 1, "a")] == [0, 1]
             assert (await read(cluster, "a", 0, 0, 3))[0].value == b"new0"
 

@@ -60,7 +60,7 @@ def test_unreadable_records_and_illegal_transitions_are_passed_over(tmp_path: Pa
             at = cluster.now_ms()
 
             def update(state: SegmentState, segment_id: bytes = segment.segment_id) -> bytes:
-                return encode(SegmentUpdate(segment.partition, segment_id, 1, at, state))
+                return encode(SegmentUpdate(segment.topic_id_partition, segment_id, 1, at, state))
 
             finished = PartitionDeleteState.DELETE_PARTITION_FINISHED
             unreadable = [b"", b"\x01\x09\x00what is this", b"\x07", encode(segment) + b"!"]
@@ -68,9 +68,9 @@ def test_unreadable_records_and_illegal_transitions_are_passed_over(tmp_path: Pa
                 update(DELETED),  # before it was begun
                 update(FINISHED, b"nobody knows me!"),
                 encode(segment),  # it cannot begin again
-                encode(PartitionDelete(segment.partition, 1, at, finished)),
+                encode(PartitionDelete(segment.topic_id_partition, 1, at, finished)),
             ]
-            partition = segment.partition
+            partition = segment.topic_id_partition
             index = metadata_partition(partition.topic_id, partition.partition, PARTITIONS)
             await publish(cluster, index, *unreadable, *illegal)
             await cluster.produce("a", 0, kv(3))

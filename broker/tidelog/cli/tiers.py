@@ -306,7 +306,7 @@ def _check_all(
         except UnreadableStoreError as error:
             faults, unreadable = [f"can't be read: {error}"], error
         if faults:
-            gone |= _gone(viewer, segments, segment.partition)
+            gone |= _gone(viewer, segments, segment.topic_id_partition)
             if segment.segment_id in gone:
                 continue
         if unreadable is not None and not is_readable:
@@ -317,7 +317,7 @@ def _check_all(
         size += segment.size
         broken += bool(faults)
         for fault in faults:
-            name = f"{segment.partition.topic}-{segment.partition.partition}"
+            name = f"{segment.topic}-{segment.partition}"
             print(f"{name} {segment.start_offset}..{segment.end_offset}: {fault}")
     return checked, size, broken
 
@@ -340,4 +340,4 @@ def _gone(
         return set()
     finished = SegmentState.COPY_SEGMENT_FINISHED
     live = {each.segment_id for each in known if each.state is finished}
-    return {each.segment_id for each in segments if each.partition == partition} - live
+    return {each.segment_id for each in segments if each.topic_id_partition == partition} - live

@@ -200,7 +200,7 @@ class Copier:
             self.copying.discard(segment.segment_id)
         if held.truncations == truncations:  # else the log may hold other records there by now
             held.set_highest_remote_offset(candidate.end_offset)
-        shared.meters.mark_topic("RemoteCopyBytesPerSec", segment.partition.topic, segment.size)
+        shared.meters.mark_topic("RemoteCopyBytesPerSec", segment.topic, segment.size)
         log.debug("%s: copied %d", name_of(self._partition), candidate.end_offset)
         if self._term == term:
             self.copied_offset = candidate.end_offset
@@ -261,7 +261,7 @@ class Copier:
         """The store's part: its custom metadata. What fails for good, and what the store does not
         have after all, is deleted again, with the custom metadata if the store has answered: it may
         find the objects by that."""
-        shared, topic = self._shared, segment.partition.topic
+        shared, topic = self._shared, segment.topic
         shared.meters.mark_topic("RemoteCopyRequestsPerSec", topic)
         try:
             copied = await shared.pools.copier.run(

@@ -380,9 +380,9 @@ class PartitionRemover:
                 if event is None:
                     continue
                 if event.state is PartitionDeleteState.DELETE_PARTITION_FINISHED:
-                    unfinished.pop(event.partition, None)
+                    unfinished.pop(event.topic_id_partition, None)
                 else:
-                    unfinished[event.partition] = None
+                    unfinished[event.topic_id_partition] = None
             self._scanned[index] = chunk.next_offset
             await asyncio.sleep(0)
 

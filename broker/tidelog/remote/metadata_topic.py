@@ -304,7 +304,9 @@ class TopicBasedMetadata:
             event = self._event(index, offset, value)
             if event is None:
                 continue
-            tracked = here.get((event.partition.topic_id, event.partition.partition))
+            tracked = here.get(
+                (event.topic_id_partition.topic_id, event.topic_id_partition.partition)
+            )
             if tracked is None or not tracked.is_begun or offset < tracked.next_offset:
                 continue
             if not tracked.cache.apply(event) and not tracked.is_older:
@@ -343,7 +345,7 @@ class TopicBasedMetadata:
         """Publish a new segment; ValueError unless it is COPY_SEGMENT_STARTED."""
         if segment.state is not SegmentState.COPY_SEGMENT_STARTED:
             raise ValueError(f"a new segment is COPY_SEGMENT_STARTED, not {segment.state.name}")
-        await self._note(segment.partition)
+        await self._note(segment.topic_id_partition)
         await self._publish(segment)
 
     async def _note(self, partition: TopicIdPartition) -> None:
@@ -365,7 +367,7 @@ class TopicBasedMetadata:
         segment that is not known."""
         if update.state is SegmentState.COPY_SEGMENT_STARTED:
             raise ValueError("an update is never COPY_SEGMENT_STARTED")
-        segment = self._known(update.partition).cache.segment(update.segment_id)
+        segment = self._known(update.topic_id_partition).cache.segment(update.segment_id)
         if segment is None:
             raise RemoteResourceNotFound(f"no segment {update.segment_id.hex()} is known")
         if not is_legal(segment.state, update.state):
@@ -374,14 +376,14 @@ class TopicBasedMetadata:
 
     async def put_partition_delete(self, event: PartitionDelete) -> None:
         """Publish the state of a deleted partition; ValueError for an illegal one."""
-        state = self._known(event.partition).cache.delete_state
+        state = self._known(event.topic_id_partition).cache.delete_state
         if event.state not in PARTITION_TRANSITIONS[state]:
             raise ValueError(f"{state and state.name} can't become {event.state.name}")
         await self._publish(event)
 
     async def _publish(self, event: MetadataEvent) -> None:
         """Return when the own consumer has read it; RetriableRemoteStorageError."""
-        partition = event.partition
+        partition = event.topic_id_partition
         tracked = self._tracked.get((partition.topic_id, partition.partition))
         if tracked is None or not self._is_open:
             raise _not_ready(partition)

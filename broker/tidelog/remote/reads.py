@@ -404,7 +404,7 @@ class RemoteReads:
         if epoch is None or offset >= log.local_log_start_offset:
             return None
         try:
-            return self._metadata.segment_for(segment.partition, epoch, offset)
+            return self._metadata.segment_for(segment.topic_id_partition, epoch, offset)
         except RemoteStorageError:
             return None
 

@@ -77,7 +77,7 @@ class Shared:
         away.
         """
         return SegmentUpdate(
-            segment.partition,
+            segment.topic_id_partition,
             segment.segment_id,
             self.node_id,
             self.clock.wall_ms(),
@@ -112,7 +112,7 @@ async def delete_segment(shared: Shared, segment: RemoteSegment, pool: Pool) -> 
 
 async def delete_data(shared: Shared, segment: RemoteSegment, pool: Pool) -> None:
     """The store's part. As in Kafka, what may pass by itself is no failure to count."""
-    topic = segment.partition.topic
+    topic = segment.topic
     shared.meters.mark_topic("RemoteDeleteRequestsPerSec", topic)
     try:
         await pool.run(shared.storage.delete_segment, segment)

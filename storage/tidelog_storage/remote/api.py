@@ -149,7 +149,7 @@ class RemoteSegment:
     ascending and not empty. Times are in ms since 1970, `size` is of the `.log` in bytes.
     """
 
-    partition: TopicIdPartition
+    topic_id_partition: TopicIdPartition
     segment_id: bytes  # 16 bytes, a new one for every try of a copy
     start_offset: int
     end_offset: int
@@ -168,6 +168,21 @@ class RemoteSegment:
         if not self.epochs:
             raise ValueError("a segment has at least one leader epoch")
 
+    @property
+    def topic_id(self) -> bytes:
+        """16 bytes, as on the wire."""
+        return self.topic_id_partition.topic_id
+
+    @property
+    def topic(self) -> str:
+        """Its name."""
+        return self.topic_id_partition.topic
+
+    @property
+    def partition(self) -> int:
+        """Its index in the topic."""
+        return self.topic_id_partition.partition
+
     def updated(self, update: SegmentUpdate) -> RemoteSegment:
         """The segment after an update, whether that is legal or not."""
         custom_metadata = update.custom_metadata
@@ -184,7 +199,7 @@ class RemoteSegment:
 class SegmentUpdate:
     """A change of a segment's state (Kafka: RemoteLogSegmentMetadataUpdate)."""
 
-    partition: TopicIdPartition
+    topic_id_partition: TopicIdPartition
     segment_id: bytes
     broker_id: int
     event_timestamp: int
@@ -196,7 +211,7 @@ class SegmentUpdate:
 class PartitionDelete:
     """A change of a deleted partition's state (Kafka: RemotePartitionDeleteMetadata)."""
 
-    partition: TopicIdPartition
+    topic_id_partition: TopicIdPartition
     broker_id: int
     event_timestamp: int
     state: PartitionDeleteState

@@ -291,7 +291,7 @@ def walk(
 
 def _corrupt(segment: RemoteSegment, position: int, what: str) -> CorruptRemoteDataError:
     return CorruptRemoteDataError(
-        f"{segment.partition.topic}-{segment.partition.partition}, remote segment"
+        f"{segment.topic}-{segment.partition}, remote segment"
         f" {segment.segment_id.hex()} of offsets {segment.start_offset} to {segment.end_offset},"
         f" byte {position}: {what}"
     )

@@ -92,7 +92,7 @@ class CopyCandidate:
     ) -> RemoteSegment:
         """The event COPY_SEGMENT_STARTED for a try of this copy, of a new `segment_id`."""
         return RemoteSegment(
-            partition=partition,
+            topic_id_partition=partition,
             segment_id=segment_id,
             start_offset=self.start_offset,
             end_offset=self.end_offset,

@@ -235,7 +235,7 @@ class DirectoryStore:
     def _place(self, segment: RemoteSegment) -> tuple[FileSystem, str]:
         assert self._files is not None, "configure comes first"
         assert self._directory is not None, "configure comes first"
-        return self._files, f"{self._directory}/{folder_name(segment.partition)}"
+        return self._files, f"{self._directory}/{folder_name(segment.topic_id_partition)}"
 
 
 class _Part(io.RawIOBase):
@@ -331,4 +331,4 @@ def _errors(
 
 
 def _name(segment: RemoteSegment) -> str:
-    return f"{folder_name(segment.partition)}/{object_name(segment, '')}"
+    return f"{folder_name(segment.topic_id_partition)}/{object_name(segment, '')}"

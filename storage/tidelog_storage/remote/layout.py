@@ -125,9 +125,9 @@ def manifest(segment: RemoteSegment, objects: dict[str, ObjectFacts]) -> bytes:
     """The manifest of a segment with these objects (by ending)."""
     content = {
         "version": 1,
-        "topic": segment.partition.topic,
-        "topicId": uuid_to_str(segment.partition.topic_id),
-        "partition": segment.partition.partition,
+        "topic": segment.topic,
+        "topicId": uuid_to_str(segment.topic_id),
+        "partition": segment.partition,
         "segmentId": uuid_to_str(segment.segment_id),
         "startOffset": segment.start_offset,
         "endOffset": segment.end_offset,

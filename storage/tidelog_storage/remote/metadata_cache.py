@@ -132,7 +132,7 @@ class PartitionMetadata:
 
         An update of a segment that is not known (any more) is illegal. A repeat is legal.
         """
-        assert event.partition.topic_id == self.partition.topic_id
+        assert event.topic_id_partition.topic_id == self.partition.topic_id
         if isinstance(event, RemoteSegment):
             return self._begin(event)
         if isinstance(event, PartitionDelete):

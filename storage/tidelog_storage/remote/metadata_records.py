@@ -58,7 +58,8 @@ def encode_snapshot_entry(segment: RemoteSegment) -> bytes:
 
 def _segment_record(segment: RemoteSegment) -> table.RemoteLogSegmentMetadataRecord:
     return table.RemoteLogSegmentMetadataRecord(
-        remote_log_segment_id=_segment_id(segment.partition, segment.segment_id), **_facts(segment)
+        remote_log_segment_id=_segment_id(segment.topic_id_partition, segment.segment_id),
+        **_facts(segment),
     )
 
 
@@ -80,7 +81,7 @@ def _facts(segment: RemoteSegment) -> dict[str, Any]:
 
 def _update_record(update: SegmentUpdate) -> table.RemoteLogSegmentMetadataUpdateRecord:
     return table.RemoteLogSegmentMetadataUpdateRecord(
-        remote_log_segment_id=_segment_id(update.partition, update.segment_id),
+        remote_log_segment_id=_segment_id(update.topic_id_partition, update.segment_id),
         broker_id=update.broker_id,
         event_timestamp_ms=update.event_timestamp,
         custom_metadata=update.custom_metadata,
@@ -90,7 +91,7 @@ def _update_record(update: SegmentUpdate) -> table.RemoteLogSegmentMetadataUpdat
 
 def _delete_record(event: PartitionDelete) -> table.RemotePartitionDeleteMetadataRecord:
     return table.RemotePartitionDeleteMetadataRecord(
-        topic_id_partition=_topic_id_partition(event.partition),
+        topic_id_partition=_topic_id_partition(event.topic_id_partition),
         broker_id=event.broker_id,
         event_timestamp_ms=event.event_timestamp,
         remote_partition_delete_state=event.state,
@@ -150,7 +151,7 @@ def _segment(
 ) -> RemoteSegment:
     epochs = {entry.leader_epoch: entry.offset for entry in record.segment_leader_epochs}
     return RemoteSegment(
-        partition=partition,
+        topic_id_partition=partition,
         segment_id=segment_id,
         start_offset=record.start_offset,
         end_offset=record.end_offset,
@@ -168,7 +169,7 @@ def _segment(
 def _update(record: table.RemoteLogSegmentMetadataUpdateRecord) -> SegmentUpdate:
     identity = record.remote_log_segment_id
     return SegmentUpdate(
-        partition=_partition(identity.topic_id_partition),
+        topic_id_partition=_partition(identity.topic_id_partition),
         segment_id=identity.id,
         broker_id=record.broker_id,
         event_timestamp=record.event_timestamp_ms,
@@ -179,7 +180,7 @@ def _update(record: table.RemoteLogSegmentMetadataUpdateRecord) -> SegmentUpdate
 
 def _delete(record: table.RemotePartitionDeleteMetadataRecord) -> PartitionDelete:
     return PartitionDelete(
-        partition=_partition(record.topic_id_partition),
+        topic_id_partition=_partition(record.topic_id_partition),
         broker_id=record.broker_id,
         event_timestamp=record.event_timestamp_ms,
         state=PartitionDeleteState(record.remote_partition_delete_state),

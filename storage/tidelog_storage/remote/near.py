@@ -101,7 +101,7 @@ class Near:
 
     def is_for_threads(self, segment: RemoteSegment) -> bool:
         """Whether nothing of the partition is read here."""
-        return segment.partition in self._left
+        return segment.topic_id_partition in self._left
 
     def is_open(self, segment_id: bytes) -> bool:
         """Whether it may be read here."""
@@ -276,8 +276,8 @@ class Near:
 
     def _leave(self, segment: RemoteSegment) -> None:
         """Leave the partition to the threads."""
-        self._left.pop(segment.partition, None)
+        self._left.pop(segment.topic_id_partition, None)
         if len(self._left) >= _LEFT_MAX:
             del self._left[next(iter(self._left))]
-        self._left[segment.partition] = None
+        self._left[segment.topic_id_partition] = None
         self._retire(segment.segment_id)

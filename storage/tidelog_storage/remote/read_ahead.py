@@ -169,7 +169,7 @@ class ReadAhead:
         grid = self._grids.get(segment.segment_id)
         if grid is not None:
             return grid.is_whole
-        share = self.capacity_bytes // (8 * self._active(segment.partition, now_ms))
+        share = self.capacity_bytes // (8 * self._active(segment.topic_id_partition, now_ms))
         if segment.size > min(2 * self.chunk_bytes, share):
             return False
         self._add_grid(segment, Grid((), segment.size, self.chunk_bytes))
@@ -183,7 +183,7 @@ class ReadAhead:
         grid = self._grids.get(segment.segment_id)
         if grid is not None:
             return grid
-        share = self.capacity_bytes // (10 * self._active(segment.partition, now_ms))
+        share = self.capacity_bytes // (10 * self._active(segment.topic_id_partition, now_ms))
         smallest = min(self.chunk_bytes, CHUNK_BYTES_MIN)
         chunk_bytes = min(self.chunk_bytes, max(share, smallest))
         if index is None:

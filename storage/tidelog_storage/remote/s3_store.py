@@ -280,7 +280,8 @@ class S3Store:
             self._client.close()
 
     def _key(self, segment: RemoteSegment, ending: str) -> str:
-        return f"{self._prefix}{folder_name(segment.partition)}/{object_name(segment, ending)}"
+        folder = folder_name(segment.topic_id_partition)
+        return f"{self._prefix}{folder}/{object_name(segment, ending)}"
 
 
 class _Body(io.RawIOBase):
@@ -335,7 +336,7 @@ def _errors(segment: RemoteSegment) -> Iterator[None]:
     )
     from urllib3.exceptions import HTTPError
 
-    name = f"{folder_name(segment.partition)}/{object_name(segment, '')}"
+    name = f"{folder_name(segment.topic_id_partition)}/{object_name(segment, '')}"
     try:
         yield
     except ClientError as error:

@@ -112,7 +112,7 @@ class TierCheckers:
 
     def _changed(self, change: Change) -> None:
         segment, state = change
-        key = (segment.partition.topic_id, segment.partition.partition)
+        key = (segment.topic_id, segment.partition)
         self.history.count(f"remote segments {state.name}")
         if state is STARTED:
             self._check_stable(key, segment)
@@ -147,7 +147,7 @@ class TierCheckers:
     def _check_whole(self, key: Key, segment: RemoteSegment) -> None:
         """A finished segment is in the store, and is what was committed."""
         batches = self.remote_batches(segment)
-        name = f"{segment.partition.topic}-{segment.partition.partition} {segment.start_offset}"
+        name = f"{segment.topic}-{segment.partition} {segment.start_offset}"
         require(batches, f"remote segment {name} is finished, and not in the store")
         size = sum(len(batch.data) for batch in batches)
         last = batches[-1].header.last_offset
@@ -167,7 +167,7 @@ class TierCheckers:
         while deleted:
             segment = deleted.pop()
             state = self.truth.states.get(segment.segment_id)
-            key = (segment.partition.topic_id, segment.partition.partition)
+            key = (segment.topic_id, segment.partition)
             require(
                 state in (GOING, GONE) or key in self.truth.marked,
                 f"the store was told to delete a segment that is {state and state.name}",
@@ -186,7 +186,7 @@ class TierCheckers:
         return read_batches(bytes(inode.data), segment.start_offset)[0]
 
     def _folder(self, segment: RemoteSegment) -> str:
-        return f"{PREFIX}{self.weather.name}/{folder_name(segment.partition)}"
+        return f"{PREFIX}{self.weather.name}/{folder_name(segment.topic_id_partition)}"
 
     def batches(self, machine: Machine, partition: Any) -> list[RawBatch]:
         """A replica's whole log: what the store has below its first local segment, and that."""
@@ -218,7 +218,7 @@ class TierCheckers:
             topic = image.topic_by_id(topic_id)
             for segment in segments.values():
                 state = self.truth.states[segment.segment_id]
-                name = f"{segment.partition.topic}-{index} {segment.start_offset}"
+                name = f"{segment.topic}-{index} {segment.start_offset}"
                 if state is GOING or (topic is None and state is not GONE):
                     return f"remote segment {name} is {state.name}"
         every = [partition for _, partition in self.machines.partitions()]

@@ -82,7 +82,7 @@ class TierTruth:
 
     def _apply(self, value: bytes) -> Iterator[Change]:
         event = decode(value)
-        key = (event.partition.topic_id, event.partition.partition)
+        key = (event.topic_id_partition.topic_id, event.topic_id_partition.partition)
         if isinstance(event, PartitionDelete):
             self.marked.add(key)
             return
