@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from tidelog.doors.simple_client import SimpleClient
     from tidelog_storage.remote.api import RemoteSegment
+    from tidelog_storage.remote.metadata_records import MetadataEvent
 
 __all__ = ["PartitionTiers", "TierViewer"]
 
@@ -71,7 +72,9 @@ class TierViewer(ClusterClient):
 
     def __init__(self, bootstrap_server: str) -> None:
         super().__init__(bootstrap_server)
-        self._events: dict[int, tuple[int, list[Any]]] = {}  # by metadata partition: next, events
+        self._events: dict[
+            int, tuple[int, list[MetadataEvent]]
+        ] = {}  # by metadata partition: next, events
 
     def look(self, topic: str) -> list[PartitionTiers]:
         """The tiers of every partition of a topic, as they are now."""
@@ -140,12 +143,12 @@ class TierViewer(ClusterClient):
         state = next(one for one in topic.partitions if one.partition_index == index)
         metadata = PartitionMetadata(partition)
         for event in self._read_events(topic.topic_id, state):
-            told = event.partition
+            told = event.topic_id_partition
             if (told.topic_id, told.partition) == (partition.topic_id, partition.partition):
                 metadata.apply(event)
         return sorted(metadata.segments(), key=lambda one: (one.start_offset, one.end_offset))
 
-    def _read_events(self, topic_id: bytes, state: Any) -> list[Any]:
+    def _read_events(self, topic_id: bytes, state: Any) -> list[MetadataEvent]:
         """All events of a metadata partition; what was read before is not read again."""
         index = state.partition_index
         offset, events = self._events.get(index, (0, []))
@@ -167,7 +170,7 @@ class TierViewer(ClusterClient):
                 return events
 
 
-def _decoded(value: bytes) -> list[Any]:
+def _decoded(value: bytes) -> list[MetadataEvent]:
     try:
         return [decode(value)]
     except ProtocolError:
