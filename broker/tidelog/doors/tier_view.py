@@ -72,9 +72,8 @@ class TierViewer(ClusterClient):
 
     def __init__(self, bootstrap_server: str) -> None:
         super().__init__(bootstrap_server)
-        self._events: dict[
-            int, tuple[int, list[MetadataEvent]]
-        ] = {}  # by metadata partition: next, events
+        # By metadata partition: the offset to go on at, and what was read.
+        self._events: dict[int, tuple[int, list[MetadataEvent]]] = {}
 
     def look(self, topic: str) -> list[PartitionTiers]:
         """The tiers of every partition of a topic, as they are now."""
