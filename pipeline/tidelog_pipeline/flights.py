@@ -47,11 +47,9 @@ def load_flights() -> pd.DataFrame:
 def event_table(flights: pd.DataFrame) -> pd.DataFrame:
     """All events in order of event time: TEXT_COLUMNS, flight, time (UTC), delay (minutes)."""
     common = flights[["carrier", "flight", "tailnum", "origin", "dest"]]
-    scheduled = pd.to_datetime(flights["time_hour"]) + pd.to_timedelta(
-        flights["minute"], unit="min"
-    )
-    departed = scheduled + pd.to_timedelta(flights["dep_delay"], unit="min")
-    arrived = departed + pd.to_timedelta(flights["air_time"], unit="min")
+    scheduled = pd.to_datetime(flights["time_hour"]) + _minutes(flights["minute"])
+    departed = scheduled + _minutes(flights["dep_delay"])
+    arrived = departed + _minutes(flights["air_time"])
     none = pd.Series(index=flights.index, dtype="Int64")
     parts = [
         common.assign(event="scheduled", time=scheduled, delay=none),
@@ -61,6 +59,13 @@ def event_table(flights: pd.DataFrame) -> pd.DataFrame:
     parts[1:] = [part[part["delay"].notna()] for part in parts[1:]]
     whole = pd.concat([part.astype({"delay": "Int64"}) for part in parts])
     return whole.sort_values("time", kind="stable", ignore_index=True)
+
+
+def _minutes(column: pd.Series[Any]) -> pd.Series[Any]:
+    """Spans of time. Where a float is missing, pandas rounds what memory happens to hold, and warns
+    at times of an overflow in it; whole numbers it leaves alone."""
+    spans = pd.to_timedelta(column.fillna(0).astype("int64"), unit="min")
+    return spans.where(column.notna())
 
 
 def events(table: pd.DataFrame) -> Iterator[Event]:
