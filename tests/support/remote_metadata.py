@@ -89,6 +89,7 @@ class Broker:
             files=files,
         )
         self.metadata.configure(SETTINGS)
+        self.metadata.start()
 
     async def lead(self, *partitions: TopicIdPartition) -> None:
         self.metadata.on_leadership_changes(set(partitions), set())

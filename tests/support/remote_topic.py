@@ -75,6 +75,10 @@ class MemoryClient:
         topic.clients.append(self)
 
     @property
+    def broker_count(self) -> int:
+        return 1
+
+    @property
     def partition_count(self) -> int:
         return len(self.topic.partitions)
 

@@ -94,6 +94,11 @@ class MetadataTopicClient:
     # -- where -------------------------------------------------------------------------------------
 
     @property
+    def broker_count(self) -> int:
+        """Brokers that are registered, whether they run or not."""
+        return len(self.image().brokers)
+
+    @property
     def partition_count(self) -> int:
         """0 if the topic does not exist."""
         topic = self.image().topics.get(self.name)

@@ -3,9 +3,9 @@ TopicBasedRemoteLogMetadataManager.
 
 Owns which partitions this broker knows, up to where of the topic each of them knows it, and when
 that is enough. An event is published with acks=all and counts when the own consumer has read it, so
-that the order of the topic is the order here. Nothing is done before the first partition is
-tracked: then the topic is created if there is none. If it is deleted it is created again, and
-leaders tell again in it what they know (Kafka's would be lost with the next restart).
+that the order of the topic is the order here. A start that finds no topic creates it. If it is
+deleted it is created again, and leaders tell again in it what they know (Kafka's would be lost with
+the next restart).
 """
 
 from __future__ import annotations
@@ -101,6 +101,12 @@ class TopicBasedMetadata:
         """Kafka's settings of the topic; ValueError names the key that is wrong."""
         self._settings = MetadataSettings.of(config)
 
+    def start(self) -> None:
+        """Find the topic, or create it; then read what this broker's partitions need of it."""
+        assert self._main is None
+        loop = asyncio.get_running_loop()
+        self._main = loop.create_task(self._run(), name="remote-log-metadata")
+
     def on_image(self) -> None:
         """The cluster has changed. StartError goes to `on_failure` if the topic is another one."""
         has_topic = bool(self._client.partition_count)
@@ -128,9 +134,6 @@ class TopicBasedMetadata:
                 known.ask()
                 self._look_up(known.index)
             known.leads = partition in leaders
-        if self._main is None and self._tracked:
-            loop = asyncio.get_running_loop()
-            self._main = loop.create_task(self._run(), name="remote-log-metadata")
 
     def _track(self, key: _Key, partition: TopicIdPartition) -> Tracked:
         index = metadata_partition(*key, self._settings.partition_count)
@@ -193,12 +196,13 @@ class TopicBasedMetadata:
     async def _find_topic(self, pause_s: float, seconds_max: float) -> bool:
         settings, loop = self._settings, asyncio.get_running_loop()
         deadline = loop.time() + seconds_max
-        code = ErrorCode.NONE
+        code = ErrorCode.INVALID_REPLICATION_FACTOR
         while not self._client.partition_count:
             if loop.time() >= deadline:
                 self._on_failure(StartError(f"{self._client.name} was not created: {code.name}"))
                 return False
-            code = await self._create_topic(settings.topic(self._client.name))
+            if self._client.broker_count >= settings.replication_factor:
+                code = await self._create_topic(settings.topic(self._client.name))
             if not self._client.partition_count:
                 await asyncio.sleep(pause_s)
         return self._has_right_count()

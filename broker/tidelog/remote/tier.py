@@ -209,6 +209,7 @@ class RemoteTier:
         if self._topic is not None:
             self._topic.on_image()
             if self._resuming is None:
+                self._topic.start()
                 self._resume(new)
             elif old is not None and old.topics is not new.topics:
                 self._mind_vanished(old, new)

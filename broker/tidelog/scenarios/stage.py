@@ -21,6 +21,10 @@ from tidelog.peers import PeerChannel
 from tidelog.scenarios.words import TOPIC, VOTERS, PlayError
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.admin import CreateTopicsRequest
+from tidelog_protocol.messages.cluster_admin import (
+    AlterPartitionReassignmentsRequest,
+    ElectLeadersRequest,
+)
 from tidelog_storage.remote.api import TopicIdPartition
 
 if TYPE_CHECKING:
@@ -70,7 +74,7 @@ class Stage(ABC):
         try:
             await self._open()
             if self.is_tiered:
-                await self._create_metadata_topic()
+                await self._move_metadata_topic()
         except BaseException:
             await self._close()
             raise
@@ -214,12 +218,27 @@ class Stage(ABC):
         if result.error_code != ErrorCode.NONE:
             raise PlayError(f"topic {name}: {result.error_message}")
 
-    async def _create_metadata_topic(self) -> None:
-        await self.create_topic(
-            REMOTE_LOG_METADATA_TOPIC,
-            self.metadata_on,
-            {"cleanup.policy": "delete", "retention.ms": -1, "min.insync.replicas": 1},
+    async def _move_metadata_topic(self) -> None:
+        """The brokers have made it as they started, anywhere; to where the play wants it."""
+        topic = REMOTE_LOG_METADATA_TOPIC
+        replicas = tuple(self.ids[name] for name in self.metadata_on)
+        await self.until(lambda: topic in self.image.topics, f"{topic} is made")
+        moved = AlterPartitionReassignmentsRequest.ReassignableTopic(
+            name=topic,
+            partitions=[
+                AlterPartitionReassignmentsRequest.ReassignablePartition(
+                    partition_index=0, replicas=list(replicas)
+                )
+            ],
         )
+        await self.ask("X", AlterPartitionReassignmentsRequest(topics=[moved]))
+        await self.until(partial(self._is_moved, replicas), f"{topic} has moved")
+        elected = ElectLeadersRequest.TopicPartitions(topic=topic, partitions=[0])
+        await self.ask("X", ElectLeadersRequest(topic_partitions=[elected], timeout_ms=30_000))
+
+    def _is_moved(self, replicas: tuple[int, ...]) -> bool:
+        found = self.image.partition(REMOTE_LOG_METADATA_TOPIC, 0)
+        return found is not None and found.replicas == replicas and set(found.isr) == set(replicas)
 
     async def create_play(self, replicas: str, configs: Mapping[str, object]) -> None:
         """The topic of the play, until all its replicas are there and the first leads."""
