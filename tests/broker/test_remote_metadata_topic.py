@@ -43,15 +43,15 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("far", [False, True])
-def test_the_topic_is_created_by_the_first_partition_and_shared_by_brokers(*, far: bool) -> None:
+def test_the_topic_is_created_by_the_first_broker_and_shared(*, far: bool) -> None:
     async def test() -> None:
         topic = MemoryTopic()
         leader, follower = Broker(topic, far=far), Broker(topic, far=far)
-        assert not topic.created
+        await until(lambda: topic.created, "nobody is tracked")
         with pytest.raises(RemoteStorageNotReady):
             leader.metadata.segments(P0)
         await leader.lead(P0)
-        (created,) = topic.created
+        created = topic.created[0]
         settings = {entry.name: entry.value for entry in created.configs}
         assert (created.num_partitions, created.replication_factor) == (COUNT, 1)
         assert settings["retention.ms"] == "-1"
@@ -71,6 +71,26 @@ def test_the_topic_is_created_by_the_first_partition_and_shared_by_brokers(*, fa
         await leader.copy(P0, 2, 10, 19)
         await until(lambda: follower.metadata.highest_offset(P0, 0) == 19)
         for broker in (leader, follower):
+            await broker.stop()
+
+    run(test)
+
+
+def test_the_topic_waits_for_as_many_brokers_as_it_has_replicas() -> None:
+    async def test() -> None:
+        topic = MemoryTopic()
+        topic.broker_count = 0
+        early = Broker(topic)
+        await until(lambda: early.failures, "nobody came")
+        text = "it is to have 1 replicas, and there are 0 brokers"
+        assert early.failures == [f"__remote_log_metadata was not created: {text}"]
+        assert not topic.created
+        late = Broker(topic)
+        await asyncio.sleep(0)
+        assert not topic.created
+        topic.broker_count = 1
+        await late.lead(P0)
+        for broker in (early, late):
             await broker.stop()
 
     run(test)

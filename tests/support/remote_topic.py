@@ -28,6 +28,7 @@ class MemoryTopic:
         self.starts: dict[int, int] = {}
         self.created: list[CreateTopicsRequest.CreatableTopic] = []
         self.create_error = ErrorCode.NONE
+        self.broker_count = 1
         self.clients: list[MemoryClient] = []
         self.on_image: Callable[[], None] = lambda: None
 
@@ -76,7 +77,7 @@ class MemoryClient:
 
     @property
     def broker_count(self) -> int:
-        return 1
+        return self.topic.broker_count
 
     @property
     def partition_count(self) -> int:

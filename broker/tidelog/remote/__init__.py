@@ -12,6 +12,7 @@
     deletion.py        remote parts of deleted and disabled topics; the partition remover
     shared.py          what all tasks share, and how a segment is deleted
     metadata_topic.py  RemoteLogMetadata kept in `__remote_log_metadata`: who knows what, and when
+    metadata_creation.py  the topic is there when a broker starts
     metadata_consumer.py  positions in that topic, and where each partition is read
     metadata_client.py reads and writes it wherever its partitions are led
     metadata_files.py  snapshots and committed offsets, for restarts

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 
 from tidelog.remote.metadata_client import RETRY_S, TopicError
 from tidelog.remote.metadata_consumer import MetadataConsumer
+from tidelog.remote.metadata_creation import Creation
 from tidelog.remote.metadata_settings import MetadataSettings
 from tidelog.remote.metadata_tracked import Retelling, Tracked, Waiter
-from tidelog.start_error import StartError
-from tidelog_protocol.errors import ErrorCode, ProtocolError
+from tidelog_protocol.errors import ProtocolError
 from tidelog_storage.remote.api import (
     PARTITION_TRANSITIONS,
     RemoteResourceNotFound,
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from tidelog.remote.metadata_client import Chunk, MetadataTopicClient
     from tidelog.remote.metadata_files import MetadataFiles
+    from tidelog_protocol.errors import ErrorCode
     from tidelog_protocol.messages.admin import CreateTopicsRequest
     from tidelog_storage.remote.api import (
         PartitionDelete,
@@ -81,8 +82,7 @@ class TopicBasedMetadata:
         self.on_ready: Callable[[TopicIdPartition], None] | None = None
         """Called whenever a partition has caught up."""
         self._client = client
-        self._create_topic = create_topic
-        self._on_failure = on_failure
+        self._creation = Creation(client, create_topic, on_failure)
         self._files = files
         self._settings = MetadataSettings.of({})
         self._consumer = MetadataConsumer(client, self)
@@ -99,7 +99,7 @@ class TopicBasedMetadata:
 
     def configure(self, config: Mapping[str, str]) -> None:
         """Kafka's settings of the topic; ValueError names the key that is wrong."""
-        self._settings = MetadataSettings.of(config)
+        self._settings = self._creation.settings = MetadataSettings.of(config)
 
     def start(self) -> None:
         """Find the topic, or create it; then read what this broker's partitions need of it."""
@@ -110,7 +110,7 @@ class TopicBasedMetadata:
     def on_image(self) -> None:
         """The cluster has changed. StartError goes to `on_failure` if the topic is another one."""
         has_topic = bool(self._client.partition_count)
-        if has_topic and not self._has_right_count():
+        if has_topic and not self._creation.has_right_count():
             return
         if self._is_open:
             if not has_topic:
@@ -171,7 +171,7 @@ class TopicBasedMetadata:
     async def _run(self) -> None:
         """Find or create the topic, read what it needs, save it from time to time."""
         settings = self._settings
-        if not await self._find_topic(settings.retry_ms / 1000, settings.retry_ms_max / 1000):
+        if not await self._creation.find(settings.retry_ms / 1000, settings.retry_ms_max / 1000):
             return
         topic_id = self._topic_id = self._client.topic_id
         self._is_open = True
@@ -191,32 +191,7 @@ class TopicBasedMetadata:
                 await asyncio.sleep(RETRY_S)
 
     async def _find_topic_again(self) -> None:
-        await self._find_topic(AGAIN_S, math.inf)
-
-    async def _find_topic(self, pause_s: float, seconds_max: float) -> bool:
-        settings, loop = self._settings, asyncio.get_running_loop()
-        deadline = loop.time() + seconds_max
-        code = ErrorCode.INVALID_REPLICATION_FACTOR
-        while not self._client.partition_count:
-            if loop.time() >= deadline:
-                self._on_failure(StartError(f"{self._client.name} was not created: {code.name}"))
-                return False
-            if self._client.broker_count >= settings.replication_factor:
-                code = await self._create_topic(settings.topic(self._client.name))
-            if not self._client.partition_count:
-                await asyncio.sleep(pause_s)
-        return self._has_right_count()
-
-    def _has_right_count(self) -> bool:
-        count, wanted = self._client.partition_count, self._settings.partition_count
-        if count == wanted:
-            return True
-        text = (
-            f"{self._client.name} has {count} partitions, and"
-            f" remote.log.metadata.topic.num.partitions is {wanted}: this number cannot change"
-        )
-        self._on_failure(StartError(text))
-        return False
+        await self._creation.find(AGAIN_S, math.inf)
 
     def _outlive_topic(self) -> None:
         """The topic was deleted, and there is a new one."""
