@@ -26,9 +26,9 @@ SEEDS_MAX = 14
 BROKERS = 3
 # Where each was found the last time it was looked for; the others are looked through after these.
 FOUND_AT = {
-    "a-new-leader-trusts-no-metadata": 1,
+    "a-new-leader-trusts-no-metadata": 6,
     "aborted-transactions-end-with-their-segment": 9,
-    "copied-before-it-is": 2,
+    "copied-before-it-is": 1,
     "deletions-are-finished-when-they-fail": 1,
     "events-are-not-read-back": 1,
     "failed-copies-count": 4,

@@ -166,9 +166,7 @@ def committed(s: TieredSession, version: int) -> None:
 
 @case("Fetch", 17)
 def of_an_empty_local_log(s: TieredSession, version: int) -> None:
-    topic = s.tiered(local_retention_ms="1")
-    s.produce_at(1, topic, *several(0, 3))
-    s.await_tier(topic, local=3, tiered=2)
+    topic = s.all_tiered()
     for offset in (0, 2, 3, 4):
         fetch(s, version, topic, part(offset=offset))
 

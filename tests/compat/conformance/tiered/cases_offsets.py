@@ -159,9 +159,7 @@ def nothing_copied_yet(s: TieredSession, version: int) -> None:
 @case("ListOffsets", 11)
 def all_is_remote(s: TieredSession, version: int) -> None:
     """The active segment breaks local retention: it is rolled, copied and deleted as others are."""
-    topic = s.tiered(local_retention_ms="1")
-    s.produce_at(1, topic, *several(0, 3))
-    s.await_tier(topic, local=3, tiered=2)
+    topic = s.all_tiered()
     for timestamp in (*SPECIALS, TIME, TIME + 2000, TIME + 2001):
         ask(s, version, topic, timestamp)
 

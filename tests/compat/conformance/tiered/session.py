@@ -105,6 +105,15 @@ class TieredSession(ClusterSession):
         wanted = {"remote_storage_enable": "true", "local_retention_bytes": "1", **configs}
         return self.small_segments(*replicas, batches=batches, **wanted)
 
+    def all_tiered(self) -> str:
+        """A new topic of three records without local ones. Retention comes after them: it would
+        roll wherever it found the end."""
+        topic = self.tiered()
+        self.produce_at(1, topic, *several(0, 3))
+        self.set_configs(topic, local_retention_ms="1")
+        self.await_tier(topic, local=3, tiered=2)
+        return topic
+
     def small_segments(self, *replicas: Sequence[int], batches: int = 2, **configs: str) -> str:
         """A new topic whose segments take so many batches: their time indexes are full then."""
         sizes = {"index_interval_bytes": "1", "segment_index_bytes": str(12 * batches)}
