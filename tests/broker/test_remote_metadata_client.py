@@ -10,6 +10,7 @@ import pytest
 from support.metadata import cluster, topic
 from tidelog.metadata.image import REMOTE_LOG_METADATA_TOPIC, BrokerImage
 from tidelog.peers import PeerError
+from tidelog.remote.client_settings import ClientSettings
 from tidelog.remote.metadata_client import MetadataTopicClient, TopicError
 from tidelog_protocol.errors import ErrorCode
 
@@ -55,7 +56,7 @@ def test_a_leader_is_asked_by_the_listener_that_is_named(
         replicas=cast("ReplicaManager", NoReplicas()),
         image=lambda: image,
         new_channel=lambda host, port: cast("PeerChannel", Channel(host, port)),
-        timeout_ms=1000,
+        settings=ClientSettings.of({}, request_timeout_ms=1000),
         listener=listener,
     )
     with pytest.raises(TopicError):

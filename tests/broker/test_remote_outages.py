@@ -313,13 +313,26 @@ def test_the_copy_quota_holds_copies_back_until_it_is_raised(tmp_path: Path) -> 
     run(test)
 
 
-def test_metadata_partitions_led_elsewhere_serve_as_well(tmp_path: Path) -> None:
-    """One replica each: most brokers have none of a partition, and ask its leader."""
+@pytest.mark.parametrize(
+    "clients",
+    [
+        {},
+        {"max.partition.fetch.bytes": "0", "fetch.max.wait.ms": "50", "retry.backoff.ms": "10"},
+    ],
+    ids=["unset", "set"],
+)
+def test_metadata_partitions_led_elsewhere_serve_as_well(
+    tmp_path: Path, clients: dict[str, str]
+) -> None:
+    """One replica each: most brokers have none of a partition, and ask its leader, however they are
+    told to."""
 
     async def test() -> None:
+        rlmm = "rlmm.config.remote.log.metadata"
         settings = {
-            "rlmm.config.remote.log.metadata.topic.replication.factor": "1",
-            "rlmm.config.remote.log.metadata.topic.min.isr": "1",
+            f"{rlmm}.topic.replication.factor": "1",
+            f"{rlmm}.topic.min.isr": "1",
+            **{f"{rlmm}.common.client.{name}": text for name, text in clients.items()},
         }
         async with tiered_cluster(tmp_path, 3, **settings) as it:
             await it.create("a", 6, 2, **segmented(1))
@@ -358,6 +371,10 @@ def test_metadata_partitions_led_elsewhere_serve_as_well(tmp_path: Path) -> None
         (
             {"rlmm.config.remote.log.metadata.topic.num.partitions": "many"},
             "rlmm.config.remote.log.metadata.topic.num.partitions: 'many' is not a number",
+        ),
+        (
+            {"rlmm.config.remote.log.metadata.producer.retry.backoff.ms": "-1"},
+            "rlmm.config.remote.log.metadata.producer.retry.backoff.ms: -1 is below 0",
         ),
     ],
 )

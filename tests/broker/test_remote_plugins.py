@@ -120,13 +120,17 @@ def test_settings_that_mean_nothing_are_told(
             "rsm.config.endpoint": "http://127.0.0.1:9000",
             f"{topic}.topic.num.partitions": "3",
             f"{topic}.common.client.security.protocol": "PLAINTEXT",
+            f"{topic}.common.client.retry.backoff.ms": "200",
+            f"{topic}.producer.acks": "1",
+            f"{topic}.admin.request.timeout.ms": "5000",
             f"{topic}.topic.partitions": "3",
         }
     )
     plugins.new_storage(config, OsFileSystem(), "the-cluster")
     plugins.metadata_properties(config, "the-cluster")
     told = [record.getMessage().partition(":")[0] for record in caplog.records]
-    assert told == ["rsm.config.endpoint", f"{topic}.topic.partitions"]
+    without_effect = ("producer.acks", "admin.request.timeout.ms", "topic.partitions")
+    assert told == ["rsm.config.endpoint", *(f"{topic}.{key}" for key in without_effect)]
 
 
 def test_a_listener_that_there_is_not_is_refused() -> None:

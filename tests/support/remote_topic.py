@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from tidelog.metadata.image import REMOTE_LOG_METADATA_TOPIC
+from tidelog.remote.client_settings import ClientSettings
 from tidelog.remote.metadata_client import Chunk, TopicError
 from tidelog.replication.purgatory import Purgatory
 from tidelog_protocol.errors import ErrorCode
@@ -65,6 +66,7 @@ class MemoryClient:
         self.name = REMOTE_LOG_METADATA_TOPIC
         self.topic = topic
         self.far = far
+        self.settings = ClientSettings.of({}, request_timeout_ms=30_000)
         self.error: ErrorCode | None = None
         self.is_stuck = False
         self.is_closed = False

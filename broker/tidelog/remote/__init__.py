@@ -17,6 +17,7 @@
     metadata_client.py reads and writes it wherever its partitions are led
     metadata_files.py  snapshots and committed offsets, for restarts
     metadata_settings.py  Kafka's settings of the topic
+    client_settings.py    Kafka's settings of who reads and writes it
     reads.py           remote reads for consumers: fetch and list offsets, tried until given up
     loading.py         what they wait for: indexes and chunks on their way, and reading ahead
     aux_state.py       what a follower needs of the remote tier to begin at the local log start

@@ -33,14 +33,10 @@ if TYPE_CHECKING:
 
     from tidelog.metadata.image import ClusterImage
     from tidelog.peers import PeerChannel
+    from tidelog.remote.client_settings import ClientSettings
     from tidelog.replication.replica_manager import ReplicaManager
 
 __all__ = ["Chunk", "MetadataTopicClient", "TopicError"]
-
-CHUNK_BYTES_MAX = 1 << 16  # decoding these takes some ten milliseconds, between which the loop runs
-FETCH_BYTES_MAX = 1 << 20
-FETCH_WAIT_MS = 500
-RETRY_S = 0.1
 
 
 class TopicError(Exception):
@@ -68,17 +64,19 @@ class MetadataTopicClient:
         replicas: ReplicaManager,
         image: Callable[[], ClusterImage],
         new_channel: Callable[[str, int], PeerChannel] | None,
-        timeout_ms: int,
+        settings: ClientSettings,
         listener: str = "",
     ) -> None:
-        """A lone broker needs no `new_channel`. `timeout_ms` bounds each publication. Leaders are
-        asked by their `listener` of this name, without one by that for all else between brokers."""
+        """A lone broker needs no `new_channel`. Leaders are asked by their `listener` of this name,
+        without one by that for all else between brokers."""
         self.name = name
         self.replicas = replicas
         self.image = image
-        self._timeout_ms = timeout_ms
+        self.settings = settings
         self._listener = listener
-        self._topic = InternalTopic(name, replicas, commit_timeout_ms=timeout_ms)
+        self._topic = InternalTopic(
+            name, replicas, commit_timeout_ms=settings.producer.request_timeout_ms
+        )
         self._asking = self._fetching = None
         if new_channel is not None:
             # Answers come in the order of requests: a fetch that waits must not hold up others.
@@ -153,8 +151,9 @@ class MetadataTopicClient:
         Tried again while that may help; TopicError when it took too long. The record may be there
         all the same, and more than once.
         """
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._timeout_ms / 1000
+        loop, settings = asyncio.get_running_loop(), self.settings.producer
+        deadline = loop.time() + settings.delivery_timeout_ms / 1000
+        retry_s = settings.retry_backoff_ms / 1000
         while True:
             try:
                 partition = self._led_here(index)
@@ -162,9 +161,9 @@ class MetadataTopicClient:
                     return await self._append(partition, index, value)
                 return await self._produce(index, value)
             except TopicError as error:
-                if loop.time() + RETRY_S >= deadline or not error.code.retriable:
+                if loop.time() + retry_s >= deadline or not error.code.retriable:
                     raise
-            await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(retry_s)
 
     async def _append(self, partition: Partition, index: int, value: bytes) -> int:
         now_ms = self.replicas.clock.wall_ms()
@@ -185,14 +184,15 @@ class MetadataTopicClient:
         batch = build_batch([Record(0, now_ms, None, value)])
         data = ProduceRequest.PartitionProduceData(index=index, records=memoryview(batch))
         channel = self._channel(self._asking, index)
+        timeout_ms = self.settings.producer.request_timeout_ms
         request = ProduceRequest(
             acks=-1,
-            timeout_ms=self._timeout_ms,
+            timeout_ms=timeout_ms,
             topic_data=[
                 ProduceRequest.TopicProduceData(topic_id=self.topic_id, partition_data=[data])
             ],
         )
-        response = await self._ask(channel, request, self._timeout_ms / 1000)
+        response = await self._ask(channel, request, timeout_ms)
         (answer,) = response.responses[0].partition_responses
         if answer.error_code:
             raise self._refused(index, ErrorCode(answer.error_code))
@@ -201,9 +201,9 @@ class MetadataTopicClient:
     def _refused(self, index: int, code: ErrorCode) -> TopicError:
         return TopicError(code, f"{self.name}-{index}: {code.name}")
 
-    async def _ask(self, channel: PeerChannel, request: Any, timeout_s: float) -> Any:
+    async def _ask(self, channel: PeerChannel, request: Any, timeout_ms: int) -> Any:
         try:
-            return await channel.ask(request, timeout_s=timeout_s)
+            return await channel.ask(request, timeout_s=timeout_ms / 1000)
         except PeerError as error:
             raise TopicError(ErrorCode.NETWORK_EXCEPTION, str(error)) from error
 
@@ -233,7 +233,7 @@ class MetadataTopicClient:
             topics=[ListOffsetsRequest.ListOffsetsTopic(name=self.name, partitions=[asked])],
         )
         channel = self._channel(self._asking, index)
-        response = await self._ask(channel, request, self._timeout_ms / 1000)
+        response = await self._ask(channel, request, self.settings.consumer.request_timeout_ms)
         (answer,) = response.topics[0].partitions
         if answer.error_code:
             raise self._refused(index, ErrorCode(answer.error_code))
@@ -255,7 +255,10 @@ class MetadataTopicClient:
             return Chunk([], offset)  # it has yet to be replicated
         try:
             outcome = log.read(
-                offset, CHUNK_BYTES_MAX, upper_bound=log.high_watermark, min_one_batch=True
+                offset,
+                self.settings.consumer.max_partition_fetch_bytes,
+                upper_bound=log.high_watermark,
+                min_one_batch=True,
             )
         except StorageError as error:
             raise self._refused(index, error.code) from error
@@ -272,20 +275,24 @@ class MetadataTopicClient:
         PeerError."""
         if self._fetching is None:
             raise PeerError("a lone broker asks nobody")
+        settings = self.settings.consumer
         partitions = [
             FetchRequest.FetchPartition(
-                partition=index, fetch_offset=offset, partition_max_bytes=CHUNK_BYTES_MAX
+                partition=index,
+                fetch_offset=offset,
+                partition_max_bytes=settings.max_partition_fetch_bytes,
             )
             for index, offset in offsets.items()
         ]
         topic_id = self.topic_id
         request = FetchRequest(
-            max_wait_ms=FETCH_WAIT_MS,
-            min_bytes=1,
-            max_bytes=FETCH_BYTES_MAX,
+            max_wait_ms=settings.fetch_max_wait_ms,
+            min_bytes=settings.fetch_min_bytes,
+            max_bytes=settings.fetch_max_bytes,
             topics=[FetchRequest.FetchTopic(topic_id=topic_id, partitions=partitions)],
         )
-        response = await self._fetching.to(leader).ask(request)
+        timeout_s = settings.request_timeout_ms / 1000
+        response = await self._fetching.to(leader).ask(request, timeout_s=timeout_s)
         if topic_id != self.topic_id:
             raise PeerError(f"{self.name} was deleted meanwhile")
         answers: dict[int, Chunk | ErrorCode] = {}

@@ -12,7 +12,7 @@ import logging
 from typing import TYPE_CHECKING, Protocol
 
 from tidelog.peers import PeerError
-from tidelog.remote.metadata_client import RETRY_S, Chunk, TopicError
+from tidelog.remote.metadata_client import Chunk, TopicError
 from tidelog.replication.purgatory import DelayedOperation
 from tidelog_protocol.errors import ErrorCode
 
@@ -47,6 +47,7 @@ class MetadataConsumer:
         self.positions: dict[int, int] = {}
         self._client = client
         self._sink = sink
+        self._retry_s = client.settings.consumer.retry_backoff_ms / 1000
         self._wake = asyncio.Event()
         self._watch: _Watch | None = None
         self._reading: asyncio.Task[None] | None = None
@@ -106,7 +107,7 @@ class MetadataConsumer:
                 await self._wake.wait()
 
     def _retry(self) -> None:
-        asyncio.get_running_loop().call_later(RETRY_S, self._wake.set)
+        asyncio.get_running_loop().call_later(self._retry_s, self._wake.set)
 
     def _read_here(self) -> bool:
         """One chunk of each partition that is read here; whether there was any."""
@@ -148,7 +149,7 @@ class MetadataConsumer:
                     log.warning("%s-%d ends before %d", self._client.name, index, lost)
                     self._sink.lost(index)
         except TopicError:
-            await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(self._retry_s)
         finally:
             del self._seeks[index]
             self._wake.set()
@@ -207,7 +208,7 @@ class MetadataConsumer:
             log.exception("metadata partitions at broker %d can't be read", leader)
             failed = True
         if failed:
-            await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(self._retry_s)
         del self._fetches[leader]
         self._wake.set()
 

@@ -9,7 +9,7 @@ from tidelog_protocol.messages.admin import CreateTopicsRequest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["MetadataSettings"]
+__all__ = ["MetadataSettings", "number"]
 
 _TOPIC = "remote.log.metadata.topic"
 _NAMES = {
@@ -23,10 +23,7 @@ _NAMES = {
 }
 """Field -> name, default, smallest value."""
 _KEYS = frozenset(name for name, _, _ in _NAMES.values())
-_CLIENTS = tuple(
-    f"remote.log.metadata.{client}."
-    for client in ("common.client", "producer", "consumer", "admin")
-)
+_INT64_MAX = 2**63 - 1
 
 
 class MetadataSettings(NamedTuple):
@@ -45,22 +42,15 @@ class MetadataSettings(NamedTuple):
         """ValueError names the key that is wrong; other names are somebody else's."""
         values = {}
         for field, (name, default, low) in _NAMES.items():
-            text = config.get(name, str(default))
-            try:
-                values[field] = int(text)
-            except ValueError:
-                raise ValueError(f"{name}: {text!r} is not a number") from None
-            if values[field] < low:
-                raise ValueError(f"{name}: {text} is below {low}")
+            values[field] = number(name, config.get(name, str(default)), low, _INT64_MAX)
             if field == "retention_ms" and not values[field]:
                 raise ValueError(f"{name}: 0 would keep nothing, -1 keeps all")
         return cls(**values)
 
     @staticmethod
     def knows(key: str) -> bool:
-        """Whether a setting means anything; those of Kafka's clients, which are not ours, count as
-        known."""
-        return key in _KEYS or key.startswith(_CLIENTS)
+        """Whether a setting means anything."""
+        return key in _KEYS
 
     def topic(self, name: str) -> CreateTopicsRequest.CreatableTopic:
         """The topic as it is to be created."""
@@ -79,3 +69,16 @@ class MetadataSettings(NamedTuple):
                 for key, value in settings.items()
             ],
         )
+
+
+def number(name: str, text: str, low: int, high: int) -> int:
+    """A setting's value; ValueError names the key."""
+    try:
+        value = int(text)
+    except ValueError:
+        raise ValueError(f"{name}: {text!r} is not a number") from None
+    if value < low:
+        raise ValueError(f"{name}: {text} is below {low}")
+    if value > high:
+        raise ValueError(f"{name}: {text} is above {high}")
+    return value

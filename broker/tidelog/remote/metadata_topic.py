@@ -16,11 +16,11 @@ import logging
 import math
 from typing import TYPE_CHECKING
 
-from tidelog.remote.metadata_client import RETRY_S, TopicError
+from tidelog.remote.metadata_client import TopicError
 from tidelog.remote.metadata_consumer import MetadataConsumer
 from tidelog.remote.metadata_creation import Creation
 from tidelog.remote.metadata_settings import MetadataSettings
-from tidelog.remote.metadata_tracked import Retelling, Tracked, Waiter
+from tidelog.remote.metadata_tracked import RETRY_S, Retelling, Tracked, Waiter
 from tidelog_protocol.errors import ProtocolError
 from tidelog_storage.remote.api import (
     PARTITION_TRANSITIONS,
@@ -253,7 +253,7 @@ class TopicBasedMetadata:
                 end_offset = await self._client.end_offset(index)
             except TopicError as error:
                 log.debug("%s", error)
-                await asyncio.sleep(RETRY_S)
+                await asyncio.sleep(self._client.settings.consumer.retry_backoff_ms / 1000)
                 continue
             for tracked, asks, next_offset in waiting:
                 if tracked.asks != asks:

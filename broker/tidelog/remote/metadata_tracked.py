@@ -8,7 +8,7 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.remote.metadata_client import RETRY_S, TopicError
+from tidelog.remote.metadata_client import TopicError
 from tidelog.remote.metadata_files import SavedPartition
 from tidelog_storage.remote.api import (
     PartitionDelete,
@@ -27,9 +27,11 @@ if TYPE_CHECKING:
     from tidelog_storage.remote.api import TopicIdPartition
     from tidelog_storage.remote.metadata_records import MetadataEvent
 
-__all__ = ["Retelling", "Tracked", "Waiter"]
+__all__ = ["RETRY_S", "Retelling", "Tracked", "Waiter"]
 
 log = logging.getLogger("tidelog.remote.metadata")
+
+RETRY_S = 0.1
 
 
 class Waiter(NamedTuple):

@@ -14,6 +14,7 @@ import sys
 from typing import TYPE_CHECKING, Any, cast
 
 from tidelog.config.tiered_keys import is_known_to_our_stores, is_our_store
+from tidelog.remote.client_settings import ClientSettings
 from tidelog.remote.metadata_settings import MetadataSettings
 from tidelog.start_error import StartError, one_line
 from tidelog_storage.remote.api import RemoteLogMetadata, RemoteStorage
@@ -96,9 +97,10 @@ def is_topic_based(config: BrokerConfig) -> bool:
 
 
 def _tell_unknown(prefix: str, keys: Iterable[str]) -> None:
-    """Not refused: configuration files of Apache Kafka name what its own plug-ins know."""
+    """Not refused: configuration files of Apache Kafka name what its own plug-ins and their clients
+    know."""
     for key in keys:
-        log.warning("%s%s: there is no such setting, it has no effect", prefix, key)
+        log.warning("%s%s: there is no such setting here, it has no effect", prefix, key)
 
 
 def metadata_properties(config: BrokerConfig, cluster_id: str) -> dict[str, str]:
@@ -107,7 +109,8 @@ def metadata_properties(config: BrokerConfig, cluster_id: str) -> dict[str, str]
     prefix = config.remote_log_metadata_manager_impl_prefix
     given = config.given_with_prefix(prefix)
     if is_topic_based(config):
-        _tell_unknown(prefix, [key for key in given if not MetadataSettings.knows(key)])
+        others = [key for key in given if not MetadataSettings.knows(key)]
+        _tell_unknown(prefix, [key for key in others if not ClientSettings.knows(key)])
     properties = _reaching_the_listener(config) | given | _place(config, cluster_id)
     properties["log.dir"] = config.log_directories()[0]
     return properties

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from tidelog.metadata.image import REMOTE_LOG_METADATA_TOPIC
 from tidelog.remote import plugins
 from tidelog.remote.aux_state import fetch_aux_state
+from tidelog.remote.client_settings import ClientSettings
 from tidelog.remote.deletion import Deletions, PartitionRemover
 from tidelog.remote.gauges import (
     tell_gauges,
@@ -155,18 +156,19 @@ class RemoteTier:
         self._files = MetadataFiles(
             self._runtime.async_files, f"{properties['log.dir']}/{METADATA_FOLDER}"
         )
-        self._client = MetadataTopicClient(
-            REMOTE_LOG_METADATA_TOPIC,
-            replicas=self._replicas,
-            image=self._image,
-            new_channel=new_channel,
-            timeout_ms=config.request_timeout_ms,
-            listener=(config.remote_log_metadata_manager_listener_name or "").upper(),
-        )
-        topic = self._topic = TopicBasedMetadata(
-            self._client, create_topic, on_failure=on_failure, files=self._files
-        )
+        timeout_ms = config.request_timeout_ms
         try:
+            self._client = MetadataTopicClient(
+                REMOTE_LOG_METADATA_TOPIC,
+                replicas=self._replicas,
+                image=self._image,
+                new_channel=new_channel,
+                settings=ClientSettings.of(properties, request_timeout_ms=timeout_ms),
+                listener=(config.remote_log_metadata_manager_listener_name or "").upper(),
+            )
+            topic = self._topic = TopicBasedMetadata(
+                self._client, create_topic, on_failure=on_failure, files=self._files
+            )
             topic.configure(properties)
         except ValueError as error:
             prefix = config.remote_log_metadata_manager_impl_prefix
