@@ -90,7 +90,7 @@ def test_a_copy_is_undone_with_what_the_store_has_answered(
                     await tier.metadata.update(change)
             finally:
                 faults.gate.set()
-            name = uuid_to_str(segment.segment_id)
+            name = uuid_to_str(segment.segment_id.bytes)
             await until(lambda: faults.count("delete"))
             await until(
                 lambda: not [each for each in it.remote_files("a") if name in each],

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 import pytest
 
@@ -157,7 +158,7 @@ def test_a_topic_that_is_deleted_again_and_again() -> None:
             await broker.ready(P0)
         await told(topic, index_of(P0), 10)
         values = [decode(value or b"") for value in topic.partitions[index_of(P0)]]
-        assert {one.segment_id for one in values} == {n.to_bytes(16, "big") for n in range(5)}
+        assert {one.segment_id for one in values} == {UUID(int=n) for n in range(5)}
         assert broker.ids(P0) == list(range(5))
         assert len(topic.created) == 5
         await broker.stop()

@@ -79,7 +79,7 @@ def test_there_is_a_file_before_anything_is_remote(tmp_path: Path) -> None:
         assert await files.partitions(()) == []
         await broker.metadata.add(segment(P0, 1))
         assert await files.partitions(()) == [P0]
-        assert await files.partitions((P0.topic_id,)) == []
+        assert await files.partitions((P0.topic_id.bytes,)) == []
         await broker.stop(saves=False)  # it dies
         again = Broker(topic, tmp_path)
         await again.lead(P0)

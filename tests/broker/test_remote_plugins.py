@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 import pytest
 
@@ -14,7 +15,11 @@ from support.tiered_cluster import segmented, tiered_cluster
 from tidelog.remote import plugins
 from tidelog.start_error import StartError
 from tidelog_storage.os_files import OsFileSystem
-from tidelog_storage.remote.api import RemoteStorageError, RetriableRemoteStorageError
+from tidelog_storage.remote.api import (
+    RemoteStorageError,
+    RetriableRemoteStorageError,
+    TopicIdPartition,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -188,6 +193,25 @@ def test_a_users_metadata_manager_takes_the_place_of_the_topic(tmp_path: Path) -
             assert "__remote_log_metadata" not in it.node(1).server.metadata.image.topics
             await it.delete("a")
             await until(lambda: not it.remote_files("a"))
+
+    run(test)
+
+
+def test_ids_are_uuids_for_a_users_own_store_and_metadata(tmp_path: Path) -> None:
+    async def test() -> None:
+        settings = {"remote.log.metadata.manager.class.name": NAME}
+        async with tiered_cluster(tmp_path, **settings) as it:
+            await it.create("a", 1, 1, **segmented(1))
+            await it.produce("a", ["v0", "v1", "v2"])
+            await it.offloaded("a", {0: ["v0"], 1: ["v1"]}, local_start=2)
+            tier, image = it.tier(1), it.node(1).server.metadata.image
+            partition = TopicIdPartition(UUID(bytes=image.topics["a"].topic_id), "a", 0)
+            segments = list(tier.metadata.segments(partition))
+            assert [type(each.segment_id) for each in segments] == [UUID, UUID]
+            assert {each.topic_id for each in segments} == {partition.topic_id}
+            for segment in segments:
+                with tier.storage.fetch_segment(segment, 0) as stream:
+                    assert len(stream.read()) == segment.size
 
     run(test)
 

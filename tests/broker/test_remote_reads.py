@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 from dataclasses import replace
+from uuid import UUID
 
 import pytest
 
@@ -432,7 +433,7 @@ async def test_a_consumer_of_many_partitions_fetches_little_twice():
     for number in range(partitions):
         partition = PARTITION._replace(partition=number)
         for segment in world.segments:
-            segment_id = number.to_bytes(8, "big") + segment.segment_id[8:]
+            segment_id = UUID(int=number << 64 | segment.segment_id.int)
             copy = replace(segment, topic_id_partition=partition, segment_id=segment_id)
             own[segment_id] = segment
             if number:

@@ -6,6 +6,7 @@ import base64
 import random
 import re
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 import pytest
 
@@ -63,8 +64,8 @@ def jvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jvm]:
     process.close()
 
 
-def random_id(chance: random.Random) -> bytes:
-    return chance.randbytes(16)
+def random_id(chance: random.Random) -> UUID:
+    return UUID(bytes=chance.randbytes(16))
 
 
 def random_partition(chance: random.Random) -> TopicIdPartition:
@@ -118,7 +119,7 @@ def test_kafka_reads_our_bytes_and_writes_the_same(jvm: Jvm) -> None:
     assert answer["values"] == values
     for event, text in zip(events, answer["texts"], strict=True):
         assert (
-            f"{uuid_to_str(event.topic_id_partition.topic_id)}:{event.topic_id_partition.topic}"
+            f"{uuid_to_str(event.topic_id_partition.topic_id.bytes)}:{event.topic_id_partition.topic}"
             in text
         )
         assert f"brokerId={event.broker_id}" in text
@@ -140,7 +141,7 @@ def test_kafka_writes_the_golden_bytes(jvm: Jvm) -> None:
 def test_events_go_to_the_partitions_kafka_has_them_in(jvm: Jvm) -> None:
     chance = random.Random(1)
     asked = [(random_id(chance), chance.choice([0, 1, 9, 70_000])) for _ in range(300)]
-    of = [(uuid_to_str(topic_id), partition) for topic_id, partition in asked]
+    of = [(uuid_to_str(topic_id.bytes), partition) for topic_id, partition in asked]
     for count in (1, 3, 50, 1000):
         found = jvm.call("remote_metadata_partitions", of=of, count=count)["partitions"]
         assert found == [metadata_partition(*each, count) for each in asked]
@@ -204,10 +205,12 @@ def test_kafkas_cache_finds_nothing_that_ours_does_not(jvm: Jvm, seed: int) -> N
         epochs=list(range(8)),
     )
     assert answer["highest"] == [metadata.highest_offset(epoch) for epoch in range(8)]
-    by_id = {uuid_to_str(segment.segment_id): segment for segment in metadata.segments()}
+    by_id = {uuid_to_str(segment.segment_id.bytes): segment for segment in metadata.segments()}
     for epoch, listed in enumerate(answer["listed"]):
         # It may have lost one that another replaced.
-        assert set(listed) <= {uuid_to_str(each.segment_id) for each in metadata.segments(epoch)}
+        assert set(listed) <= {
+            uuid_to_str(each.segment_id.bytes) for each in metadata.segments(epoch)
+        }
     for (epoch, offset), found in zip(asked, answer["found"], strict=True):
         ours = metadata.segment_for(epoch, offset)
         if found is not None:
@@ -242,9 +245,9 @@ def test_kafkas_cache_agrees_where_nothing_overlaps(jvm: Jvm) -> None:
         epochs=list(range(epoch + 2)),
     )
     ours = [metadata.segment_for(*each) for each in asked]
-    assert answer["found"] == [each and uuid_to_str(each.segment_id) for each in ours]
+    assert answer["found"] == [each and uuid_to_str(each.segment_id.bytes) for each in ours]
     assert answer["listed"] == [
-        [uuid_to_str(segment.segment_id) for segment in metadata.segments(each)]
+        [uuid_to_str(segment.segment_id.bytes) for segment in metadata.segments(each)]
         for each in range(epoch + 2)
     ]
 

@@ -28,6 +28,7 @@ from tidelog_storage.remote.layout import object_name
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import BinaryIO
+    from uuid import UUID
 
     from tidelog_storage.remote.api import OpenSegment, RemoteSegment, SegmentFiles
 
@@ -65,22 +66,22 @@ class Weather:
         self.calls: dict[str, int] = {}
         self.errors: dict[str, int] = {}
         self.deleted: list[RemoteSegment] = []
-        self._seen_at: dict[bytes, float] = {}
+        self._seen_at: dict[UUID, float] = {}
         self._rot_rng = random.Random(f"{name}:rot")
         self._lie_rng = random.Random(f"{name}:lies")
-        self._copied = b""
+        self._copied: UUID | None = None
 
     def calm(self) -> None:
         """From now on all is well."""
         self.bad = self.late_s = self.rotten = self.lying = 0.0
 
-    def copied(self, segment_id: bytes) -> None:
+    def copied(self, segment_id: UUID) -> None:
         """A copy was written: it is seen at once, or in a while."""
         self._copied = segment_id
         if self.late_s:
             self._seen_at[segment_id] = self.now() + self._rot_rng.uniform(0, self.late_s)
 
-    def look_for(self, segment_id: bytes) -> None:
+    def look_for(self, segment_id: UUID) -> None:
         """RemoteResourceNotFound while a copy is out of sight."""
         if self._seen_at.get(segment_id, 0.0) > self.now():
             self.errors["late"] = self.errors.get("late", 0) + 1
@@ -97,10 +98,10 @@ class Weather:
         """How much of a file is there after a lie; 0 for no file."""
         return self._lie_rng.choice((0, self._lie_rng.randrange(size)))
 
-    def is_look(self, segment_id: bytes) -> bool:
+    def is_look(self, segment_id: UUID) -> bool:
         """Whether it is the copier that fetches, in the same call, what it has just copied. That
         has its own fortune: what befalls all other calls does not change with it."""
-        copied, self._copied = self._copied, b""
+        copied, self._copied = self._copied, None
         return copied == segment_id
 
     def look(self, work: Callable[[], Any]) -> Any:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import random
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -130,7 +131,7 @@ class Play:
         if copier.copied_offset is None or copier.lag() != (0, 0):
             return False
         metadata = self.tier(stage.leader).metadata
-        partition = TopicIdPartition(stage.topic_id, TOPIC, 0)
+        partition = TopicIdPartition(UUID(bytes=stage.topic_id), TOPIC, 0)
         finished = SegmentState.COPY_SEGMENT_FINISHED
         size = sum(one.size for one in metadata.segments(partition) if one.state is finished)
         largest = max((one.size for one in metadata.segments(partition)), default=0)
@@ -185,7 +186,7 @@ class Play:
         """Values from `start` to the log end, as this broker would read them."""
         stage, metadata = self.stage, self.tier(name).metadata
         held = stage.partition(name).log
-        partition = TopicIdPartition(stage.topic_id, TOPIC, 0)
+        partition = TopicIdPartition(UUID(bytes=stage.topic_id), TOPIC, 0)
         local = {offset: value for offset, value, _ in stage.records(name)}
         values = []
         for offset in range(start, held.log_end_offset):
@@ -217,7 +218,7 @@ class Play:
     def check_objects(self) -> None:
         """Every object is of a segment that is known, and every finished segment is whole."""
         metadata = self.tier(self.stage.leader).metadata
-        partition = TopicIdPartition(self.stage.topic_id, TOPIC, 0)
+        partition = TopicIdPartition(UUID(bytes=self.stage.topic_id), TOPIC, 0)
         known = {segment.segment_id: segment for segment in metadata.segments(partition)}
         from tidelog_storage.remote.layout import object_name
 

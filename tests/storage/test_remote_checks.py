@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import replace
+from uuid import UUID
 
 import pytest
 
@@ -68,7 +69,7 @@ def copy(log, store):
     log.flush()
     found = []
     for number, candidate in enumerate(candidates(log, -1, NOW), 1):
-        segment = candidate.started(PARTITION, number.to_bytes(16, "big"), 1, NOW)
+        segment = candidate.started(PARTITION, UUID(int=number), 1, NOW)
         store.copy_segment(segment, candidate.files)
         found.append(replace(segment, state=SegmentState.COPY_SEGMENT_FINISHED))
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import pytest
 
@@ -81,10 +82,10 @@ def test_what_goes_with_a_segment(log: Log, tmp_path: Path) -> None:
 
 def test_the_first_event_of_a_copy(log: Log) -> None:
     candidate = candidates(log, 3, NOW)[0]
-    event = candidate.started(PARTITION, bytes(16), 7, NOW + 9)
+    event = candidate.started(PARTITION, UUID(int=0), 7, NOW + 9)
     assert event == RemoteSegment(
         topic_id_partition=PARTITION,
-        segment_id=bytes(16),
+        segment_id=UUID(int=0),
         start_offset=4,
         end_offset=5,
         broker_id=7,

@@ -6,6 +6,7 @@ import io
 import random
 import struct
 from dataclasses import replace
+from uuid import UUID
 
 import pytest
 
@@ -69,7 +70,7 @@ class World:
         return self.files.list(f"data/{FOLDER}")
 
     def path(self, segment, ending):
-        stem = f"{segment.start_offset}_{uuid_to_str(segment.segment_id)}"
+        stem = f"{segment.start_offset}_{uuid_to_str(segment.segment_id.bytes)}"
         return f"data/{FOLDER}/{stem}{ending}"
 
 
@@ -143,7 +144,7 @@ def test_what_is_not_used_for_long_goes(world):
 def test_dropped_files_are_renamed_and_removed_later(world):
     cache = world.cache()
     indexes = world.load(cache, world.segments[0])
-    cache.remove((world.segments[0].segment_id, b"never heard of it"), NOW)
+    cache.remove((world.segments[0].segment_id, UUID(int=99)), NOW)
     assert len(cache) == cache.bytes == 0
     assert [name.rpartition(".")[2] for name in world.names()] == ["deleted"] * 3
     assert cache.expire(NOW + REMOVE_DELAY_MS - 1) == []

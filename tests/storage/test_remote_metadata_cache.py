@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
@@ -30,6 +30,9 @@ from tidelog_storage.remote.api import (
 )
 from tidelog_storage.remote.lineage import epoch_parts
 from tidelog_storage.remote.metadata_cache import PartitionMetadata
+
+if TYPE_CHECKING:
+    from uuid import UUID
 
 FILE = "segment-lifecycle.yaml"
 STARTED, FINISHED, DELETING, DELETED = SegmentState
@@ -231,8 +234,8 @@ class Naive:
     """The same by going through everything."""
 
     def __init__(self) -> None:
-        self.segments: dict[bytes, RemoteSegment] = {}
-        self.finished: list[bytes] = []
+        self.segments: dict[UUID, RemoteSegment] = {}
+        self.finished: list[UUID] = []
         self.highest: dict[int, int] = {}
 
     def apply(self, event: Any) -> bool:

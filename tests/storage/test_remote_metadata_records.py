@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
@@ -46,7 +47,7 @@ def event_of(facts: dict[str, Any]) -> MetadataEvent:
             facts["event_timestamp"],
             PartitionDeleteState[facts["state"]],
         )
-    segment_id = bytes.fromhex(facts["segment_id"].replace("-", ""))
+    segment_id = UUID(facts["segment_id"])
     if facts["kind"] == "segment_update":
         return SegmentUpdate(
             PARTITION,
@@ -149,10 +150,8 @@ def test_a_segment_without_epochs_or_with_impossible_offsets_is_unreadable() -> 
 
 INT64 = st.integers(-(2**63), 2**63 - 1)
 INT32 = st.integers(-(2**31), 2**31 - 1)
-PARTITIONS = st.builds(
-    TopicIdPartition, st.binary(min_size=16, max_size=16), st.text(max_size=200), INT32
-)
-IDS = st.binary(min_size=16, max_size=16)
+IDS = st.uuids(allow_nil=True)
+PARTITIONS = st.builds(TopicIdPartition, IDS, st.text(max_size=200), INT32)
 CUSTOM = st.none() | st.binary(max_size=140)
 EPOCHS = st.dictionaries(INT32, INT64, min_size=1, max_size=140).map(
     lambda epochs: tuple(sorted(epochs.items()))
@@ -225,7 +224,7 @@ def test_any_bytes_are_an_event_or_a_protocol_error(value: bytes) -> None:
 @pytest.mark.parametrize(("_", "facts", "out"), table(FILE, "metadata_partition"))
 def test_metadata_partitions(_: str, facts: dict[str, Any], out: Any) -> None:
     text = facts["topic_id"]
-    topic_id = bytes.fromhex(text.replace("-", "")) if len(text) == 36 else uuid_from_str(text)
+    topic_id = UUID(text) if len(text) == 36 else UUID(bytes=uuid_from_str(text))
     count = facts["metadata_partitions"]
     found = [metadata_partition(topic_id, number, count) for number in facts["partitions"]]
     assert found == out["metadata_partitions"]

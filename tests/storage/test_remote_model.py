@@ -20,6 +20,7 @@ from tidelog_storage.remote.lineage import part_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from uuid import UUID
 
 LIMITS = st.tuples(st.integers(-1, 30), st.integers(-1, 20))  # ms, bytes
 WHO = st.integers(0, 2)
@@ -80,7 +81,7 @@ def is_ours(tier: Tier, segment: RemoteSegment) -> bool:
     )
 
 
-def kept_by_the_book(tier: Tier, retention: RemoteRetention) -> tuple[set[bytes], int]:
+def kept_by_the_book(tier: Tier, retention: RemoteRetention) -> tuple[set[UUID], int]:
     leader = tier.leader
     first = leader.lineage[0][0]
     segments = tier.metadata.segments()

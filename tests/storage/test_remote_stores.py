@@ -10,6 +10,7 @@ import os
 import random
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from uuid import UUID
 
 import pytest
 from botocore.exceptions import EndpointConnectionError
@@ -163,7 +164,9 @@ class TestRemoteStorage:
         segments = [
             segment_of(),
             segment_of(number=2),
-            segment_of(topic_id_partition=PARTITION._replace(topic_id=b"another-topic-id")),
+            segment_of(
+                topic_id_partition=PARTITION._replace(topic_id=UUID(bytes=b"another-topic-id"))
+            ),
             segment_of(topic_id_partition=PARTITION._replace(partition=1)),
         ]
         for number, segment in enumerate(segments):
@@ -216,7 +219,7 @@ class TestRemoteStorage:
         with ThreadPoolExecutor(8) as pool:
             segments = list(pool.map(work, range(1, 17)))
         for segment in segments:
-            if segment.segment_id[-1] % 2:
+            if segment.segment_id.int % 2:
                 with pytest.raises(RemoteResourceNotFound):
                     store.fetch_segment(segment, 0)
             else:

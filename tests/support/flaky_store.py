@@ -15,6 +15,7 @@ from tidelog_storage.remote.directory_store import DirectoryStore
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import BinaryIO
+    from uuid import UUID
 
     from tidelog_storage.remote.api import IndexKind, RemoteSegment, SegmentFiles
 
@@ -38,7 +39,7 @@ class Faults:
         self.custom_metadata: bytes | None = None
         self.lie: Callable[[DirectoryStore, RemoteSegment, SegmentFiles], None] | None = None
         self.calls: list[tuple[str, int, str, int]] = []
-        self.answers: dict[bytes, bytes | None] = {}
+        self.answers: dict[UUID, bytes | None] = {}
 
     def count(self, verb: str, node_id: int | None = None) -> int:
         return sum(1 for call in list(self.calls) if call[0] == verb and node_id in (None, call[1]))

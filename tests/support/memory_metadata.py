@@ -14,6 +14,7 @@ from tidelog_storage.remote.metadata_cache import PartitionMetadata
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from collections.abc import Set as AbstractSet
+    from uuid import UUID
 
     from tidelog_storage.remote.api import (
         PartitionDelete,
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     )
 
 NAME = "support.memory_metadata:MemoryMetadata"
-_KNOWN: dict[str, dict[tuple[bytes, int], PartitionMetadata]] = {}
+_KNOWN: dict[str, dict[tuple[UUID, int], PartitionMetadata]] = {}
 
 
 class MemoryMetadata:
@@ -32,7 +33,7 @@ class MemoryMetadata:
     def configure(self, config: Mapping[str, str]) -> None:
         self.config = dict(config)
         self._all = _KNOWN.setdefault(config["cluster.id"], {})
-        self._here: set[tuple[bytes, int]] = set()
+        self._here: set[tuple[UUID, int]] = set()
 
     def _of(self, partition: TopicIdPartition) -> PartitionMetadata:
         key = (partition.topic_id, partition.partition)

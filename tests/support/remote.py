@@ -6,6 +6,7 @@ import io
 from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from tidelog_storage.checkpoints import format_epochs
 from tidelog_storage.remote.api import (
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from tidelog_storage.log import Log
     from tidelog_storage.seams import FileSystem
 
-PARTITION = TopicIdPartition(b"topic-id-16bytes", "t", 0)
+PARTITION = TopicIdPartition(UUID(bytes=b"topic-id-16bytes"), "t", 0)
 NOW = 1_700_000_000_000
 ENDINGS = (".index", ".log", ".timeindex", ".txnindex", ".snapshot")
 
@@ -33,7 +34,7 @@ def remote_segment(number: int = 1, start: int = 0, end: int = 99, **options) ->
     """A finished segment with the id `number`; `epochs` default to epoch 0 from the start."""
     facts = {
         "topic_id_partition": PARTITION,
-        "segment_id": number.to_bytes(16, "big"),
+        "segment_id": UUID(int=number),
         "start_offset": start,
         "end_offset": end,
         "broker_id": 1,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from support.clusters import until
 from support.remote_topic import MemoryClient, MemoryTopic
@@ -42,7 +43,7 @@ def run(test: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 def partition(number: int, topic: str = "t") -> TopicIdPartition:
-    return TopicIdPartition(f"topic-id-of-{topic:4}".encode(), topic, number)
+    return TopicIdPartition(UUID(bytes=f"topic-id-of-{topic:4}".encode()), topic, number)
 
 
 def index_of(one: TopicIdPartition) -> int:
@@ -57,7 +58,7 @@ OTHER = next(partition(n) for n in range(1, 99) if index_of(partition(n)) != ind
 def segment(one: TopicIdPartition, number: int, start: int = 0, end: int = 9) -> RemoteSegment:
     return RemoteSegment(
         topic_id_partition=one,
-        segment_id=number.to_bytes(16, "big"),
+        segment_id=UUID(int=number),
         start_offset=start,
         end_offset=end,
         broker_id=1,
@@ -70,7 +71,7 @@ def segment(one: TopicIdPartition, number: int, start: int = 0, end: int = 9) ->
 
 
 def update(one: TopicIdPartition, number: int, state: SegmentState) -> SegmentUpdate:
-    return SegmentUpdate(one, number.to_bytes(16, "big"), 1, 7, state)
+    return SegmentUpdate(one, UUID(int=number), 1, 7, state)
 
 
 class Broker:
@@ -104,7 +105,7 @@ class Broker:
         await self.metadata.update(update(one, number, FINISHED))
 
     def ids(self, one: TopicIdPartition) -> list[int]:
-        return [int.from_bytes(each.segment_id, "big") for each in self.metadata.segments(one)]
+        return [each.segment_id.int for each in self.metadata.segments(one)]
 
     async def stop(self, *, saves: bool = True) -> None:
         await self.metadata.stop(saves=saves)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import UUID
 
 from support.remote_vectors import NOW, PARTITION, update_of
 from tidelog_storage.epochs import LeaderEpochCache
@@ -95,7 +96,7 @@ class Tier:
     def __init__(self, names: str) -> None:
         self.replicas = [Replica(name) for name in names]
         self.metadata = PartitionMetadata(PARTITION)
-        self.copies: dict[bytes, Copy] = {}
+        self.copies: dict[UUID, Copy] = {}
         self.epoch = -1
         self.number = 0
         self.elect(self.replicas[0])
@@ -197,7 +198,7 @@ class Tier:
         self.number += 1
         segment = RemoteSegment(
             topic_id_partition=PARTITION,
-            segment_id=self.number.to_bytes(16, "big"),
+            segment_id=UUID(int=self.number),
             start_offset=base,
             end_offset=end - 1,
             broker_id=0,
@@ -271,6 +272,6 @@ class Tier:
         return expiry.local_only_bytes(listed, self.leader.highest_remote)
 
     @property
-    def copying(self) -> set[bytes]:
+    def copying(self) -> set[UUID]:
         running = self.leader.running
         return {running.segment.segment_id} if running else set()

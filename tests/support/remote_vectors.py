@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 import yaml
@@ -12,7 +13,7 @@ from tidelog_storage.remote.api import RemoteSegment, SegmentState, SegmentUpdat
 from tidelog_storage.remote.metadata_cache import PartitionMetadata
 
 VECTORS = Path(__file__).parents[1] / "storage" / "vectors"
-PARTITION = TopicIdPartition(bytes.fromhex("0123456789abcdef0fedcba987654321"), "foo", 0)
+PARTITION = TopicIdPartition(UUID("0123456789abcdef0fedcba987654321"), "foo", 0)
 NOW = 1_700_000_000_000
 
 
@@ -30,12 +31,12 @@ def pairs(entries: list[list[int]]) -> tuple[tuple[int, int], ...]:
     return tuple((epoch, start) for epoch, start in entries)
 
 
-def segment_id(symbol: str) -> bytes:
-    return symbol.encode().ljust(16, b"\0")
+def segment_id(symbol: str) -> UUID:
+    return UUID(bytes=symbol.encode().ljust(16, b"\0"))
 
 
 def symbol(segment: RemoteSegment) -> str:
-    return segment.segment_id.rstrip(b"\0").decode()
+    return segment.segment_id.bytes.rstrip(b"\0").decode()
 
 
 def segment_of(facts: dict[str, Any]) -> RemoteSegment:

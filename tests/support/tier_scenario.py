@@ -71,7 +71,7 @@ class Node:
         )
         logs.open(now_ms=NOW, cluster_id="c", node_id=1, new_directory_id=lambda: b"d" * 16)
         self.logs = logs
-        self.log: Log = logs.create(TopicPartition("t", 0), PARTITION.topic_id, CONFIG)
+        self.log: Log = logs.create(TopicPartition("t", 0), PARTITION.topic_id.bytes, CONFIG)
 
     def set_up(self, facts: dict[str, Any]) -> None:
         self.leader_epoch = facts.get("leader_epoch", 0)

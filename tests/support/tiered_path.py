@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from support.data_path import NOW_MS, CountingRng, DataPath, batch
 from support.remote import KnownSegments, WatchedStore, copy_log
@@ -97,7 +98,7 @@ class TieredPath(DataPath):
             self.files,
             first_id=self._next_id,
             above=log.highest_remote_offset,
-            partition=TopicIdPartition(partition.topic_id, topic, index),
+            partition=TopicIdPartition(UUID(bytes=partition.topic_id), topic, index),
         )
         self._next_id += len(copied)
         self.metadata.add(*copied)

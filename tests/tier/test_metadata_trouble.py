@@ -6,6 +6,7 @@ while the leader is away known segments are read, nothing is copied, and nothing
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from support.clusters import image_of, run, until
 from support.remote_places import DirectoryPlace
@@ -59,14 +60,14 @@ def test_unreadable_records_and_illegal_transitions_are_passed_over(tmp_path: Pa
             segment = cluster.finished("a", 0)[0]
             at = cluster.now_ms()
 
-            def update(state: SegmentState, segment_id: bytes = segment.segment_id) -> bytes:
+            def update(state: SegmentState, segment_id: UUID = segment.segment_id) -> bytes:
                 return encode(SegmentUpdate(segment.topic_id_partition, segment_id, 1, at, state))
 
             finished = PartitionDeleteState.DELETE_PARTITION_FINISHED
             unreadable = [b"", b"\x01\x09\x00what is this", b"\x07", encode(segment) + b"!"]
             illegal = [
                 update(DELETED),  # before it was begun
-                update(FINISHED, b"nobody knows me!"),
+                update(FINISHED, UUID(bytes=b"nobody knows me!")),
                 encode(segment),  # it cannot begin again
                 encode(PartitionDelete(segment.topic_id_partition, 1, at, finished)),
             ]
@@ -96,7 +97,7 @@ def test_unreadable_records_and_illegal_transitions_are_passed_over(tmp_path: Pa
 
 def _index_led_elsewhere(cluster: TieredCluster, topic: str) -> tuple[int, int]:
     """A partition of the topic, and the broker that leads its metadata and not it."""
-    topic_id = cluster.topic_id(topic)
+    topic_id = UUID(bytes=cluster.topic_id(topic))
     count = len(image_of(cluster.node(0)).topics[topic].partitions)
     for index in range(count):
         keeper = cluster.leader(METADATA, metadata_partition(topic_id, index, PARTITIONS))

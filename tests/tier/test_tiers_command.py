@@ -9,6 +9,7 @@ import signal
 import sys
 from dataclasses import replace
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
@@ -65,7 +66,7 @@ def damage(folder: str) -> None:
 
 def test_what_is_not_there_is_not_counted(capsys):
     """Copies that failed: the store has no bytes of them."""
-    name = TopicIdPartition(bytes(16), "t", 0)
+    name = TopicIdPartition(UUID(int=0), "t", 0)
     whole = segment(name, 1)
     states = [SegmentState.COPY_SEGMENT_FINISHED, SegmentState.COPY_SEGMENT_STARTED]
     remote = [replace(whole, state=state) for state in states]
@@ -284,7 +285,7 @@ def test_what_can_be_seen_is_shown_while_a_broker_is_away(store, capsys):
                 await cluster.expect_earliest_local("t", index, 2)
             servers = ",".join(cluster.server(broker) for broker in (1, 2))
             address = cluster.server(0)
-            index = metadata_partition(cluster.topic_id("t"), 1, 5)
+            index = metadata_partition(UUID(bytes=cluster.topic_id("t")), 1, 5)
             asked = image_of(cluster.node(1)).partition("__remote_log_metadata", index).leader
             await cluster.node(0).kill()
             code, out, err = await told(capsys, "-b", servers, "t")

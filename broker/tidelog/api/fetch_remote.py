@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING
 
 from tidelog.metrics.broker_gauges import tell_purgatories
 from tidelog.metrics.meters import Name
+from tidelog.remote.shared import id_of
 from tidelog.replication.partition import TRANSACTION_COMMITTED
 from tidelog.replication.purgatory import DelayedOperation, Purgatory
 from tidelog_protocol.errors import ErrorCode
-from tidelog_storage.remote.api import RemoteResourceNotFound, TopicIdPartition
+from tidelog_storage.remote.api import RemoteResourceNotFound
 from tidelog_storage.remote.reader import RemoteRead
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ class DelayedRemoteFetch(DelayedOperation[tuple[str, int]]):
         partition = self._fetches.replicas.partition(request.topic or "", request.partition)
         assert not isinstance(partition, ErrorCode), "it has just been read"
         read = RemoteRead(
-            TopicIdPartition(partition.topic_id, *partition.topic_partition),
+            id_of(partition),
             request.fetch_offset,
             max_bytes,
             min_one_batch=min_one_batch,

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.metrics.broker_gauges import tell_purgatories
 from tidelog.metrics.meters import Name
+from tidelog.remote.shared import id_of
 from tidelog.replication.purgatory import DelayedOperation, Purgatory
 from tidelog_protocol.errors import ErrorCode
-from tidelog_storage.remote.api import TopicIdPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -127,7 +127,7 @@ class DelayedRemoteListOffsets(DelayedOperation[tuple[str, int]]):
             self._open[index] = None
             self._reads[index] = self._offsets.reads.offset_for_timestamp(
                 search.timestamp,
-                TopicIdPartition(partition.topic_id, *partition.topic_partition),
+                id_of(partition),
                 partition.log,
                 self._search_done,
             )

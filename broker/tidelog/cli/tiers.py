@@ -14,6 +14,7 @@ from tidelog.cli import common
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
+    from uuid import UUID
 
     from tidelog.doors.tier_view import PartitionTiers, TierViewer
     from tidelog_storage.remote.api import RemoteSegment, RemoteStorage, TopicIdPartition
@@ -153,7 +154,7 @@ def _row(segment: RemoteSegment) -> tuple[object, ...]:
         " ".join(f"{epoch}@{start}" for epoch, start in segment.epochs),
         segment.state.name,
         segment.broker_id,
-        uuid_to_str(segment.segment_id),
+        uuid_to_str(segment.segment_id.bytes),
     )
 
 
@@ -186,7 +187,7 @@ def _as_json(view: PartitionTiers) -> dict[str, object]:
         "trouble": view.trouble,
         "remoteSegments": [
             {
-                "id": uuid_to_str(segment.segment_id),
+                "id": uuid_to_str(segment.segment_id.bytes),
                 "startOffset": segment.start_offset,
                 "endOffset": segment.end_offset,
                 "bytes": segment.size,
@@ -294,7 +295,7 @@ def _check_all(
     from tidelog_storage.remote.checks import UnreadableStoreError, check_segment
 
     checked = broken = size = 0
-    gone: set[bytes] = set()
+    gone: set[UUID] = set()
     is_readable = False  # as far as the segment before tells
     for segment in segments:
         if segment.segment_id in gone:
@@ -324,7 +325,7 @@ def _check_all(
 
 def _gone(
     viewer: TierViewer, segments: list[RemoteSegment], partition: TopicIdPartition
-) -> set[bytes]:
+) -> set[UUID]:
     """Ids of the segments of a partition that have been deleted since they were listed: reading all
     takes its time, in which topics live on. None of them if no broker tells."""
     from tidelog.doors.cluster_settings import ClusterError

@@ -11,6 +11,7 @@ import os
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from tidelog.doors.cluster_client import ClusterClient
 from tidelog.doors.cluster_settings import ClusterError
@@ -81,10 +82,11 @@ class TierViewer(ClusterClient):
         if described is None:
             raise ClusterError(f"there is no topic {topic}")
         views = []
+        topic_id = UUID(bytes=described.topic_id)
         for state in sorted(described.partitions, key=lambda one: one.partition_index):
             view = PartitionTiers(topic, state.partition_index, state.leader_id, state.leader_epoch)
             views.append(view)
-            name = TopicIdPartition(described.topic_id, topic, state.partition_index)
+            name = TopicIdPartition(topic_id, topic, state.partition_index)
             with self._troubles(view):
                 if state.leader_id < 0:
                     raise ClusterError("there is no leader")

@@ -12,6 +12,7 @@ import asyncio
 import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from tidelog.remote.shared import copied_offset, delete_segment, name_of
 from tidelog.replication.purgatory import DelayedOperation
@@ -74,7 +75,7 @@ class Copier:
         wake: Callable[[], None],
     ) -> None:
         """`wake` has this run again soon."""
-        self.copying: set[bytes] = set()
+        self.copying: set[UUID] = set()
         self.copied_offset: int | None = None
         self.has_given_up = False
         self._shared = shared
@@ -187,7 +188,7 @@ class Copier:
         shared, held = self._shared, self._log
         shared.copy_quota.record(candidate.size, shared.clock.monotonic())
         segment = candidate.started(
-            self._partition, shared.rng.uuid(), shared.node_id, shared.clock.wall_ms()
+            self._partition, UUID(bytes=shared.rng.uuid()), shared.node_id, shared.clock.wall_ms()
         )
         truncations = held.truncations
         self.copying.add(segment.segment_id)

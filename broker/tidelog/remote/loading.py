@@ -18,6 +18,7 @@ from tidelog_storage.remote.sources import Job
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from uuid import UUID
 
     from tidelog.remote.pools import Pool
     from tidelog_storage.remote.api import RemoteSegment
@@ -79,7 +80,7 @@ class Loader:
         self.sources = sources
         self._pool = pool
         self._now_ms = now_ms
-        self._flights: dict[tuple[bytes, int], _Flight] = {}
+        self._flights: dict[tuple[UUID, int], _Flight] = {}
         self._ahead_bytes = 0  # of flights that nobody waited for when they began
         self._is_closed = False
 

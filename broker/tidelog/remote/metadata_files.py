@@ -20,6 +20,7 @@ import logging
 import struct
 import zlib
 from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
 
 from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.primitives import uuid_from_str, uuid_to_str
@@ -159,7 +160,7 @@ def _topic_line(topic_id: bytes) -> bytes:
 
 
 def _file_name(partition: TopicIdPartition) -> str:
-    return f"{uuid_to_str(partition.topic_id)}-{partition.partition}{SUFFIX}"
+    return f"{uuid_to_str(partition.topic_id.bytes)}-{partition.partition}{SUFFIX}"
 
 
 # ---- bytes ---------------------------------------------------------------------------------------
@@ -172,7 +173,7 @@ async def _encode(saved: SavedPartition, topic_id: bytes) -> bytes:
     parts = [
         _FACTS.pack(
             topic_id,
-            snapshot.partition.topic_id,
+            snapshot.partition.topic_id.bytes,
             snapshot.partition.partition,
             saved.metadata_partition,
             len(name),
@@ -203,7 +204,8 @@ def _parse_head(data: bytes) -> tuple[bytes, TopicIdPartition, tuple[int, ...], 
         raise ValueError("unknown version or wrong checksum")
     topic_id, user_topic_id, number, index, name_size, *facts = _FACTS.unpack_from(body)
     end = _FACTS.size + name_size
-    partition = TopicIdPartition(user_topic_id, str(body[_FACTS.size : end], "utf-8"), number)
+    name = str(body[_FACTS.size : end], "utf-8")
+    partition = TopicIdPartition(UUID(bytes=user_topic_id), name, number)
     return topic_id, partition, (index, *facts), body[end:]
 
 

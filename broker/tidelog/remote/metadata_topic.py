@@ -15,6 +15,7 @@ import contextlib
 import logging
 import math
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from tidelog.remote.metadata_client import TopicError
 from tidelog.remote.metadata_consumer import MetadataConsumer
@@ -58,7 +59,7 @@ SAVE_S = 60.0
 AGAIN_S = 1.0  # between attempts to create a topic that was deleted
 LAST_SAVE_S_MAX = 2.0  # how long a stop waits for its files
 
-_Key = tuple[bytes, int]
+_Key = tuple[UUID, int]
 
 
 class TopicBasedMetadata:
@@ -348,7 +349,7 @@ class TopicBasedMetadata:
             raise ValueError("an update is never COPY_SEGMENT_STARTED")
         segment = self._known(update.topic_id_partition).cache.segment(update.segment_id)
         if segment is None:
-            raise RemoteResourceNotFound(f"no segment {update.segment_id.hex()} is known")
+            raise RemoteResourceNotFound(f"no segment {update.segment_id.hex} is known")
         if not is_legal(segment.state, update.state):
             raise ValueError(f"{segment.state.name} can't become {update.state.name}")
         await self._publish(update)

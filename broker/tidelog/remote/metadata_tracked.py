@@ -22,6 +22,7 @@ from tidelog_storage.remote.metadata_records import encode
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
+    from uuid import UUID
 
     from tidelog.remote.metadata_client import MetadataTopicClient
     from tidelog_storage.remote.api import TopicIdPartition
@@ -137,7 +138,7 @@ class Retelling:
     def __init__(
         self,
         client: MetadataTopicClient,
-        tracked: Mapping[tuple[bytes, int], Tracked],
+        tracked: Mapping[tuple[UUID, int], Tracked],
         find_topic: Callable[[], Awaitable[None]],
         save: Callable[[], Awaitable[None]],
     ) -> None:

@@ -26,6 +26,7 @@ from tidelog_storage.remote.sources import Job
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from uuid import UUID
 
     from tidelog.config.broker import BrokerConfig
     from tidelog.metrics.meters import Meters
@@ -410,7 +411,7 @@ class RemoteReads:
 
     # ---- the caches ---------------------------------------------------------------------------
 
-    def forget(self, segment_ids: Iterable[bytes]) -> None:
+    def forget(self, segment_ids: Iterable[UUID]) -> None:
         """Segments were deleted: drop what is cached of them at once."""
         self.sources.forget(segment_ids, self._now_ms())
 

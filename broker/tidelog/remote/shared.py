@@ -6,12 +6,14 @@ import asyncio
 import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from tidelog_storage.remote.api import (
     RemoteResourceNotFound,
     RetriableRemoteStorageError,
     SegmentState,
     SegmentUpdate,
+    TopicIdPartition,
 )
 from tidelog_storage.remote.lineage import copied_up_to, kept_up_to
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from tidelog.metrics.meters import Meters
     from tidelog.remote.pools import Pool, Pools
     from tidelog.remote.quotas import RateQuota
+    from tidelog.replication.partition import Partition
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog.seams import Clock, Executor, Rng
     from tidelog_storage.log import Log
@@ -28,7 +31,6 @@ if TYPE_CHECKING:
         RemoteLogMetadata,
         RemoteSegment,
         RemoteStorage,
-        TopicIdPartition,
     )
     from tidelog_storage.seams import FileSystem
 
@@ -37,6 +39,7 @@ __all__ = [
     "copied_offset",
     "delete_data",
     "delete_segment",
+    "id_of",
     "name_of",
     "until_ready",
 ]
@@ -67,7 +70,7 @@ class Shared:
     copy_quota: RateQuota
     meters: Meters
     custom_metadata_bytes_max: int
-    forget: Callable[[Iterable[bytes]], None]
+    forget: Callable[[Iterable[UUID]], None]
     catch_up: Callable[[], Awaitable[None]]
 
     def change(self, segment: RemoteSegment, state: SegmentState) -> SegmentUpdate:
@@ -84,6 +87,11 @@ class Shared:
             state,
             segment.custom_metadata,
         )
+
+
+def id_of(partition: Partition) -> TopicIdPartition:
+    """As this room knows it: ids are UUIDs here, and 16 bytes everywhere else."""
+    return TopicIdPartition(UUID(bytes=partition.topic_id), *partition.topic_partition)
 
 
 def name_of(partition: TopicIdPartition) -> str:
@@ -106,7 +114,7 @@ async def delete_segment(shared: Shared, segment: RemoteSegment, pool: Pool) -> 
         await delete_data(shared, segment, pool)
         await metadata.update(shared.change(segment, SegmentState.DELETE_SEGMENT_FINISHED))
     except RemoteResourceNotFound:
-        log.info("segment %s is gone already", segment.segment_id.hex())
+        log.info("segment %s is gone already", segment.segment_id.hex)
     shared.forget((segment.segment_id,))
 
 

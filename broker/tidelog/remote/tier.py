@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from tidelog.metadata.image import REMOTE_LOG_METADATA_TOPIC
 from tidelog.remote import plugins
@@ -28,7 +29,7 @@ from tidelog.remote.metadata_topic import TopicBasedMetadata
 from tidelog.remote.pools import Pools
 from tidelog.remote.quotas import RateQuota
 from tidelog.remote.reads import RemoteReads
-from tidelog.remote.shared import Shared
+from tidelog.remote.shared import Shared, id_of
 from tidelog.remote.tasks import Pace, TieredPartition
 from tidelog.start_error import StartError
 from tidelog_storage.remote.api import TopicIdPartition
@@ -236,8 +237,8 @@ class RemoteTier:
             if old.topic_config(topic.name).get("remote.storage.enable") != "true":
                 continue
             for state in topic.partitions:
-                name = TopicIdPartition(topic_id, topic.name, state.partition)
-                index = metadata_partition(topic_id, state.partition, count)
+                name = TopicIdPartition(UUID(bytes=topic_id), topic.name, state.partition)
+                index = metadata_partition(name.topic_id, state.partition, count)
                 is_mine = self._client.leader_of(index) == self._config.node_id
                 if is_mine and not any(new.is_alive(replica) for replica in state.replicas):
                     self.metadata.on_leadership_changes(set(), {name})
@@ -274,7 +275,7 @@ class RemoteTier:
         """This broker leads, in a leader epoch that is new to it."""
         if self._is_stopped:
             return
-        name = _id_of(partition)
+        name = id_of(partition)
         if partition.log.is_tiered:
             self._tiered(name, partition).lead(partition)
             self.metadata.on_leadership_changes({name}, set())
@@ -286,7 +287,7 @@ class RemoteTier:
         """This broker follows, in a leader epoch that is new to it."""
         if self._is_stopped:
             return
-        name = _id_of(partition)
+        name = id_of(partition)
         if partition.log.is_tiered:
             self._tiered(name, partition).follow(partition)
             self.metadata.on_leadership_changes(set(), {name})
@@ -300,7 +301,7 @@ class RemoteTier:
         tiered = self.partitions.pop(partition.topic_partition, None)
         if tiered is None:
             if not delete:
-                self._deletions.led_elsewhere(_id_of(partition))
+                self._deletions.led_elsewhere(id_of(partition))
             return
         if delete:
             self._deletions.topic_deleted(tiered)
@@ -354,7 +355,7 @@ class RemoteTier:
 
     async def aux_state(self, partition: Partition, leader_epoch: int, offset: int) -> AuxState:
         """What a follower needs of the remote segment that holds this offset of this epoch."""
-        return await fetch_aux_state(self._shared, _id_of(partition), leader_epoch, offset)
+        return await fetch_aux_state(self._shared, id_of(partition), leader_epoch, offset)
 
     # -- stop --------------------------------------------------------------------------------------
 
@@ -410,10 +411,6 @@ class RemoteTier:
         except Exception:
             log.exception("closing the remote store failed")
         executor.close()
-
-
-def _id_of(partition: Partition) -> TopicIdPartition:
-    return TopicIdPartition(partition.topic_id, *partition.topic_partition)
 
 
 def _is_to_be_purged(partition: Partition) -> bool:

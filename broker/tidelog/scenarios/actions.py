@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from tidelog.scenarios.answers import Client
 from tidelog.scenarios.compare import facts_differ
@@ -121,7 +122,7 @@ class Actions:
         if not self.stage.is_tiered:
             return await self.client.fetch(broker, offset, **known)
         inside = self.stage.inside(broker)
-        await inside.forget_reads([segment_id.hex() for segment_id in self.names.segments])
+        await inside.forget_reads([segment_id.hex for segment_id in self.names.segments])
         reply = await self.client.fetch(broker, offset, **known)
         if expected.get("records") or expected.get("error", "NONE") != "NONE":
             for _ in range(self.PATIENCE):
@@ -130,7 +131,7 @@ class Actions:
                 self.tell("then", "nothing came for as long as it waits: the consumer asks again")
                 reply = await self.client.fetch(broker, offset, **known)
         if reply["records"]:
-            reads = [self.names.symbol(bytes.fromhex(each)) for each in await inside.reads()]
+            reads = [self.names.symbol(UUID(each)) for each in await inside.reads()]
             reply["from"] = "remote" if reads else "local"
             reply["segments"] = reads
             reply["first_record"] = reply["records"][0]
@@ -345,7 +346,7 @@ class Actions:
         name = broker or await self._leader()
         await self.direction.until_ready(name)
         found = await self.stage.inside(name).segment_for(self.names.cluster_epoch(epoch), offset)
-        return {"segment": None if found is None else self.names.symbol(bytes.fromhex(found))}
+        return {"segment": None if found is None else self.names.symbol(UUID(found))}
 
     async def _leader(self) -> str:
         actors: list[str] = list(self.given["brokers"])

@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 from tidelog.metadata.image import REMOTE_LOG_METADATA_TOPIC
-from tidelog.remote.shared import until_ready
+from tidelog.remote.shared import id_of, until_ready
 from tidelog.scenarios.actor import MovedClock
 from tidelog.scenarios.answers import fetch_reply
 from tidelog.scenarios.disk import records_in, values_in
@@ -51,7 +52,7 @@ def from_hex(texts: Iterable[str]) -> list[RemoteSegment]:
 
 
 def _named(topic_id: str) -> TopicIdPartition:
-    return TopicIdPartition(bytes.fromhex(topic_id), TOPIC, 0)
+    return TopicIdPartition(UUID(topic_id), TOPIC, 0)
 
 
 class Inside:
@@ -215,7 +216,7 @@ class Inside:
 
     @property
     def _name(self) -> TopicIdPartition:
-        return TopicIdPartition(self._partition.topic_id, TOPIC, 0)
+        return id_of(self._partition)
 
     async def copying(self) -> State:
         """What the topic says of copies, and whether one is under way."""
@@ -235,7 +236,7 @@ class Inside:
     async def segment_for(self, epoch: int, offset: int) -> str | None:
         """The id of the finished remote segment that holds this offset of this epoch."""
         found = self._tier.metadata.segment_for(self._name, epoch, offset)
-        return None if found is None else found.segment_id.hex()
+        return None if found is None else found.segment_id.hex
 
     async def wake(self) -> None:
         """Let the tier's tasks run that are at rest."""
@@ -315,12 +316,12 @@ class Inside:
 
     async def forget_reads(self, segment_ids: Sequence[str]) -> None:
         """Drop what is cached of these segments: from now on it is seen that they are read."""
-        self._tier.reads.forget([bytes.fromhex(segment_id) for segment_id in segment_ids])
+        self._tier.reads.forget([UUID(segment_id) for segment_id in segment_ids])
         self._store.reads.clear()
 
     async def reads(self) -> list[str]:
         """Ids of the segments that were read since."""
-        return [segment_id.hex() for segment_id in dict.fromkeys(self._store.reads)]
+        return [segment_id.hex for segment_id in dict.fromkeys(self._store.reads)]
 
     @property
     def _store(self) -> TracedStore:

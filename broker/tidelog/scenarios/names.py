@@ -11,6 +11,7 @@ from tidelog_protocol.primitives import uuid_to_str
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from uuid import UUID
 
     from tidelog_storage.remote.api import RemoteSegment
 
@@ -23,8 +24,8 @@ class Names:
     def __init__(self) -> None:
         self._to_cluster = {-1: -1}
         self._to_vector = {-1: -1}
-        self._symbols: dict[bytes, str] = {}
-        self.segments: dict[bytes, RemoteSegment] = {}
+        self._symbols: dict[UUID, str] = {}
+        self.segments: dict[UUID, RemoteSegment] = {}
         """All that have a name, whether they are still there or not."""
 
     def add_epoch(self, of_vector: int, of_cluster: int) -> None:
@@ -71,6 +72,6 @@ class Names:
         self._symbols[segment.segment_id] = symbol
         self.segments[segment.segment_id] = segment
 
-    def symbol(self, segment_id: bytes) -> str:
+    def symbol(self, segment_id: UUID) -> str:
         """The vector's name of a segment, or its id if the vector does not know it."""
-        return self._symbols.get(segment_id) or uuid_to_str(segment_id)
+        return self._symbols.get(segment_id) or uuid_to_str(segment_id.bytes)

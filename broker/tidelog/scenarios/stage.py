@@ -15,6 +15,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
+from uuid import UUID
 
 from tidelog.metadata.image import REMOTE_LOG_METADATA_TOPIC
 from tidelog.peers import PeerChannel
@@ -279,7 +280,7 @@ class Stage(ABC):
     @property
     def remote_partition(self) -> TopicIdPartition:
         """The partition as the remote tier names it."""
-        return TopicIdPartition(self.topic_id, TOPIC, 0)
+        return TopicIdPartition(UUID(bytes=self.topic_id), TOPIC, 0)
 
     def log_folder(self, name: str) -> str:
         """The partition's folder on a broker's disk."""

@@ -11,6 +11,7 @@ from tidelog_storage.remote.directory_store import DirectoryStore
 
 if TYPE_CHECKING:
     from typing import BinaryIO
+    from uuid import UUID
 
     from tidelog_storage.remote.api import (
         IndexKind,
@@ -59,7 +60,7 @@ class TracedStore(DirectoryStore):
 
     def __init__(self, files: FileSystem | None = None, directory: str | None = None) -> None:
         super().__init__(files, directory)
-        self.reads: list[bytes] = []
+        self.reads: list[UUID] = []
         self.waiting: list[str] = []
         self.order = _NONE
         self._copied = threading.local()

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
+from uuid import UUID  # noqa: TC003 - who reads the fields' types finds it
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -136,7 +137,7 @@ def is_legal(source: SegmentState | None, target: SegmentState) -> bool:
 class TopicIdPartition(NamedTuple):
     """A partition that keeps its identity when a topic of the same name comes after it."""
 
-    topic_id: bytes  # 16 bytes
+    topic_id: UUID
     topic: str
     partition: int
 
@@ -150,7 +151,7 @@ class RemoteSegment:
     """
 
     topic_id_partition: TopicIdPartition
-    segment_id: bytes  # 16 bytes, a new one for every try of a copy
+    segment_id: UUID  # a new one for every try of a copy
     start_offset: int
     end_offset: int
     broker_id: int
@@ -169,8 +170,8 @@ class RemoteSegment:
             raise ValueError("a segment has at least one leader epoch")
 
     @property
-    def topic_id(self) -> bytes:
-        """16 bytes, as on the wire."""
+    def topic_id(self) -> UUID:
+        """Its topic's id."""
         return self.topic_id_partition.topic_id
 
     @property
@@ -200,7 +201,7 @@ class SegmentUpdate:
     """A change of a segment's state (Kafka: RemoteLogSegmentMetadataUpdate)."""
 
     topic_id_partition: TopicIdPartition
-    segment_id: bytes
+    segment_id: UUID
     broker_id: int
     event_timestamp: int
     state: SegmentState

@@ -292,6 +292,6 @@ def walk(
 def _corrupt(segment: RemoteSegment, position: int, what: str) -> CorruptRemoteDataError:
     return CorruptRemoteDataError(
         f"{segment.topic}-{segment.partition}, remote segment"
-        f" {segment.segment_id.hex()} of offsets {segment.start_offset} to {segment.end_offset},"
+        f" {segment.segment_id.hex} of offsets {segment.start_offset} to {segment.end_offset},"
         f" byte {position}: {what}"
     )

@@ -22,6 +22,7 @@ from tidelog_storage.segment import (
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from uuid import UUID
 
     from tidelog_storage.config import LogConfig
     from tidelog_storage.log import Log
@@ -88,7 +89,7 @@ class CopyCandidate:
     files: SegmentFiles  # with the epoch checkpoint, which is not clipped below
 
     def started(
-        self, partition: TopicIdPartition, segment_id: bytes, broker_id: int, now_ms: int
+        self, partition: TopicIdPartition, segment_id: UUID, broker_id: int, now_ms: int
     ) -> RemoteSegment:
         """The event COPY_SEGMENT_STARTED for a try of this copy, of a new `segment_id`."""
         return RemoteSegment(

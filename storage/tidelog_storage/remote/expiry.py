@@ -14,6 +14,7 @@ from tidelog_storage.remote.lineage import Lineage, without_empty
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
+    from uuid import UUID
 
     from tidelog_storage.config import LogConfig
     from tidelog_storage.remote.api import RemoteSegment
@@ -55,7 +56,7 @@ def plan(
     local_only_bytes: int,
     retention: RemoteRetention,
     now_ms: int,
-    copying: Collection[bytes] = (),
+    copying: Collection[UUID] = (),
 ) -> ExpiryPlan:
     """The remote segments to delete. `segments`: all of `PartitionMetadata.segments()`; `epochs`:
     the leader's; `copying`: ids of copies that run right now on this broker."""
@@ -103,7 +104,7 @@ class _Walk:
         if retention.retention_ms >= 0:
             self.oldest_ms = now_ms - retention.retention_ms
         self.retention_bytes = retention.retention_bytes
-        self.deletions: dict[bytes, RemoteSegment] = {}
+        self.deletions: dict[UUID, RemoteSegment] = {}
 
     def set_excess(self, segments: Iterable[RemoteSegment], local_only_bytes: int) -> None:
         """Count what is not below the log start, of which this pass frees itself anyway."""
@@ -119,7 +120,7 @@ class _Walk:
                 ]
             )
 
-    def run(self, segments: Iterable[RemoteSegment], copying: Collection[bytes]) -> None:
+    def run(self, segments: Iterable[RemoteSegment], copying: Collection[UUID]) -> None:
         """Fill `deletions` and `new_log_start`."""
         for segment in self.by_epoch(segments):
             if segment.segment_id in copying:

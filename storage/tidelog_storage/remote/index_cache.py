@@ -13,6 +13,7 @@ reader has been given stays good: it is in memory.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
 
 from tidelog_protocol.primitives import uuid_from_str, uuid_to_str
 from tidelog_storage.indexes import (
@@ -87,9 +88,9 @@ class IndexCache:
         self._capacity_bytes = capacity_bytes
         self._ttl_ms = ttl_ms
         self._files = files
-        self._entries: dict[bytes, _Entry] = {}
-        self._loading: dict[bytes, bool] = {}  # True: to be dropped as soon as it is there
-        self._parsed: dict[bytes, int] = {}  # size by segment, least recently used first
+        self._entries: dict[UUID, _Entry] = {}
+        self._loading: dict[UUID, bool] = {}  # True: to be dropped as soon as it is there
+        self._parsed: dict[UUID, int] = {}  # size by segment, least recently used first
         self._parsed_bytes = 0
         self._removals: list[tuple[int, str]] = []  # when due, path
         self._closed = False
@@ -97,7 +98,7 @@ class IndexCache:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def __contains__(self, segment_id: bytes) -> bool:
+    def __contains__(self, segment_id: UUID) -> bool:
         return segment_id in self._entries
 
     def open(self, now_ms: int) -> None:
@@ -123,7 +124,7 @@ class IndexCache:
 
     # ---- look-ups (on the loop) ---------------------------------------------------------------
 
-    def get(self, segment_id: bytes, now_ms: int) -> RemoteIndexes | None:
+    def get(self, segment_id: UUID, now_ms: int) -> RemoteIndexes | None:
         """The indexes, if they are in memory; else they are to be loaded."""
         assert not self._closed, "the index cache is closed"
         entry = self._entries.get(segment_id)
@@ -132,7 +133,7 @@ class IndexCache:
         self._touch(segment_id, entry, now_ms)
         return entry.indexes
 
-    def begin(self, segment_id: bytes) -> None:
+    def begin(self, segment_id: UUID) -> None:
         """`load` is going to be called for this segment; once at a time."""
         assert not self._closed, "the index cache is closed"
         assert segment_id not in self._loading
@@ -160,12 +161,12 @@ class IndexCache:
             self.remove((segment_id,), now_ms)
         self._evict(now_ms)
 
-    def give_up(self, segment_id: bytes, now_ms: int) -> None:
+    def give_up(self, segment_id: UUID, now_ms: int) -> None:
         """`load` failed: nothing of the segment is kept."""
         del self._loading[segment_id]
         self.remove((segment_id,), now_ms)
 
-    def remove(self, segment_ids: Iterable[bytes], now_ms: int) -> None:
+    def remove(self, segment_ids: Iterable[UUID], now_ms: int) -> None:
         """Drop segments: deleted ones, or those whose files turned out to be wrong."""
         for segment_id in segment_ids:
             if segment_id in self._loading:
@@ -205,11 +206,11 @@ class IndexCache:
         self._parsed.clear()
         self.bytes = self._parsed_bytes = 0
 
-    def _add(self, segment_id: bytes, entry: _Entry) -> None:
+    def _add(self, segment_id: UUID, entry: _Entry) -> None:
         self._entries[segment_id] = entry
         self.bytes += entry.size
 
-    def _touch(self, segment_id: bytes, entry: _Entry, now_ms: int) -> None:
+    def _touch(self, segment_id: UUID, entry: _Entry, now_ms: int) -> None:
         entry.used_ms = now_ms
         self._entries[segment_id] = self._entries.pop(segment_id)
         if segment_id in self._parsed:
@@ -225,7 +226,7 @@ class IndexCache:
                 if self.bytes <= self._capacity_bytes:
                     return
 
-    def _drop(self, segment_id: bytes, now_ms: int) -> None:
+    def _drop(self, segment_id: UUID, now_ms: int) -> None:
         """Rename the files; they are removed later, as in Kafka."""
         entry = self._entries.pop(segment_id)
         self.bytes -= entry.size
@@ -239,7 +240,7 @@ class IndexCache:
                 continue  # somebody else removed it
             self._removals.append((now_ms + REMOVE_DELAY_MS, path + _DELETED))
 
-    def _forget_parsed(self, segment_id: bytes) -> None:
+    def _forget_parsed(self, segment_id: UUID) -> None:
         self._parsed_bytes -= self._parsed.pop(segment_id)
 
     # ---- files (on worker threads) ------------------------------------------------------------
@@ -353,15 +354,15 @@ class IndexCache:
 
 
 def _stem(segment: RemoteSegment) -> str:
-    return f"{segment.start_offset}_{uuid_to_str(segment.segment_id)}"
+    return f"{segment.start_offset}_{uuid_to_str(segment.segment_id.bytes)}"
 
 
-def _segment_id(stem: str) -> bytes | None:
+def _segment_id(stem: str) -> UUID | None:
     """The segment's id in a file's name; None if it is none of ours."""
     start, separator, text = stem.partition("_")
     if not separator or not start.isdigit():
         return None
     try:
-        return uuid_from_str(text)
+        return UUID(bytes=uuid_from_str(text))
     except ValueError:
         return None

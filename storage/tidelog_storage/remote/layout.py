@@ -57,12 +57,12 @@ Source = str | bytes
 
 def folder_name(partition: TopicIdPartition) -> str:
     """The folder of one partition of one life of a topic."""
-    return f"{partition.topic}-{partition.partition}-{uuid_to_str(partition.topic_id)}"
+    return f"{partition.topic}-{partition.partition}-{uuid_to_str(partition.topic_id.bytes)}"
 
 
 def object_name(segment: RemoteSegment, ending: str) -> str:
     """The name of one object of a segment, inside the partition's folder."""
-    return f"{segment.start_offset:020d}-{uuid_to_str(segment.segment_id)}{ending}"
+    return f"{segment.start_offset:020d}-{uuid_to_str(segment.segment_id.bytes)}{ending}"
 
 
 def sources(data: SegmentFiles) -> Iterator[tuple[str, Source]]:
@@ -126,9 +126,9 @@ def manifest(segment: RemoteSegment, objects: dict[str, ObjectFacts]) -> bytes:
     content = {
         "version": 1,
         "topic": segment.topic,
-        "topicId": uuid_to_str(segment.topic_id),
+        "topicId": uuid_to_str(segment.topic_id.bytes),
         "partition": segment.partition,
-        "segmentId": uuid_to_str(segment.segment_id),
+        "segmentId": uuid_to_str(segment.segment_id.bytes),
         "startOffset": segment.start_offset,
         "endOffset": segment.end_offset,
         "brokerId": segment.broker_id,

@@ -22,6 +22,8 @@ from tidelog_storage.remote.api import (
 from tidelog_storage.remote.lineage import epoch_parts
 
 if TYPE_CHECKING:
+    from uuid import UUID
+
     from tidelog_storage.remote.api import PartitionDeleteState, SegmentUpdate, TopicIdPartition
 
 __all__ = ["PartitionMetadata", "PartitionSnapshot"]
@@ -46,7 +48,7 @@ class _Part(NamedTuple):
     end_offset: int  # inclusive; first, because the part that reaches furthest is the greatest
     number: int  # rises with every segment finished
     start_offset: int
-    segment_id: bytes
+    segment_id: UUID
 
 
 class _EpochParts:
@@ -73,7 +75,7 @@ class _EpochParts:
                 break
             self.furthest[later] = part
 
-    def remove(self, start_offset: int, segment_id: bytes) -> None:
+    def remove(self, start_offset: int, segment_id: UUID) -> None:
         slot = bisect_left(self.starts, start_offset)
         while self.parts[slot].segment_id != segment_id:
             slot += 1
@@ -118,10 +120,10 @@ class PartitionMetadata:
     def __init__(self, partition: TopicIdPartition) -> None:
         self.partition = partition
         self.delete_state: PartitionDeleteState | None = None
-        self._segments: dict[bytes, RemoteSegment] = {}  # by id, in the order they were begun
-        self._listed: dict[int, dict[bytes, None]] = {}  # by epoch
+        self._segments: dict[UUID, RemoteSegment] = {}  # by id, in the order they were begun
+        self._listed: dict[int, dict[UUID, None]] = {}  # by epoch
         self._parts: dict[int, _EpochParts] = {}  # by epoch
-        self._finished: dict[bytes, None] = {}  # ids in the order they were finished
+        self._finished: dict[UUID, None] = {}  # ids in the order they were finished
         self._highest_offsets: dict[int, int] = {}  # by epoch; never goes back
         self._number = 0
 
@@ -213,7 +215,7 @@ class PartitionMetadata:
         """How many segments there are, in whatever state."""
         return len(self._segments)
 
-    def segment(self, segment_id: bytes) -> RemoteSegment | None:
+    def segment(self, segment_id: UUID) -> RemoteSegment | None:
         """One segment in whatever state; None if it never was or is forgotten."""
         return self._segments.get(segment_id)
 

@@ -6,6 +6,7 @@ Record keys are null. Kafka: RemoteLogMetadataSerde, RemoteLogMetadataTopicParti
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeAlias
+from uuid import UUID
 
 from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.messages import remote_metadata as table
@@ -51,7 +52,7 @@ def encode_snapshot_entry(segment: RemoteSegment) -> bytes:
     """A segment without its partition (Kafka: RemoteLogSegmentMetadataSnapshot, record type 3)."""
     return table.encode_record(
         table.RemoteLogSegmentMetadataSnapshotRecord(
-            segment_id=segment.segment_id, **_facts(segment)
+            segment_id=segment.segment_id.bytes, **_facts(segment)
         )
     )
 
@@ -100,13 +101,13 @@ def _delete_record(event: PartitionDelete) -> table.RemotePartitionDeleteMetadat
 
 def _topic_id_partition(partition: TopicIdPartition) -> table.TopicIdPartition:
     return table.TopicIdPartition(
-        name=partition.topic, id=partition.topic_id, partition=partition.partition
+        name=partition.topic, id=partition.topic_id.bytes, partition=partition.partition
     )
 
 
-def _segment_id(partition: TopicIdPartition, segment_id: bytes) -> table.RemoteLogSegmentId:
+def _segment_id(partition: TopicIdPartition, segment_id: UUID) -> table.RemoteLogSegmentId:
     return table.RemoteLogSegmentId(
-        topic_id_partition=_topic_id_partition(partition), id=segment_id
+        topic_id_partition=_topic_id_partition(partition), id=segment_id.bytes
     )
 
 
@@ -152,7 +153,7 @@ def _segment(
     epochs = {entry.leader_epoch: entry.offset for entry in record.segment_leader_epochs}
     return RemoteSegment(
         topic_id_partition=partition,
-        segment_id=segment_id,
+        segment_id=UUID(bytes=segment_id),
         start_offset=record.start_offset,
         end_offset=record.end_offset,
         broker_id=record.broker_id,
@@ -170,7 +171,7 @@ def _update(record: table.RemoteLogSegmentMetadataUpdateRecord) -> SegmentUpdate
     identity = record.remote_log_segment_id
     return SegmentUpdate(
         topic_id_partition=_partition(identity.topic_id_partition),
-        segment_id=identity.id,
+        segment_id=UUID(bytes=identity.id),
         broker_id=record.broker_id,
         event_timestamp=record.event_timestamp_ms,
         state=SegmentState(record.remote_log_segment_state),
@@ -188,7 +189,7 @@ def _delete(record: table.RemotePartitionDeleteMetadataRecord) -> PartitionDelet
 
 
 def _partition(entry: table.TopicIdPartition) -> TopicIdPartition:
-    return TopicIdPartition(entry.id, entry.name, entry.partition)
+    return TopicIdPartition(UUID(bytes=entry.id), entry.name, entry.partition)
 
 
 # ---- where an event goes -------------------------------------------------------------------------
@@ -196,21 +197,21 @@ def _partition(entry: table.TopicIdPartition) -> TopicIdPartition:
 _UINT32 = 0xFFFFFFFF
 
 
-def metadata_partition(topic_id: bytes, partition: int, partition_count: int) -> int:
+def metadata_partition(topic_id: UUID, partition: int, partition_count: int) -> int:
     """The partition of `__remote_log_metadata` that has the events of a user partition."""
     # Java's Objects.hash of the id's lower half, its upper half and the partition.
     hashed = 1
     for number in (
-        _hash_of_long(topic_id[8:]),
-        _hash_of_long(topic_id[:8]),
+        _hash_of_long(topic_id.int & 0xFFFFFFFFFFFFFFFF),
+        _hash_of_long(topic_id.int >> 64),
         partition,
     ):
         hashed = (31 * hashed + number) & _UINT32
     return (_murmur2(hashed) & 0x7FFFFFFF) % partition_count
 
 
-def _hash_of_long(eight: bytes) -> int:
-    return int.from_bytes(eight[:4], "big") ^ int.from_bytes(eight[4:], "big")
+def _hash_of_long(number: int) -> int:
+    return (number >> 32) ^ (number & _UINT32)
 
 
 def _murmur2(number: int) -> int:

@@ -22,6 +22,7 @@ from tidelog_storage.remote.chunks import Buffers, Chunk, walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from uuid import UUID
 
     from tidelog_storage.remote.api import (
         OpenSegment,
@@ -86,10 +87,10 @@ class Near:
         self.capacity_bytes = capacity_bytes
         self.bytes = 0
         self.retired: list[OpenSegment] = []  # to be closed by whoever may block
-        self._open: dict[bytes, _Open] = {}
+        self._open: dict[UUID, _Open] = {}
         self._left: dict[TopicIdPartition, None] = {}  # to the threads
-        self._pieces: dict[tuple[bytes, int], _Piece] = {}  # by segment and first byte
-        self._passed: dict[tuple[bytes, int], None] = {}  # of them
+        self._pieces: dict[tuple[UUID, int], _Piece] = {}  # by segment and first byte
+        self._passed: dict[tuple[UUID, int], None] = {}  # of them
         self._passed_bytes = 0
         self._buffers = Buffers(_BUFFER_BYTES)
         self._demanded = (0, 0)  # when, and how many bytes
@@ -103,11 +104,11 @@ class Near:
         """Whether nothing of the partition is read here."""
         return segment.topic_id_partition in self._left
 
-    def is_open(self, segment_id: bytes) -> bool:
+    def is_open(self, segment_id: UUID) -> bool:
         """Whether it may be read here."""
         return segment_id in self._open
 
-    def opened(self, segment_id: bytes, handle: OpenSegment, now_ms: int) -> None:
+    def opened(self, segment_id: UUID, handle: OpenSegment, now_ms: int) -> None:
         """Take what a thread has opened; the one that was opened first goes if there are too
         many."""
         self._retire(segment_id)
@@ -115,13 +116,13 @@ class Near:
             self._retire(next(iter(self._open)))
         self._open[segment_id] = _Open(handle, now_ms)
 
-    def forget(self, segment_id: bytes) -> None:
+    def forget(self, segment_id: UUID) -> None:
         """The segment is gone, or not to be trusted."""
         self._retire(segment_id)
         for key in [key for key in self._pieces if key[0] == segment_id]:
             self._drop(key)
 
-    def _retire(self, segment_id: bytes) -> None:
+    def _retire(self, segment_id: UUID) -> None:
         entry = self._open.pop(segment_id, None)
         if entry is not None:
             self.retired.append(entry.handle)
@@ -148,7 +149,7 @@ class Near:
 
     # ---- readers ------------------------------------------------------------------------------
 
-    def stopped(self, segment_id: bytes, position: int) -> None:
+    def stopped(self, segment_id: UUID, position: int) -> None:
         """A reader stopped at this byte. The pieces up to there may go, but what was read behind
         the last one's batches is still needed."""
         passed = [
@@ -161,7 +162,7 @@ class Near:
         for key in passed:
             self._pass(key)
 
-    def _pass(self, key: tuple[bytes, int]) -> None:
+    def _pass(self, key: tuple[UUID, int]) -> None:
         """A reader has done with a piece; some are kept for those who come right behind him."""
         if key not in self._passed:
             self._passed[key] = None
@@ -171,7 +172,7 @@ class Near:
 
     # ---- pieces -------------------------------------------------------------------------------
 
-    def find(self, segment_id: bytes, position: int) -> Chunk | None:
+    def find(self, segment_id: UUID, position: int) -> Chunk | None:
         """The piece at hand with this byte."""
         for (owner, start), piece in self._pieces.items():
             if start <= position < piece.chunk.end and owner == segment_id:
@@ -261,13 +262,13 @@ class Near:
             return self._piece(segment, position, first, now_ms, before)
         return None
 
-    def _ending_at(self, segment_id: bytes, position: int) -> _Piece | None:
+    def _ending_at(self, segment_id: UUID, position: int) -> _Piece | None:
         for (owner, _), piece in self._pieces.items():
             if piece.chunk.end == position and owner == segment_id:
                 return piece
         return None
 
-    def _drop(self, key: tuple[bytes, int]) -> None:
+    def _drop(self, key: tuple[UUID, int]) -> None:
         weight = self._pieces.pop(key).chunk.weight
         self.bytes -= weight
         if key in self._passed:

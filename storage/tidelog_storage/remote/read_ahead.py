@@ -15,6 +15,7 @@ from tidelog_storage.remote.chunks import ChunkPlace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from uuid import UUID
 
     from tidelog_storage.indexes import OffsetIndex
     from tidelog_storage.remote.api import RemoteSegment, TopicIdPartition
@@ -102,14 +103,14 @@ class _Chunks:
 
     def __init__(self) -> None:
         self.bytes = 0
-        self.chunks: dict[tuple[bytes, int], tuple[Chunk, int]] = {}  # with when they came
+        self.chunks: dict[tuple[UUID, int], tuple[Chunk, int]] = {}  # with when they came
 
-    def put(self, key: tuple[bytes, int], chunk: Chunk, now_ms: int) -> None:
+    def put(self, key: tuple[UUID, int], chunk: Chunk, now_ms: int) -> None:
         """Add one that is not there, as the newest."""
         self.chunks[key] = (chunk, now_ms)
         self.bytes += chunk.weight
 
-    def pop(self, key: tuple[bytes, int]) -> Chunk | None:
+    def pop(self, key: tuple[UUID, int]) -> Chunk | None:
         """Take one out."""
         entry = self.chunks.pop(key, None)
         if entry is None:
@@ -146,9 +147,9 @@ class ReadAhead:
         self._done = _Chunks()
         self._reading = _Chunks()
         self._ahead = _Chunks()
-        self._grids: dict[bytes, Grid] = {}
-        self._readers: dict[tuple[bytes, int, int], Window] = {}  # by where they stopped
-        self._partitions: dict[tuple[bytes, int], int] = {}  # when they were last asked for
+        self._grids: dict[UUID, Grid] = {}
+        self._readers: dict[tuple[UUID, int, int], Window] = {}  # by where they stopped
+        self._partitions: dict[tuple[UUID, int], int] = {}  # when they were last asked for
 
     def __len__(self) -> int:
         return sum(len(part.chunks) for part in self._parts)
@@ -203,7 +204,7 @@ class ReadAhead:
                 if segment_id == segment.segment_id:
                     grid.add(chunk.end)
 
-    def peek(self, segment_id: bytes, start: int) -> Chunk | None:
+    def peek(self, segment_id: UUID, start: int) -> Chunk | None:
         """The chunk that begins at this byte, for a reader who may not take anything of it."""
         for part in self._parts:
             entry = part.chunks.get((segment_id, start))
@@ -211,12 +212,12 @@ class ReadAhead:
                 return entry[0]
         return None
 
-    def find(self, segment_id: bytes, position: int, now_ms: int) -> Chunk | None:
+    def find(self, segment_id: UUID, position: int, now_ms: int) -> Chunk | None:
         """The chunk with this byte, for a reader."""
         grid = self._grids.get(segment_id)
         return None if grid is None else self.get(segment_id, grid.place(position).start, now_ms)
 
-    def get(self, segment_id: bytes, start: int, now_ms: int) -> Chunk | None:
+    def get(self, segment_id: UUID, start: int, now_ms: int) -> Chunk | None:
         """The chunk that begins at this byte, for a reader."""
         key = (segment_id, start)
         chunk = self._reading.pop(key) or self._ahead.pop(key) or self._done.pop(key)
@@ -240,7 +241,7 @@ class ReadAhead:
         while self.weight > self.capacity_bytes:
             next(part for part in self._parts if part.chunks).drop_oldest()
 
-    def forget(self, segment_id: bytes) -> None:
+    def forget(self, segment_id: UUID) -> None:
         """The segment is gone, or what is known of it was wrong."""
         self._grids.pop(segment_id, None)
         for part in self._parts:
@@ -299,7 +300,7 @@ class ReadAhead:
         readers[partition.topic_id, partition.partition, next_offset] = window
         return window
 
-    def passed(self, segment_id: bytes, position: int, now_ms: int) -> None:
+    def passed(self, segment_id: UUID, position: int, now_ms: int) -> None:
         """A reader stopped at this byte of a segment: the chunks up to there are done."""
         grid = self._grids.get(segment_id)
         while grid is not None and position > 0:

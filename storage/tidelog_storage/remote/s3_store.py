@@ -148,7 +148,7 @@ class S3Store:
         first = next(parts, b"")
         second = next(parts, None)
         target = {"Bucket": self._bucket, "Key": self._key(segment, ending)}
-        metadata = {_ID_KEY: uuid_to_str(segment.segment_id)}
+        metadata = {_ID_KEY: uuid_to_str(segment.segment_id.bytes)}
         if second is not None:
             self._upload_parts(target, metadata, chain((first, second), parts), written)
             return

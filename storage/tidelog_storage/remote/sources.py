@@ -21,6 +21,7 @@ from tidelog_storage.remote.reader import NeedIndexes, Pause
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from uuid import UUID
 
     from tidelog_storage.remote.api import OpenSegment, RemoteSegment, RemoteStorage
     from tidelog_storage.remote.index_cache import IndexCache
@@ -45,7 +46,7 @@ class Job(NamedTuple):
     opens: bool = False
 
     @property
-    def key(self) -> tuple[bytes, int]:
+    def key(self) -> tuple[UUID, int]:
         """One job of a key at a time; who asks for the same waits for it, and looks again."""
         if self.opens:
             return self.segment.segment_id, -2
@@ -74,7 +75,7 @@ class Sources:
         self._store = store
         self._opener = opener_of(store)
         self._buffers = Buffers()
-        self._places: dict[tuple[bytes, int], int] = {}  # where readers stopped: bytes, by offset
+        self._places: dict[tuple[UUID, int], int] = {}  # where readers stopped: bytes, by offset
 
     # ---- on the loop --------------------------------------------------------------------------
 
@@ -228,7 +229,7 @@ class Sources:
         if isinstance(error, CorruptRemoteDataError):
             self.forget((segment_id,), now_ms)
 
-    def forget(self, segment_ids: Iterable[bytes], now_ms: int) -> None:
+    def forget(self, segment_ids: Iterable[UUID], now_ms: int) -> None:
         """Segments are deleted, or not to be trusted."""
         for segment_id in segment_ids:
             self.indexes.remove((segment_id,), now_ms)

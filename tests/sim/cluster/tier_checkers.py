@@ -112,7 +112,7 @@ class TierCheckers:
 
     def _changed(self, change: Change) -> None:
         segment, state = change
-        key = (segment.topic_id, segment.partition)
+        key = (segment.topic_id.bytes, segment.partition)
         self.history.count(f"remote segments {state.name}")
         if state is STARTED:
             self._check_stable(key, segment)
@@ -167,7 +167,7 @@ class TierCheckers:
         while deleted:
             segment = deleted.pop()
             state = self.truth.states.get(segment.segment_id)
-            key = (segment.topic_id, segment.partition)
+            key = (segment.topic_id.bytes, segment.partition)
             require(
                 state in (GOING, GONE) or key in self.truth.marked,
                 f"the store was told to delete a segment that is {state and state.name}",

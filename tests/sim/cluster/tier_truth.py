@@ -19,6 +19,7 @@ from tidelog_storage.remote.metadata_records import decode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from uuid import UUID
 
     from sim.history import Key
 
@@ -55,8 +56,8 @@ class TierTruth:
     """Segments of all partitions, by topic id and partition, and the states they are in."""
 
     def __init__(self) -> None:
-        self.segments: dict[Key, dict[bytes, RemoteSegment]] = {}
-        self.states: dict[bytes, SegmentState] = {}
+        self.segments: dict[Key, dict[UUID, RemoteSegment]] = {}
+        self.states: dict[UUID, SegmentState] = {}
         self.marked: set[Key] = set()  # of deleted topics
         self._next: dict[int, int] = {}  # offsets, by metadata partition
 
@@ -82,7 +83,8 @@ class TierTruth:
 
     def _apply(self, value: bytes) -> Iterator[Change]:
         event = decode(value)
-        key = (event.topic_id_partition.topic_id, event.topic_id_partition.partition)
+        topic_id, _, index = event.topic_id_partition
+        key = (topic_id.bytes, index)
         if isinstance(event, PartitionDelete):
             self.marked.add(key)
             return
