@@ -144,8 +144,11 @@ def test_the_epochs_of_a_log_that_was_cut_from_its_start(place, store, log):
     assert any("is of epoch 1" in fault for fault in check_segment(store, wrong))
 
 
-def test_a_segment_that_is_not_there_at_all_is_one_fault(store, log):
+def test_a_segment_that_is_not_there_at_all_is_one_fault(place, store, log):
     segment, *_ = copy(log, store)
+    place.put(path_of(segment, ".log"), None)
+    (fault,) = check_segment(store, segment)
+    assert fault.startswith("can't be read: "), "its manifest is there"
     store.delete_segment(segment)
     (fault,) = check_segment(store, segment)
     assert fault.startswith("is not there: ")

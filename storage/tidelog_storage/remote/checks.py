@@ -47,8 +47,6 @@ __all__ = ["UnreadableStoreError", "check_segment"]
 
 Facts = dict[str, "ObjectFacts"]
 
-_NO_MANIFEST = "the manifest is not there"
-
 
 class UnreadableStoreError(Exception):
     """The store gives nothing of a segment at all; the text says why, and names no object.
@@ -56,6 +54,14 @@ class UnreadableStoreError(Exception):
     More likely than of the segment that is the trouble of the whole store: credentials, a bucket
     that there is not, a server that is away.
     """
+
+
+class _Manifest(NamedTuple):
+    """What a segment's manifest says of its objects, and what is wrong with it."""
+
+    faults: list[str]
+    facts: Facts | None = None  # if it can be read
+    is_missing: bool = False  # where the store should have one
 
 
 class _Records(NamedTuple):
@@ -76,15 +82,14 @@ def check_segment(store: RemoteStorage, segment: RemoteSegment) -> list[str]:
 
     UnreadableStoreError if nothing can be said of it.
     """
-    faults, facts = _read_manifest(store, segment)
-    is_without_manifest = any(fault.startswith(_NO_MANIFEST) for fault in faults)
+    faults, facts, has_lost_manifest = _read_manifest(store, segment)
     try:
         with store.fetch_segment(segment, 0) as stream:
             data = stream.read()
     except RemoteStorageError as error:
         if facts is None and _is_refused(error) and _refuses_all(store, segment):
             raise UnreadableStoreError(str(error.__cause__ or error)) from error
-        if isinstance(error, RemoteResourceNotFound) and is_without_manifest:
+        if isinstance(error, RemoteResourceNotFound) and has_lost_manifest:
             return [f"is not there: {error}"]
         return [*faults, f"can't be read: {error}"]
     if len(data) != segment.size:
@@ -129,11 +134,10 @@ def _note_aborts(records: _Records, data: bytes, position: int) -> None:
 # ---- against the manifest ------------------------------------------------------------------------
 
 
-def _read_manifest(store: RemoteStorage, segment: RemoteSegment) -> tuple[list[str], Facts | None]:
-    """What is wrong with the manifest, and what it says of the objects; None without one."""
+def _read_manifest(store: RemoteStorage, segment: RemoteSegment) -> _Manifest:
     fetch = _manifest_fetcher(store)
     if fetch is None:
-        return [], None
+        return _Manifest([])
     try:
         with fetch(segment) as stream:
             content = stream.read()
@@ -143,9 +147,9 @@ def _read_manifest(store: RemoteStorage, segment: RemoteSegment) -> tuple[list[s
             for ending in (LOG_ENDING, *INDEX_ENDINGS.values())
         }
     except RemoteResourceNotFound as error:
-        return [f"{_NO_MANIFEST}: {error}"], None
+        return _Manifest([f"the manifest is not there: {error}"], is_missing=True)
     except (RemoteStorageError, ValueError) as error:
-        return [f"the manifest can't be read: {error}"], None
+        return _Manifest([f"the manifest can't be read: {error}"])
     facts = {ending: each for ending, each in found.items() if each is not None}
     excused = {INDEX_ENDINGS[IndexKind.TRANSACTION]} if segment.txn_index_empty else set()
     missing = found.keys() - facts.keys() - excused
@@ -154,7 +158,7 @@ def _read_manifest(store: RemoteStorage, segment: RemoteSegment) -> tuple[list[s
     others = [key for key, value in meant.items() if said.get(key) != value]
     if others:
         faults.append(f"the manifest tells another {', '.join(others)}")
-    return faults, facts
+    return _Manifest(faults, facts)
 
 
 def _manifest_fetcher(store: RemoteStorage) -> Callable[[RemoteSegment], BinaryIO] | None:
