@@ -116,6 +116,20 @@ def test_a_directory_that_cannot_be_made_is_one_line(brokers, tmp_path):
     )
 
 
+@pytest.mark.parametrize("folder", ["remote-log-metadata", "remote-log-index-cache"])
+def test_a_file_in_place_of_a_folder_of_the_tier_is_one_line(folder, tmp_path):
+    """Of the metadata's it was warned for ever, by a broker that could copy nothing."""
+    (tmp_path / folder).touch()
+    settings = {ENABLE: "true", "log.dirs": str(tmp_path)}
+
+    async def served() -> None:
+        async with tidelog.Cluster(settings):
+            pass
+
+    with pytest.raises(StartError, match=f"^{tmp_path}/{folder}: Not a directory$"):
+        asyncio.run(served())
+
+
 def test_one_that_cannot_be_made_is_told_in_python_too(tmp_path):
     (tmp_path / "file").touch()
     reason = f"rsm.config.dir: {tmp_path}/file/tier cannot be written to: Not a directory"

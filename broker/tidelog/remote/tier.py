@@ -199,8 +199,11 @@ class RemoteTier:
 
     def open(self) -> None:
         """Before the first image: from now on be told of roles and rolls. OSError if the local
-        caches can't be opened."""
+        folders can't be used."""
         self.index_cache.open(self._runtime.clock.wall_ms())
+        if self._files is not None:
+            self._runtime.files.make_dirs(self._files.folder)
+            self._runtime.files.list(self._files.folder)  # a file may be in its place
         self._replicas.follow_roles(self)
         self._replicas.aux_state_of = self.aux_state
         self._logs.on_roll = self.on_roll
