@@ -1,4 +1,4 @@
-"""`tidelog serve --isolated` when brokers' processes end by themselves."""
+"""`tidelog serve --isolated` when brokers' processes end by themselves, or not in order."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ import subprocess
 import sys
 from typing import IO, TYPE_CHECKING
 
+import pytest
+
 from tidelog.__main__ import main
 
 if TYPE_CHECKING:
-    import pytest
+    from pathlib import Path
 
 READY = "tidelog ready bootstrap.servers="
 END_S_MAX = 120.0  # for the machine
@@ -21,6 +23,7 @@ TELLS_PIDS = """
 import sys
 from tidelog.__main__ import main
 from tidelog.doors.cluster import Cluster
+from tidelog.doors.nodes import ProcessNode
 
 async def start(self):
     await started(self)
@@ -28,18 +31,34 @@ async def start(self):
     return self
 
 started, Cluster.start = Cluster.start, start
+ProcessNode.PROGRAM = {program}
 sys.exit(main(sys.argv[1:]))
+"""
+
+# A broker's own code, but that the second one can't stop.
+STOPS_BADLY = """
+import os, signal, sys
+from tidelog.__main__ import main
+from tidelog.server import BrokerServer
+
+async def stop(self, **how):
+    await stopped(self, **how)
+    if self.config.node_id == 2:
+        {end}
+
+stopped, BrokerServer.stop = BrokerServer.stop, stop
+sys.exit(main(["broker", *sys.argv[1:]]))
 """
 
 
 class Served:
     """Isolated brokers, whose processes can be killed."""
 
-    def __init__(self, brokers: int) -> None:
+    def __init__(self, brokers: int, program: tuple[str, ...] = ("tidelog", "broker")) -> None:
         words = ["serve", "--port", "0", "--brokers", str(brokers), "--isolated"]
         words += ["--log-level", "error"]  # brokers may warn of one that is gone
         self.process = subprocess.Popen(
-            [sys.executable, "-u", "-c", TELLS_PIDS, *words],
+            [sys.executable, "-u", "-c", TELLS_PIDS.format(program=program), *words],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -89,3 +108,24 @@ def test_when_no_broker_is_left_it_ends_and_says_so() -> None:
     assert served.kill(2) == gone(2, "1")
     assert served.kill(1) == gone(1, "none")
     assert served.end() == (1, "", "")
+
+
+@pytest.mark.parametrize(
+    ("end", "said", "how"),
+    [
+        ("raise OSError('no')", "tidelog: not stopped in order: no\n", "ended with exit code 1"),
+        ("os.kill(os.getpid(), signal.SIGKILL)", "", "was killed by SIGKILL"),
+    ],
+    ids=["fails", "dies"],
+)
+def test_a_broker_that_stops_badly_is_told(
+    end: str, said: str, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The exit code was 0, though what the broker had was not all flushed."""
+    (tmp_path / "badly.py").write_text(STOPS_BADLY.format(end=end))
+    path = os.environ.get("PYTHONPATH", "")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{path}")
+    served = Served(2, program=("badly",))
+    served.process.send_signal(signal.SIGTERM)
+    line = f"tidelog: broker 2 did not stop in order: its process {how}\n"
+    assert served.end() == (1, "", f"{said}{line}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -400,3 +401,20 @@ def test_one_broker_can_be_isolated_too(tmp_path: Path) -> None:
         assert asyncio.run(create(cluster.bootstrap_servers, "t")) == 0
     with tidelog.run(isolated=True, data_dir=tmp_path) as cluster:
         assert "t" in {t.name for t in asyncio.run(metadata(cluster.bootstrap_servers)).topics}
+
+
+def test_a_process_that_does_not_stop_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tidelog.doors.nodes.STOP_S_MAX", 0.1)
+
+    async def test(error: Exception | None = None) -> None:
+        async with tidelog.Cluster(isolated=True) as cluster:
+            os.kill(cluster.brokers[0].pid, signal.SIGSTOP)
+            if error is not None:
+                raise error
+
+    words = "broker 1 did not stop in order: its process was killed by SIGKILL"
+    with pytest.raises(tidelog.ClusterError, match=f"^{words}$"):
+        run(test)
+    with pytest.raises(KeyError) as raised:
+        run(lambda: test(KeyError("mine")))
+    assert raised.value.__notes__ == [words]

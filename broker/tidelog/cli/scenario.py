@@ -47,6 +47,7 @@ def _play(name: str, *, isolated: bool) -> None:
     import asyncio
     import logging
 
+    from tidelog.doors.cluster_settings import ClusterError
     from tidelog.scenarios import NAMES, load
     from tidelog.scenarios.host_stage import HostStage
     from tidelog.scenarios.player import play
@@ -65,7 +66,7 @@ def _play(name: str, *, isolated: bool) -> None:
 
     try:
         difference = asyncio.run(perform())
-    except StartError as error:
+    except (ClusterError, StartError) as error:
         raise common.CommandError(str(error)) from None
     print()
     if difference:

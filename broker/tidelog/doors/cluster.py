@@ -328,7 +328,8 @@ class Cluster:
         return node
 
     async def stop(self) -> None:
-        """Stop all brokers together and remove their temporary data."""
+        """Stop all brokers together and remove their temporary data; ClusterError if one did not
+        stop in order."""
         try:
             await self.stop_brokers()
         finally:
@@ -364,4 +365,9 @@ class Cluster:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self.stop()
+        try:
+            await self.stop()
+        except ClusterError as stop_error:
+            if error is None:
+                raise
+            error.add_note(str(stop_error))  # often the cause of the user's own error

@@ -106,7 +106,10 @@ class Node(ABC, Generic[Life]):
         """The ids of the brokers that it knows to be there; none if it can't be asked."""
 
     async def stop(self, *, controlled: bool = True) -> None:
-        """Stop in order, leaderships moved before if `controlled`; nothing if it doesn't run."""
+        """Stop in order, leaderships moved before if `controlled`; nothing if it doesn't run.
+
+        ClusterError if its process did not end in order, or had to be killed.
+        """
         life, self._life = self._life, None
         if life is not None:
             await self._stop(life, controlled=controlled)
@@ -274,22 +277,27 @@ class ProcessNode(Node["asyncio.subprocess.Process"]):
         code = await process.wait()
         if self._life is process:
             self._life = None
-            how = f"ended with exit code {code}" if code >= 0 else f"was killed by {_name(-code)}"
-            self.failure = ClusterError(f"its process {how}")
+            self.failure = ClusterError(_how_it_ended(code))
             self._on_end(self)
 
     async def _stop(self, life: asyncio.subprocess.Process, *, controlled: bool) -> None:
         await _end(life, "terminate" if controlled else "end of input")
+        if life.returncode:
+            how = _how_it_ended(life.returncode)
+            raise ClusterError(f"broker {self.node_id} did not stop in order: {how}")
 
     async def _kill(self, life: asyncio.subprocess.Process) -> None:
         await _end(life, "kill")
 
 
-def _name(number: int) -> str:
+def _how_it_ended(code: int) -> str:
+    if code >= 0:
+        return f"its process ended with exit code {code}"
     try:
-        return signal.Signals(number).name
+        name = signal.Signals(-code).name
     except ValueError:  # a real-time signal
-        return f"signal {number}"
+        name = f"signal {-code}"
+    return f"its process was killed by {name}"
 
 
 async def _end(process: asyncio.subprocess.Process, how: str) -> None:
