@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 VECTORS = Path(__file__).parent / "vectors"
 FOLLOWER = 2
+DEBUGGING = -2  # may ask a replica that does not lead
 TIERED = {"remote.storage.enable": "true"}
 EMPTY = format_snapshot([])
 
@@ -215,12 +216,13 @@ def test_list_offsets(path: DataPath, given: dict[str, Any], out: dict[str, Any]
 
 
 def test_nothing_is_pending_of_a_log_that_is_copied_whole(path: DataPath) -> None:
-    """Consumers hear of no offset that is still to come; a follower begins there."""
+    """Nobody hears of an offset that is still to come but a follower, which begins there."""
     log = tiered(path, log_start=0, local_start=5, log_end=10).log
     log.set_high_watermark(10)
     log.highest_remote_offset = 9
     assert (listed(path, -6).offset, listed(path, -6).leader_epoch) == (-1, -1)
     assert (listed(path, -5).offset, listed(path, -5).leader_epoch) == (9, 0)
+    assert listed(path, -6, by=DEBUGGING).offset == -1
     assert listed(path, -6, by=FOLLOWER).offset == 10
     log.highest_remote_offset = 8
     assert listed(path, -6).offset == 9

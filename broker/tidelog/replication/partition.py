@@ -268,7 +268,8 @@ class Partition(Replica):
             return OffsetAndTimestamp(last_fetchable, -1, self.leader_epoch)
         if timestamp in _COPIED:
             found: OffsetAndTimestamp | None = self._start_for(timestamp)
-            bounded = isolation != LOG_END  # a follower begins there (KIP-1023), be it the log end
+            # A follower begins there (KIP-1023), be it the log end; it asks the leader alone.
+            bounded = isolation != LOG_END or not leader_only
         else:
             found = self._find_by_time(timestamp)
             bounded = True

@@ -168,12 +168,6 @@ ALLOWED = (
         "where a store of our own is, is no secret",
     ),
     Allowed(
-        "ListOffsets-expired-by-time-*",
-        "[[]8].*",
-        "all is copied: a replica is told the log end, where it can begin (KIP-1023); the reference"
-        " tells it nothing until more is appended",
-    ),
-    Allowed(
         "DescribeConfigs-every-broker-config-*",
         "*",
         "a setting of something tidelog does not have is unknown to it, and refused at the start",

@@ -173,6 +173,22 @@ def replica_added(s: TieredSession, version: int) -> None:
         s.ask("OffsetForLeaderEpoch", 4, connection="2", replica_id=-1, **asked)
 
 
+@case("AlterPartitionReassignments", 1)
+def replica_added_that_has_nothing(s: TieredSession, version: int) -> None:
+    """All is remote: it has no record of its own, and tells what is copied as its leader does."""
+    topic = s.tiered([1])
+    s.produce_at(1, topic, *several(0, 3))
+    s.set_configs(topic, local_retention_ms="1")
+    s.await_offset(topic, LATEST_TIERED, 2)
+    s.await_offset(topic, EARLIEST_LOCAL, 3)
+    rows = [{"name": topic, "partitions": [{"partition_index": 0, "replicas": [1, 2]}]}]
+    s.ask("AlterPartitionReassignments", version, topics=rows, timeout_ms=60_000)
+    s.await_partition(topic, replica_nodes=[1, 2], isr_nodes=[1, 2])
+    s.await_tier(topic, local=3, tiered=2)
+    for node in NODES:
+        borders(s, topic, node)
+
+
 @case("DescribeLogDirs", first=2)
 def local_sizes(s: TieredSession, version: int) -> None:
     """What a partition takes here is its local part; the remote one has no field."""
