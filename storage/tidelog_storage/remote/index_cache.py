@@ -17,6 +17,9 @@ from uuid import UUID
 
 from tidelog_protocol.primitives import uuid_from_str, uuid_to_str
 from tidelog_storage.indexes import (
+    OFFSET_ENTRY,
+    TIME_ENTRY,
+    TRANSACTION_ENTRY,
     CorruptIndexError,
     OffsetIndex,
     TimeIndex,
@@ -44,7 +47,11 @@ _ENDINGS = {
     IndexKind.TRANSACTION: ".txnindex",
 }
 _BATCH_BYTES_MIN = 61
-_ENTRY_BYTES = {IndexKind.OFFSET: 8, IndexKind.TIMESTAMP: 12, IndexKind.TRANSACTION: 34}
+_ENTRY_BYTES = {
+    IndexKind.OFFSET: OFFSET_ENTRY.size,
+    IndexKind.TIMESTAMP: TIME_ENTRY.size,
+    IndexKind.TRANSACTION: TRANSACTION_ENTRY.size,
+}
 _PARSED_BYTES_MAX = 32 << 20
 
 
