@@ -403,16 +403,18 @@ def test_one_broker_can_be_isolated_too(tmp_path: Path) -> None:
         assert "t" in {t.name for t in asyncio.run(metadata(cluster.bootstrap_servers)).topics}
 
 
-def test_a_process_that_does_not_stop_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_that_do_not_stop_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidelog.doors.nodes.STOP_S_MAX", 0.1)
 
     async def test(error: Exception | None = None) -> None:
-        async with tidelog.Cluster(isolated=True) as cluster:
-            os.kill(cluster.brokers[0].pid, signal.SIGSTOP)
+        async with tidelog.Cluster(brokers=2, isolated=True) as cluster:
+            for broker in cluster.brokers:
+                os.kill(broker.pid, signal.SIGSTOP)
             if error is not None:
                 raise error
 
-    words = "broker 1 did not stop in order: its process was killed by SIGKILL"
+    how = "did not stop in order: its process was killed by SIGKILL"
+    words = f"broker 1 {how}; broker 2 {how}"
     with pytest.raises(tidelog.ClusterError, match=f"^{words}$"):
         run(test)
     with pytest.raises(KeyError) as raised:

@@ -121,6 +121,7 @@ def test_what_cannot_be_names_its_key(client: str, name: str) -> None:
     for text in ("0", str(high)):
         one = {wrong: text, key("producer", "request.timeout.ms"): "0"}
         assert getattr(settings_of(one).consumer, name.replace(".", "_")) == int(text)
+    assert settings_of({key("consumer", "retry.backoff.ms"): "0"}).consumer.retry_s > 0
 
 
 @pytest.mark.parametrize("client", ["common.client", "producer", "consumer", "admin"])

@@ -25,6 +25,7 @@ from support.remote_metadata import (
     update,
 )
 from support.remote_topic import MemoryClient, MemoryTopic
+from tidelog.remote import metadata_creation
 from tidelog.remote.metadata_consumer import MetadataConsumer
 from tidelog.remote.metadata_settings import MetadataSettings
 from tidelog_protocol.errors import ErrorCode
@@ -76,7 +77,11 @@ def test_the_topic_is_created_by_the_first_broker_and_shared(*, far: bool) -> No
     run(test)
 
 
-def test_the_topic_waits_for_as_many_brokers_as_it_has_replicas() -> None:
+def test_the_topic_waits_for_as_many_brokers_as_it_has_replicas(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(metadata_creation, "SILENT_S", 0.01)
+
     async def test() -> None:
         topic = MemoryTopic()
         topic.broker_count = 0
@@ -85,6 +90,9 @@ def test_the_topic_waits_for_as_many_brokers_as_it_has_replicas() -> None:
         text = "it is to have 1 replicas, and there are 0 brokers"
         assert early.failures == [f"__remote_log_metadata was not created: {text}"]
         assert not topic.created
+        told = [line for line in caplog.messages if text in line]
+        assert told == [f"__remote_log_metadata is not created yet: {text}"]
+        assert "without it the broker stops 0.2 s after its start" in caplog.messages
         late = Broker(topic)
         await asyncio.sleep(0)
         assert not topic.created
@@ -307,10 +315,32 @@ def test_a_partition_that_leaves_as_its_fetch_begins_holds_up_no_other(turns: in
 
 @pytest.mark.parametrize(
     ("key", "text", "reason"),
-    [("retention.ms", "0", "would keep nothing"), ("retention.ms", "-2", "is below -1")],
+    [
+        ("retention.ms", "0", "would keep nothing"),
+        ("retention.ms", "-2", "is below -1"),
+        ("num.partitions", "2147483648", "is above 2147483647"),
+        ("replication.factor", "32768", "is above 32767"),
+    ],
 )
 def test_settings_that_cannot_be_name_their_key(key: str, text: str, reason: str) -> None:
     key = f"remote.log.metadata.topic.{key}"
     with pytest.raises(ValueError, match=f"^{key}: {text} {reason}"):
         MetadataSettings.of({key: text})
-    assert MetadataSettings.of({key: "-1"}).retention_ms == -1
+
+
+def test_nothing_is_asked_for_without_a_pause() -> None:
+    name = "remote.log.metadata.initialization.retry.interval.ms"
+    assert MetadataSettings.of({name: "0"}).retry_s > 0
+    assert MetadataSettings.of({name: "250"}).retry_s == 0.25
+    assert MetadataSettings.of({"remote.log.metadata.topic.retention.ms": "-1"}).retention_ms == -1
+
+
+def test_the_topic_is_asked_for_once_whatever_the_time() -> None:
+    async def test() -> None:
+        broker = Broker(MemoryTopic())
+        name = "remote.log.metadata.initialization.retry.max.timeout.ms"
+        broker.metadata.configure({**SETTINGS, name: "0"})
+        await broker.lead(P0)
+        await broker.stop()
+
+    run(test)

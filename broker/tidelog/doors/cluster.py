@@ -344,9 +344,12 @@ class Cluster:
             *(node.stop(controlled=False) for node in nodes), return_exceptions=True
         )
         self._ports.release()
-        for result in results:
-            if isinstance(result, BaseException):
-                raise result
+        errors = [result for result in results if isinstance(result, BaseException)]
+        for error in errors:
+            if len(errors) == 1 or not isinstance(error, ClusterError):
+                raise error
+        if errors:
+            raise ClusterError("; ".join(map(str, errors)))
 
     def remove_temporary(self) -> None:
         """The second half of `stop`: as long as it takes the disk to remove so many files."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from tidelog.remote.metadata_settings import number
+from tidelog.remote.metadata_settings import INT32_MAX, INT64_MAX, number, pause_s
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +21,6 @@ _COMMON = "common.client"
 _PROTOCOLS = frozenset(
     f"{_PREFIX}{client}.security.protocol" for client in (_COMMON, "producer", "consumer", "admin")
 )
-_INT32_MAX, _INT64_MAX = 2**31 - 1, 2**63 - 1
 
 
 class ProducerSettings(NamedTuple):
@@ -32,11 +31,17 @@ class ProducerSettings(NamedTuple):
     delivery_timeout_ms: int
     retry_backoff_ms: int = 100
 
+    @property
+    def retry_s(self) -> float:
+        """The pause between attempts."""
+        return pause_s(self.retry_backoff_ms)
+
 
 class ConsumerSettings(NamedTuple):
     """How partitions are read and their offsets looked up. `max_partition_fetch_bytes` are read of
     one at a time here too; the loop stands still while they are decoded, the default's some ten
-    milliseconds."""
+    milliseconds. A look-up of offsets that outlasts its time ends the link by which events are
+    published to that broker as well."""
 
     request_timeout_ms: int
     fetch_max_wait_ms: int = 500
@@ -44,6 +49,11 @@ class ConsumerSettings(NamedTuple):
     fetch_max_bytes: int = 1 << 20
     max_partition_fetch_bytes: int = 1 << 16
     retry_backoff_ms: int = 100
+
+    @property
+    def retry_s(self) -> float:
+        """The pause between attempts."""
+        return pause_s(self.retry_backoff_ms)
 
 
 _FIELDS = {"producer": ProducerSettings._fields, "consumer": ConsumerSettings._fields}
@@ -89,7 +99,7 @@ def _given(config: Mapping[str, str], client: str) -> dict[str, int]:
     for field in _FIELDS[client]:
         key = _key(config, client, field)
         if key in config:
-            high = _INT64_MAX if field == "retry_backoff_ms" else _INT32_MAX
+            high = INT64_MAX if field == "retry_backoff_ms" else INT32_MAX
             values[field] = number(key, config[key], 0, high)
     return values
 

@@ -153,7 +153,7 @@ class MetadataTopicClient:
         """
         loop, settings = asyncio.get_running_loop(), self.settings.producer
         deadline = loop.time() + settings.delivery_timeout_ms / 1000
-        retry_s = settings.retry_backoff_ms / 1000
+        retry_s = settings.retry_s
         while True:
             try:
                 partition = self._led_here(index)

@@ -47,7 +47,7 @@ class MetadataConsumer:
         self.positions: dict[int, int] = {}
         self._client = client
         self._sink = sink
-        self._retry_s = client.settings.consumer.retry_backoff_ms / 1000
+        self._retry_s = client.settings.consumer.retry_s
         self._wake = asyncio.Event()
         self._watch: _Watch | None = None
         self._reading: asyncio.Task[None] | None = None

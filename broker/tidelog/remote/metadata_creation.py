@@ -4,23 +4,29 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import math
 from typing import TYPE_CHECKING
 
-from tidelog.remote.metadata_settings import MetadataSettings
 from tidelog.start_error import StartError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from tidelog.remote.metadata_client import MetadataTopicClient
+    from tidelog.remote.metadata_settings import MetadataSettings
     from tidelog_protocol.errors import ErrorCode
     from tidelog_protocol.messages.admin import CreateTopicsRequest
 
 __all__ = ["Creation"]
 
+log = logging.getLogger("tidelog.remote.metadata")
+
+SILENT_S = 3.0  # brokers of a cluster that starts come one after the other
+
 
 class Creation:
-    """Of the topic, as `settings` want it."""
+    """Of the topic."""
 
     def __init__(
         self,
@@ -29,33 +35,38 @@ class Creation:
         on_failure: Callable[[BaseException], None],
     ) -> None:
         """`on_failure`: the topic can't be had, and the broker must stop."""
-        self.settings = MetadataSettings.of({})
         self._client = client
         self._create_topic = create_topic
         self._on_failure = on_failure
 
-    async def find(self, pause_s: float, seconds_max: float) -> bool:
-        """Return when the topic is there; False if there is none, or another, and that was told."""
+    async def find(self, settings: MetadataSettings, pause_s: float, seconds_max: float) -> bool:
+        """Return when the topic is there; False if there is none after `seconds_max`, which may be
+        infinite, or one of another number of partitions: that was told."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + seconds_max
-        why = ""
+        began, is_told = loop.time(), False
         while not self._client.partition_count:
-            if loop.time() >= deadline:
-                self._on_failure(StartError(f"{self._client.name} was not created: {why}"))
-                return False
-            brokers, replicas = self._client.broker_count, self.settings.replication_factor
-            if brokers < replicas:  # while a cluster starts, the others are about to come
+            brokers, replicas = self._client.broker_count, settings.replication_factor
+            if brokers < replicas:
                 why = f"it is to have {replicas} replicas, and there are {brokers} brokers"
             else:
-                topic = self.settings.topic(self._client.name)
-                why = (await self._create_topic(topic)).name
-            if not self._client.partition_count:
-                await asyncio.sleep(pause_s)
-        return self.has_right_count()
+                why = (await self._create_topic(settings.topic(self._client.name))).name
+            if self._client.partition_count:
+                break
+            waited_s = loop.time() - began
+            if waited_s >= seconds_max:
+                self._on_failure(StartError(f"{self._client.name} was not created: {why}"))
+                return False
+            if waited_s >= SILENT_S and not is_told:
+                is_told = True
+                log.warning("%s is not created yet: %s", self._client.name, why)
+                if not math.isinf(seconds_max):
+                    log.warning("without it the broker stops %g s after its start", seconds_max)
+            await asyncio.sleep(pause_s)
+        return self.has_right_count(settings)
 
-    def has_right_count(self) -> bool:
+    def has_right_count(self, settings: MetadataSettings) -> bool:
         """Whether the topic has as many partitions as it should; False was told."""
-        count, wanted = self._client.partition_count, self.settings.partition_count
+        count, wanted = self._client.partition_count, settings.partition_count
         if count == wanted:
             return True
         text = (

@@ -9,21 +9,27 @@ from tidelog_protocol.messages.admin import CreateTopicsRequest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["MetadataSettings", "number"]
+__all__ = ["INT32_MAX", "INT64_MAX", "MetadataSettings", "number", "pause_s"]
+
+INT16_MAX, INT32_MAX, INT64_MAX = 2**15 - 1, 2**31 - 1, 2**63 - 1
 
 _TOPIC = "remote.log.metadata.topic"
 _NAMES = {
-    "partition_count": (f"{_TOPIC}.num.partitions", 50, 1),
-    "replication_factor": (f"{_TOPIC}.replication.factor", 3, 1),
-    "min_isr": (f"{_TOPIC}.min.isr", 2, 1),
-    "retention_ms": (f"{_TOPIC}.retention.ms", -1, -1),
-    "consume_wait_ms": ("remote.log.metadata.consume.wait.ms", 120_000, 0),
-    "retry_ms": ("remote.log.metadata.initialization.retry.interval.ms", 100, 0),
-    "retry_ms_max": ("remote.log.metadata.initialization.retry.max.timeout.ms", 120_000, 0),
+    "partition_count": (f"{_TOPIC}.num.partitions", 50, 1, INT32_MAX),
+    "replication_factor": (f"{_TOPIC}.replication.factor", 3, 1, INT16_MAX),
+    "min_isr": (f"{_TOPIC}.min.isr", 2, 1, INT32_MAX),
+    "retention_ms": (f"{_TOPIC}.retention.ms", -1, -1, INT64_MAX),
+    "consume_wait_ms": ("remote.log.metadata.consume.wait.ms", 120_000, 0, INT64_MAX),
+    "retry_ms": ("remote.log.metadata.initialization.retry.interval.ms", 100, 0, INT64_MAX),
+    "retry_ms_max": (
+        "remote.log.metadata.initialization.retry.max.timeout.ms",
+        120_000,
+        0,
+        INT64_MAX,
+    ),
 }
-"""Field -> name, default, smallest value."""
-_KEYS = frozenset(name for name, _, _ in _NAMES.values())
-_INT64_MAX = 2**63 - 1
+"""Field -> name, default, smallest and largest value."""
+_KEYS = frozenset(name for name, *_ in _NAMES.values())
 
 
 class MetadataSettings(NamedTuple):
@@ -41,11 +47,16 @@ class MetadataSettings(NamedTuple):
     def of(cls, config: Mapping[str, str]) -> Self:
         """ValueError names the key that is wrong; other names are somebody else's."""
         values = {}
-        for field, (name, default, low) in _NAMES.items():
-            values[field] = number(name, config.get(name, str(default)), low, _INT64_MAX)
+        for field, (name, default, low, high) in _NAMES.items():
+            values[field] = number(name, config.get(name, str(default)), low, high)
             if field == "retention_ms" and not values[field]:
                 raise ValueError(f"{name}: 0 would keep nothing, -1 keeps all")
         return cls(**values)
+
+    @property
+    def retry_s(self) -> float:
+        """The pause between attempts to create the topic."""
+        return pause_s(self.retry_ms)
 
     @staticmethod
     def knows(key: str) -> bool:
@@ -82,3 +93,8 @@ def number(name: str, text: str, low: int, high: int) -> int:
     if value > high:
         raise ValueError(f"{name}: {text} is above {high}")
     return value
+
+
+def pause_s(pause_ms: int) -> float:
+    """Never 0: who asks without an answer to wait for must let others have the loop."""
+    return max(1, pause_ms) / 1000

@@ -100,7 +100,7 @@ class TopicBasedMetadata:
 
     def configure(self, config: Mapping[str, str]) -> None:
         """Kafka's settings of the topic; ValueError names the key that is wrong."""
-        self._settings = self._creation.settings = MetadataSettings.of(config)
+        self._settings = MetadataSettings.of(config)
 
     def start(self) -> None:
         """Find the topic, or create it; then read what this broker's partitions need of it."""
@@ -111,7 +111,7 @@ class TopicBasedMetadata:
     def on_image(self) -> None:
         """The cluster has changed. StartError goes to `on_failure` if the topic is another one."""
         has_topic = bool(self._client.partition_count)
-        if has_topic and not self._creation.has_right_count():
+        if has_topic and not self._creation.has_right_count(self._settings):
             return
         if self._is_open:
             if not has_topic:
@@ -172,7 +172,8 @@ class TopicBasedMetadata:
     async def _run(self) -> None:
         """Find or create the topic, read what it needs, save it from time to time."""
         settings = self._settings
-        if not await self._creation.find(settings.retry_ms / 1000, settings.retry_ms_max / 1000):
+        seconds_max = settings.retry_ms_max / 1000
+        if not await self._creation.find(settings, settings.retry_s, seconds_max):
             return
         topic_id = self._topic_id = self._client.topic_id
         self._is_open = True
@@ -192,7 +193,7 @@ class TopicBasedMetadata:
                 await asyncio.sleep(RETRY_S)
 
     async def _find_topic_again(self) -> None:
-        await self._creation.find(AGAIN_S, math.inf)
+        await self._creation.find(self._settings, AGAIN_S, math.inf)
 
     def _outlive_topic(self) -> None:
         """The topic was deleted, and there is a new one."""
@@ -254,7 +255,7 @@ class TopicBasedMetadata:
                 end_offset = await self._client.end_offset(index)
             except TopicError as error:
                 log.debug("%s", error)
-                await asyncio.sleep(self._client.settings.consumer.retry_backoff_ms / 1000)
+                await asyncio.sleep(self._client.settings.consumer.retry_s)
                 continue
             for tracked, asks, next_offset in waiting:
                 if tracked.asks != asks:

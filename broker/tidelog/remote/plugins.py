@@ -109,8 +109,8 @@ def metadata_properties(config: BrokerConfig, cluster_id: str) -> dict[str, str]
     prefix = config.remote_log_metadata_manager_impl_prefix
     given = config.given_with_prefix(prefix)
     if is_topic_based(config):
-        others = [key for key in given if not MetadataSettings.knows(key)]
-        _tell_unknown(prefix, [key for key in others if not ClientSettings.knows(key)])
+        known = (MetadataSettings.knows, ClientSettings.knows)
+        _tell_unknown(prefix, [key for key in given if not any(knows(key) for knows in known)])
     properties = _reaching_the_listener(config) | given | _place(config, cluster_id)
     properties["log.dir"] = config.log_directories()[0]
     return properties

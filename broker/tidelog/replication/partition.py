@@ -246,8 +246,9 @@ class Partition(Replica):
         """ListOffsets for one partition: a timestamp or a special one; (-1, -1, -1) if nothing is
         found.
 
-        `isolation` LOG_END stands for replicas, which see everything; others are told of nothing
-        that is still to come, as what is to be copied next of a log that is copied whole.
+        `isolation` LOG_END stands for replicas, which see everything. Others are told of nothing
+        that is still to come, as what is to be copied next of a log that is copied whole; nor is
+        who asks replicas that do not lead.
         OFFSET_NOT_AVAILABLE while this leader's high watermark has not reached the start of its
         epoch: it does not know yet what is committed. `local_only`: what is searched by time is not
         in the remote tier.

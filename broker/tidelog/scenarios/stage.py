@@ -232,14 +232,20 @@ class Stage(ABC):
                 )
             ],
         )
-        await self.ask("X", AlterPartitionReassignmentsRequest(topics=[moved]))
+        response = await self.ask("X", AlterPartitionReassignmentsRequest(topics=[moved]))
+        (result,) = response.responses[0].partitions
+        if result.error_code != ErrorCode.NONE:
+            raise PlayError(f"{topic} does not move: {result.error_message}")
         await self.until(partial(self._is_moved, replicas), f"{topic} has moved")
         elected = ElectLeadersRequest.TopicPartitions(topic=topic, partitions=[0])
         await self.ask("X", ElectLeadersRequest(topic_partitions=[elected], timeout_ms=30_000))
+        await self.until(partial(self._is_moved, replicas, led=True), f"the first leads {topic}")
 
-    def _is_moved(self, replicas: tuple[int, ...]) -> bool:
+    def _is_moved(self, replicas: tuple[int, ...], *, led: bool = False) -> bool:
         found = self.image.partition(REMOTE_LOG_METADATA_TOPIC, 0)
-        return found is not None and found.replicas == replicas and set(found.isr) == set(replicas)
+        assert found is not None
+        is_there = found.replicas == replicas and set(found.isr) == set(replicas)
+        return is_there and (not led or found.leader == replicas[0])
 
     async def create_play(self, replicas: str, configs: Mapping[str, object]) -> None:
         """The topic of the play, until all its replicas are there and the first leads."""
