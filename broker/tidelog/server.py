@@ -357,8 +357,8 @@ class BrokerServer:
 
     # -- stop --------------------------------------------------------------------------------------
 
-    async def stop(self, *, controlled: bool = True) -> None:
-        """Stop in order; everything acknowledged is on disk then.
+    async def stop(self, *, controlled: bool = True, keeps_data: bool = True) -> None:
+        """Stop in order; everything acknowledged is on disk then, unless its data goes as well.
 
         `controlled` has this broker's leaderships moved before: no use if all stop together.
         """
@@ -372,8 +372,12 @@ class BrokerServer:
             await self._tier.stop()
         await self._stop_sharing()
         self.runtime.executor.close()  # a checkpoint under way is not to come after the last one
-        if self._logs is not None:
+        if self._logs is None:
+            return
+        if keeps_data:
             self._logs.shutdown(self.runtime.clock.wall_ms(), broker_epoch=self._broker_epoch)
+        else:
+            self._logs.abandon()
 
     async def _stop_serving(self) -> None:
         """Handlers, timers, coordinators."""

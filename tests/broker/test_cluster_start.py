@@ -365,6 +365,23 @@ async def in_one_loop(isolated: bool) -> None:
         assert await create(cluster.bootstrap_servers.split(",")[0], "t", replicas=2) == 0
 
 
+@pytest.mark.parametrize("kept", [False, True], ids=["temporary", "kept"])
+def test_only_data_that_is_kept_is_closed(kept: bool, tmp_path: Path) -> None:
+    """What nobody reads again took a second to be written, for hundreds of partitions."""
+
+    async def test() -> None:
+        cluster = tidelog.Cluster(brokers=2, data_dir=tmp_path / "data", temporary=not kept)
+        await cluster.start()
+        assert await create(cluster.bootstrap_servers.split(",")[0], "t", replicas=2) == 0
+        await cluster.stop_brokers()
+        marks = list((tmp_path / "data").rglob(".kafka_cleanshutdown"))
+        assert len(marks) == (2 if kept else 0)
+        cluster.remove_temporary()
+        assert (tmp_path / "data").exists() == kept
+
+    run(test)
+
+
 COUNT_FSYNCS = """
 import os
 

@@ -336,12 +336,14 @@ class Cluster:
             self.remove_temporary()
 
     async def stop_brokers(self) -> None:
-        """The first half of `stop`; all data stays."""
+        """The first half of `stop`; data that is not temporary stays."""
         import asyncio
 
         nodes, self.brokers = self.brokers, []
+        keeps = self._temporary is None
         results = await asyncio.gather(
-            *(node.stop(controlled=False) for node in nodes), return_exceptions=True
+            *(node.stop(controlled=False, keeps_data=keeps) for node in nodes),
+            return_exceptions=True,
         )
         self._ports.release()
         errors = [result for result in results if isinstance(result, BaseException)]

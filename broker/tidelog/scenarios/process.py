@@ -56,8 +56,10 @@ class ActorNode(ProcessNode):
         self._line = _Line(process)
         return process
 
-    async def _stop(self, life: asyncio.subprocess.Process, *, controlled: bool) -> None:
-        await super()._stop(life, controlled=controlled)
+    async def _stop(
+        self, life: asyncio.subprocess.Process, *, controlled: bool, keeps_data: bool
+    ) -> None:
+        await super()._stop(life, controlled=controlled, keeps_data=keeps_data)
         await self._hang_up()
 
     async def _kill(self, life: asyncio.subprocess.Process) -> None:
