@@ -47,12 +47,13 @@ if TYPE_CHECKING:
 def test_the_topic_is_created_by_the_first_broker_and_shared(*, far: bool) -> None:
     async def test() -> None:
         topic = MemoryTopic()
-        leader, follower = Broker(topic, far=far), Broker(topic, far=far)
+        leader = Broker(topic, far=far)
         await until(lambda: topic.created, "nobody is tracked")
         with pytest.raises(RemoteStorageNotReady):
             leader.metadata.segments(P0)
         await leader.lead(P0)
-        created = topic.created[0]
+        (created,) = topic.created
+        follower = Broker(topic, far=far)
         settings = {entry.name: entry.value for entry in created.configs}
         assert (created.num_partitions, created.replication_factor) == (COUNT, 1)
         assert settings["retention.ms"] == "-1"
@@ -66,6 +67,7 @@ def test_the_topic_is_created_by_the_first_broker_and_shared(*, far: bool) -> No
         assert found.state is FINISHED
         follower.metadata.on_leadership_changes(set(), {P0})
         await follower.ready(P0)
+        assert len(topic.created) == 1
         assert follower.metadata.segment_for(P0, 0, 5) == found
         assert follower.metadata.highest_offset(P0, 0) == 9
         assert follower.metadata.size(P0, 0) == 100
@@ -87,7 +89,8 @@ def test_the_topic_waits_for_as_many_brokers_as_it_has_replicas(
         topic.broker_count = 0
         early = Broker(topic)
         await until(lambda: early.failures, "nobody came")
-        text = "it is to have 1 replicas, and there are 0 brokers"
+        key = "remote.log.metadata.topic.replication.factor"
+        text = f"{key} is 1, brokers that are registered: 0"
         assert early.failures == [f"__remote_log_metadata was not created: {text}"]
         assert not topic.created
         told = [line for line in caplog.messages if text in line]
@@ -326,13 +329,13 @@ def test_settings_that_cannot_be_name_their_key(key: str, text: str, reason: str
     key = f"remote.log.metadata.topic.{key}"
     with pytest.raises(ValueError, match=f"^{key}: {text} {reason}"):
         MetadataSettings.of({key: text})
+    assert MetadataSettings.of({"remote.log.metadata.topic.retention.ms": "-1"}).retention_ms == -1
 
 
 def test_nothing_is_asked_for_without_a_pause() -> None:
     name = "remote.log.metadata.initialization.retry.interval.ms"
     assert MetadataSettings.of({name: "0"}).retry_s > 0
     assert MetadataSettings.of({name: "250"}).retry_s == 0.25
-    assert MetadataSettings.of({"remote.log.metadata.topic.retention.ms": "-1"}).retention_ms == -1
 
 
 def test_the_topic_is_asked_for_once_whatever_the_time() -> None:
@@ -341,6 +344,7 @@ def test_the_topic_is_asked_for_once_whatever_the_time() -> None:
         name = "remote.log.metadata.initialization.retry.max.timeout.ms"
         broker.metadata.configure({**SETTINGS, name: "0"})
         await broker.lead(P0)
+        assert not broker.failures
         await broker.stop()
 
     run(test)

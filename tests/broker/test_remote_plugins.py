@@ -11,7 +11,7 @@ import pytest
 from support.clusters import run, until
 from support.memory_metadata import NAME
 from support.metadata import broker_config
-from support.tiered_cluster import segmented, tiered_cluster
+from support.tiered_cluster import TieredCluster, segmented, tiered_cluster
 from tidelog.remote import plugins
 from tidelog.start_error import StartError
 from tidelog_storage.os_files import OsFileSystem
@@ -180,13 +180,18 @@ def test_a_metadata_managers_own_settings_win_over_the_listener() -> None:
     assert given["broker.id"] == "7", "who it is, is no setting of its own"
 
 
+async def copied(it: TieredCluster, replicas: int = 1) -> None:
+    """A topic with two segments in the store and one here."""
+    await it.create("a", 1, replicas, **segmented(1))
+    await it.produce("a", ["v0", "v1", "v2"])
+    await it.offloaded("a", {0: ["v0"], 1: ["v1"]}, local_start=2)
+
+
 def test_a_users_metadata_manager_takes_the_place_of_the_topic(tmp_path: Path) -> None:
     async def test() -> None:
         settings = {"remote.log.metadata.manager.class.name": NAME, "rlmm.config.color": "blue"}
         async with tiered_cluster(tmp_path, 3, **settings) as it:
-            await it.create("a", 1, 2, **segmented(1))
-            await it.produce("a", ["v0", "v1", "v2"])
-            await it.offloaded("a", {0: ["v0"], 1: ["v1"]}, local_start=2)
+            await copied(it, replicas=2)
             given = it.tier(1).metadata.config
             assert given["color"] == "blue"
             assert given["log.dir"].endswith("broker-1")
@@ -201,9 +206,7 @@ def test_ids_are_uuids_for_a_users_own_store_and_metadata(tmp_path: Path) -> Non
     async def test() -> None:
         settings = {"remote.log.metadata.manager.class.name": NAME}
         async with tiered_cluster(tmp_path, **settings) as it:
-            await it.create("a", 1, 1, **segmented(1))
-            await it.produce("a", ["v0", "v1", "v2"])
-            await it.offloaded("a", {0: ["v0"], 1: ["v1"]}, local_start=2)
+            await copied(it)
             tier, image = it.tier(1), it.node(1).server.metadata.image
             partition = TopicIdPartition(UUID(bytes=image.topics["a"].topic_id), "a", 0)
             segments = list(tier.metadata.segments(partition))
@@ -247,9 +250,7 @@ def test_a_topics_deletion_waits_for_the_store_with_a_users_own_metadata(tmp_pat
     async def test() -> None:
         settings = {"remote.log.metadata.manager.class.name": NAME}
         async with tiered_cluster(tmp_path, **settings) as it:
-            await it.create("a", 1, 1, **segmented(1))
-            await it.produce("a", ["v0", "v1", "v2"])
-            await it.offloaded("a", {0: ["v0"], 1: ["v1"]}, local_start=2)
+            await copied(it)
             faults = it.faults
             faults.errors["delete"] = RetriableRemoteStorageError("away")
             await it.delete("a")

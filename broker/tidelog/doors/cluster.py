@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from tidelog.doors.cluster_settings import (
     ClusterError,
     Setting,
+    beside,
     broker_properties,
     has_data_dir,
     log_dirs_in,
@@ -348,7 +349,7 @@ class Cluster:
         self._ports.release()
         errors = [result for result in results if isinstance(result, BaseException)]
         for error in errors:
-            if len(errors) == 1 or not isinstance(error, ClusterError):
+            if not isinstance(error, ClusterError):
                 raise error
         if errors:
             raise ClusterError("; ".join(map(str, errors)))
@@ -370,9 +371,5 @@ class Cluster:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        try:
+        with beside(error):
             await self.stop()
-        except ClusterError as stop_error:
-            if error is None:
-                raise
-            error.add_note(str(stop_error))  # often the cause of the user's own error

@@ -8,17 +8,19 @@ for dots. Used by `cluster.py`, `running.py` and the command line; imports nothi
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from tidelog.seams import Rng
 
 __all__ = [
     "ClusterError",
     "Setting",
+    "beside",
     "broker_properties",
     "has_data_dir",
     "log_dirs_in",
@@ -51,6 +53,18 @@ _MAPPED_PROTOCOLS = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT"
 
 class ClusterError(Exception):
     """A cluster did not start, or ended by itself; the text says what the broker said."""
+
+
+@contextlib.contextmanager
+def beside(error: BaseException | None) -> Iterator[None]:
+    """A stop at the end of a `with` block that left with `error`: a ClusterError of it becomes a
+    note of that one, whose cause it often is."""
+    try:
+        yield
+    except ClusterError as stop_error:
+        if error is None:
+            raise
+        error.add_note(str(stop_error))
 
 
 def properties_of(

@@ -18,6 +18,7 @@ from tidelog.doors.cluster_settings import (
     READY_WORDS,
     ClusterError,
     Setting,
+    beside,
     has_data_dir,
     properties_of,
 )
@@ -271,9 +272,5 @@ class RunningCluster:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        try:
+        with beside(error):
             self.stop()
-        except ClusterError as stop_error:
-            if error is None:
-                raise
-            error.add_note(str(stop_error))  # often the cause of the user's own error

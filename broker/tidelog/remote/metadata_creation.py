@@ -47,7 +47,10 @@ class Creation:
         while not self._client.partition_count:
             brokers, replicas = self._client.broker_count, settings.replication_factor
             if brokers < replicas:
-                why = f"it is to have {replicas} replicas, and there are {brokers} brokers"
+                why = (
+                    f"remote.log.metadata.topic.replication.factor is {replicas},"
+                    f" brokers that are registered: {brokers}"
+                )
             else:
                 why = (await self._create_topic(settings.topic(self._client.name))).name
             if self._client.partition_count:

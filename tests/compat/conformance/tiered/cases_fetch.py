@@ -167,6 +167,7 @@ def committed(s: TieredSession, version: int) -> None:
 @case("Fetch", 17)
 def of_an_empty_local_log(s: TieredSession, version: int) -> None:
     topic = s.all_tiered()
+    s.await_tier(topic, local=3, tiered=2)
     for offset in (0, 2, 3, 4):
         fetch(s, version, topic, part(offset=offset))
 

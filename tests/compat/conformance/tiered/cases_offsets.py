@@ -160,6 +160,7 @@ def nothing_copied_yet(s: TieredSession, version: int) -> None:
 def all_is_remote(s: TieredSession, version: int) -> None:
     """The active segment breaks local retention: it is rolled, copied and deleted as others are."""
     topic = s.all_tiered()
+    s.await_tier(topic, local=3, tiered=2)
     for timestamp in (*SPECIALS, TIME, TIME + 2000, TIME + 2001):
         ask(s, version, topic, timestamp)
 

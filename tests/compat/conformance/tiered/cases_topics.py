@@ -176,11 +176,7 @@ def replica_added(s: TieredSession, version: int) -> None:
 @case("AlterPartitionReassignments", 1)
 def replica_added_that_has_nothing(s: TieredSession, version: int) -> None:
     """All is remote: it has no record of its own, and tells what is copied as its leader does."""
-    topic = s.tiered([1])
-    s.produce_at(1, topic, *several(0, 3))
-    s.set_configs(topic, local_retention_ms="1")
-    s.await_offset(topic, LATEST_TIERED, 2)
-    s.await_offset(topic, EARLIEST_LOCAL, 3)
+    topic = s.all_tiered([1])
     rows = [{"name": topic, "partitions": [{"partition_index": 0, "replicas": [1, 2]}]}]
     s.ask("AlterPartitionReassignments", version, topics=rows, timeout_ms=60_000)
     s.await_partition(topic, replica_nodes=[1, 2], isr_nodes=[1, 2])

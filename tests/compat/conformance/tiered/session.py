@@ -105,13 +105,14 @@ class TieredSession(ClusterSession):
         wanted = {"remote_storage_enable": "true", "local_retention_bytes": "1", **configs}
         return self.small_segments(*replicas, batches=batches, **wanted)
 
-    def all_tiered(self) -> str:
-        """A new topic of three records without local ones. Retention comes after them: it would
-        roll wherever it found the end."""
-        topic = self.tiered()
+    def all_tiered(self, *replicas: Sequence[int]) -> str:
+        """A new topic of three records of which its leader will have none. Retention comes after
+        them: it would roll wherever it found the end."""
+        topic = self.tiered(*replicas)
         self.produce_at(1, topic, *several(0, 3))
         self.set_configs(topic, local_retention_ms="1")
-        self.await_tier(topic, local=3, tiered=2)
+        self.await_offset(topic, LATEST_TIERED, 2)
+        self.await_offset(topic, EARLIEST_LOCAL, 3)
         return topic
 
     def small_segments(self, *replicas: Sequence[int], batches: int = 2, **configs: str) -> str:
