@@ -39,9 +39,11 @@ types: setup
 pythons: setup
 	$(BIN)/python tests/pythons.py 3.12 3.13
 
-# Clusters of 1 to 7 brokers, as each seed says, or BROKERS=N of them.
+# Clusters of 1 to 7 brokers, as each seed says, or BROKERS=N of them. MINUTES=N instead of SEEDS:
+# as many seeds as that time allows.
 simulate: setup
-	cd tests && ../$(BIN)/python -m sim --seeds $(SEEDS) $(if $(BROKERS),--brokers $(BROKERS))
+	cd tests && ../$(BIN)/python -m sim $(if $(MINUTES),--minutes $(MINUTES),--seeds $(SEEDS)) \
+		$(if $(BROKERS),--brokers $(BROKERS))
 
 # How many seeds it takes to find each planted bug (tests/sim/mutants).
 mutants: setup

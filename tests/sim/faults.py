@@ -74,7 +74,7 @@ class Faults:
         ends: list[asyncio.Task[None]] = []
         for fault in self.plan:
             await asyncio.sleep(max(0.0, start_s + fault.at_s - self.machine.loop.time()))
-            self.machine.loop.note(str(fault))
+            self.machine.loop.tell("fault", str(fault))
             self.done[fault.kind] = self.done.get(fault.kind, 0) + 1
             task = asyncio.get_running_loop().create_task(self._do(fault))
             ends.append(task)

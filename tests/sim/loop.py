@@ -20,6 +20,8 @@ import random
 from collections import deque
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from sim.timeline import Event
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
@@ -54,6 +56,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.steps = 0
         self.lane = "test"  # whose step it is, or was last
         self.failures: list[dict[str, Any]] = []
+        self.events: list[Event] = []  # what a reader of a failure wants to know
         self.after_step: Any = None  # called after every callback: the invariants' place
 
     # what happened
@@ -63,6 +66,15 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._notes.append(f"{self._now:.9f} {text}\n")
         if len(self._notes) >= NOTES_KEPT:
             self._hash_notes()
+
+    def tell(self, subject: str, text: str) -> None:
+        """Put something into the trace and the timeline."""
+        self.note(f"{subject}: {text}")
+        self.events.append(Event(self._now, subject, text))
+
+    def tell_acked(self, log: str, end: int) -> None:
+        """A client was told that a log is acknowledged up to this end."""
+        self.events.append(Event(self._now, "clients", log, end))
 
     def _hash_notes(self) -> None:
         self._trace.update("".join(self._notes).encode())

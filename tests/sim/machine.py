@@ -252,10 +252,10 @@ class Machine:
         try:
             task.result()
         except StartError as error:
-            self.loop.note(f"start refused: {error}")
-            self.die("refused")
+            self.die(f"refused to start: {error}")
             return False
         self.is_ready = True
+        self.loop.tell(self.lane, "starts")
         return True
 
     async def ended(self) -> str:
@@ -268,7 +268,7 @@ class Machine:
         await asyncio.wait([self._ended, self._asked_to_stop], return_when=asyncio.FIRST_COMPLETED)
         if not self._ended.done():
             assert self.server is not None
-            self.loop.note(f"broker gave up: {self.server.failure!r}")
+            self.loop.tell(self.lane, f"gives up: {self.server.failure!r}")
             await self.stop()
         return self._ended.result()
 
@@ -294,7 +294,7 @@ class Machine:
         """The life ends now: `kill`, `power`, or what an orderly end has come to."""
         if self.server is None:
             return
-        self.loop.note(f"{self.lane} ends: {how}")
+        self.loop.tell(self.lane, f"ends: {how}")
         self.before_death(how)
         self.deaths.append((self.life, how))
         if how == "power":

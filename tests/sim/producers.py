@@ -119,6 +119,7 @@ class Producer:
         """The batch is acknowledged."""
         for delta, value in enumerate(batch.values):
             target.learn(answer.base_offset + delta, value, life, acked=True)
+        self.world.loop.tell_acked(str(target), answer.base_offset + len(batch.values))
         self.world.history.count("records acknowledged", len(batch.values))
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sim.disk import SimDisk
     from sim.faults import Fault
     from sim.machine import Machine
+    from sim.timeline import Event
 
 
 class Verdict(NamedTuple):
@@ -39,6 +40,7 @@ class Verdict(NamedTuple):
     virtual_s: float
     steps: int
     trace: str
+    timeline: tuple[Event, ...]
     brokers: int = 1
 
 
@@ -75,6 +77,8 @@ def run_seed(seed: int, plan: Sequence[Any] | None = None, brokers: int = 1) -> 
     finally:
         logger.removeHandler(errors)
         logger.propagate = propagates
+    if failure is not None:
+        loop.tell("VIOLATED", failure)
     for machine in machines:
         loop.note(_digest(machine.disk))
     if isinstance(world, ClusterWorld):
@@ -90,6 +94,7 @@ def run_seed(seed: int, plan: Sequence[Any] | None = None, brokers: int = 1) -> 
         loop.time(),
         loop.steps,
         loop.trace,
+        tuple(loop.events),
         brokers,
     )
     loop.close()
@@ -108,17 +113,21 @@ def _digest(disk: SimDisk) -> str:
 
 
 def shrink(verdict: Verdict, runs_max: int = 60) -> Verdict:
-    """Leave out faults one by one as long as the run still fails; the shortest failing run."""
+    """Leave out faults, half of them at first and single ones in the end, as long as the run still
+    fails the same way; the shortest failing run."""
     best = verdict
     runs = 0
-    index = len(best.plan) - 1
-    while index >= 0 and runs < runs_max:
-        shorter = best.plan[:index] + best.plan[index + 1 :]
-        again = run_seed(best.seed, shorter, best.brokers)
-        runs += 1
-        if again.failure is not None and _kind(again.failure) == _kind(verdict.failure or ""):
-            best = again
-        index = min(index - 1, len(best.plan) - 1)
+    size = max(1, len(best.plan) // 2)
+    while size:
+        start = len(best.plan)
+        while start > 0 and runs < runs_max:
+            start = max(0, start - size)
+            shorter = best.plan[:start] + best.plan[start + size :]
+            again = run_seed(best.seed, shorter, best.brokers)
+            runs += 1
+            if again.failure is not None and _kind(again.failure) == _kind(verdict.failure or ""):
+                best = again
+        size //= 2
     return best
 
 

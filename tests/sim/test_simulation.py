@@ -6,12 +6,15 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from sim.faults import KINDS, Fault, draw_plan
 from sim.mutants import MUTANTS, planted
 from sim.run import run_seed, shrink
+from sim.runner import Hunt
+from sim.timeline import Event, lines
 
 TESTS = Path(__file__).parent.parent
 SEEDS_PER_TEST = 6
@@ -118,6 +121,13 @@ def test_the_command_line_replays_a_failure():
         [*command, "--seeds", "8"], cwd=TESTS, capture_output=True, text=True, check=False
     )
     assert many.returncode == 1, many.stdout + many.stderr
+    assert "seed 0: 1 brokers" in many.stdout
+    timeline = (
+        many.stdout.partition("shortest schedule")[2].partition("replay:")[0].rstrip().splitlines()
+    )
+    assert "VIOLATED" in timeline[-1]
+    assert any(" fault " in line for line in timeline)
+    assert any(" ends: " in line for line in timeline)
     replay = next(line for line in many.stdout.splitlines() if "replay:" in line)
     words = replay.partition("python -m sim")[2].split()
     again = subprocess.run(
@@ -129,6 +139,52 @@ def test_the_command_line_replays_a_failure():
     )
     assert again.returncode == 1, again.stdout + again.stderr
     assert "Violation" in again.stdout
+
+
+def test_the_command_line_ends_in_order_when_its_minutes_are_over():
+    command = [sys.executable, "-m", "sim", "--minutes", "0.001", "--brokers", "1"]
+    done = subprocess.run(
+        [*command, "--processes", "2"], cwd=TESTS, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    seeds = [line for line in done.stdout.splitlines() if line.startswith("seed ")]
+    assert f"{len(seeds)} seeds, " in done.stdout
+    assert all(line.endswith(": holds") for line in seeds)
+
+
+def test_a_hunt_counts_seeds_in_their_order_however_they_end():
+    hunt = Hunt("vote-in-memory", 3, range(5))
+    jobs = [hunt.next() for _ in range(3)]
+    holds, fails = (Mock(failure=failure) for failure in (None, "Violation"))
+    hunt.ended[jobs[2].seed] = fails
+    assert not hunt.is_open()  # no further seed is tried
+    assert hunt.result() is None  # an earlier one may fail yet
+    hunt.ended[jobs[0].seed] = holds
+    hunt.ended[jobs[1].seed] = fails
+    assert hunt.result() == (2, fails)
+
+
+def test_a_hunt_that_finds_nothing_says_so():
+    hunt = Hunt("vote-in-memory", 3, range(2))
+    for _ in range(2):
+        assert hunt.result() is None
+        hunt.ended[hunt.next().seed] = Mock(failure=None)
+    assert hunt.result() == (2, None)
+
+
+def test_a_timeline_puts_what_repeats_into_one_line():
+    events = [
+        Event(1.0, "clients", "base-0-0", 5),
+        Event(1.5, "clients", "base-0-0", 7),
+        Event(2.0, "broker.1", "ends: kill"),
+        Event(2.5, "broker.2", "ends: refused to start"),
+        Event(3.0, "broker.3", "ends: refused to start"),
+    ]
+    assert [line.split("s", 1)[1].strip() for line in lines(events)] == [
+        "clients          acknowledged: base-0-0 up to 7",
+        "broker.1         ends: kill",
+        "broker.3         ends: refused to start (2 times since 2.500 s)",
+    ]
 
 
 def test_the_command_line_sums_up():

@@ -69,8 +69,8 @@ class ClusterCheckers:
         self.metadata = Committed("metadata log")
         # By topic id: a name may come back.
         self.logs: dict[tuple[bytes, int], Committed | Compacted] = {}
-        self.quorum = QuorumChecker()
-        self.in_sync = InSyncChecker()
+        self.quorum = QuorumChecker(machines.loop.tell)
+        self.in_sync = InSyncChecker(machines.loop.tell)
         self.tier: Tier | None = None
         self._steps = 0
 

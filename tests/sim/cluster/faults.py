@@ -166,7 +166,7 @@ class ClusterFaults:
         ends: list[asyncio.Task[None]] = []
         for fault in self.plan:
             await asyncio.sleep(max(0.0, start_s + fault.at_s - loop.time()))
-            loop.note(str(fault))
+            loop.tell("fault", str(fault))
             self.done[fault.kind] = self.done.get(fault.kind, 0) + 1
             ends.append(asyncio.get_running_loop().create_task(self._do(fault)))
         if ends:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sim.history import require
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from tidelog.metadata.image import ClusterImage, PartitionImage
 
@@ -44,7 +44,8 @@ class PartitionMemory:
 class InSyncChecker:
     """All partitions of a run."""
 
-    def __init__(self) -> None:
+    def __init__(self, tell: Callable[[str, str], None]) -> None:
+        self._tell = tell
         self.memories: dict[Key, PartitionMemory] = {}
         self._seen: dict[tuple[int, int, Key], tuple[int, int, int]] = {}
         """Leaders by node, life and partition: leader epoch, high watermark, partition epoch."""
@@ -194,6 +195,10 @@ class InSyncChecker:
                     continue
                 if before is not None:
                     self._check_change(memory, before, state)
+                self._tell(
+                    memory.name,
+                    f"is led by {state.leader} in epoch {state.leader_epoch}, in sync {state.isr}",
+                )
                 for member in state.isr:
                     self._check_member(memory, member)
 

@@ -71,7 +71,7 @@ class MetadataRot:
         position = batch.position + rng.randrange(CHECKED_FROM, len(batch.data))
         machine.disk.flip(f"{METADATA_FOLDER}/{base:020d}.log", position, rng.randrange(8))
         self.machine = machine
-        world.loop.note(f"{METADATA_ROT}: at {batch.header.base_offset} on {machine.host}")
+        world.loop.tell(machine.host, f"{METADATA_ROT} at {batch.header.base_offset}")
         world.history.count("bits of metadata flipped")
         if rng.random() < 0.7:
             machine.die("kill")

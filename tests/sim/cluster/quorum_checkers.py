@@ -6,17 +6,21 @@ memory. Asked after every step of a broker.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sim.history import require
 from tidelog.quorum.core import Role
 from tidelog.quorum.events import NOBODY
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 
 class QuorumChecker:
     """All that is known of the quorum."""
 
-    def __init__(self) -> None:
+    def __init__(self, tell: Callable[[str, str], None]) -> None:
+        self._tell = tell
         self.committed_end = 0  # the highest high watermark of the metadata log, anywhere
         self._leaders: dict[int, int] = {}  # by epoch
         self._epochs: dict[int, int] = {}  # by node, the newest that it was in
@@ -65,6 +69,7 @@ class QuorumChecker:
             self._check_majority(node_id, metadata)
         if core.role is Role.LEADER and epoch not in self._leaders:
             self._leaders[epoch] = node_id
+            self._tell(f"broker-{node_id}", f"is the controller in epoch {epoch}")
             require(
                 epoch < max(self._leaders) or end >= self.committed_end,
                 f"quorum: {node_id} leads in epoch {epoch} with a log up to {end}, and"

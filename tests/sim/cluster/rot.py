@@ -116,7 +116,7 @@ class Rot:
             return
         state = self._newest(damage)
         if state is not None and state.isr == (damage.node_id,) and damage.undo():
-            self.world.loop.note("bit rot: it was the reading")
+            self.world.loop.tell("bit rot", "it was the reading")
             self.world.history.count("rot gone by itself")
 
     def before_death(self, machine: Machine) -> None:
@@ -136,7 +136,7 @@ class Rot:
         if damage is None:
             return
         self.damage = damage
-        self.world.loop.note(f"bit rot: {damage}")
+        self.world.loop.tell("bit rot", f"{damage}")
         self.world.history.count("bits flipped")
         if rng.random() < 0.5:
             machine.die("kill")

@@ -156,7 +156,7 @@ class StepWorld:
         if seen is None or not STEPS[self.case.step](seen):
             return
         self.killed = self._victim()
-        self.loop.note(f"{self.case.step}: broker {self.killed} dies")
+        self.loop.tell(f"broker-{self.killed}", f"dies at {self.case.step}")
         if self.case.is_client_gone:
             self.loop.close_lane("client")
         self._strike(self.killed)
