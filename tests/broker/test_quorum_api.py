@@ -9,6 +9,7 @@ import pytest
 
 from support.quorum_nodes import CLUSTER_ID, PORT, QuorumNode, simulate
 from tidelog.metadata.log import METADATA_TOPIC_ID
+from tidelog.metadata.quorum_state import QuorumStateError
 from tidelog.peers import PeerChannel
 from tidelog_protocol.batch import iter_batches
 from tidelog_protocol.errors import ErrorCode
@@ -289,3 +290,56 @@ def test_describe_quorum() -> None:
         assert refused.leader_id == leader.node_id
 
     simulate(story, observers=1)
+
+
+def test_requests_out_of_range_write_nothing() -> None:
+    last = (1 << 31) - 1
+
+    async def story(world: QuorumWorld) -> None:
+        await world.start()
+        leader = await world.elected()
+        await world.until(world.is_settled)
+        follower = next(node for node in world.live if node is not leader)
+        state = follower.disk.files().read_bytes("data/__cluster_metadata-0/quorum-state")
+        outsider = Outsider(world, follower)
+
+        def begin(epoch: int, voter_id: int = -1) -> BeginQuorumEpochRequest:
+            partition = BeginQuorumEpochRequest.PartitionData(
+                partition_index=0, leader_id=leader.node_id, leader_epoch=epoch
+            )
+            topic = BeginQuorumEpochRequest.TopicData(topic_name=TOPIC, partitions=[partition])
+            return BeginQuorumEpochRequest(cluster_id=CLUSTER_ID, voter_id=voter_id, topics=[topic])
+
+        for request, error in (
+            (begin(last), ErrorCode.INVALID_REQUEST),
+            (begin(-1), ErrorCode.FENCED_LEADER_EPOCH),
+            (begin(1, voter_id=77), ErrorCode.INVALID_VOTER_KEY),
+        ):
+            answer = (await outsider.ask(request)).topics[0].partitions[0]
+            assert (answer.error_code, answer.leader_epoch) == (error, 1)
+        good = {"current_leader_epoch": 1, "fetch_offset": 0, "last_fetched_epoch": 0}
+        for name in good:
+            answer = await Outsider(world, leader).fetch(**(good | {name: -1}))
+            assert answer.error_code == ErrorCode.INVALID_REQUEST, name
+        assert follower.disk.files().read_bytes("data/__cluster_metadata-0/quorum-state") == state
+
+    simulate(story)
+
+
+@pytest.mark.parametrize("damage", ["missing", "damaged"])
+def test_a_voter_that_cannot_know_its_vote_does_not_start(damage: str) -> None:
+    async def story(world: QuorumWorld) -> None:
+        await world.start()
+        leader = await world.elected()
+        await world.until(world.is_settled)
+        follower = next(node for node in world.live if node is not leader)
+        follower.kill()
+        files, path = follower.disk.files(), "data/__cluster_metadata-0/quorum-state"
+        if damage == "missing":
+            files.remove(path)
+        else:
+            files.write_atomic(path, files.read_bytes(path).replace(b"leaderEpoch", b"leaderEpocj"))
+        with pytest.raises(QuorumStateError, match=f"quorum-state is {damage}"):
+            await follower.start()
+
+    simulate(story)

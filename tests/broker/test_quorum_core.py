@@ -7,6 +7,7 @@ import pytest
 from support.quorum_model import ModelRng, Quorum
 from tidelog.quorum import events as e
 from tidelog.quorum.core import TRANSITIONS, QuorumCore, Role, Timeouts
+from tidelog.quorum.progress import OBSERVERS_MAX
 from tidelog_protocol.errors import ErrorCode
 
 
@@ -426,3 +427,73 @@ def test_forgetting_a_vote_is_found() -> None:
 
     with pytest.raises(AssertionError):
         search()
+
+
+# ---- requests out of range ---------------------------------------------------------------------
+
+LAST = (1 << 31) - 1
+FAR = 1 << 20
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        e.EpochBegun(2, LAST),
+        e.EpochBegun(2, 4 + FAR),
+        e.EpochEnded(2, LAST),
+        vote(2, LAST, e.LogEnd(3, 10)),
+        vote(2, 4 + FAR, e.LogEnd(3, 10), pre_vote=True),
+        vote(2, 4, e.LogEnd(-1, 10)),
+        vote(2, 4, e.LogEnd(3, -1)),
+        vote(2, 4, e.LogEnd(5, 10)),
+    ],
+)
+def test_a_request_out_of_range_changes_nothing(event: e.Event) -> None:
+    voter = Voter(log=e.LogEnd(3, 10), stored=e.Election(3))
+    assert voter.step(event) == [e.Reply(ErrorCode.INVALID_REQUEST)]
+    assert (voter.core.epoch, voter.core.role) == (3, Role.UNATTACHED)
+
+
+def test_negative_epochs_and_unknown_voters_are_refused() -> None:
+    voter = Voter(stored=e.Election(3))
+    for event in (e.EpochBegun(2, -1), e.EpochEnded(2, -(1 << 31)), vote(2, -1, EMPTY)):
+        assert voter.step(event) == [e.Reply(ErrorCode.FENCED_LEADER_EPOCH)]
+    for event in (e.EpochBegun(-1, 4), e.EpochEnded(4, 4), vote(LAST, 4, EMPTY), vote(1, 4, EMPTY)):
+        assert voter.step(event) == [e.Reply(ErrorCode.INCONSISTENT_VOTER_SET)]
+
+
+def test_requests_leave_epochs_for_elections() -> None:
+    """However many requests push the epoch up, elections do not overflow int32."""
+    voter = Voter(stored=e.Election(LAST - 2 * FAR))
+    voter.follow(2, LAST - FAR)
+    assert voter.step(e.EpochBegun(2, LAST - FAR + 1)) == [e.Reply(ErrorCode.INVALID_REQUEST)]
+    voter.tick()
+    voter.answered(3)
+    voter.answered(3)
+    assert (voter.core.role, voter.core.epoch) == (Role.LEADER, LAST - FAR + 1)
+
+
+def test_an_answer_may_be_any_number_of_epochs_ahead() -> None:
+    voter = Voter()
+    voter.step(e.EpochTold(2 * FAR, 3))
+    assert (voter.core.role, voter.core.epoch) == (Role.FOLLOWER, 2 * FAR)
+
+
+def test_a_second_leader_of_an_epoch_is_refused() -> None:
+    voter = Voter().follow(2, 4)
+    for event in (e.EpochBegun(3, 4), e.EpochEnded(3, 4)):
+        assert voter.step(event) == [e.Reply(ErrorCode.INVALID_REQUEST)]
+    leader = Voter().lead()
+    assert leader.step(e.EpochBegun(2, leader.core.epoch)) == [e.Reply(ErrorCode.INVALID_REQUEST)]
+    assert leader.core.role is Role.LEADER
+
+
+def test_the_progress_of_observers_is_bounded() -> None:
+    leader = Voter().lead()
+    for observer in range(10, 10 + OBSERVERS_MAX + 5):
+        leader.now += 0.001
+        leader.step(e.ReplicaFetched(observer, 0))
+    assert len(leader.core.progress) == OBSERVERS_MAX + 2
+    assert {2, 3} <= leader.core.progress.keys()
+    assert 10 not in leader.core.progress
+    assert 10 + OBSERVERS_MAX + 4 in leader.core.progress

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidelog.quorum import events as e
 from tidelog.quorum.core import QuorumCore, Role, Timeouts
+from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -96,7 +97,8 @@ class ModelNode:
                 case e.Persist(election):
                     assert election.epoch >= self.election.epoch
                     self.election = election
-                case e.Reply():
+                case e.Reply(error):
+                    assert error is not ErrorCode.INVALID_REQUEST, f"{self.node_id} refuses {event}"
                     reply = effect
                 case e.AskVotes(epoch, pre_vote):
                     self.ask_votes(epoch, pre_vote=pre_vote)

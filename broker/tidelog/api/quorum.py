@@ -103,7 +103,9 @@ class QuorumApi:
         if not _names_the_log(request.topics):
             return BeginQuorumEpochResponse(error_code=ErrorCode.INVALID_REQUEST)
         told = request.topics[0].partitions[0]
-        reply = self._quorum.step(e.EpochBegun(told.leader_id, told.leader_epoch))
+        reply = e.Reply(ErrorCode.INVALID_VOTER_KEY)
+        if request.voter_id in (-1, self._quorum.node_id):
+            reply = self._quorum.step(e.EpochBegun(told.leader_id, told.leader_epoch))
         partition = BeginQuorumEpochResponse.PartitionData(**self._common(reply))
         topic = BeginQuorumEpochResponse.TopicData(
             topic_name=METADATA_PARTITION.topic, partitions=[partition]
@@ -166,6 +168,8 @@ class QuorumApi:
         """Take note of a replica's progress; the answer, or None if there is nothing new."""
         quorum = self._quorum
         error = self._refusal(asked.current_leader_epoch)
+        if min(asked.fetch_offset, asked.last_fetched_epoch, asked.current_leader_epoch) < 0:
+            error = ErrorCode.INVALID_REQUEST
         if error:
             return self._fetch_response(asked, error=error)
         offset, log = asked.fetch_offset, quorum.metadata.log
@@ -214,7 +218,7 @@ class QuorumApi:
 
     def _refusal(self, epoch: int) -> ErrorCode:
         core = self._quorum.core
-        if epoch >= 0 and epoch < core.epoch:
+        if epoch < core.epoch:
             return ErrorCode.FENCED_LEADER_EPOCH
         if epoch > core.epoch:
             return ErrorCode.UNKNOWN_LEADER_EPOCH

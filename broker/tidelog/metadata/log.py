@@ -20,13 +20,19 @@ stop the broker.
 from __future__ import annotations
 
 import asyncio
+import logging
 import struct
 from collections import deque
 from typing import TYPE_CHECKING
 
 from tidelog.metadata.durable import DurableEnd
 from tidelog.metadata.image import CLUSTER_METADATA_TOPIC, ClusterImage
-from tidelog.metadata.quorum_state import Election, read_quorum_state, write_quorum_state
+from tidelog.metadata.quorum_state import (
+    Election,
+    QuorumStateError,
+    read_quorum_state,
+    write_quorum_state,
+)
 from tidelog.metadata.replay import ImageBuilder, replay
 from tidelog_protocol.batch import crc_is_valid, iter_batches
 from tidelog_protocol.errors import ErrorCode, ProtocolError
@@ -48,6 +54,8 @@ if TYPE_CHECKING:
 
     Listener = Callable[[ClusterImage | None, ClusterImage], None]
     LeadershipListener = Callable[[bool, int], None]
+
+_logger = logging.getLogger(__name__)
 
 METADATA_PARTITION = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
 METADATA_TOPIC_ID = bytes(15) + b"\x01"
@@ -192,7 +200,7 @@ class MetadataLog:
         ProtocolError or StorageError for a log that cannot be understood.
         """
         log = self._load()
-        stored = read_quorum_state(self._files, self._folder) or Election()
+        stored = self._stored_election()
         epoch = max(log.epochs.latest_epoch, stored.epoch, self._snapshot_epoch) + 1
         self.latest = self._replay_all(epoch)
         # Durable before the first record of the epoch: an epoch is never led twice.
@@ -205,6 +213,15 @@ class MetadataLog:
         for listener in self._leadership_listeners:
             listener(True, epoch)
         return self.image
+
+    def _stored_election(self) -> Election:
+        """What `quorum-state` says. A lone voter has nobody else to vote for: the epochs of its log
+        stand in for a damaged file."""
+        try:
+            return read_quorum_state(self._files, self._folder) or Election()
+        except QuorumStateError as error:
+            _logger.warning("quorum-state is written anew: %s", error)
+            return Election()
 
     def _load(self) -> Log:
         """Load the newest snapshot as `image`, and the log; StorageError if anything is missing

@@ -1,12 +1,17 @@
 """`quorum-state`: what a voter of the metadata quorum must not forget (KIP-595).
 
-A small JSON file beside the metadata log, as Kafka writes it for fixed voters (data version 0).
-Written whole and durably before anything is said that depends on it.
+A small JSON file beside the metadata log, as Kafka writes it: version 0 here, for fixed voters;
+version 1 (KIP-853) is read as well. Written whole and durably before anything is said that depends
+on it. Read strictly: a voter that takes a damaged file for an empty one votes twice in an epoch.
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog_protocol.errors import ErrorCode
+from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,6 +20,33 @@ if TYPE_CHECKING:
 
 QUORUM_STATE = "quorum-state"
 NOBODY = -1
+EPOCH_MAX = (1 << 31) - 1  # epochs are int32 on the wire
+
+_INT = r"(-1|0|[1-9][0-9]{0,9})"
+_UNUSED = r"-?[0-9]{1,19}"
+# Every field, in the order in which Kafka's QuorumStateDataJsonConverter writes them.
+_VERSIONS = (
+    re.compile(
+        rf'\{{"clusterId":"[^"\\]*","leaderId":{_INT},"leaderEpoch":{_INT},"votedId":{_INT},'
+        rf'"appliedOffset":{_UNUSED},"currentVoters":'
+        rf'(?:null|\[(?:\{{"voterId":{_UNUSED}\}},?)*\]),"data_version":0\}}'
+    ),
+    re.compile(
+        rf'\{{"leaderId":{_INT},"leaderEpoch":{_INT},"votedId":{_INT},'
+        rf'"votedDirectoryId":"[A-Za-z0-9_-]{{22}}","data_version":1\}}'
+    ),
+)
+
+
+class QuorumStateError(StorageError):
+    """The file cannot be believed; the text is one line, with what to do."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(
+            ErrorCode.KAFKA_STORAGE_ERROR,
+            f"{path} {problem}: this node cannot know how it voted. If most other voters have their"
+            " data, empty this node's log directories and format them again as this node",
+        )
 
 
 class Election(NamedTuple):
@@ -26,20 +58,22 @@ class Election(NamedTuple):
 
 
 def read_quorum_state(files: FileSystem, folder: str) -> Election | None:
-    """What the file says; None if it is missing or makes no sense."""
+    """Read the file; None if it is missing. QuorumStateError if it is damaged."""
+    path = f"{folder}/{QUORUM_STATE}"
     try:
-        text = files.read_bytes(f"{folder}/{QUORUM_STATE}").decode()
-    except (FileNotFoundError, UnicodeDecodeError):
+        text = files.read_bytes(path).decode("ascii").rstrip()
+    except FileNotFoundError:
         return None
-    epoch = _number(text, "leaderEpoch")
-    if epoch is None:
-        return None
-    leader_id, voted_id = _number(text, "leaderId"), _number(text, "votedId")
-    return Election(
-        epoch,
-        NOBODY if leader_id is None else leader_id,
-        NOBODY if voted_id is None else voted_id,
-    )
+    except UnicodeDecodeError:
+        raise QuorumStateError(path, "is damaged") from None
+    match = next(filter(None, (version.fullmatch(text) for version in _VERSIONS)), None)
+    if match is None:
+        raise QuorumStateError(path, "is damaged")
+    leader_id, epoch, voted_id = map(int, match.groups())
+    # The last epoch cannot be followed by an election.
+    if not 0 <= epoch < EPOCH_MAX or max(leader_id, voted_id) > EPOCH_MAX:
+        raise QuorumStateError(path, "is damaged")
+    return Election(epoch, leader_id, voted_id)
 
 
 def write_quorum_state(
@@ -53,13 +87,3 @@ def write_quorum_state(
         '"data_version":0}'
     )
     files.write_atomic(f"{folder}/{QUORUM_STATE}", state.encode())
-
-
-def _number(text: str, key: str) -> int | None:
-    """The number behind a key; the `json` module would cost every start its import."""
-    _, _, rest = text.partition(f'"{key}":')
-    rest = rest.lstrip()
-    sign = -1 if rest.startswith("-") else 1
-    digits = rest.removeprefix("-")
-    end = next((i for i, character in enumerate(digits) if not character.isdigit()), 0)
-    return sign * int(digits[:end]) if end else None

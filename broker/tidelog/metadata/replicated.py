@@ -24,7 +24,13 @@ from tidelog.metadata.log import (
     NotControllerError,
     bootstrap_records,
 )
-from tidelog.metadata.quorum_state import Election, read_quorum_state, write_quorum_state
+from tidelog.metadata.quorum_state import (
+    QUORUM_STATE,
+    Election,
+    QuorumStateError,
+    read_quorum_state,
+    write_quorum_state,
+)
 from tidelog.metadata.replay import ImageBuilder
 from tidelog_protocol.errors import ErrorCode, ProtocolError
 from tidelog_protocol.records import ControlType, control_type, iter_records
@@ -105,9 +111,18 @@ class ReplicatedMetadataLog(MetadataLog):
         return self.image
 
     def read_election(self) -> Election:
-        """What this voter remembers, at least the newest epoch of its log."""
-        stored = read_quorum_state(self._files, self._folder) or Election()
+        """What this node remembers, at least the newest epoch of its log.
+
+        QuorumStateError if it cannot know how it voted: a file that is damaged, or missing beside a
+        log with records. Kafka takes a missing file for a node that never voted.
+        """
+        stored = read_quorum_state(self._files, self._folder)
         epoch = self.log_end()[0]
+        if stored is None:
+            if epoch and self._node_id in self._voters:
+                path = f"{self._folder}/{QUORUM_STATE}"
+                raise QuorumStateError(path, "is missing beside a metadata log with records")
+            stored = Election()
         return stored if stored.epoch >= epoch else Election(epoch)
 
     def write_election(self, election: Election) -> None:

@@ -2,6 +2,7 @@
 
     core.py    the state machine of one voter: events and time in, effects out; no I/O
     events.py  its vocabulary: events and effects
+    progress.py what a leader knows of the other replicas
     driver.py  carries effects out: timers, votes, the leader's flushes
     fetcher.py a follower's copy: fetch, append, cut, a snapshot when it is far behind
 

@@ -29,6 +29,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Any
 
+from tidelog.metadata.quorum_state import EPOCH_MAX
 from tidelog.quorum.events import (
     NOBODY,
     AskVotes,
@@ -54,6 +55,7 @@ from tidelog.quorum.events import (
     VoteAnswered,
     VoteAsked,
 )
+from tidelog.quorum.progress import Progress, progress_of
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -61,7 +63,7 @@ if TYPE_CHECKING:
 
     from tidelog.seams import Rng
 
-__all__ = ["Progress", "QuorumCore", "Role", "Timeouts"]
+__all__ = ["QuorumCore", "Role", "Timeouts"]
 
 
 class Role(Enum):
@@ -85,6 +87,10 @@ TRANSITIONS: dict[Role, frozenset[Role]] = {
 }
 
 CHECK_QUORUM_FACTOR = 1.5  # of the fetch timeout, as Kafka's LeaderState
+EPOCH_STEP_MAX = 1 << 20
+"""How far ahead of this node's epoch a request may be, and how many epochs below the end of int32
+are for elections alone. Kafka has no such limit: one request could use up all epochs. A node that
+is further behind learns the epoch from the answers to its own requests."""
 
 
 class Timeouts:
@@ -105,18 +111,6 @@ class Timeouts:
         self.fetch_s = fetch_s
         self.backoff_max_s = backoff_max_s
         self.start_s = start_s
-
-
-class Progress:
-    """What a leader knows of a replica. `end_offset` -1: it has not fetched in this epoch."""
-
-    __slots__ = ("caught_up_at", "end_offset", "fetched_at", "leader_end_offset")
-
-    def __init__(self) -> None:
-        self.end_offset = -1
-        self.fetched_at = float("-inf")
-        self.caught_up_at = float("-inf")
-        self.leader_end_offset = -1  # at the fetch before
 
 
 class QuorumCore:
@@ -225,7 +219,7 @@ class QuorumCore:
         return self._rng.uniform(self.timeouts.election_s, 2 * self.timeouts.election_s)
 
     def _enter_epoch(self, epoch: int, leader_id: int) -> None:
-        assert epoch >= self.epoch
+        assert self.epoch <= epoch <= EPOCH_MAX
         if epoch > self.epoch:
             self.epoch, self.voted_id, self.leader_id = epoch, NOBODY, NOBODY
         if leader_id != NOBODY:
@@ -322,11 +316,15 @@ class QuorumCore:
     # ---- votes --------------------------------------------------------------------------------
 
     def _on_vote_asked(self, event: VoteAsked, now: float) -> None:
-        if not self.is_voter or event.candidate_id not in self.voters:
-            self._effects.append(Reply(ErrorCode.INCONSISTENT_VOTER_SET))
-            return
-        if event.epoch < self.epoch:
-            self._effects.append(Reply(ErrorCode.FENCED_LEADER_EPOCH))
+        error = self._refusal(event.candidate_id, event.epoch)
+        if not self.is_voter:
+            error = ErrorCode.INCONSISTENT_VOTER_SET
+        elif not error and (
+            event.log_end.offset < 0 or not 0 <= event.log_end.epoch <= event.epoch
+        ):
+            error = ErrorCode.INVALID_REQUEST
+        if error:
+            self._effects.append(Reply(error))
             return
         if event.epoch > self.epoch:
             self._unattached(event.epoch, now)
@@ -335,6 +333,23 @@ class QuorumCore:
             self.voted_id = event.candidate_id
             self._timeout_at = now + self._election_timeout()
         self._effects.append(Reply(granted=granted))
+
+    def _refusal(self, sender: int, epoch: int) -> ErrorCode:
+        """Why a request of a voter in this epoch is not looked at; NONE if it is."""
+        if sender not in self.others:
+            return ErrorCode.INCONSISTENT_VOTER_SET
+        if epoch < self.epoch:
+            return ErrorCode.FENCED_LEADER_EPOCH
+        if epoch > min(self.epoch + EPOCH_STEP_MAX, max(self.epoch, EPOCH_MAX - EPOCH_STEP_MAX)):
+            return ErrorCode.INVALID_REQUEST
+        return ErrorCode.NONE
+
+    def _leader_refusal(self, leader_id: int, epoch: int) -> ErrorCode:
+        """As `_refusal`, of a request by the leader of this epoch: an epoch has one."""
+        error = self._refusal(leader_id, epoch)
+        if not error and epoch == self.epoch and self.leader_id not in (NOBODY, leader_id):
+            return ErrorCode.INVALID_REQUEST
+        return error
 
     def _grants(self, event: VoteAsked) -> bool:
         up_to_date = event.log_end >= self._log_end()
@@ -399,20 +414,15 @@ class QuorumCore:
         self._heard(event.epoch, event.leader_id, now)
 
     def _on_epoch_begun(self, event: EpochBegun, now: float) -> None:
-        if event.leader_id not in self.voters or event.leader_id == self.node_id:
-            self._effects.append(Reply(ErrorCode.INCONSISTENT_VOTER_SET))
-        elif event.epoch < self.epoch:
-            self._effects.append(Reply(ErrorCode.FENCED_LEADER_EPOCH))
-        else:
+        error = self._leader_refusal(event.leader_id, event.epoch)
+        if not error:
             self._heard(event.epoch, event.leader_id, now, by_leader=True)
-            self._effects.append(Reply())
+        self._effects.append(Reply(error))
 
     def _on_epoch_ended(self, event: EpochEnded, now: float) -> None:
-        if event.leader_id not in self.voters or event.leader_id == self.node_id:
-            self._effects.append(Reply(ErrorCode.INCONSISTENT_VOTER_SET))
-            return
-        if event.epoch < self.epoch:
-            self._effects.append(Reply(ErrorCode.FENCED_LEADER_EPOCH))
+        error = self._leader_refusal(event.leader_id, event.epoch)
+        if error:
+            self._effects.append(Reply(error))
             return
         self._heard(event.epoch, event.leader_id, now)
         if self.role in (Role.FOLLOWER, Role.UNATTACHED) and self.leader_id == event.leader_id:
@@ -447,7 +457,7 @@ class QuorumCore:
     def _on_replica_fetched(self, event: ReplicaFetched, now: float) -> None:
         if self.role is not Role.LEADER or event.replica_id == self.node_id:
             return
-        progress = self.progress.setdefault(event.replica_id, Progress())
+        progress = progress_of(self.progress, self.voters, event.replica_id)
         end = self._log_end().offset
         if event.offset >= end:
             progress.caught_up_at = now

@@ -1,0 +1,36 @@
+"""What the leader of the metadata quorum knows of the other replicas; kept by `core.py`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+__all__ = ["OBSERVERS_MAX", "Progress", "progress_of"]
+
+OBSERVERS_MAX = 1000  # whose progress is kept: any id may fetch
+
+
+class Progress:
+    """What a leader knows of a replica. `end_offset` -1: it has not fetched in this epoch."""
+
+    __slots__ = ("caught_up_at", "end_offset", "fetched_at", "leader_end_offset")
+
+    def __init__(self) -> None:
+        self.end_offset = -1
+        self.fetched_at = float("-inf")
+        self.caught_up_at = float("-inf")
+        self.leader_end_offset = -1  # at the fetch before
+
+
+def progress_of(known: dict[int, Progress], voters: Collection[int], node_id: int) -> Progress:
+    """The progress of a replica that fetches. A new observer above the limit takes the place of
+    the one that has been silent for longest."""
+    progress = known.get(node_id)
+    if progress is None:
+        observers = [other for other in known if other not in voters]
+        if len(observers) >= OBSERVERS_MAX:
+            del known[min(observers, key=lambda other: known[other].fetched_at)]
+        progress = known[node_id] = Progress()
+    return progress
