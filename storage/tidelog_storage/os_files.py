@@ -17,12 +17,17 @@ import mmap
 import os
 from itertools import count
 from typing import TYPE_CHECKING
+from weakref import ref
+
+from tidelog_storage.open_files import OPEN_FILES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tidelog_storage.open_files import Descriptor, OpenFiles
     from tidelog_storage.seams import Buffer
 
+_READ_AND_APPEND = os.O_RDWR | os.O_APPEND
 _IOV_MAX = 1024
 _COPY_BYTES = 1 << 20
 _RWF_NOWAIT = getattr(os, "RWF_NOWAIT", 0)
@@ -30,18 +35,56 @@ _NOT_CACHED = frozenset({errno.EAGAIN, errno.EOPNOTSUPP, errno.EINVAL, errno.ENO
 
 
 class OsFile:
-    """An open file of the operating system; see `seams.File`."""
+    """A file of the operating system; see `seams.File`.
 
-    __slots__ = ("_fd", "_map", "_map_bytes", "_path", "_retired_maps", "_size", "_syncs")
+    It gives its descriptor up when others need one, and opens its path again when it is used.
+    """
 
-    def __init__(self, path: str, descriptor: int, *, syncs: bool = True) -> None:
+    __slots__ = (
+        "_descriptor",
+        "_is_closed",
+        "_map",
+        "_map_bytes",
+        "_maps",
+        "_open_files",
+        "_path",
+        "_size",
+        "_syncs",
+        "is_recent",
+    )
+
+    def __init__(
+        self, path: str, descriptor: Descriptor, open_files: OpenFiles, *, syncs: bool = True
+    ) -> None:
         self._path = path
         self._syncs = syncs
-        self._fd = descriptor
+        self._open_files = open_files
+        self._descriptor: Descriptor | None = descriptor
+        self._is_closed = False
         self._size = os.fstat(descriptor).st_size
         self._map: mmap.mmap | None = None
         self._map_bytes = 0
-        self._retired_maps: list[mmap.mmap] = []  # replaced by larger ones, perhaps still looked at
+        self._maps: list[ref[mmap.mmap]] = []  # all that were made and may still be looked at
+        self.is_recent = True
+        open_files.add(self)
+
+    def _use(self) -> Descriptor:
+        """The descriptor. The caller keeps a reference while it uses it."""
+        self.is_recent = True
+        descriptor = self._descriptor
+        return self._open_again() if descriptor is None else descriptor
+
+    def _open_again(self) -> Descriptor:
+        if self._is_closed:
+            raise OSError(errno.EBADF, "the file is closed", self._path)
+        descriptor = self._descriptor = self._open_files.open(self._path, _READ_AND_APPEND)
+        self._open_files.add(self)
+        return descriptor
+
+    def give_up(self) -> None:
+        """Release the descriptor and the mapping, which has one of its own, until the next use."""
+        self._descriptor = None
+        self._map = None
 
     def size(self) -> int:
         """Length in bytes."""
@@ -49,18 +92,18 @@ class OsFile:
 
     def pread(self, position: int, length: int) -> bytes:
         """Up to `length` bytes from `position`."""
-        return os.pread(self._fd, length, position)
+        return os.pread(self._use(), length, position)
 
     def pread_into(self, position: int, buffer: memoryview) -> int:
         """As many bytes from `position` as the buffer takes."""
-        return os.preadv(self._fd, (buffer,), position)
+        return os.preadv(self._use(), (buffer,), position)
 
     def pread_cached_into(self, position: int, buffer: memoryview) -> int:
         """As many bytes from `position` as the page cache has, on Linux."""
         if not _RWF_NOWAIT:
             return 0
         try:
-            return os.preadv(self._fd, (buffer,), position, _RWF_NOWAIT)
+            return os.preadv(self._use(), (buffer,), position, _RWF_NOWAIT)
         except OSError as error:
             if error.errno not in _NOT_CACHED:
                 raise
@@ -68,29 +111,30 @@ class OsFile:
 
     def view(self, position: int, length: int) -> memoryview:
         """A read-only slice of a mapping of the file."""
+        self.is_recent = True
         end = min(position + length, self._size)
         if position >= end:
             return memoryview(b"")
-        if end > self._map_bytes:
-            self._remap()
         mapping = self._map
-        assert mapping is not None
+        if mapping is None or end > self._map_bytes:
+            mapping = self._remap()
         return memoryview(mapping)[position:end]
 
     def append(self, buffers: Sequence[Buffer]) -> int:
         """Write all buffers at the end, or none."""
+        descriptor = self._use()
         before = self._size
         try:
             if len(buffers) == 1:
-                written = os.write(self._fd, buffers[0])
+                written = os.write(descriptor, buffers[0])
                 wanted = len(buffers[0])
             else:
                 wanted = sum(len(buffer) for buffer in buffers)
-                written = os.writev(self._fd, buffers[:_IOV_MAX])
+                written = os.writev(descriptor, buffers[:_IOV_MAX])
             if written < wanted:
-                self._write_rest(buffers, written)
+                _write_rest(descriptor, buffers, written)
         except OSError:
-            os.ftruncate(self._fd, before)
+            os.ftruncate(descriptor, before)
             raise
         self._size = before + wanted
         return wanted
@@ -101,151 +145,126 @@ class OsFile:
         if self._has_views():
             self._replace_by_prefix(size)
         else:
-            os.ftruncate(self._fd, size)
+            os.ftruncate(self._use(), size)
         self._size = size
 
     def fsync(self) -> None:
-        """Make the content durable, through a descriptor of its own: the loop may close ours."""
+        """Make the content durable.
+
+        A file that gave its descriptor up is opened for it: the new descriptor syncs all that was
+        written, and Linux (4.16) reports to it an error that no descriptor was told yet.
+        """
         if not self._syncs:
             return
+        descriptor = self._descriptor
         try:
-            descriptor = os.dup(self._fd)
-        except OSError:
-            if self._fd < 0:
-                return  # closed: deleted, or flushed by its closer
-            raise
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+            if descriptor is None:
+                if self._is_closed:
+                    return  # deleted, or flushed by its closer
+                descriptor = self._open_files.open(self._path, _READ_AND_APPEND)
+        except FileNotFoundError:
+            return  # deleted
+        os.fsync(descriptor)
 
     def close(self) -> None:
         """Release the descriptor; views of it live on."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
-        self._map = None  # freed with its last view
-        self._map_bytes = 0
-        self._retired_maps.clear()
+        self._is_closed = True
+        self._open_files.remove(self)
+        self.give_up()
 
-    def _write_rest(self, buffers: Sequence[Buffer], written: int) -> None:
-        for buffer in buffers:
-            view = memoryview(buffer)
-            if written >= len(view):
-                written -= len(view)
-                continue
-            rest = view[written:]
-            written = 0
-            while rest:
-                rest = rest[os.write(self._fd, rest) :]
-
-    def _remap(self) -> None:
-        self._retired_maps = [old for old in self._retired_maps if not _unmapped(old)]
-        if self._map is not None and not _unmapped(self._map):
-            self._retired_maps.append(self._map)
-        self._map = mmap.mmap(self._fd, self._size, access=mmap.ACCESS_READ)
-        self._map_bytes = self._size
+    def _remap(self) -> mmap.mmap:
+        size = self._size
+        mapping = self._open_files.retry(mmap.mmap, self._use(), size, access=mmap.ACCESS_READ)
+        self._maps = [made for made in self._maps if made() is not None]
+        self._maps.append(ref(mapping))
+        self._map, self._map_bytes = mapping, size
+        return mapping
 
     def _has_views(self) -> bool:
-        maps = self._retired_maps if self._map is None else [*self._retired_maps, self._map]
-        self._map = None
-        self._map_bytes = 0
-        self._retired_maps = [old for old in maps if not _unmapped(old)]
-        return bool(self._retired_maps)
+        self._map = None  # goes with its last view
+        return any(made() is not None for made in self._maps)
 
     def _replace_by_prefix(self, size: int) -> None:
         temporary = self._path + ".tmp"
-        descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
-        try:
-            for position in range(0, size, _COPY_BYTES):
-                chunk = os.pread(self._fd, min(_COPY_BYTES, size - position), position)
-                while chunk:
-                    chunk = chunk[os.write(descriptor, chunk) :]
-            os.fsync(descriptor)  # the prefix may have been durable under the old name
-            os.rename(temporary, self._path)
-        except OSError:
-            os.close(descriptor)
-            raise
-        _fsync_dir(os.path.dirname(self._path))
-        os.close(self._fd)
-        self._fd = descriptor
-        self._retired_maps.clear()  # they show the old file, which nobody cuts any more
+        source = self._use()
+        target = self._open_files.open(temporary, _READ_AND_APPEND | os.O_CREAT | os.O_TRUNC)
+        for position in range(0, size, _COPY_BYTES):
+            chunk = os.pread(source, min(_COPY_BYTES, size - position), position)
+            while chunk:
+                chunk = chunk[os.write(target, chunk) :]
+        os.fsync(target)  # the prefix may have been durable under the old name
+        os.rename(temporary, self._path)
+        _fsync_dir(os.path.dirname(self._path), self._open_files)
+        self._descriptor = target
+        self._maps.clear()  # they show the old file, which is cut no more
 
 
-def _unmapped(mapping: mmap.mmap) -> bool:
-    """Unmap unless somebody still looks at it."""
-    try:
-        mapping.close()
-    except BufferError:
-        return False
-    return True
+def _write_rest(descriptor: Descriptor, buffers: Sequence[Buffer], written: int) -> None:
+    for buffer in buffers:
+        view = memoryview(buffer)
+        if written >= len(view):
+            written -= len(view)
+            continue
+        rest = view[written:]
+        written = 0
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
 
 
-def _fsync_dir(path: str) -> None:
-    descriptor = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _fsync_dir(path: str, open_files: OpenFiles) -> None:
+    os.fsync(open_files.open(path or ".", os.O_RDONLY | os.O_DIRECTORY))
 
 
 class OsFileLock:
     """An flock'ed file; see `seams.FileLock`."""
 
-    __slots__ = ("_fd",)
+    __slots__ = ("_descriptor",)
 
-    def __init__(self, descriptor: int) -> None:
-        self._fd = descriptor
+    def __init__(self, descriptor: Descriptor) -> None:
+        self._descriptor: Descriptor | None = descriptor
 
     def release(self) -> None:
         """Give the lock up; the file stays, as Kafka leaves its `.lock`."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        self._descriptor = None
 
 
 class OsFileSystem:
     """The file system of this machine; see `seams.FileSystem`."""
 
-    __slots__ = ("_next_temporary", "_syncs")
+    __slots__ = ("_next_temporary", "_open_files", "_syncs")
 
-    def __init__(self, *, syncs: bool = True) -> None:
+    def __init__(self, *, syncs: bool = True, open_files: OpenFiles = OPEN_FILES) -> None:
         """`syncs` False makes nothing durable, for data that is thrown away with the process."""
         self._syncs = syncs
+        self._open_files = open_files
         self._next_temporary = count()  # threads may write one path at the same time
 
     def open(self, path: str, *, create: bool = False) -> OsFile:
         """Open for reading and appending."""
-        flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
-        descriptor = os.open(path, flags | os.O_CREAT if create else flags, 0o644)
-        return OsFile(path, descriptor, syncs=self._syncs)
+        flags = _READ_AND_APPEND | os.O_CREAT if create else _READ_AND_APPEND
+        descriptor = self._open_files.open(path, flags)
+        return OsFile(path, descriptor, self._open_files, syncs=self._syncs)
 
     def read_bytes(self, path: str) -> bytes:
         """The whole content of a small file."""
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            parts = []
-            position = 0
-            while part := os.pread(descriptor, _COPY_BYTES, position):
-                parts.append(part)
-                position += len(part)
-            return parts[0] if len(parts) == 1 else b"".join(parts)
-        finally:
-            os.close(descriptor)
+        descriptor = self._open_files.open(path, os.O_RDONLY)
+        parts = []
+        position = 0
+        while part := os.pread(descriptor, _COPY_BYTES, position):
+            parts.append(part)
+            position += len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def write_atomic(self, path: str, data: bytes) -> None:
         """Replace a file durably."""
         temporary = f"{path}.{next(self._next_temporary)}.tmp"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
-        descriptor = os.open(temporary, flags, 0o644)
-        try:
-            rest = memoryview(data)
-            while rest:
-                rest = rest[os.write(descriptor, rest) :]
-            if self._syncs:
-                os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        descriptor = self._open_files.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+        if self._syncs:
+            os.fsync(descriptor)
+        del descriptor
         os.rename(temporary, path)
         self.fsync_dir(os.path.dirname(path))
 
@@ -256,15 +275,15 @@ class OsFileSystem:
     def fsync_dir(self, path: str) -> None:
         """Make a folder's entries durable."""
         if self._syncs:
-            _fsync_dir(path)
+            _fsync_dir(path, self._open_files)
 
     def list(self, path: str) -> list[str]:
         """Sorted names."""
-        return sorted(os.listdir(path))
+        return sorted(self._open_files.retry(os.listdir, path))
 
     def sizes(self, path: str) -> dict[str, int]:
         """Sorted names of files with their lengths."""
-        with os.scandir(path) as entries:
+        with self._open_files.retry(os.scandir, path) as entries:
             found = [(entry.name, entry.stat().st_size) for entry in entries if entry.is_file()]
         found.sort()
         return dict(found)
@@ -286,7 +305,7 @@ class OsFileSystem:
     def remove_tree(self, path: str) -> None:
         """Remove a folder with all in it if it is there."""
         try:
-            with os.scandir(path) as entries:
+            with self._open_files.retry(os.scandir, path) as entries:
                 children = [(entry.path, entry.is_dir(follow_symlinks=False)) for entry in entries]
         except FileNotFoundError:
             return
@@ -311,10 +330,6 @@ class OsFileSystem:
 
     def lock(self, path: str) -> OsFileLock:
         """Take the lock file."""
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(descriptor)
-            raise
+        descriptor = self._open_files.open(path, os.O_RDWR | os.O_CREAT)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return OsFileLock(descriptor)

@@ -1,0 +1,102 @@
+"""A bound on the descriptors that files hold, and what happens when the process has none left.
+
+A log of many segments would hold a descriptor for each. Here at most `limit` files hold one. A file
+beyond that takes the place of one that was not used lately (the clock algorithm: a file that was
+used since the last look gets a second chance). That file opens its path again at its next use.
+
+A `Descriptor` closes with its last reference. So a file gives its descriptor up at any moment, on
+any thread, and a call that is using it ends undisturbed.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_SHARE = 8  # of the files that hold a descriptor, one in so many gives it up at a time
+
+
+def lacks_descriptors(error: BaseException | None) -> bool:
+    """Whether the process or the system had no descriptor left: no fault of any disk."""
+    return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
+
+
+class Descriptor(int):
+    """An open file descriptor, closed when the last reference goes."""
+
+    __slots__ = ()
+
+    def __del__(self) -> None:
+        """Close it; fsync reports errors of writing, close does not."""
+        os.close(self)
+
+
+class Holder(Protocol):
+    """A file that can give its descriptor up and take another one when it is used again."""
+
+    is_recent: bool
+    """Set at each use, cleared at each look."""
+
+    def give_up(self) -> None:
+        """Release the descriptor; no error if there is none."""
+        ...
+
+
+class OpenFiles:
+    """The files of a process that hold descriptors, the oldest look first; any thread may call."""
+
+    def __init__(self, limit: int = 4096) -> None:
+        self.limit = limit
+        self._holders: dict[Holder, None] = {}  # each step on it is atomic
+
+    def __len__(self) -> int:
+        return len(self._holders)
+
+    def add(self, holder: Holder) -> None:
+        """A file has a descriptor now."""
+        self._holders[holder] = None
+        if len(self._holders) > self.limit:
+            self.make_room()
+
+    def remove(self, holder: Holder) -> None:
+        """A file has none any more."""
+        self._holders.pop(holder, None)
+
+    def make_room(self) -> bool:
+        """Take descriptors from files that were not used lately; False if no file has one."""
+        holders = list(self._holders)
+        wanted = len(holders) - len(holders) // _SHARE - 1
+        for holder in holders + holders:  # after one round, no file is recent
+            if len(self._holders) <= wanted:
+                break
+            self.remove(holder)
+            if holder.is_recent:
+                holder.is_recent = False
+                self._holders[holder] = None
+            else:
+                holder.give_up()
+        return bool(holders)
+
+    def retry(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function that opens something; take descriptors from files while it lacks one."""
+        while True:
+            try:
+                return function(*args, **kwargs)
+            except OSError as error:
+                if not lacks_descriptors(error) or not self.make_room():
+                    raise
+
+    def open(self, path: str, flags: int) -> Descriptor:
+        """Open a path; the caller calls `add` if a file keeps the descriptor."""
+        return Descriptor(self.retry(os.open, path, flags | os.O_CLOEXEC, 0o644))
+
+
+OPEN_FILES = OpenFiles()
+"""All files of this process."""
