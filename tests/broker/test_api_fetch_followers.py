@@ -114,6 +114,29 @@ class TestProgress:
         assert (stale.high_watermark, bytes_of(stale)) == (-1, b"")
         assert path.partition("foo").remotes[2].log_end_offset == 3
 
+        assert path.partition("foo").remotes[2].last_fetch_ms == path.clock.now_ms
+        follow(path, 0, epoch=-1)  # too old to say
+        assert path.partition("foo").remotes[2].log_end_offset == 0
+
+    def test_a_claimed_epoch_locks_no_follower_out(self, path: DataPath) -> None:
+        """Any client may send a Fetch with a follower's id, and any epoch."""
+        path.produce("foo", 0, batch(3), acks=1)
+        replica = path.partition("foo").remotes[2]
+        for epoch in (EPOCH + 1, 1 << 62):
+            answer = follow(path, 3, epoch=epoch)
+            assert (answer.error_code, answer.high_watermark) == (0, 0), epoch
+            assert (replica.log_end_offset, replica.broker_epoch) == (-1, -1)
+        answer = follow(path, 3)
+        assert (answer.error_code, answer.high_watermark) == (0, 3)
+        assert (replica.log_end_offset, replica.broker_epoch) == (3, EPOCH)
+
+    def test_the_registered_epoch_is_that_of_the_newest_image(self, path: DataPath) -> None:
+        path.produce("foo", 0, batch(3), acks=1)
+        follow(path, 1)
+        path.apply(brokers={**brokers(), 2: BrokerImage(2, "h", 1, epoch=EPOCH + 5)})
+        assert follow(path, 3).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert follow(path, 3, epoch=EPOCH + 5).high_watermark == 3
+
     def test_a_new_leader_knows_of_nobody_and_a_leader_that_stays_keeps_what_it_knew(
         self, path: DataPath
     ) -> None:

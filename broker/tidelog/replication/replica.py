@@ -283,16 +283,26 @@ class Replica:
         return (*self.isr, change.joining)
 
     def record_fetch(self, request: FetchedPartition, params: FetchParams) -> bool:
-        """A follower has everything below its fetch offset. False if an earlier life of that
-        broker says so."""
-        replica = self.remotes[params.replica_id]
-        return replica.record_fetch(
+        """Note that a follower has everything below its fetch offset. False if an earlier life of
+        that broker says so (KIP-903; Kafka's Replica.updateFetchStateOrThrow).
+
+        An epoch above the registered one is not noted: this broker's image is behind, or a client
+        made the epoch up.
+        """
+        broker, epoch = self._rules.brokers.get(params.replica_id), params.replica_epoch
+        registered = _NO_EPOCH if broker is None else broker.epoch
+        if epoch > registered:
+            return True
+        if epoch not in (_NO_EPOCH, registered):
+            return False
+        self.remotes[params.replica_id].record_fetch(
             request.fetch_offset,
             request.fetcher_log_start_offset,
             leader_end=self.log.log_end_offset,
             now_ms=self._rules.now_ms(),
-            broker_epoch=params.replica_epoch,
+            broker_epoch=epoch,
         )
+        return True
 
     def propose_expansion(self, node_id: int) -> IsrChange | None:
         """The ISR with this follower, now in flight; None if it is in or may not join (section

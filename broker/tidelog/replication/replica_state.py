@@ -59,7 +59,8 @@ class ReplicaState:
     """One follower as its fetches told.
 
     `log_end_offset` and `log_start_offset` are UNKNOWN_OFFSET until it fetches after an election;
-    `broker_epoch` -1 until it sends one. `last_caught_up_ms` never goes back between elections.
+    `broker_epoch` is -1 until it sends one, and never one that the cluster has not given.
+    `last_caught_up_ms` never goes back between elections.
     """
 
     __slots__ = (
@@ -95,11 +96,8 @@ class ReplicaState:
 
     def record_fetch(
         self, fetch_offset: int, log_start: int, *, leader_end: int, now_ms: int, broker_epoch: int
-    ) -> bool:
-        """It holds everything below `fetch_offset`. False, and nothing noted, if it comes from an
-        earlier life of that broker (KIP-903)."""
-        if 0 <= broker_epoch < self.broker_epoch:
-            return False
+    ) -> None:
+        """Note that it holds everything below `fetch_offset`."""
         if fetch_offset >= leader_end:
             self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
         elif fetch_offset >= self.last_fetch_leader_end_offset:
@@ -109,7 +107,6 @@ class ReplicaState:
         self.last_fetch_leader_end_offset = leader_end
         self.last_fetch_ms = now_ms
         self.broker_epoch = broker_epoch
-        return True
 
     def is_caught_up(self, leader_end: int, now_ms: int, lag_ms_max: int) -> bool:
         """At the leader's end now, or not long ago."""
