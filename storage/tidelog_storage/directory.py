@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tidelog_storage.log import Log
-    from tidelog_storage.log_state import LogState
     from tidelog_storage.seams import FileLock, FileSystem
 
 LOCK_NAME = ".lock"
@@ -252,11 +251,15 @@ class LogDirectory:
         self._high_watermark_content = content
         return self._write_high_watermarks
 
-    def lower_recovery_point(self, log: LogState, logs: Mapping[TopicPartition, Log]) -> None:
-        """Write that one file now, because a recovery point went back; another, if what goes had
-        been compacted."""
-        self.prepare_recovery_points(logs)()
-        partition, offset = log.topic_partition, log.recovery_point
+    def lower_recovery_point(
+        self, partition: TopicPartition, offset: int, logs: Mapping[TopicPartition, Log]
+    ) -> None:
+        """Write that one file now, because the log is going to be cut to `offset`; another, if what
+        goes had been compacted."""
+        self._note(logs)
+        self._recovery_points[partition] = offset
+        self._recovery_content = OffsetCheckpoint.content(self._recovery_points)
+        self._write_recovery_points()
         if self._compacted.get(partition, 0) > offset:
             self.prepare_compacted(partition, offset)()
 

@@ -259,15 +259,15 @@ class Log(LogState):
         if self.segments.first.base_offset > offset:
             self._truncate_below_local_start(offset, now_ms)
             return True
-        self._reader.forget()
-        for segment in self.segments.remove_above(offset):
+        self._begin_cut(offset)
+        for segment in reversed(self.segments.remove_above(offset)):
             segment.remove()
         self.segments.active.truncate_to(offset, now_ms)
         self._shrink_to(offset)
         self.epochs.truncate_from_end(offset)
         self.producers.truncate_and_reload(self.log_start_offset, offset, now_ms)
         replay_producers(self)
-        self._make_cut_durable(offset)
+        self._make_cut_durable()
         return True
 
     def _truncate_below_local_start(self, offset: int, now_ms: int) -> None:
@@ -287,15 +287,12 @@ class Log(LogState):
     def _truncate_fully(
         self, offset: int, log_start_offset: int, epochs: Sequence[tuple[int, int]], now_ms: int
     ) -> None:
-        self._reader.forget()
-        for segment in reversed(list(self.segments)):
-            segment.remove()
-        self._files.fsync_dir(self.folder)
+        self._remove_all(offset)
         self.epochs.replace(epochs)
         self.epochs.flush()  # else a crash leaves an empty log in the epoch of what was dropped
         self._begin_anew(offset, log_start_offset, now_ms)
         self.producers.truncate_fully_and_start_at(offset)
-        self._make_cut_durable(offset)
+        self._make_cut_durable()
 
     def restart_from_remote(
         self,
@@ -318,10 +315,7 @@ class Log(LogState):
         """
         self.producers.write_snapshot(offset, snapshot)
         log_start_offset = min(log_start, offset)
-        self._reader.forget()
-        for segment in reversed(list(self.segments)):
-            segment.remove()
-        self._files.fsync_dir(self.folder)
+        self._remove_all(offset)
         self.epochs.replace(epochs)
         self.epochs.truncate_from_start(log_start_offset)
         self.epochs.truncate_from_end(offset)
@@ -329,7 +323,28 @@ class Log(LogState):
         self._begin_anew(offset, log_start_offset, now_ms)
         self.producers.start_from_snapshot(offset, now_ms)
         self.highest_remote_offset = offset - 1 if self.is_tiered else -1
-        self._make_cut_durable(offset)
+        self._make_cut_durable()
+
+    def _begin_cut(self, offset: int) -> None:
+        """Lower the recovery point, durably, before anything from `offset` on is removed.
+
+        A crash in the middle would else leave a recovery point above the log end, and what is
+        appended there later would count as flushed.
+        """
+        self._reader.forget()
+        self._truncations += 1
+        if offset < self.recovery_point:
+            self.recovery_point = offset
+            if self._on_recovery_point_lowered is not None:
+                self._on_recovery_point_lowered(offset)
+
+    def _remove_all(self, offset: int) -> None:
+        """Remove the files of all segments, newest first: a crash leaves no hole. The log is to go
+        on at `offset`."""
+        self._begin_cut(min(self.segments.first.base_offset, offset))
+        for segment in reversed(list(self.segments)):
+            segment.remove()
+        self._files.fsync_dir(self.folder)
 
     def _begin_anew(self, offset: int, log_start_offset: int, now_ms: int) -> None:
         """One empty segment in the place of all, whose files are gone."""
@@ -347,16 +362,11 @@ class Log(LogState):
         self.high_watermark = min(self.high_watermark, offset)
         self.highest_remote_offset = min(self.highest_remote_offset, offset - 1)
 
-    def _make_cut_durable(self, offset: int) -> None:
+    def _make_cut_durable(self) -> None:
         """Before anything is appended: else a power failure could bring back removed segments
-        behind new batches, or take the new ones for flushed."""
+        behind new batches."""
         self.segments.active.records.fsync()
         self._files.fsync_dir(self.folder)
-        self._truncations += 1
-        if offset < self.recovery_point:
-            self.recovery_point = offset
-            if self._on_recovery_point_lowered is not None:
-                self._on_recovery_point_lowered(self)
 
     def delete_old_segments(self, now_ms: int) -> int:
         """One pass of retention; how many segments went. Their files go after a delay.

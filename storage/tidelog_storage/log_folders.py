@@ -358,9 +358,9 @@ class LogFolders:
         config: LogConfig | None,
         topic_id: bytes | None,
     ) -> Log:
-        def note_lowered(log: LogState) -> None:
+        def note_lowered(offset: int) -> None:
             """A crash must not take bytes written after a truncation for durable ones."""
-            directory.lower_recovery_point(log, self._logs)
+            directory.lower_recovery_point(partition, offset, self._logs)
 
         return load_log(
             self._files,

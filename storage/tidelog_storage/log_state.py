@@ -101,12 +101,12 @@ class LogState:
         epochs_lost: str | None = None,
         remote_storage_system_enable: bool = False,
         on_roll: Callable[[LogState], None] | None = None,
-        on_recovery_point_lowered: Callable[[LogState], None] | None = None,
+        on_recovery_point_lowered: Callable[[int], None] | None = None,
     ) -> None:
         """A loaded log; use `recovery.load_log`.
 
         `on_roll` hears of a sealed segment, which wants to be flushed; `on_recovery_point_lowered`
-        makes the lowered point durable, else a crash would trust bytes written after a truncation.
+        makes the lowered point durable before a cut, else a crash would trust bytes written after.
         `remote_storage_system_enable`: whether the broker has a remote tier at all. `epochs_lost`
         says why the epochs of a remote part, if it has one, are not known.
         """
@@ -184,7 +184,7 @@ class LogState:
 
     @property
     def truncations(self) -> int:
-        """How often the log was cut since it was loaded: who works on it off the loop compares."""
+        """Number of truncations; background work compares it to detect a cut."""
         return self._truncations
 
     def move_to(self, folder: str) -> None:

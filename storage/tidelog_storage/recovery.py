@@ -77,7 +77,7 @@ def load_log(
     is_provisional: bool = False,
     remote_storage_system_enable: bool = False,
     on_roll: Callable[[LogState], None] | None = None,
-    on_recovery_point_lowered: Callable[[LogState], None] | None = None,
+    on_recovery_point_lowered: Callable[[int], None] | None = None,
     report: Callable[[str], None] | None = None,
 ) -> Log:
     """The log in `folder`, which is created if it is not there.
@@ -108,6 +108,8 @@ def load_log(
         segments, log_start_offset, log_end_offset, after_crash=bool(recovered)
     )
     recovery_point = log_end_offset if had_clean_shutdown else checkpointed.recovery_point
+    if checkpointed.recovery_point > log_end_offset and on_recovery_point_lowered is not None:
+        on_recovery_point_lowered(log_end_offset)  # else what is appended would count as flushed
     log = Log(
         files,
         folder,
@@ -239,7 +241,7 @@ class _Loader:
             if cut or (not may_have_gap and segment.next_offset() < following.base_offset):
                 if segment.next_offset() < keep_below:
                     raise damage_below(self._folder, segment.next_offset(), keep_below)
-                for removed in segments.remove_above(segment.base_offset):
+                for removed in reversed(segments.remove_above(segment.base_offset)):
                     self._report(f"removed segment {removed.base_offset} behind a cut")
                     removed.remove()
                 break
@@ -264,8 +266,9 @@ class _Loader:
     def start_anew(self, segments: Segments, log_start_offset: int) -> int:
         """The log ends below its log start: nothing in it may be read any more."""
         self._report(f"all records lie below the log start {log_start_offset}: removed")
-        for segment in segments.clear():
+        for segment in reversed(segments.clear()):
             segment.remove()
+        self._files.fsync_dir(self._folder)  # else they could come back below the new segment
         segments.add(self._new_segment(log_start_offset))
         return log_start_offset
 

@@ -158,7 +158,7 @@ def test_a_truncation_is_durable_before_the_next_append(disk, files, log):
     """Else removed segments could come back behind new batches, or new bytes pass as flushed."""
     heard = []
     log.flush()
-    log._on_recovery_point_lowered = lambda log: heard.append(log.recovery_point)
+    log._on_recovery_point_lowered = heard.append
     log.truncate_to(4, NOW)
     assert heard == [4]
     for seed in range(20):

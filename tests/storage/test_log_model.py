@@ -85,8 +85,8 @@ class LogAgainstList(RuleBasedStateMachine):
             "high_watermark": log.high_watermark if log else 0,
         }
 
-    def lowered(self, log):
-        self.checkpointed["recovery_point"] = log.recovery_point
+    def lowered(self, offset):
+        self.checkpointed["recovery_point"] = offset
 
     def open(self, *, clean):
         self.log = open_log(

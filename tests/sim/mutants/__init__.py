@@ -17,7 +17,7 @@ from sim.mutants import broker, cluster, storage, tier, transactions
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["CLUSTER_MUTANTS", "MUTANTS", "TIER_MUTANTS", "planted"]
+__all__ = ["CLUSTER_MUTANTS", "CUT_MUTANTS", "MUTANTS", "TIER_MUTANTS", "planted"]
 
 MUTANTS: dict[str, Callable[[Callable[..., None]], None]] = {
     **storage.MUTANTS,
@@ -27,6 +27,7 @@ CLUSTER_MUTANTS: dict[str, Callable[[Callable[..., None]], None]] = {
     **cluster.MUTANTS,
     **transactions.MUTANTS,
 }
+CUT_MUTANTS = storage.CUTS  # to be found by the play of `cuts.py`
 TIER_MUTANTS = tier.CLUSTER  # to be found by seeds that have a remote tier
 
 
@@ -35,7 +36,7 @@ def planted(name: str | None) -> Iterator[None]:
     """Plant a mutant by name (None: none) while the block runs."""
     with contextlib.ExitStack() as stack:
         if name is not None:
-            known = {**MUTANTS, **CLUSTER_MUTANTS, **TIER_MUTANTS, **tier.BRANCHES}
+            known = {**MUTANTS, **CLUSTER_MUTANTS, **CUT_MUTANTS, **TIER_MUTANTS, **tier.BRANCHES}
             {**known, **transactions.TOLD_MUTANTS}[name](
                 lambda owner, attribute, value: stack.enter_context(
                     mock.patch.object(owner, attribute, value)

@@ -9,6 +9,7 @@ from tidelog_storage.compaction.offset_map import OffsetMap
 from tidelog_storage.flush import FlushTask
 from tidelog_storage.log import Log
 from tidelog_storage.segment import Segment
+from tidelog_storage.segments import Segments
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,6 +84,50 @@ def compact_the_newest_away(patch: Patch) -> None:
     patch(OffsetMap, "newest", lambda *_: 1 << 62)
 
 
+def truncate_oldest_first(patch: Patch) -> None:
+    """A truncation removes the segments in the order of their offsets."""
+    original = Segments.remove_above
+    patch(Segments, "remove_above", lambda self, offset: original(self, offset)[::-1])
+
+
+def lower_the_recovery_point_after_the_cut(patch: Patch) -> None:
+    """A crash inside of a truncation leaves the recovery point that the log had before."""
+    begin, end = Log._begin_cut, Log._make_cut_durable
+
+    def begin_cut(self: Log, offset: int) -> None:
+        lower, self._on_recovery_point_lowered = self._on_recovery_point_lowered, None
+        begin(self, offset)
+        self._on_recovery_point_lowered = lower
+
+    def make_cut_durable(self: Log) -> None:
+        end(self)
+        if self._on_recovery_point_lowered is not None:
+            self._on_recovery_point_lowered(self.recovery_point)
+
+    patch(Log, "_begin_cut", begin_cut)
+    patch(Log, "_make_cut_durable", make_cut_durable)
+    trust_the_recovery_point_above_the_end(patch)
+
+
+def trust_the_recovery_point_above_the_end(patch: Patch) -> None:
+    """A start that finds less than the recovery point says leaves it as it is."""
+    original = recovery.load_log
+
+    def load_log(*args: Any, **options: Any) -> Log:
+        lower = options.pop("on_recovery_point_lowered")
+        log = original(*args, **options)
+        log._on_recovery_point_lowered = lower
+        return log
+
+    from tidelog_storage import log_folders
+
+    patch(log_folders, "load_log", load_log)
+
+
+CUTS = {
+    "truncate-oldest-first": truncate_oldest_first,
+    "lower-the-recovery-point-after-the-cut": lower_the_recovery_point_after_the_cut,
+}
 MUTANTS = {
     "trust-the-torn-tail": trust_the_torn_tail,
     "recover-nothing": recover_nothing,
