@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from tidelog_storage.seams import Buffer
     from tidelog_storage.segment import Segment
     from tidelog_storage.types import (
+        Damage,
         OffsetAndEpoch,
         OffsetAndTimestamp,
         ReadOutcome,
@@ -249,6 +250,20 @@ class Log(LogState):
             for entry in self.segments.aborted(offset, upper_bound)
         ]
 
+    # -- damage ----------------------------------------------------------------------------------
+
+    @property
+    def damages(self) -> tuple[Damage, ...]:
+        """Offsets that are known to be unreadable here, in order; see `scrub.py`."""
+        return self._reader.damages
+
+    def set_damages(self, base_offset: int, damages: Sequence[Damage]) -> None:
+        """What a scrub has found in the segment of that base offset, in the place of what the last
+        one has. A read ends before a damage, one in it is CORRUPT_MESSAGE."""
+        kept = [each for each in self._reader.damages if each.base_offset != base_offset]
+        self._reader.forget()
+        self._reader.damages = tuple(sorted((*kept, *damages), key=lambda each: each.first_offset))
+
     # -- cutting -----------------------------------------------------------------------------------
 
     def truncate_to(self, offset: int, now_ms: int = 0) -> bool:
@@ -396,11 +411,14 @@ class Log(LogState):
         return count
 
     def replace_segments(self, old: Sequence[Segment], new: Segment, now_ms: int) -> None:
-        """Let the compacted `new`, of which the `.cleaned` files lie in the folder, take the place
-        of sealed segments; see `compaction/swap.py`."""
+        """Let a compacted or repaired segment take the place of sealed ones, or of one that is
+        missing; its `.cleaned` files lie in the folder. See `compaction/swap.py`."""
         self._reader.forget()
         deleted = swap_files(self._files, self.folder, new.base_offset, old)
-        self.segments.replace(old, new)
+        if old:
+            self.segments.replace(old, new)
+        else:
+            self.segments.insert(new)
         self.removals.add(now_ms + self._config.file_delete_delay_ms, deleted)
         for segment in old[1:]:
             self.producers.remove_snapshot(segment.base_offset)

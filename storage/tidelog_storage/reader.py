@@ -7,25 +7,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog_storage.types import Records
+from tidelog_protocol.errors import ErrorCode
+from tidelog_storage.slices import is_plausible
+from tidelog_storage.types import Records, StorageError
 
 if TYPE_CHECKING:
     from tidelog_storage.segment import Segment
     from tidelog_storage.segments import Segments
+    from tidelog_storage.types import Damage
 
 _new = tuple.__new__  # what a NamedTuple's own constructor calls, three times as fast
 _PLACES_MAX = 64  # sequential readers of one log whose next position is remembered
 
 
 class Reader:
-    """Remembers where the next batch of each sequential reader lies: they never search."""
+    """Remembers where the next batch of each sequential reader lies: they never search.
 
-    __slots__ = ("_bound", "_places", "_segments")
+    `damages` are those of all segments, by offset: what lies in them is not served.
+    """
+
+    __slots__ = ("_bound", "_places", "_segments", "damages")
 
     def __init__(self, segments: Segments) -> None:
         self._segments = segments
         self._places: dict[int, tuple[Segment, int]] = {}  # by offset, oldest first
         self._bound: tuple[int, Segment, int] | None = None  # the last upper bound looked up
+        self.damages: tuple[Damage, ...] = ()
 
     def forget(self) -> None:
         """Positions have changed: the log was cut at either end."""
@@ -42,6 +49,8 @@ class Reader:
         min_one_batch: bool,
     ) -> Records:
         """Whole batches of one segment; see `Log.read`. The offset is below both ends."""
+        if self.damages:
+            upper_bound = self._before_damage(offset, upper_bound)
         place = self._places.get(offset)
         if place is None or place[1] >= place[0].size:  # unknown, or remembered before a roll
             place = self._find(offset)
@@ -64,6 +73,11 @@ class Reader:
             return Records((), 0, offset, cut.first_batch_incomplete)
         if cut.next_offset >= 0:
             next_offset = cut.next_offset
+        if not is_plausible(cut.part, size, offset, next_offset):
+            raise StorageError(
+                ErrorCode.CORRUPT_MESSAGE,
+                f"{segment}: no batch of offset {offset} at byte {position}",
+            )
         places = self._places
         if len(places) >= _PLACES_MAX:
             del places[next(iter(places))]
@@ -74,7 +88,7 @@ class Reader:
         """Where the first batch that ends at or after `offset` lies."""
         segment: Segment | None = self._segments.floor(offset) or self._segments.first
         while segment is not None:
-            place = segment.find(offset)
+            place = segment.find(offset, self._resume(segment, offset))
             if place is not None:
                 return segment, place.position
             segment = self._segments.after(segment.base_offset)
@@ -84,7 +98,28 @@ class Reader:
         bound = self._bound
         if bound is not None and bound[0] == upper_bound and bound[1] is segment:
             return bound[2]
-        place = segment.find(upper_bound)
+        for damage in self.damages:
+            if (damage.base_offset, damage.first_offset) == (segment.base_offset, upper_bound):
+                return damage.position
+        place = segment.find(upper_bound, self._resume(segment, upper_bound))
         position = segment.size if place is None else place.position
         self._bound = (upper_bound, segment, position)
+        return position
+
+    def _before_damage(self, offset: int, upper_bound: int) -> int:
+        """The end of what may be read from `offset` on. StorageError CORRUPT_MESSAGE in a damage:
+        a consumer may go on behind it."""
+        for damage in self.damages:
+            if damage.first_offset <= offset < damage.end_offset:
+                raise StorageError(ErrorCode.CORRUPT_MESSAGE, f"{damage}")
+            if offset < damage.first_offset < upper_bound:
+                return damage.first_offset
+        return upper_bound
+
+    def _resume(self, segment: Segment, offset: int) -> int:
+        """Where to begin to look for an offset: behind the damages before it."""
+        position = 0
+        for damage in self.damages:
+            if damage.base_offset == segment.base_offset and damage.end_offset <= offset:
+                position = damage.end_position
         return position

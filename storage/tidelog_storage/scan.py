@@ -82,6 +82,8 @@ def batch_places(records: File, position: int, end: int) -> Iterator[BatchPlace]
         if len(chunk) - offset < SHORT_BYTES:
             chunk = records.pread(position, _WALK_BYTES)
             start, offset = position, 0
+            if len(chunk) < SHORT_BYTES:
+                raise StorageError(ErrorCode.CORRUPT_MESSAGE, f"the file ends before {position}")
         base_offset, length, delta = _unpack_short(chunk, offset)
         size = length + LENGTH_OVERHEAD
         if not HEADER_BYTES <= size <= end - position:

@@ -401,9 +401,11 @@ class Segment:
         """(position, header, bytes) of whole batches from `position` on; see `whole_batches`."""
         return whole_batches(self.records, position, self.size if end is None else end)
 
-    def find(self, offset: int) -> BatchPlace | None:
-        """The first batch that ends at or after `offset`; None if all end before."""
-        for place in batch_places(self.records, self.offset_index.lookup(offset), self.size):
+    def find(self, offset: int, position: int = 0) -> BatchPlace | None:
+        """The first batch that ends at or after `offset`, from a batch's `position` on; None if all
+        end before."""
+        position = max(position, self.offset_index.lookup(offset))
+        for place in batch_places(self.records, position, self.size):
             if place.last_offset >= offset:
                 return place
         return None

@@ -96,6 +96,14 @@ class Segments:
         self._segments[slot : slot + len(old)] = [new]
         self._bases[slot : slot + len(old)] = [new.base_offset]
 
+    def insert(self, segment: Segment) -> None:
+        """Put a sealed segment where one is missing, before the active one."""
+        assert segment.base_offset not in self._bases
+        slot = bisect_right(self._bases, segment.base_offset)
+        assert slot < len(self._segments)
+        self._segments.insert(slot, segment)
+        self._bases.insert(slot, segment.base_offset)
+
     def remove_above(self, offset: int) -> list[Segment]:
         """Take out the segments whose base offset is above `offset`; at least one stays."""
         slot = bisect_right(self._bases, offset)

@@ -8,7 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog_protocol.batch import HEADER_BYTES, LENGTH_OVERHEAD
+from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.scan import SHORT_BYTES, SHORT_HEADER, batch_places
+from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
     from tidelog_storage.indexes import OffsetIndex
@@ -55,7 +57,7 @@ def read_batches(
         cut = max(near - position, 0)
         next_offset = -1
         while max_bytes - cut >= SHORT_BYTES:
-            base_offset, length, delta = _unpack_short(data, cut)
+            base_offset, length, delta = _header_at(data, cut)
             next_offset = base_offset
             if length + LENGTH_OVERHEAD > max_bytes - cut:
                 break
@@ -72,6 +74,28 @@ def read_batches(
             return _new(Slice, (memoryview(data)[:size], size, base_offset + delta + 1, False))
     first = next(batch_places(records, position, limit))
     return Slice(read_bytes(records, position, first.size), first.size, first.last_offset + 1)
+
+
+def _header_at(data: bytes | memoryview, position: int) -> tuple[int, int, int]:
+    """Base offset, length and last offset delta; StorageError where there is no batch."""
+    if len(data) - position >= SHORT_BYTES:
+        base_offset, length, delta = _unpack_short(data, position)
+        if length >= HEADER_BYTES - LENGTH_OVERHEAD:
+            return base_offset, length, delta
+    raise StorageError(ErrorCode.CORRUPT_MESSAGE, f"no record batch {position} bytes on")
+
+
+def is_plausible(part: bytes | memoryview, size: int, offset: int, next_offset: int) -> bool:
+    """Whether a slice begins with the batch of `offset` and its end is behind it.
+
+    A flipped bit of a header's first bytes, which its checksum leaves out, may show here; reading
+    the checksum's bytes would cost as much as the whole read.
+    """
+    if len(part) != size or size < HEADER_BYTES:
+        return False  # the file was cut behind our back
+    base_offset, length, delta = _unpack_short(part)
+    is_batch: bool = HEADER_BYTES <= length + LENGTH_OVERHEAD <= size
+    return is_batch and offset <= base_offset + delta < next_offset
 
 
 def read_bytes(records: File, position: int, length: int) -> bytes | memoryview:

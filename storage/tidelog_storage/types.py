@@ -69,6 +69,21 @@ def damage_below(path: str, offset: int, keep: int) -> StorageError:
     )
 
 
+class Damage(NamedTuple):
+    """Offsets [first_offset, end_offset) can't be read: bytes [position, end_position) of the
+    segment of `base_offset`, whose file may not be there at all."""
+
+    base_offset: int
+    first_offset: int
+    end_offset: int
+    position: int
+    end_position: int
+    why: str
+
+    def __str__(self) -> str:
+        return f"offsets {self.first_offset} to {self.end_offset - 1}: {self.why}"
+
+
 class AppendResult(NamedTuple):
     """What an append did. `duplicate`: the batch was there already, nothing was written."""
 

@@ -244,14 +244,15 @@ class Rewriting:
                         cleaned.append(kept.buffer, header.last_offset, kept.max_timestamp)
                     if self._did(header.size_in_bytes, written, header.records_count):
                         yield Progress()
-            _make_durable(cleaned)
+            make_durable(cleaned)
         finally:
             cleaned.release()
         bases = tuple([source.base_offset for source in sources])
         yield Progress(group=CleanedGroup(bases, cleaned.size))
 
 
-def _make_durable(segment: Segment) -> None:
+def make_durable(segment: Segment) -> None:
+    """Write and sync all files of a segment that nothing else has open. OSError."""
     segment.write_indexes(seal=True)
     shared, private = segment.files_to_sync(with_indexes=True)
     try:

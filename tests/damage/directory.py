@@ -1,0 +1,124 @@
+"""The data directories that are damaged: of one broker, stopped in order or killed."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from support.txn_client import Nodes, TxnProducer
+from tidelog.config.broker import BrokerConfig
+from tidelog.doors.cluster_settings import broker_properties
+from tidelog.doors.tiered import with_tier
+from tidelog.runtime import system_runtime
+from tidelog.server import BrokerServer
+from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.messages.admin import CreateTopicsRequest
+from tidelog_protocol.messages.group_offsets import OffsetCommitRequest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+STOPS = ("clean", "kill")
+SETTINGS = {
+    "offsets.topic.num.partitions": "1",
+    "transaction.state.log.num.partitions": "1",
+    "rlmm.config.remote.log.metadata.topic.num.partitions": "1",
+    "remote.log.storage.system.enable": "true",
+    "remote.log.manager.task.interval.ms": "100",
+    "log.initial.task.delay.ms": "100",
+    "log.retention.check.interval.ms": "100",
+    "log.segment.delete.delay.ms": "0",
+    "log.cleaner.enable": "false",
+}
+SEGMENTS = {"internal.segment.bytes": "1200", "index.interval.bytes": "200", "retention.ms": "-1"}
+TIERED = {**SEGMENTS, "remote.storage.enable": "true", "local.retention.bytes": "1"}
+TOPICS = {"t": SEGMENTS, "u": SEGMENTS, "r": TIERED}
+BATCHES = 30
+GROUP = "group"
+
+
+class Truth(NamedTuple):
+    """What was acknowledged: values by topic, and the group's offset."""
+
+    values: dict[str, list[bytes]]
+    offset: int
+
+
+def server_on(folder: Path, tier: Path) -> BrokerServer:
+    """A broker on a directory, its remote tier in another."""
+    settings = with_tier({**SETTINGS, "rsm.config.dir": str(tier)}, None, 1)
+    settings |= SETTINGS  # over the shorter defaults of a tier
+    properties = broker_properties(settings, port=0, data_dir=str(folder))
+    return BrokerServer(BrokerConfig.from_properties(properties), system_runtime(durable=False))
+
+
+async def build(folder: Path) -> Truth:
+    """Write `folder/clean` and `folder/kill`, each with `data` and `tier`."""
+    server = server_on(folder / "clean" / "data", folder / "clean" / "tier")
+    await server.start()
+    async with Nodes(server.bootstrap_servers) as nodes:
+        truth = await _write(nodes)
+    await _settle(server)
+    shutil.copytree(folder / "clean", folder / "kill")
+    await server.stop()
+    return truth
+
+
+async def _write(nodes: Nodes) -> Truth:
+    for name, config in TOPICS.items():
+        await _create(nodes, name, config)
+    producer = TxnProducer(nodes, "producer")
+    assert await producer.init() is ErrorCode.NONE
+    values: dict[str, list[bytes]] = {}
+    for topic in TOPICS:
+        values[topic] = [f"{topic}{number:02}".encode() * 30 for number in range(BATCHES)]
+        for number, value in enumerate(values[topic]):
+            if number in (5, 15):
+                assert await producer.send(topic, b"aborted" * 10) is ErrorCode.NONE
+                assert await producer.end(commit=False) is ErrorCode.NONE
+            assert await producer.send(topic, value) is ErrorCode.NONE
+            if number % 5 == 4:
+                assert await producer.end(commit=True) is ErrorCode.NONE
+    await _commit(nodes, 7)
+    return Truth(values, 7)
+
+
+async def _create(nodes: Nodes, name: str, config: dict[str, str]) -> None:
+    Config = CreateTopicsRequest.CreatableTopicConfig  # noqa: N806
+    topic = CreateTopicsRequest.CreatableTopic(
+        name=name,
+        num_partitions=1,
+        replication_factor=1,
+        configs=[Config(name=key, value=value) for key, value in config.items()],
+    )
+    made = await nodes.any(CreateTopicsRequest(topics=[topic], timeout_ms=60_000), 7)
+    assert made.topics[0].error_code == 0, made
+
+
+async def _commit(nodes: Nodes, offset: int) -> None:
+    Topic = OffsetCommitRequest.OffsetCommitRequestTopic  # noqa: N806
+    asked = OffsetCommitRequest(
+        group_id=GROUP,
+        topics=[
+            Topic(
+                name="t",
+                partitions=[
+                    Topic.OffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
+                ],
+            )
+        ],
+    )
+    answer = await nodes.ask(await nodes.coordinator(GROUP, 0), asked, 7)
+    assert answer.topics[0].partitions[0].error_code == 0, answer
+
+
+async def _settle(server: Any) -> None:
+    """All that is sealed is copied and durable, and the checkpoints are written."""
+    from support.clusters import until
+
+    logs = server.replicas.logs
+    tiered = server.replicas.partition("r", 0).log
+    await until(lambda: len(tiered.segments) == 1, "the remote tier has all sealed segments")
+    for log in logs.loaded():
+        log.flush()
+    logs.prepare_checkpoints()()

@@ -1,0 +1,112 @@
+"""Plays a case on one broker: a damaged copy, a start, a scrub, and what a client reads then."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import shutil
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from damage.directory import TOPICS, server_on
+from damage.reading import read_offset, read_topic
+from support.txn_client import Nodes
+from tidelog.server import BrokerServer, StartError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from damage.cases import Case
+    from damage.directory import Truth
+
+END_OFFSET = 40  # 30 values, two aborted ones, and a marker of each of eight transactions
+PLAY_S_MAX = 40.0
+
+
+class Verdict(Enum):
+    """WHOLE: nothing is lost. NAMED: what is lost is named. REFUSED: no start, and it says why.
+    SILENT: something is lost or wrong without a word."""
+
+    WHOLE = "whole"
+    NAMED = "named"
+    REFUSED = "refused"
+    SILENT = "SILENT"
+
+
+class Outcome(NamedTuple):
+    """Of a case: the verdict, what is missing, and what the broker said."""
+
+    verdict: Verdict
+    losses: list[str]
+    said: list[str]
+
+
+class Listener(logging.Handler):
+    """Keeps what is logged from WARNING on."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.said: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.said.append(record.getMessage())
+
+
+async def play(case: Case, originals: Path, place: Path, truth: Truth) -> Outcome | None:
+    """None if there is nothing to damage."""
+    shutil.copytree(originals / case.stop, place)
+    listener = Listener()
+    logger = logging.getLogger("tidelog")
+    logger.addHandler(listener)
+    try:
+        if not case.apply(place):
+            return None
+        async with asyncio.timeout(PLAY_S_MAX):
+            return await _start_and_read(place, truth, listener)
+    finally:
+        logger.removeHandler(listener)
+        shutil.rmtree(place)
+
+
+async def _start_and_read(place: Path, truth: Truth, listener: Listener) -> Outcome:
+    server = server_on(place / "data", place / "tier")
+    try:
+        await server.start()
+    except StartError as error:
+        return Outcome(Verdict.REFUSED, [], [str(error)])
+    try:
+        await _scrub(server)
+        losses = await _losses(server, truth)
+    finally:
+        await server.stop(controlled=False)
+    if not losses:
+        return Outcome(Verdict.WHOLE, [], listener.said)
+    is_named = all(_names(listener.said, loss.split()[0]) for loss in losses)
+    return Outcome(Verdict.NAMED if is_named else Verdict.SILENT, losses, listener.said)
+
+
+async def _scrub(server: BrokerServer) -> None:
+    healer = getattr(server, "healer", None)
+    if healer is not None:
+        await healer.scrub_all()
+
+
+def _names(said: list[str], partition: str) -> bool:
+    return any(re.search(rf"\b{re.escape(partition)}\b", text) for text in said)
+
+
+async def _losses(server: BrokerServer, truth: Truth) -> list[str]:
+    losses: list[str] = []
+    async with Nodes(server.bootstrap_servers) as nodes:
+        for topic in TOPICS:
+            seen = await read_topic(nodes, topic, END_OFFSET)
+            if seen.values != truth.values[topic]:
+                missing = len(set(truth.values[topic]) - set(seen.values))
+                wrong = len(seen.values) - len(truth.values[topic]) + missing
+                errors = "; ".join(seen.errors[:2])
+                losses.append(f"{topic}-0 misses {missing}, has {wrong} wrong ({errors})")
+        offset = await read_offset(nodes)
+        if offset != truth.offset:
+            losses.append(f"__consumer_offsets-0 has offset {offset}")
+    return losses
