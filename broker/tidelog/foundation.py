@@ -11,9 +11,10 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING
 
+from tidelog.metadata.log import METADATA_PARTITION
 from tidelog.start_error import StartError, system_words
 from tidelog_protocol.primitives import uuid_to_str
-from tidelog_storage.checkpoints import read_meta_properties
+from tidelog_storage.checkpoints import PARTITION_METADATA, read_meta_properties
 from tidelog_storage.config import LogConfig
 from tidelog_storage.manager import LogManager
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ClientListeners",
+    "check_metadata_log",
     "check_tier",
     "metadata_log_settings",
     "metrics_endpoint",
@@ -132,6 +134,18 @@ def open_logs(
         new_directory_id=runtime.rng.uuid,
     )
     return logs, cluster_id
+
+
+def check_metadata_log(config: BrokerConfig, runtime: Runtime, logs: LogManager) -> None:
+    """StartError if there are logs and no metadata that knows them: all would become strays."""
+    partitions = sorted(logs.topic_ids())
+    folder = f"{config.metadata_directory()}/{METADATA_PARTITION}"
+    if partitions and not runtime.files.exists(f"{folder}/{PARTITION_METADATA}"):
+        raise StartError(
+            f"metadata.log.dir: there is no metadata log in {folder}, but {len(partitions)} logs"
+            f" of topics lie in {','.join(logs.log_dirs)}, among them {partitions[0]}: name the"
+            " directory that has their metadata log, or move these logs away"
+        )
 
 
 def check_tier(config: BrokerConfig, image: ClusterImage) -> None:

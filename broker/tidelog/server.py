@@ -31,6 +31,7 @@ from tidelog.controller.controller import Controller
 from tidelog.dispatch import Dispatcher
 from tidelog.foundation import (
     ClientListeners,
+    check_metadata_log,
     check_tier,
     metadata_log_settings,
     metrics_endpoint,
@@ -151,6 +152,7 @@ class BrokerServer:
         try:
             await self._listen()
             self._logs, cluster_id = open_logs(self.config, self.runtime, self._new_cluster_id)
+            check_metadata_log(self.config, self.runtime, self._logs)
             await self._start_on_logs(cluster_id)
             check_tier(self.config, self.metadata.image)
             self._check_disk()

@@ -17,51 +17,46 @@ from tidelog_storage.checkpoints import (
     write_clean_shutdown,
     write_meta_properties,
 )
+from tidelog_storage.folders import STRAY_SUFFIX, free_folder, scan
 from tidelog_storage.recovery import Checkpointed
-from tidelog_storage.types import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from tidelog_storage.log import Log
     from tidelog_storage.seams import FileLock, FileSystem
+    from tidelog_storage.types import TopicPartition
 
 LOCK_NAME = ".lock"
-DELETE_SUFFIX = "-delete"
-FUTURE_SUFFIX = "-future"
-FOLDER_NAME_MAX = 255
-METADATA_TOPIC = "__cluster_metadata"
+STRAYS_NAMED_MAX = 20  # in one line
 
 
 class LogDirectoryError(Exception):
     """A directory that this broker cannot take; the message is for the operator."""
 
 
-def future_folder(partition: TopicPartition, unique_id: str) -> str:
-    """Name of the folder of a log that is to take the place of a partition's current one."""
-    return f"{partition}.{unique_id}{FUTURE_SUFFIX}"
-
-
-def _partition_of(name: str) -> TopicPartition | None:
-    """Whose folder it is, by its name or the beginning of it."""
-    topic, _, number = name.rpartition("-")
-    if topic and topic != METADATA_TOPIC and number.isdecimal():
-        return TopicPartition(topic, int(number))
-    return None
+def named(paths: Sequence[str]) -> str:
+    """The paths for a line of the log, which has a limit."""
+    more = len(paths) - STRAYS_NAMED_MAX
+    return ", ".join(paths[:STRAYS_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 class LogDirectory:
     """A directory of partition folders.
 
-    `partitions` are those whose folder is here, `futures` those that are being moved here, with
-    the folder's name; `future_logs` are the loaded ones of these. What the checkpoint files say of
-    a log that is not loaded is kept and written again.
+    `partitions` are those whose folder is here, with their topic ids; `futures` those that are
+    being moved here, with the folder's name; `future_logs` are the loaded ones of these. What the
+    checkpoint files say of a log that is not loaded is kept and written again.
 
     Invariant: of a partition, only one of the two is here.
     """
 
-    def __init__(self, files: FileSystem, path: str) -> None:
+    def __init__(
+        self, files: FileSystem, path: str, report: Callable[[str], None] | None = None
+    ) -> None:
+        """`report` gets a sentence for each thing that an operator should know."""
         self._files = files
+        self._report = report or (lambda _sentence: None)
         self._lock: FileLock | None = None
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}
@@ -79,7 +74,7 @@ class LogDirectory:
         self.directory_id = bytes(16)
         self.had_clean_shutdown = True
         self.clean_broker_epoch = -1  # of the life that closed it in order; -1 if none did
-        self.partitions: set[TopicPartition] = set()
+        self.partitions: dict[TopicPartition, bytes] = {}
         self.futures: dict[TopicPartition, str] = {}
         self.future_logs: dict[TopicPartition, Log] = {}
         self.deleted_folders: list[str] = []
@@ -103,7 +98,7 @@ class LogDirectory:
         compacted = self._read(CLEANER_OFFSET_CHECKPOINT)
         self._compacted = {key: compacted[key] for key in compacted if key in self.partitions}
         for offsets in (self._recovery_points, self._log_starts, self._high_watermarks):
-            for partition in offsets.keys() - self.partitions - self.futures.keys():
+            for partition in offsets.keys() - self.partitions.keys() - self.futures.keys():
                 del offsets[partition]
                 self._gone[partition] = 0
 
@@ -129,23 +124,37 @@ class LogDirectory:
         return False
 
     def _list_folders(self) -> None:
-        files = self._files.sizes(self.path)
-        for name in self._files.list(self.path):
-            if name in files:
-                continue
-            if name.endswith(DELETE_SUFFIX):
-                self.deleted_folders.append(f"{self.path}/{name}")
-                continue
-            is_future = name.endswith(FUTURE_SUFFIX)
-            partition = _partition_of(name.rpartition(".")[0] if is_future else name)
-            if partition is None:
-                continue
-            if not is_future:
-                self.partitions.add(partition)
-            elif partition not in self.futures:
-                self.futures[partition] = name
-            else:
-                self.deleted_folders.append(f"{self.path}/{name}")
+        try:
+            found = scan(self._files, self.path)
+        except CheckpointError as error:
+            raise LogDirectoryError(f"{error}: restore the file, or move its folder away") from None
+        self.partitions, self.futures = found.current, found.futures
+        self.deleted_folders = found.deleted
+        if found.strays:
+            self._report(
+                f"{self.path} keeps {len(found.strays)} stray logs, which nothing uses: "
+                f"{named(found.strays)}"
+            )
+        for partition in found.without_id:
+            stray = self._rename_to_stray(f"{partition}", partition, bytes(16))
+            self._report(f"{partition} has no partition.metadata: its log is kept as {stray}")
+
+    def set_aside(self, partition: TopicPartition) -> list[str]:
+        """Rename the folders of a partition, current and future, to strays, durably; their new
+        paths. Nothing of them is deleted, and nothing uses them any more (LogManager.addStrayLog).
+        """
+        topic_id = self.partitions.get(partition, bytes(16))
+        names = [f"{partition}"] if partition in self.partitions else []
+        if partition in self.futures:
+            names.append(self.futures[partition])
+        self.forget(partition)
+        return [self._rename_to_stray(name, partition, topic_id) for name in names]
+
+    def _rename_to_stray(self, name: str, partition: TopicPartition, topic_id: bytes) -> str:
+        stray = free_folder(self._files, self.path, partition, topic_id, STRAY_SUFFIX)
+        self._files.rename(f"{self.path}/{name}", stray)
+        self._files.fsync_dir(self.path)
+        return stray
 
     def _read(self, name: str) -> dict[TopicPartition, int]:
         try:
@@ -167,11 +176,13 @@ class LogDirectory:
         """The last act of an orderly stop."""
         write_clean_shutdown(self._files, self.path, broker_epoch)
 
-    def promote(self, partition: TopicPartition, compacted_to: int | None = None) -> None:
+    def promote(
+        self, partition: TopicPartition, topic_id: bytes, compacted_to: int | None = None
+    ) -> None:
         """The future log is the partition's current one now, compacted so far."""
         del self.futures[partition]
         self.future_logs.pop(partition, None)
-        self.partitions.add(partition)
+        self.partitions[partition] = topic_id
         if compacted_to is not None:
             self._compacted[partition] = compacted_to
             self._compacted_content = OffsetCheckpoint.content(self._compacted)
@@ -179,7 +190,7 @@ class LogDirectory:
 
     def forget(self, partition: TopicPartition) -> None:
         """The partition's folder is gone, be it the current one's or the future one's."""
-        self.partitions.discard(partition)
+        self.partitions.pop(partition, None)
         self.futures.pop(partition, None)
         self.future_logs.pop(partition, None)
         self._gone[partition] = self._prepared

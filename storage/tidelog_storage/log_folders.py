@@ -16,13 +16,9 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from tidelog_storage.checkpoints import write_partition_metadata
-from tidelog_storage.directory import (
-    DELETE_SUFFIX,
-    FOLDER_NAME_MAX,
-    LogDirectory,
-    future_folder,
-)
+from tidelog_storage.checkpoints import read_partition_metadata
+from tidelog_storage.directory import LogDirectory
+from tidelog_storage.folders import DELETE_SUFFIX, free_folder, future_folder, make_folder
 from tidelog_storage.recovery import load_log
 from tidelog_storage.removals import Removals
 
@@ -63,7 +59,7 @@ class LogFolders:
         self._preferred: dict[TopicPartition, str] = {}
         self._rolled: set[LogState] = set()  # have sealed segments that are not durable
         self._removals = Removals(files.remove_tree)  # folders of deleted partitions
-        self.directories = [LogDirectory(files, path) for path in log_dirs]
+        self.directories = [LogDirectory(files, path, report) for path in log_dirs]
         self.on_roll: Callable[[LogState], None] | None = None
         """Hears of every current log that has a newly sealed segment."""
 
@@ -92,6 +88,12 @@ class LogFolders:
                 if log is not None:
                     yield partition, log
 
+    def topic_ids(self) -> dict[TopicPartition, bytes]:
+        """All partitions with their topic ids; loads nothing."""
+        return {
+            key: one for directory in self.directories for key, one in directory.partitions.items()
+        }
+
     def loaded(self) -> Iterable[Log]:
         """The logs that somebody has asked for since the start."""
         return self._logs.values()
@@ -109,7 +111,7 @@ class LogFolders:
             directory = self._wanted(partition)
             log = self._make(directory, f"{partition}", partition, topic_id, config)
             self._logs[partition] = log
-            directory.partitions.add(partition)
+            directory.partitions[partition] = topic_id
             self._preferred.pop(partition, None)
         return log
 
@@ -123,14 +125,8 @@ class LogFolders:
     ) -> Log:
         """An empty log in a new folder; nothing of what the name stood for before is left."""
         directory.clear_for(partition, self._logs)
-        log = self._load_from(directory, name, partition, config, topic_id)
-        try:
-            write_partition_metadata(self._files, log.folder, topic_id)
-        except OSError:
-            log.release()
-            raise
-        log.topic_id = topic_id
-        return log
+        make_folder(self._files, f"{directory.path}/{name}", topic_id)
+        return self._load_from(directory, name, partition, config, topic_id)
 
     def prefer(self, partition: TopicPartition, log_dir: str) -> None:
         """A partition that is not here is to be created in that directory, if it ever is."""
@@ -188,22 +184,22 @@ class LogFolders:
         self._files.rename(folder, target)
         self._removals.add(now_ms + delay_ms, [target])
 
+    def set_aside(self, partition: TopicPartition) -> list[str]:
+        """Take a log out, and its future, and keep their folders as strays; their new paths."""
+        current = self._logs.pop(partition, None)
+        futures = [directory.future_logs.get(partition) for directory in self.directories]
+        for log in (current, *futures):
+            if log is not None:
+                log.release()
+                self._rolled.discard(log)
+        return [path for directory in self.directories for path in directory.set_aside(partition)]
+
     def _deleted_folder(
         self, directory: LogDirectory, partition: TopicPartition, log: Log | None
     ) -> str:
-        """A name of its own for each incarnation: what had it may be being removed right now.
-
-        Topic ids never repeat, but a replica of one may go, come back, and go again.
-        """
-        topic_id = ((log.topic_id if log else None) or bytes(16)).hex()
-        tail = f".{topic_id}{DELETE_SUFFIX}"
-        number = 1
-        while True:
-            target = f"{directory.path}/{f'{partition}'[: FOLDER_NAME_MAX - len(tail)]}{tail}"
-            if not self._files.exists(target):
-                return target
-            number += 1
-            tail = f".{topic_id}-{number}{DELETE_SUFFIX}"
+        """What had the name may be being removed right now: each incarnation has its own."""
+        topic_id = (log.topic_id if log else None) or bytes(16)
+        return free_folder(self._files, directory.path, partition, topic_id, DELETE_SUFFIX)
 
     def _directory_of(self, partition: TopicPartition) -> LogDirectory:
         for directory in self.directories:
@@ -295,7 +291,8 @@ class LogFolders:
             self._undo([(folder, future), (deleted, old.folder)])
             raise
         new.move_to(folder)
-        target.promote(partition, source.compacted_to(partition))
+        topic_id = source.partitions[partition]
+        target.promote(partition, topic_id, source.compacted_to(partition))
         source.forget(partition)
         self._logs[partition] = new
         self._rolled.discard(old)
@@ -320,9 +317,11 @@ class LogFolders:
                 folder = f"{directory.path}/{name}"
                 current = next((d for d in self.directories if partition in d.partitions), None)
                 if current is None:
+                    topic_id = read_partition_metadata(self._files, folder)
+                    assert topic_id is not None, "a future without one is none"
                     self._files.rename(folder, f"{directory.path}/{partition}")
                     self._files.fsync_dir(directory.path)
-                    directory.promote(partition)
+                    directory.promote(partition, topic_id)
                     if self._report is not None:
                         self._report(f"{partition}: moved to {directory.path} at last")
                 elif current is directory or partition in moving:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,7 +15,6 @@ from tidelog_storage.types import StorageError, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 
 @pytest.fixture
@@ -61,7 +61,9 @@ def test_a_topic_created_anew_has_an_empty_log_of_its_own_id(path: DataPath) -> 
     assert (new.log.log_end_offset, new.log.topic_id) == (0, topic_id("foo", 1))
 
 
-def test_a_restart_keeps_logs_and_deletes_strays(tmp_path: Path) -> None:
+def test_a_restart_keeps_logs_and_renames_strays(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     before = DataPath(tmp_path)
     for name in ("kept", "gone", "anew"):
         before.create(name)
@@ -81,7 +83,43 @@ def test_a_restart_keeps_logs_and_deletes_strays(tmp_path: Path) -> None:
     assert after.partition("kept").log.high_watermark == 3
     assert after.partition("anew").log.log_end_offset == 0
     assert after.logs.get(TopicPartition("gone", 0)) is None
+    (line,) = caplog.messages
+    for name in ("gone", "anew"):
+        stray = f"{name}-0.{topic_id(name).hex()}-stray"
+        assert f"/{stray}" in line
+        (folder,) = tmp_path.rglob(stray)
+        assert (folder / f"{0:020d}.log").stat().st_size > 0
+    assert line.startswith("2 stray logs are kept, ")
+    for remove in after.logs.prepare_removals(NOW_MS + 10**9):
+        remove()
+    assert len(list(tmp_path.rglob("*-stray"))) == 2
     after.logs.abandon()
+
+
+def test_an_empty_image_deletes_nothing(tmp_path: Path) -> None:
+    before = DataPath(tmp_path)
+    before.create("foo", 2)
+    before.produce("foo", 1, batch(3))
+    before.logs.shutdown()
+    files = sorted(path.name for path in tmp_path.rglob("*") if path.is_file())
+    after = DataPath(tmp_path, apply_first=False)
+    brokers = {1: BrokerImage(1, "h", 1)}
+    after.replicas.apply(None, ClusterImage(cluster_id="test", brokers=brokers))
+    for remove in after.logs.prepare_removals(NOW_MS + 10**9):
+        remove()
+    after.logs.shutdown()
+    assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == files
+
+
+def test_a_topic_whose_name_a_foreign_folder_has_is_offline(path: DataPath) -> None:
+    folder = Path(path.logs.log_dirs[0]) / "myapp-1"
+    folder.mkdir()
+    (folder / "main.py").write_text("mine")
+    path.create("myapp", 2)
+    assert path.replicas.partition("myapp", 1) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert path.partition("myapp", 0).is_leader
+    path.delete("myapp")
+    assert (folder / "main.py").read_text() == "mine"
 
 
 def test_configurations_reach_the_logs(path: DataPath) -> None:

@@ -103,6 +103,10 @@ class SimDisk:
         if position < inode.synced:
             inode.durable[position] ^= 1 << bit
 
+    def has_files(self, folder: str) -> bool:
+        """Whether a folder has anything in it."""
+        return any(name.startswith(f"{folder}/") for name in self.names)
+
     # room
 
     def used_bytes(self) -> int:

@@ -137,11 +137,11 @@ def read_batches(
 
 
 def folders(disk: SimDisk) -> list[str]:
-    """Partition folders, the metadata log's among them; deleted ones are left out."""
+    """Partition folders, the metadata log's among them; deleted ones and strays are left out."""
     return sorted(
         folder
         for folder in disk.folders
-        if folder.startswith(f"{DATA}/") and not folder.endswith("-delete")
+        if folder.startswith(f"{DATA}/") and not folder.endswith(("-delete", "-stray"))
     )
 
 

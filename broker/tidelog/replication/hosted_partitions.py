@@ -16,10 +16,11 @@ from tidelog.replication.replica_state import ReplicaRules
 from tidelog.replication.roles import RoleListeners
 from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.checkpoints import CheckpointError
+from tidelog_storage.directory import named
 from tidelog_storage.types import StorageError, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
     from typing import Any
 
     from tidelog.metadata.image import ClusterImage, PartitionImage, TopicImage
@@ -105,7 +106,7 @@ class HostedPartitions:
         self.image = new
         self.rules.brokers = new.brokers
         if old is None:
-            self._delete_strays(new)
+            self._set_strays_aside(new)
         else:
             for name, topic in old.topics.items():
                 if topic.topic_id not in new.topic_names:
@@ -163,8 +164,8 @@ class HostedPartitions:
         broker."""
         try:
             log = self.logs.get(key)
-            if log is not None and log.topic_id not in (None, topic_id):
-                self._delete_log(key)  # of a topic of that name which is gone
+            if log is not None and log.topic_id != topic_id:
+                self._set_aside([key], "of another topic of that name")
                 log = None
             if log is None:
                 log = self.logs.create(key, topic_id, config)
@@ -229,10 +230,34 @@ class HostedPartitions:
         except OSError as error:
             _log.error("the log of %s could not be deleted: %s", key, error)
 
-    def _delete_strays(self, image: ClusterImage) -> None:
-        for key in _strays(self.logs, image, self.node_id):
-            _log.warning("deleting the stray log of %s", key)
-            self._delete_log(key)
+    def _set_strays_aside(self, image: ClusterImage) -> None:
+        """Keep what the metadata does not know under another name (LogManager.isStrayKraftReplica).
+
+        Deletions happen only while this broker hears of them. Of a log that nobody knows at the
+        start, it cannot tell whether its topic was deleted, or the metadata is the wrong one.
+        """
+        strays = [
+            key
+            for key, topic_id in self.logs.topic_ids().items()
+            if not _is_assigned(image, key, topic_id, self.node_id)
+        ]
+        self._set_aside(strays, "no topic of the metadata's has them here")
+
+    def _set_aside(self, keys: Sequence[TopicPartition], reason: str) -> None:
+        kept: list[str] = []
+        for key in keys:
+            try:
+                kept += self.logs.set_aside(key)
+            except OSError as error:
+                _log.error("the stray log of %s could not be renamed: %s", key, error)
+        if kept:
+            _log.warning(
+                "%d stray logs are kept, %s: %s. Nothing uses them: remove them when their records"
+                " are not needed",
+                len(kept),
+                reason,
+                named(kept),
+            )
 
     def follow_roles(self, listener: RoleListener) -> None:
         """Tell who has the remote tier, before the first image, or who moves replicas."""
@@ -311,17 +336,13 @@ class HostedPartitions:
             purgatory.close()
 
 
-def _strays(logs: LogManager, image: ClusterImage, node_id: int) -> list[TopicPartition]:
-    """Those whose topic went, or that moved to other brokers, just before this one stopped or
-    while it was away."""
-    found = []
-    for key, log in logs.items():
-        topic = image.topics.get(key.topic)
-        state = image.partition(*key)
-        if (
-            topic is None
-            or log.topic_id not in (None, topic.topic_id)
-            or (state is not None and node_id not in state.replicas)
-        ):
-            found.append(key)
-    return found
+def _is_assigned(image: ClusterImage, key: TopicPartition, topic_id: bytes, node_id: int) -> bool:
+    """Whether a log is one of this broker's replicas: of this very topic, and assigned to it."""
+    topic = image.topics.get(key.topic)
+    state = image.partition(*key)
+    return (
+        topic is not None
+        and topic.topic_id == topic_id
+        and state is not None
+        and node_id in state.replicas
+    )

@@ -24,7 +24,7 @@ from tidelog.replication.partition import Partition
 from tidelog.replication.replica_fetcher import ReplicaFetcher
 from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.checkpoints import CheckpointError
-from tidelog_storage.directory import FOLDER_NAME_MAX, future_folder
+from tidelog_storage.folders import FOLDER_NAME_MAX, future_folder
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:

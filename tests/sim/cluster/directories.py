@@ -85,7 +85,9 @@ class MovingWorld(ClusterWorld):
                 not any("-future" in folder for folder in machine.disk.folders),
                 f"{machine.host} still moves a replica",
             )
-            folders = [name for name in machine.disk.folders if not name.endswith("-delete")]
+            folders = [
+                name for name in machine.disk.folders if not name.endswith(("-delete", "-stray"))
+            ]
             names = [name.partition("/")[2] for name in folders if "/" in name]
             require(len(names) == len(set(names)), f"{machine.host}: {sorted(folders)}")
             self.history.count(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from sim.cluster.tier_habits import FOLDERS
 from sim.history import require
 from sim.raw_logs import DATA
+from tidelog_storage.folders import STRAY_SUFFIX
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,11 +98,16 @@ class Promises:
         return None
 
     def _remains(self, image: ClusterImage) -> str | None:
-        """Folders of topics or replicas that are not there any more."""
+        """Folders of topics or replicas that are not there any more.
+
+        Strays are kept. An empty folder is what a crash inside a creation leaves: nobody uses it.
+        """
         for machine in self.machines:
             for folder in sorted(machine.disk.folders):
                 name = folder.removeprefix(f"{DATA}/")
                 if name == folder or name in FOLDERS or name == "__cluster_metadata-0":
+                    continue
+                if name.endswith(STRAY_SUFFIX) or not machine.disk.has_files(folder):
                     continue
                 topic, _, index = name.rpartition("-")
                 state = image.partition(topic, int(index)) if index.isdigit() else None

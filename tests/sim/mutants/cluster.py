@@ -202,7 +202,7 @@ def cut_rotten_metadata(patch: Patch) -> None:
 
 def keep_strays(patch: Patch) -> None:
     """Logs of topics and replicas that went while a broker was away stay there for good."""
-    patch(HostedPartitions, "_delete_strays", lambda *_: None)
+    patch(HostedPartitions, "_set_strays_aside", lambda *_: None)
 
 
 def ignore_the_log_start(patch: Patch) -> None:

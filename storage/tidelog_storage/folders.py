@@ -1,0 +1,162 @@
+"""Folders of a log directory: their names, and which of them are logs.
+
+A log directory may hold folders that tidelog did not make, under any name: `myapp-2` may be a
+user's project. A folder is a log if it has `partition.metadata` or a segment's files in it; all
+others are left alone. Names are Kafka's (LocalLog): `topic-0`, and with an id and a suffix
+`topic-0.<unique id>-future`, `-delete` and `-stray`.
+
+A new log gets `partition.metadata` before its first segment. So a crash in between leaves an empty
+folder, or a log that knows its topic, and never records without a topic id.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog_protocol.errors import ErrorCode
+from tidelog_storage.checkpoints import (
+    LEADER_EPOCH_CHECKPOINT,
+    PARTITION_METADATA,
+    read_partition_metadata,
+    write_partition_metadata,
+)
+from tidelog_storage.types import StorageError, TopicPartition
+
+if TYPE_CHECKING:
+    from tidelog_storage.seams import FileSystem
+
+DELETE_SUFFIX = "-delete"
+FUTURE_SUFFIX = "-future"
+STRAY_SUFFIX = "-stray"
+FOLDER_NAME_MAX = 255
+METADATA_TOPIC = "__cluster_metadata"
+
+_SUFFIXED = re.compile(r"(\S+)\.[^.\s]+(-delete|-future|-stray)")
+_SEGMENT_FILE = re.compile(r"[0-9]{20}\.[a-z.]+")
+_OTHER_FILES = frozenset({LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA})
+
+
+class Folders(NamedTuple):
+    """What lies in a log directory, by name of folder."""
+
+    current: dict[TopicPartition, bytes]
+    """Logs with their topic ids; the folder's name is the partition's."""
+    futures: dict[TopicPartition, str]
+    without_id: list[TopicPartition]
+    """Logs under a plain name that have no `partition.metadata`."""
+    strays: list[str]
+    deleted: list[str]
+    """Logs that are to be removed, and futures that were never begun."""
+
+
+def future_folder(partition: TopicPartition, unique_id: str) -> str:
+    """Name of the folder of a log that is to take the place of a partition's current one."""
+    return f"{partition}.{unique_id}{FUTURE_SUFFIX}"
+
+
+def free_folder(
+    files: FileSystem, directory: str, partition: TopicPartition, topic_id: bytes, suffix: str
+) -> str:
+    """A free path for the log of a partition that gets another name.
+
+    Topic ids never repeat, but a replica of one may go, come back, and go again.
+    """
+    number = 1
+    tail = f".{topic_id.hex()}{suffix}"
+    while True:
+        path = f"{directory}/{f'{partition}'[: FOLDER_NAME_MAX - len(tail)]}{tail}"
+        if not files.exists(path):
+            return path
+        number += 1
+        tail = f".{topic_id.hex()}-{number}{suffix}"
+
+
+def scan(files: FileSystem, directory: str) -> Folders:
+    """Look at all folders. CheckpointError for a `partition.metadata` that cannot be understood."""
+    found = Folders({}, {}, [], [], [])
+    plain_files = files.sizes(directory)
+    for name in files.list(directory):
+        if name in plain_files:
+            continue
+        suffixed = _SUFFIXED.fullmatch(name)
+        try:
+            if suffixed is None:
+                _look_at(files, directory, name, found)
+            else:
+                _look_at_suffixed(files, directory, suffixed, found)
+        except (FileNotFoundError, NotADirectoryError):
+            continue  # neither a file nor a folder
+    return found
+
+
+def _look_at(files: FileSystem, directory: str, name: str, found: Folders) -> None:
+    partition = _partition_of(name)
+    if partition is None:
+        return
+    topic_id = read_partition_metadata(files, f"{directory}/{name}")
+    if topic_id is not None:
+        found.current[partition] = topic_id
+    elif any(map(_SEGMENT_FILE.fullmatch, files.list(f"{directory}/{name}"))):
+        found.without_id.append(partition)
+
+
+def _look_at_suffixed(
+    files: FileSystem, directory: str, suffixed: re.Match[str], found: Folders
+) -> None:
+    name, plain_name, suffix = suffixed.group(0, 1, 2)
+    if suffix == STRAY_SUFFIX:
+        found.strays.append(name)
+        return
+    folder = f"{directory}/{name}"
+    partition = _partition_of(plain_name)
+    if (
+        suffix == FUTURE_SUFFIX
+        and partition is not None
+        and partition not in found.futures
+        and read_partition_metadata(files, folder) is not None
+    ):
+        found.futures[partition] = name
+        return
+    if not _foreign(files, folder):
+        found.deleted.append(folder)
+
+
+def _partition_of(name: str) -> TopicPartition | None:
+    """The partition that a folder of this plain name would be of."""
+    topic, _, number = name.rpartition("-")
+    if not topic or topic == METADATA_TOPIC or not number.isascii() or not number.isdigit():
+        return None
+    partition = TopicPartition(topic, int(number))
+    return partition if f"{partition}" == name else None
+
+
+def _foreign(files: FileSystem, folder: str) -> list[str]:
+    """Names in a folder that no log has."""
+    sizes = files.sizes(folder)
+    return [name for name in files.list(folder) if name not in sizes or not _is_log_file(name)]
+
+
+def _is_log_file(name: str) -> bool:
+    name = name.removesuffix(".tmp")
+    return name in _OTHER_FILES or _SEGMENT_FILE.fullmatch(name) is not None
+
+
+def make_folder(files: FileSystem, folder: str, topic_id: bytes) -> None:
+    """Make the folder of a new log, with its topic id.
+
+    StorageError if a folder of that name has something else in it than what a log that was never
+    written to has.
+    """
+    if files.exists(folder):
+        records = [
+            name for name, size in files.sizes(folder).items() if size and name.endswith(".log")
+        ]
+        in_the_way = _foreign(files, folder) + records
+        if in_the_way:
+            raise StorageError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"{folder} cannot become a log: {in_the_way[0]} lies in it; move the folder away",
+            )
+    files.make_dirs(folder)
+    write_partition_metadata(files, folder, topic_id)
