@@ -129,10 +129,23 @@ class OffsetIndex(_Index):
         slot = bisect_right(self.offsets, relative) - 1
         return self.positions[slot] if slot >= 0 else 0
 
-    def position_before(self, position: int) -> int:
-        """The largest position of an entry at or below `position`; 0 without one."""
+    def floor(self, offset: int) -> tuple[int, int] | None:
+        """The largest entry at or below `offset`, as (offset, position)."""
+        relative = min(offset - self.base_offset, RELATIVE_OFFSET_MAX)
+        slot = bisect_right(self.offsets, relative) - 1
+        return self._entry(slot) if slot >= 0 else None
+
+    def before(self, position: int) -> tuple[int, int] | None:
+        """The entry with the largest position at or below `position`, as (offset, position)."""
         slot = bisect_right(self.positions, position) - 1
-        return self.positions[slot] if slot >= 0 else 0
+        return self._entry(slot) if slot >= 0 else None
+
+    def last(self) -> tuple[int, int] | None:
+        """The newest entry, as (offset, position)."""
+        return self._entry(-1) if self.offsets else None
+
+    def _entry(self, slot: int) -> tuple[int, int]:
+        return self.base_offset + self.offsets[slot], self.positions[slot]
 
     def last_position(self) -> int:
         """Position of the newest entry; 0 without one."""
@@ -202,6 +215,11 @@ class TimeIndex(_Index):
         slot = bisect_right(self.timestamps, timestamp) - 1
         return self.base_offset + (self.offsets[slot] if slot >= 0 else 0)
 
+    def floor(self, timestamp: int) -> tuple[int, int] | None:
+        """The largest entry at or below `timestamp`, as (timestamp, offset)."""
+        slot = bisect_right(self.timestamps, timestamp) - 1
+        return (self.timestamps[slot], self.base_offset + self.offsets[slot]) if slot >= 0 else None
+
     def last(self) -> tuple[int, int]:
         """Timestamp and offset of the newest entry; (-1, base offset) without one."""
         if not self.timestamps:
@@ -231,22 +249,6 @@ class TimeIndex(_Index):
             msg = "offsets fall"
             raise self._corrupt(msg)
 
-    def peek_last(self) -> tuple[int, int] | None:
-        """The newest entry as it lies in the file, without loading it; None if there is none."""
-        try:
-            file = self._files.open(self.path)
-        except FileNotFoundError:
-            return None
-        try:
-            size = file.size()
-            if not size or size % TIME_ENTRY.size:
-                return None
-            last = file.pread(size - TIME_ENTRY.size, TIME_ENTRY.size)
-            timestamp, offset = TIME_ENTRY.unpack(last)
-        finally:
-            file.close()
-        return (timestamp, self.base_offset + offset) if offset >= 0 else None
-
     def _encode(self, first: int) -> bytes:
         pack = TIME_ENTRY.pack
         entries = zip(self.timestamps[first:], self.offsets[first:], strict=True)
@@ -272,11 +274,11 @@ class TransactionIndex:
     Written at once, because aborts are rare; the file exists only if there are entries.
     """
 
-    __slots__ = ("_files", "_is_whole", "entries", "path")
+    __slots__ = ("_files", "entries", "is_whole", "path")
 
     def __init__(self, files: FileSystem, path: str) -> None:
         self._files = files
-        self._is_whole = True  # the file has all entries; not after one could not be written
+        self.is_whole = True  # the file has all entries; not after one could not be written
         self.path = path
         self.entries: list[AbortedEntry] = []
 
@@ -288,8 +290,9 @@ class TransactionIndex:
         except FileNotFoundError:
             return
         whole = len(data) - len(data) % TRANSACTION_ENTRY.size
+        self.is_whole = whole == len(data)
         for version, *fields in TRANSACTION_ENTRY.iter_unpack(data[:whole]):
-            if version > 0:
+            if version != 0:
                 msg = f"{self.path}: entry of version {version}"
                 raise CorruptIndexError(msg)
             self.entries.append(AbortedEntry(*fields))
@@ -297,19 +300,27 @@ class TransactionIndex:
     def append(self, entry: AbortedEntry) -> None:
         """Add an aborted transaction; if it can't be written (OSError), `open_written` does it."""
         self.entries.append(entry)
-        is_whole, self._is_whole = self._is_whole, False
+        was_whole, self.is_whole = self.is_whole, False
         file = self._files.open(self.path, create=True)
         try:
             file.append((TRANSACTION_ENTRY.pack(0, *entry),))
         finally:
             file.close()
-        self._is_whole = is_whole
+        self.is_whole = was_whole
 
     def open_written(self) -> File | None:
         """The file, left open for the caller to sync and close; None without entries."""
-        if not self._is_whole:
+        if not self.is_whole:
             self._rewrite()
         return self._files.open(self.path, create=True) if self.entries else None
+
+    def replace(self, entries: list[AbortedEntry]) -> None:
+        """These are the entries, whatever the file holds."""
+        self.entries = entries
+        if entries:
+            self._rewrite()
+        else:
+            self.reset()
 
     def truncate_to(self, offset: int) -> None:
         """Drop transactions whose marker is at or above `offset`."""
@@ -322,7 +333,7 @@ class TransactionIndex:
         """Drop all entries and the file."""
         self.entries = []
         self._files.remove(self.path)
-        self._is_whole = True
+        self.is_whole = True
 
     def collect(self, start_offset: int, upper_bound: int, found: list[AbortedEntry]) -> bool:
         """Add what overlaps [start, upper bound) to `found`; whether later segments add nothing."""
@@ -334,7 +345,7 @@ class TransactionIndex:
         return False
 
     def _rewrite(self) -> None:
-        self._is_whole = False
+        self.is_whole = False
         file = self._files.open(self.path, create=True)
         try:
             file.truncate(0)
@@ -344,7 +355,7 @@ class TransactionIndex:
                 )
         finally:
             file.close()
-        self._is_whole = True
+        self.is_whole = True
 
 
 def _rises(values: array[int]) -> bool:

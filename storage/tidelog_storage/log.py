@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tidelog_protocol.batch import BatchHeader
+    from tidelog_storage.indexes import AbortedEntry
     from tidelog_storage.replicated import ReplicatedBatch
     from tidelog_storage.seams import Buffer
     from tidelog_storage.segment import Segment
@@ -245,10 +246,11 @@ class Log(LogState):
 
     def aborted_transactions(self, offset: int, upper_bound: int) -> list[AbortedTransaction]:
         """Aborted transactions that overlap [offset, upper bound), for read_committed."""
-        return [
-            AbortedTransaction(entry.producer_id, entry.first_offset)
-            for entry in self.segments.aborted(offset, upper_bound)
-        ]
+        found: list[AbortedEntry] = []
+        for segment in self.segments.from_floor(offset):
+            if self.transactions_of(segment).collect(offset, upper_bound, found):
+                break
+        return [AbortedTransaction(entry.producer_id, entry.first_offset) for entry in found]
 
     # -- damage ----------------------------------------------------------------------------------
 

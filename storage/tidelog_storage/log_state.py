@@ -12,21 +12,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.errors import ErrorCode, ProtocolError
 from tidelog_storage.checkpoints import CheckpointError
 from tidelog_storage.flush import FlushTask, seal
+from tidelog_storage.index_checks import find_aborted, has_abort_marker
 from tidelog_storage.indexes import AbortedEntry
 from tidelog_storage.reader import Reader
 from tidelog_storage.removals import Removals
 from tidelog_storage.roll import RollPolicy
-from tidelog_storage.segment import Segment, SegmentOptions
+from tidelog_storage.segment import LOG_SUFFIX, Segment, SegmentOptions
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from tidelog_storage.config import LogConfig
     from tidelog_storage.epochs import LeaderEpochCache
+    from tidelog_storage.indexes import TransactionIndex
     from tidelog_storage.producer_state import CompletedTransaction, ProducerStateManager
     from tidelog_storage.seams import FileSystem
     from tidelog_storage.segments import Segments
@@ -263,7 +265,7 @@ class LogState:
     def complete_transaction(self, completed: CompletedTransaction, segment: Segment) -> None:
         """Note an aborted transaction in the index of the segment that holds its marker."""
         if completed.is_aborted:
-            segment.transaction_index.append(
+            self.transactions_of(segment, below=completed.last_offset).append(
                 AbortedEntry(
                     completed.producer_id,
                     completed.first_offset,
@@ -272,6 +274,42 @@ class LogState:
                 )
             )
         self.producers.complete_transaction(completed)
+
+    def transactions_of(self, segment: Segment, below: int | None = None) -> TransactionIndex:
+        """A segment's transaction index, compared with the records when first used, and built anew
+        if it does not say what they say; `below` leaves out what has just been appended.
+
+        StorageError CORRUPT_MESSAGE if the records can't be read.
+        """
+        index = segment.transaction_index
+        if not segment.transactions_are_proven:
+            aborted = self._aborted_in(segment, index.entries, below)
+            if index.entries != aborted or not index.is_whole:
+                index.replace(aborted)
+            segment.transactions_are_proven = True
+        return index
+
+    def _aborted_in(
+        self, segment: Segment, known: Sequence[AbortedEntry], below: int | None
+    ) -> list[AbortedEntry]:
+        try:
+            if not has_abort_marker(segment.records, segment.size):
+                return []
+            first = self.segments.first.base_offset
+            producers = self.producers.before(segment.base_offset + 1, first)
+            lacks_beginnings = first > 0 and producers.latest_snapshot_offset is None
+            batches = (
+                (header, batch)
+                for each in self.segments.from_floor(producers.map_end_offset)
+                if each.base_offset <= segment.base_offset
+                for _, header, batch in each.batches()
+                if below is None or header.base_offset < below
+            )
+            known = known if lacks_beginnings else ()
+            return find_aborted(producers, batches, segment.base_offset, known)
+        except ProtocolError as error:
+            path = segment.path(LOG_SUFFIX)
+            raise StorageError(ErrorCode.CORRUPT_MESSAGE, f"{path}: {error}") from error
 
     def assign_epoch(self, epoch: int) -> None:
         """This broker leads in `epoch` from the log end on; durable before it returns."""

@@ -26,8 +26,9 @@ def offset_for_timestamp(
 
 
 def _in_segment(segment: Segment, timestamp: int, start_offset: int) -> OffsetAndTimestamp | None:
-    from_offset = max(segment.time_index.lookup(timestamp), start_offset)
-    for _, header, batch in segment.batches(segment.offset_index.lookup(from_offset)):
+    from_offset = max(segment.offset_before(timestamp), start_offset)
+    place = segment.find(from_offset)
+    for _, header, batch in segment.batches(segment.size if place is None else place.position):
         if header.max_timestamp >= timestamp and header.last_offset >= start_offset:
             found = _in_batch(header, batch, timestamp, start_offset)
             if found is not None:

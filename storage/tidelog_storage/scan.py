@@ -10,6 +10,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog_protocol.batch import (
+    CONTROL_BIT,
     HEADER_BYTES,
     LENGTH_OVERHEAD,
     MAGIC,
@@ -26,10 +27,13 @@ if TYPE_CHECKING:
 
 SHORT_HEADER = Struct(">qi11xi")  # base offset, batch length, last offset delta
 SHORT_BYTES = SHORT_HEADER.size
+_LENGTH_AND_ATTRIBUTES = Struct(">8xi4xb4xh")  # batch length, magic, attributes
 
 _SCAN_BYTES = 1 << 20
 _WALK_BYTES = 8192
+_VIEW_BYTES = 1 << 24
 _unpack_short = SHORT_HEADER.unpack_from
+_unpack_attributes = _LENGTH_AND_ATTRIBUTES.unpack_from
 
 
 class BatchPlace(NamedTuple):
@@ -90,3 +94,50 @@ def batch_places(records: File, position: int, end: int) -> Iterator[BatchPlace]
             raise StorageError(ErrorCode.CORRUPT_MESSAGE, f"no record batch at {position}")
         yield BatchPlace(position, size, base_offset, base_offset + delta)
         position += size
+
+
+def batch_headers(records: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of the batches in [position, end), without reading their records.
+
+    Stops before anything that cannot be a whole batch.
+    """
+    chunk = b""
+    start = position
+    while end - position >= HEADER_BYTES:
+        offset = position - start
+        if len(chunk) - offset < HEADER_BYTES:
+            chunk = records.pread(position, _WALK_BYTES)
+            start, offset = position, 0
+            if len(chunk) < HEADER_BYTES:
+                return
+        header = read_header(chunk, offset)
+        size = header.size_in_bytes
+        if header.magic != MAGIC or not HEADER_BYTES <= size <= end - position:
+            return
+        yield position, header
+        position += size
+
+
+def control_batches(records: File, end: int) -> Iterator[memoryview]:
+    """The whole control batches below `end`.
+
+    A tight loop: it passes over every batch of a segment. Stops before anything that cannot be a
+    whole batch.
+    """
+    position = 0
+    while end - position >= HEADER_BYTES:
+        window = records.view(position, min(_VIEW_BYTES, end - position))
+        at, last = 0, len(window) - HEADER_BYTES
+        while at <= last:
+            length, magic, attributes = _unpack_attributes(window, at)
+            size = length + LENGTH_OVERHEAD
+            if magic != MAGIC or not HEADER_BYTES <= size <= end - position - at:
+                return
+            if attributes & CONTROL_BIT:
+                if at + size > len(window):
+                    break  # the next window begins with it
+                yield window[at : at + size]
+            at += size
+        if not at:
+            return
+        position += at

@@ -52,6 +52,6 @@ def sealed_files(log: Log, segment: Segment) -> SealedFiles:
         segment.path(LOG_SUFFIX),
         segment.path(INDEX_SUFFIX),
         segment.path(TIME_INDEX_SUFFIX),
-        transactions if segment.transaction_index.entries else None,
+        transactions if log.transactions_of(segment).entries else None,
         producers.snapshot_path(next_base_offset),
     )

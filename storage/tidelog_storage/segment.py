@@ -8,9 +8,13 @@ missing or cannot be right.
 
 from __future__ import annotations
 
+from contextlib import suppress
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog_protocol.batch import BatchHeader, crc_is_valid
+from tidelog_protocol.errors import ErrorCode
+from tidelog_storage.index_checks import offsets_damage, times_damage
 from tidelog_storage.indexes import (
     NO_TIMESTAMP,
     RELATIVE_OFFSET_MAX,
@@ -19,9 +23,9 @@ from tidelog_storage.indexes import (
     TimeIndex,
     TransactionIndex,
 )
-from tidelog_storage.scan import BatchPlace, batch_places, whole_batches
+from tidelog_storage.scan import BatchPlace, batch_headers, batch_places, whole_batches
 from tidelog_storage.slices import Slice, read_batches, read_bytes
-from tidelog_storage.types import damage_below
+from tidelog_storage.types import StorageError, damage_below
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -36,6 +40,7 @@ INDEX_SUFFIX = ".index"
 TIME_INDEX_SUFFIX = ".timeindex"
 TRANSACTION_INDEX_SUFFIX = ".txnindex"
 DELETED_SUFFIX = ".deleted"
+SHORT_INDEX_BYTES = 1 << 16  # without an entry, whatever `index.interval.bytes` was: one is missing
 SEGMENT_SUFFIXES = (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 
 
@@ -83,6 +88,7 @@ class Segment:
         "max_timestamp",
         "max_timestamp_offset",
         "size",
+        "transactions_are_proven",
     )
 
     def __init__(
@@ -105,6 +111,7 @@ class Segment:
         self.max_timestamp_offset = base_offset  # last offset of the batch that has it
         self.bytes_since_index_entry = 0
         self.is_idle = False  # not read since the log last looked
+        self.transactions_are_proven = False  # the transaction index is what the records say
         self._records: File | None = None
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
@@ -187,11 +194,15 @@ class Segment:
 
     @property
     def transaction_index(self) -> TransactionIndex:
-        """The transaction index, loaded when first needed."""
+        """The transaction index, loaded when first needed; what can't be read of it is left out.
+
+        Its file may be gone or damaged: `LogState.transactions_of` gives it checked.
+        """
         index = self._transaction_index
         if index is None:
             index = TransactionIndex(self.files, self.path(TRANSACTION_INDEX_SUFFIX))
-            index.load()
+            with suppress(CorruptIndexError):
+                index.load()
             self._transaction_index = index
         return index
 
@@ -206,6 +217,7 @@ class Segment:
         self._offset_index, self._time_index = self._new_indexes()
         self._transaction_index = TransactionIndex(self.files, self.path(TRANSACTION_INDEX_SUFFIX))
         self._transaction_index.reset()
+        self.transactions_are_proven = True
         self._forget()
         self._timestamps_known = True
 
@@ -222,10 +234,10 @@ class Segment:
         try:
             offset_index.load(self.size)
             time_index.load()
-            if self.size and not len(time_index) and self._may_have_timestamps():
-                msg = "empty time index"
-                raise CorruptIndexError(msg)
-        except (CorruptIndexError, FileNotFoundError):
+            damage = self._index_damage(offset_index, time_index)
+        except (CorruptIndexError, FileNotFoundError) as error:
+            damage = str(error)
+        if damage is not None:
             self.rebuild_indexes()
             return
         self._offset_index, self._time_index = offset_index, time_index
@@ -235,18 +247,34 @@ class Segment:
         self.bytes_since_index_entry = self.size - offset_index.last_position()
         self._note_fullness()
 
-    def _may_have_timestamps(self) -> bool:
-        first = next(self.batches(), None)
-        return first is not None and first[1].max_timestamp >= 0
+    def _index_damage(self, offsets: OffsetIndex, times: TimeIndex) -> str | None:
+        if not self.size:
+            return "has entries" if len(times) else None
+        interval = max(self._index_interval_bytes, SHORT_INDEX_BYTES)
+        return offsets_damage(self.records, self.size, offsets, interval) or times_damage(
+            self.records, self.size, offsets, times
+        )
 
     def rebuild_indexes(self) -> None:
-        """Build offset and time index from the records and write them."""
+        """Build offset and time index from the records and write them.
+
+        StorageError CORRUPT_MESSAGE if it is the records that are damaged, and there are indexes to
+        go on with: these may lead to what lies behind the damage.
+        """
+        present = self._offset_index, self._time_index
         self._offset_index, self._time_index = self._new_indexes()
         self._forget()
         self._timestamps_known = True
-        for position, header, _ in self.batches():
+        end = 0
+        for position, header in batch_headers(self.records, 0, self.size):
             self._note_batch(header.last_offset, header.max_timestamp, position)
             self.bytes_since_index_entry += header.size_in_bytes
+            end = position + header.size_in_bytes
+        if end < self.size and present[0] is not None:
+            self._offset_index, self._time_index = present
+            raise StorageError(
+                ErrorCode.CORRUPT_MESSAGE, f"{self.path(LOG_SUFFIX)}: no record batch at {end}"
+            )
         self.write_indexes(seal=True)
 
     def write_indexes(self, *, seal: bool) -> None:
@@ -267,7 +295,8 @@ class Segment:
         private: list[File] = []
         if with_indexes:
             private += [self.offset_index.open_written(), self.time_index.open_written()]
-        if (transactions := self.transaction_index.open_written()) is not None:
+        index = self._transaction_index  # one that is not loaded has not changed
+        if index is not None and (transactions := index.open_written()) is not None:
             private.append(transactions)
         return [self.records], private
 
@@ -377,15 +406,15 @@ class Segment:
         return first
 
     def know_timestamps(self) -> int:
-        """The largest timestamp, from the time index's last entry if it is not known yet."""
+        """The largest timestamp, by the time index if it is not known yet. What was not open is
+        closed again: retention asks all segments."""
         if not self._timestamps_known:
-            index = self._new_indexes()[1]
-            last = index.peek_last() if self.size else None
-            if last is None:
+            is_open = self._records or self._offset_index or self._transaction_index
+            if self.size:
                 self.load_indexes()
-            else:
-                self.max_timestamp, self.max_timestamp_offset = last
-                self._timestamps_known = True
+            self._timestamps_known = True
+            if is_open is None:
+                self.release()
         return self.max_timestamp
 
     def retention_timestamp(self) -> int:
@@ -404,8 +433,7 @@ class Segment:
     def find(self, offset: int, position: int = 0) -> BatchPlace | None:
         """The first batch that ends at or after `offset`, from a batch's `position` on; None if all
         end before."""
-        position = max(position, self.offset_index.lookup(offset))
-        for place in batch_places(self.records, position, self.size):
+        for place in self._places(lambda index: index.floor(offset), position):
             if place.last_offset >= offset:
                 return place
         return None
@@ -413,9 +441,42 @@ class Segment:
     def next_offset(self) -> int:
         """Offset after the last batch; the base offset when empty."""
         next_offset = self.base_offset
-        for place in batch_places(self.records, self.offset_index.last_position(), self.size):
+        for place in self._places(OffsetIndex.last):
             next_offset = place.last_offset + 1
         return next_offset
+
+    def _places(
+        self, entry_of: Callable[[OffsetIndex], tuple[int, int] | None], position: int = 0
+    ) -> Iterator[BatchPlace]:
+        """The batches from an entry of the offset index on, or from `position` if that is behind
+        it. The index is built anew if no batch is where it says."""
+        entry = entry_of(self.offset_index)
+        if entry is not None and entry[1] > position:
+            places = batch_places(self.records, entry[1], self.size)
+            with suppress(StorageError):
+                first = next(places, None)
+                if first is not None and self.base_offset <= first.base_offset <= entry[0]:
+                    return chain((first,), places)
+            self.rebuild_indexes()
+            entry = entry_of(self.offset_index)
+        position = position if entry is None else max(position, entry[1])
+        return batch_places(self.records, position, self.size)
+
+    def offset_before(self, timestamp: int) -> int:
+        """An offset at or below that of the first record as new as `timestamp`; the time index is
+        built anew if the records do not bear its entry out."""
+        entry = self.time_index.floor(timestamp)
+        if entry is not None and not self._has_timestamp(*entry):
+            self.rebuild_indexes()
+            entry = self.time_index.floor(timestamp)
+        return self.base_offset if entry is None else entry[1]
+
+    def _has_timestamp(self, timestamp: int, offset: int) -> bool:
+        place = self.find(offset)
+        if place is None:
+            return False
+        header = next(batch_headers(self.records, place.position, self.size), None)
+        return header is not None and header[1].max_timestamp == timestamp
 
     def read(self, position: int, max_bytes: int, limit: int, *, min_one_batch: bool) -> Slice:
         """Whole batches from a batch's `position` up to `limit` (a batch boundary).
@@ -427,6 +488,15 @@ class Segment:
         if available <= max_bytes:  # no need of the index, which may not be loaded
             part = read_bytes(self.records, position, available)
             return _new(Slice, (part, available, -1, False))
+        try:
+            return self._read_part(position, max_bytes, limit, min_one_batch=min_one_batch)
+        except CorruptIndexError:
+            self.rebuild_indexes()
+            return self._read_part(position, max_bytes, limit, min_one_batch=min_one_batch)
+
+    def _read_part(
+        self, position: int, max_bytes: int, limit: int, *, min_one_batch: bool
+    ) -> Slice:
         return read_batches(
             self.records,
             self.offset_index,

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from tidelog_storage.indexes import AbortedEntry
     from tidelog_storage.segment import Segment
 
 
@@ -63,14 +62,6 @@ class Segments:
         """The segment that covers `offset` and all after it."""
         slot = bisect_right(self._bases, offset)
         return self._segments[max(slot - 1, 0) :]
-
-    def aborted(self, offset: int, upper_bound: int) -> list[AbortedEntry]:
-        """Aborted transactions that overlap [offset, upper bound)."""
-        found: list[AbortedEntry] = []
-        for segment in self.from_floor(offset):
-            if segment.transaction_index.collect(offset, upper_bound, found):
-                break
-        return found
 
     def add(self, segment: Segment) -> None:
         """Append a new active segment."""

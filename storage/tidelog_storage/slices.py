@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog_protocol.batch import HEADER_BYTES, LENGTH_OVERHEAD
 from tidelog_protocol.errors import ErrorCode
+from tidelog_storage.indexes import CorruptIndexError
 from tidelog_storage.scan import SHORT_BYTES, SHORT_HEADER, batch_places
 from tidelog_storage.types import StorageError
 
@@ -46,15 +47,18 @@ def read_batches(
     """As many whole batches from a batch's `position` on as `max_bytes` hold: fewer than all.
 
     More than `max_bytes` lie before `limit` (a batch boundary). A larger first batch is given
-    whole if `min_one_batch`, else the slice is empty and marked.
+    whole if `min_one_batch`, else the slice is empty and marked. CorruptIndexError if the index
+    points at no batch.
     """
     if max_bytes < SHORT_BYTES and not min_one_batch:
         return _TOO_LARGE
     data = read_bytes(records, position, max(max_bytes, FIRST_BYTES))
     if max_bytes >= SHORT_BYTES:
         # From the last index entry that leaves room for a header, few batches are left to walk.
-        near = index.position_before(position + max_bytes - SHORT_BYTES)
-        cut = max(near - position, 0)
+        near = index.before(position + max_bytes - SHORT_BYTES)
+        cut = 0 if near is None else max(near[1] - position, 0)
+        if cut and near is not None and not _is_batch_of(data, cut, index.base_offset, near[0]):
+            raise CorruptIndexError(f"{index.path}: no batch of offset {near[0]} at {near[1]}")
         next_offset = -1
         while max_bytes - cut >= SHORT_BYTES:
             base_offset, length, delta = _header_at(data, cut)
@@ -96,6 +100,12 @@ def is_plausible(part: bytes | memoryview, size: int, offset: int, next_offset: 
     base_offset, length, delta = _unpack_short(part)
     is_batch: bool = HEADER_BYTES <= length + LENGTH_OVERHEAD <= size
     return is_batch and offset <= base_offset + delta < next_offset
+
+
+def _is_batch_of(data: bytes | memoryview, position: int, first: int, last: int) -> bool:
+    """Whether a batch that begins with one of these offsets may lie there."""
+    base_offset: int = _unpack_short(data, position)[0]
+    return first <= base_offset <= last
 
 
 def read_bytes(records: File, position: int, length: int) -> bytes | memoryview:

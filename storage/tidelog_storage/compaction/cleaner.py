@@ -84,6 +84,7 @@ class Cleaning:
             options=SegmentOptions.of(self.log.config),
             created_ms=old[-1].created_ms,
         )
+        new.transactions_are_proven = True  # this pass has just written its index
         self.log.replace_segments(old, new, now_ms)
 
 
@@ -140,7 +141,7 @@ class LogCleaner:
             aborted=[
                 entry
                 for segment in log.segments
-                for entry in segment.transaction_index.entries
+                for entry in log.transactions_of(segment).entries
                 if entry.last_offset >= bases[0]
             ],
             rules=Rules(

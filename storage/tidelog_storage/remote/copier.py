@@ -130,7 +130,7 @@ def candidates(log: Log, copied_offset: int, now_ms: int) -> list[CopyCandidate]
 def _candidate(log: Log, segment: LocalSegment) -> CopyCandidate:
     held = log.segments.floor(segment.base_offset)
     assert held is not None
-    transactions = bool(held.transaction_index.entries)
+    transactions = bool(log.transactions_of(held).entries)
     next_base = segment.end_offset
     return CopyCandidate(
         start_offset=segment.base_offset,

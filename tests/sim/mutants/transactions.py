@@ -14,8 +14,9 @@ from tidelog.transactions.coordinator import TransactionCoordinator
 from tidelog.transactions.transaction import Transaction
 from tidelog.transactions.verification import Verifications
 from tidelog_protocol.errors import ErrorCode
+from tidelog_storage.log import Log
 from tidelog_storage.producer_state import CompletedTransaction, ProducerStateManager
-from tidelog_storage.segments import Segments
+from tidelog_storage.types import AbortedTransaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,14 +70,14 @@ def any_end_is_the_oldest(patch: Patch) -> None:
 def aborted_in_the_first_segment(patch: Patch) -> None:
     """The list of aborted transactions ends with the segment that a fetch begins in."""
 
-    def aborted(self: Segments, offset: int, upper_bound: int) -> list[Any]:
+    def aborted(self: Log, offset: int, upper_bound: int) -> list[AbortedTransaction]:
         found: list[Any] = []
-        for segment in self.from_floor(offset):
-            segment.transaction_index.collect(offset, upper_bound, found)
-            break
-        return found
+        self.transactions_of(self.segments.from_floor(offset)[0]).collect(
+            offset, upper_bound, found
+        )
+        return [AbortedTransaction(entry.producer_id, entry.first_offset) for entry in found]
 
-    patch(Segments, "aborted", aborted)
+    patch(Log, "aborted_transactions", aborted)
 
 
 def aborted_offsets_count(patch: Patch) -> None:

@@ -1,0 +1,127 @@
+"""Whether a segment's index files say what its records say, and what they should say.
+
+The records are the truth: their batches carry checksums, the indexes carry none. `Segment` asks
+`offsets_damage` and `times_damage` when it opens its indexes, `LogState` asks `find_aborted` when a
+transaction index is first used: both are cheap enough for that. `scrub.py` compares every entry.
+All read files and change nothing; any thread may call them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog_protocol.batch import HEADER_BYTES, MAGIC, read_header
+from tidelog_protocol.records import ControlType, control_type, iter_records
+from tidelog_storage.indexes import NO_TIMESTAMP, AbortedEntry
+from tidelog_storage.scan import batch_headers, control_batches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tidelog_protocol.batch import BatchHeader
+    from tidelog_storage.producer_state import ProducerStateManager
+    from tidelog_storage.indexes import OffsetIndex, TimeIndex
+    from tidelog_storage.seams import Buffer, File
+
+__all__ = [
+    "find_aborted",
+    "has_abort_marker",
+    "offsets_damage",
+    "times_damage",
+]
+
+
+# -- when a segment opens its indexes --------------------------------------------------------------
+
+
+def offsets_damage(records: File, size: int, index: OffsetIndex, interval: int) -> str | None:
+    """Why an offset index cannot be right; None if its last entry is true and none is missing
+    behind it.
+
+    The entries before are checked as they are used (`Segment.find`).
+    """
+    last = index.last()
+    position = 0
+    if last is not None:
+        offset, position = last
+        header = _header_at(records, position, size)
+        if header is None or not index.base_offset <= header.base_offset <= offset:
+            return f"no batch of offset {offset} at {position}"
+    for at, _ in batch_headers(records, position, size):
+        if at - position > interval:
+            return f"no entry behind {position}"
+    return None
+
+
+def times_damage(records: File, size: int, offsets: OffsetIndex, times: TimeIndex) -> str | None:
+    """Why a time index cannot be right; None if its last entry is true and names the newest
+    record, as when the segment was sealed or closed."""
+    timestamp, offset = times.last()
+    start = offsets.lookup(offset)
+    seen = timestamp == NO_TIMESTAMP
+    for _, header in batch_headers(records, start, size):
+        if header.base_offset <= offset <= header.last_offset:
+            seen = seen or header.max_timestamp == timestamp
+        if header.last_offset >= offset and header.max_timestamp > timestamp:
+            return f"a record behind {offset} is newer than its last entry"
+    return None if seen else f"no batch of offset {offset} has the timestamp {timestamp}"
+
+
+def _header_at(records: File, position: int, size: int) -> BatchHeader | None:
+    """The header of the batch at a position; None if none can be there."""
+    data = records.pread(position, HEADER_BYTES) if 0 <= position < size else b""
+    if len(data) < HEADER_BYTES:
+        return None
+    header = read_header(data)
+    is_one = header.magic == MAGIC and HEADER_BYTES <= header.size_in_bytes <= size - position
+    return header if is_one else None
+
+
+# -- aborted transactions --------------------------------------------------------------------------
+
+
+def has_abort_marker(records: File, end: int) -> bool:
+    """Whether a transaction that ends in the segment's first `end` bytes was aborted."""
+    return any(_is_abort(batch) for batch in control_batches(records, end))
+
+
+def _is_abort(batch: Buffer) -> bool:
+    record = next(iter_records(batch), None)
+    return record is not None and control_type(record) == ControlType.ABORT
+
+
+def find_aborted(
+    producers: ProducerStateManager,
+    batches: Iterable[tuple[BatchHeader, Buffer]],
+    base_offset: int,
+    known: Sequence[AbortedEntry] = (),
+) -> list[AbortedEntry]:
+    """What the transaction index of the segment at `base_offset` has to say.
+
+    `producers` is the state at or below that offset, `batches` are those from its end offset on, to
+    the segment's end. `known` are the index's present entries if `producers` may lack the beginning
+    of a transaction, because that was deleted: of such a one, the entry is taken from there.
+    """
+    by_marker = {(entry.producer_id, entry.last_offset): entry for entry in known}
+    found: list[AbortedEntry] = []
+    for header, batch in batches:
+        if header.producer_id < 0 or header.base_offset < producers.map_end_offset:
+            continue
+        completed = producers.update(header, batch)
+        if completed is None:
+            entry = by_marker.get((header.producer_id, header.base_offset))
+            if entry is not None and header.is_control and _is_abort(batch):
+                found.append(entry)
+            continue
+        if completed.is_aborted and completed.last_offset >= base_offset:
+            last_stable_offset = producers.last_stable_offset(completed)
+            found.append(
+                AbortedEntry(
+                    completed.producer_id,
+                    completed.first_offset,
+                    completed.last_offset,
+                    last_stable_offset,
+                )
+            )
+        producers.complete_transaction(completed)
+    return found
