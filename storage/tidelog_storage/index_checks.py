@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from tidelog_protocol.batch import BatchHeader
-    from tidelog_storage.producer_state import ProducerStateManager
     from tidelog_storage.indexes import OffsetIndex, TimeIndex
+    from tidelog_storage.producer_state import ProducerStateManager
     from tidelog_storage.seams import Buffer, File
 
 __all__ = [
