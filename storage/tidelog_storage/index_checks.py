@@ -1,7 +1,7 @@
 """Whether a segment's index files say what its records say, and what they should say.
 
 The records are the truth: their batches carry checksums, the indexes carry none. `Segment` asks
-`offsets_damage` and `times_damage` when it opens its indexes, `LogState` asks `find_aborted` when a
+`check_opened` when it opens its indexes, `LogState` asks `find_aborted` when a
 transaction index is first used: both are cheap enough for that. `scrub.py` compares every entry.
 All read files and change nothing; any thread may call them.
 """
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from tidelog_protocol.batch import HEADER_BYTES, MAGIC, read_header
 from tidelog_protocol.records import ControlType, control_type, iter_records
-from tidelog_storage.indexes import NO_TIMESTAMP, AbortedEntry
+from tidelog_storage.indexes import NO_TIMESTAMP, AbortedEntry, CorruptIndexError
 from tidelog_storage.scan import batch_headers, control_batches
 
 if TYPE_CHECKING:
@@ -24,21 +24,32 @@ if TYPE_CHECKING:
     from tidelog_storage.seams import Buffer, File
 
 __all__ = [
+    "check_opened",
     "find_aborted",
     "has_abort_marker",
-    "offsets_damage",
-    "times_damage",
 ]
 
 
 # -- when a segment opens its indexes --------------------------------------------------------------
 
 
-def offsets_damage(records: File, size: int, index: OffsetIndex, interval: int) -> str | None:
+def check_opened(
+    records: File, size: int, offsets: OffsetIndex, times: TimeIndex, interval: int
+) -> None:
+    """CorruptIndexError if an index cannot be right; `interval` is `index.interval.bytes`."""
+    why = _offsets_damage(records, size, offsets, interval)
+    if why is not None:
+        raise CorruptIndexError(f"{offsets.path}: {why}")
+    why = _times_damage(records, size, offsets, times)
+    if why is not None:
+        raise CorruptIndexError(f"{times.path}: {why}")
+
+
+def _offsets_damage(records: File, size: int, index: OffsetIndex, interval: int) -> str | None:
     """Why an offset index cannot be right; None if its last entry is true and none is missing
     behind it.
 
-    The entries before are checked as they are used (`Segment.find`).
+    The entries before are checked as they are used (`search.py`).
     """
     last = index.last()
     position = 0
@@ -53,7 +64,7 @@ def offsets_damage(records: File, size: int, index: OffsetIndex, interval: int) 
     return None
 
 
-def times_damage(records: File, size: int, offsets: OffsetIndex, times: TimeIndex) -> str | None:
+def _times_damage(records: File, size: int, offsets: OffsetIndex, times: TimeIndex) -> str | None:
     """Why a time index cannot be right; None if its last entry is true and names the newest
     record, as when the segment was sealed or closed."""
     timestamp, offset = times.last()

@@ -15,6 +15,7 @@ from tidelog_storage import lookup
 from tidelog_storage.compaction.swap import swap_files
 from tidelog_storage.indexes import RELATIVE_OFFSET_MAX
 from tidelog_storage.log_state import LogState
+from tidelog_storage.removals import mark_deleted
 from tidelog_storage.replay import replay_producers
 from tidelog_storage.replicated import check_replicated
 from tidelog_storage.retention import Retention, plan_deletion
@@ -408,7 +409,7 @@ class Log(LogState):
         self._start_at(self.log_start_offset)
         due_ms = now_ms + self._config.file_delete_delay_ms
         for segment in removed:
-            self.removals.add(due_ms, segment.mark_deleted())
+            self.removals.add(due_ms, mark_deleted(segment))
             self.producers.remove_snapshot(segment.base_offset)
         return count
 

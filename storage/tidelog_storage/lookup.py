@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog_protocol.records import iter_records
+from tidelog_storage.search import offset_before
 from tidelog_storage.types import OffsetAndTimestamp
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def offset_for_timestamp(
 
 
 def _in_segment(segment: Segment, timestamp: int, start_offset: int) -> OffsetAndTimestamp | None:
-    from_offset = max(segment.offset_before(timestamp), start_offset)
+    from_offset = max(offset_before(segment, timestamp), start_offset)
     place = segment.find(from_offset)
     for _, header, batch in segment.batches(segment.size if place is None else place.position):
         if header.max_timestamp >= timestamp and header.last_offset >= start_offset:

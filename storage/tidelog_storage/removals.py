@@ -4,8 +4,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidelog_storage.segment import DELETED_SUFFIX, SEGMENT_SUFFIXES, TRANSACTION_INDEX_SUFFIX
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+    from tidelog_storage.segment import Segment
+
+
+def mark_deleted(segment: Segment) -> list[str]:
+    """Rename a segment's files so that the log no longer has them; returns the new paths.
+
+    They are removed later, because a reader may be about to open them (KIP-405 copies too).
+    """
+    segment.release()
+    renamed = []
+    for suffix in SEGMENT_SUFFIXES:
+        path = segment.path(suffix)
+        if suffix != TRANSACTION_INDEX_SUFFIX or segment.files.exists(path):
+            try:
+                segment.files.rename(path, path + DELETED_SUFFIX)
+            except FileNotFoundError:
+                continue  # index files appear at the first flush or roll
+            renamed.append(path + DELETED_SUFFIX)
+    return renamed
 
 
 class Removals:

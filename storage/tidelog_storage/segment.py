@@ -9,12 +9,11 @@ missing or cannot be right.
 from __future__ import annotations
 
 from contextlib import suppress
-from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog_protocol.batch import BatchHeader, crc_is_valid
 from tidelog_protocol.errors import ErrorCode
-from tidelog_storage.index_checks import offsets_damage, times_damage
+from tidelog_storage.index_checks import check_opened
 from tidelog_storage.indexes import (
     NO_TIMESTAMP,
     RELATIVE_OFFSET_MAX,
@@ -23,7 +22,8 @@ from tidelog_storage.indexes import (
     TimeIndex,
     TransactionIndex,
 )
-from tidelog_storage.scan import BatchPlace, batch_headers, batch_places, whole_batches
+from tidelog_storage.scan import BatchPlace, batch_headers, whole_batches
+from tidelog_storage.search import places_from
 from tidelog_storage.slices import Slice, read_batches, read_bytes
 from tidelog_storage.types import StorageError, damage_below
 
@@ -234,10 +234,10 @@ class Segment:
         try:
             offset_index.load(self.size)
             time_index.load()
-            damage = self._index_damage(offset_index, time_index)
-        except (CorruptIndexError, FileNotFoundError) as error:
-            damage = str(error)
-        if damage is not None:
+            if self.size or len(time_index):
+                interval = max(self._index_interval_bytes, SHORT_INDEX_BYTES)
+                check_opened(self.records, self.size, offset_index, time_index, interval)
+        except (CorruptIndexError, FileNotFoundError):
             self.rebuild_indexes()
             return
         self._offset_index, self._time_index = offset_index, time_index
@@ -246,14 +246,6 @@ class Segment:
             self._timestamps_known = True
         self.bytes_since_index_entry = self.size - offset_index.last_position()
         self._note_fullness()
-
-    def _index_damage(self, offsets: OffsetIndex, times: TimeIndex) -> str | None:
-        if not self.size:
-            return "has entries" if len(times) else None
-        interval = max(self._index_interval_bytes, SHORT_INDEX_BYTES)
-        return offsets_damage(self.records, self.size, offsets, interval) or times_damage(
-            self.records, self.size, offsets, times
-        )
 
     def rebuild_indexes(self) -> None:
         """Build offset and time index from the records and write them.
@@ -322,23 +314,6 @@ class Segment:
         ):
             if index is not None:
                 index.path = self.path(suffix)
-
-    def mark_deleted(self) -> list[str]:
-        """Rename the files so that the log no longer has them; returns the new paths.
-
-        They are removed later, because a reader may be about to open them (KIP-405 copies too).
-        """
-        self.release()
-        renamed = []
-        for suffix in SEGMENT_SUFFIXES:
-            path = self.path(suffix)
-            if suffix != TRANSACTION_INDEX_SUFFIX or self.files.exists(path):
-                try:
-                    self.files.rename(path, path + DELETED_SUFFIX)
-                except FileNotFoundError:
-                    continue  # index files appear at the first flush or roll
-                renamed.append(path + DELETED_SUFFIX)
-        return renamed
 
     def remove(self) -> None:
         """Remove the files now."""
@@ -433,7 +408,7 @@ class Segment:
     def find(self, offset: int, position: int = 0) -> BatchPlace | None:
         """The first batch that ends at or after `offset`, from a batch's `position` on; None if all
         end before."""
-        for place in self._places(lambda index: index.floor(offset), position):
+        for place in places_from(self, lambda index: index.floor(offset), position):
             if place.last_offset >= offset:
                 return place
         return None
@@ -441,42 +416,9 @@ class Segment:
     def next_offset(self) -> int:
         """Offset after the last batch; the base offset when empty."""
         next_offset = self.base_offset
-        for place in self._places(OffsetIndex.last):
+        for place in places_from(self, OffsetIndex.last):
             next_offset = place.last_offset + 1
         return next_offset
-
-    def _places(
-        self, entry_of: Callable[[OffsetIndex], tuple[int, int] | None], position: int = 0
-    ) -> Iterator[BatchPlace]:
-        """The batches from an entry of the offset index on, or from `position` if that is behind
-        it. The index is built anew if no batch is where it says."""
-        entry = entry_of(self.offset_index)
-        if entry is not None and entry[1] > position:
-            places = batch_places(self.records, entry[1], self.size)
-            with suppress(StorageError):
-                first = next(places, None)
-                if first is not None and self.base_offset <= first.base_offset <= entry[0]:
-                    return chain((first,), places)
-            self.rebuild_indexes()
-            entry = entry_of(self.offset_index)
-        position = position if entry is None else max(position, entry[1])
-        return batch_places(self.records, position, self.size)
-
-    def offset_before(self, timestamp: int) -> int:
-        """An offset at or below that of the first record as new as `timestamp`; the time index is
-        built anew if the records do not bear its entry out."""
-        entry = self.time_index.floor(timestamp)
-        if entry is not None and not self._has_timestamp(*entry):
-            self.rebuild_indexes()
-            entry = self.time_index.floor(timestamp)
-        return self.base_offset if entry is None else entry[1]
-
-    def _has_timestamp(self, timestamp: int, offset: int) -> bool:
-        place = self.find(offset)
-        if place is None:
-            return False
-        header = next(batch_headers(self.records, place.position, self.size), None)
-        return header is not None and header[1].max_timestamp == timestamp
 
     def read(self, position: int, max_bytes: int, limit: int, *, min_one_batch: bool) -> Slice:
         """Whole batches from a batch's `position` up to `limit` (a batch boundary).
@@ -488,23 +430,14 @@ class Segment:
         if available <= max_bytes:  # no need of the index, which may not be loaded
             part = read_bytes(self.records, position, available)
             return _new(Slice, (part, available, -1, False))
+        where = (position, max_bytes, limit)
         try:
-            return self._read_part(position, max_bytes, limit, min_one_batch=min_one_batch)
+            return read_batches(
+                self.records, self.offset_index, *where, min_one_batch=min_one_batch
+            )
         except CorruptIndexError:
             self.rebuild_indexes()
-            return self._read_part(position, max_bytes, limit, min_one_batch=min_one_batch)
-
-    def _read_part(
-        self, position: int, max_bytes: int, limit: int, *, min_one_batch: bool
-    ) -> Slice:
-        return read_batches(
-            self.records,
-            self.offset_index,
-            position,
-            max_bytes,
-            limit,
-            min_one_batch=min_one_batch,
-        )
+        return read_batches(self.records, self.offset_index, *where, min_one_batch=min_one_batch)
 
     # -- cutting -----------------------------------------------------------------------------------
 

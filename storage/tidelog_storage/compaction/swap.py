@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidelog_storage.removals import mark_deleted
 from tidelog_storage.scan import batch_places
 from tidelog_storage.segment import LOG_SUFFIX, SEGMENT_SUFFIXES, file_name
 
@@ -36,7 +37,7 @@ def swap_files(
         files.rename(path + CLEANED_SUFFIX, path + SWAP_SUFFIX)
     deleted: list[str] = []
     for segment in old:
-        deleted += segment.mark_deleted()
+        deleted += mark_deleted(segment)
     for path in present:
         files.rename(path + SWAP_SUFFIX, path)
     return deleted
