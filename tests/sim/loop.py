@@ -58,6 +58,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.failures: list[dict[str, Any]] = []
         self.events: list[Event] = []  # what a reader of a failure wants to know
         self.after_step: Any = None  # called after every callback: the invariants' place
+        self.observer: Any = None  # hears of every client's requests (`observed.py`)
 
     # what happened
 

@@ -12,13 +12,14 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sim.machine import PORT
 from support.wire_client import request_bytes, response_of
 
 if TYPE_CHECKING:
     from sim.machine import Machine
+    from sim.observed import Asked, Observer
     from tidelog_protocol.schema import Message
 
 ANSWER_S_MAX = 3.0
@@ -28,16 +29,28 @@ class Lost(Exception):  # noqa: N818 - what has happened, to be waited out
     """The connection is gone, or no answer came in time: what was asked may have been done."""
 
 
+class _Waiting(NamedTuple):
+    """A request whose answer has not come."""
+
+    correlation_id: int
+    message: Message
+    version: int
+    future: asyncio.Future[Any]
+    asked: Asked | None  # what the observer keeps of it
+
+
 class WireConnection(asyncio.Protocol):
     """One connection; answers come in the order of the requests."""
 
     def __init__(self) -> None:
         self.life = -1
+        self.client = self.host = ""
+        self.observer: Observer | None = None
         self.transport: Any = None
         self.is_open = True
         self._buffer = bytearray()
         self._correlation_id = 0
-        self._waiting: deque[tuple[int, Message, int, asyncio.Future[Any]]] = deque()
+        self._waiting: deque[_Waiting] = deque()
 
     @classmethod
     async def open(cls, machine: Machine, host: str) -> WireConnection:
@@ -47,6 +60,8 @@ class WireConnection(asyncio.Protocol):
         except OSError as error:
             raise Lost(str(error)) from error
         connection.life = machine.life
+        connection.client, connection.host = host, machine.host
+        connection.observer = machine.loop.observer
         return connection
 
     async def ask(self, message: Message, version: int) -> Any:
@@ -57,8 +72,12 @@ class WireConnection(asyncio.Protocol):
         """Send a request; what comes back is for `receive`."""
         self._correlation_id += 1
         future = asyncio.get_running_loop().create_future()
+        asked = None
+        if self.is_open and self.observer is not None:
+            asked = self.observer.invoked(self.client, self.host, message)
         if answered and self.is_open:
-            self._waiting.append((self._correlation_id, message, version, future))
+            waiting = _Waiting(self._correlation_id, message, version, future, asked)
+            self._waiting.append(waiting)
         elif answered:
             future.set_result(None)
         if self.is_open:
@@ -84,7 +103,7 @@ class WireConnection(asyncio.Protocol):
     def _give_up(self) -> None:
         self.is_open = False
         while self._waiting:
-            future = self._waiting.popleft()[3]
+            future = self._waiting.popleft().future
             if not future.done():
                 future.set_result(None)
 
@@ -108,11 +127,13 @@ class WireConnection(asyncio.Protocol):
             if not self._waiting:
                 assert not self.is_open, "an answer nobody asked for"
                 return
-            correlation_id, message, version, future = self._waiting.popleft()
-            answered, response = response_of(message, version, frame)
-            assert answered == correlation_id, "answers come in the order of requests"
-            if not future.done():
-                future.set_result(response)
+            waiting = self._waiting.popleft()
+            answered, response = response_of(waiting.message, waiting.version, frame)
+            assert answered == waiting.correlation_id, "answers come in the order of requests"
+            if self.observer is not None:
+                self.observer.answered(waiting.asked, response)
+            if not waiting.future.done():
+                waiting.future.set_result(response)
 
 
 class Client:

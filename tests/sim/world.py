@@ -7,6 +7,7 @@ import logging
 import random
 from typing import TYPE_CHECKING, Any
 
+from histories.calls import Loss
 from sim.admin import Admin
 from sim.checkers import Checkers
 from sim.consumers import Consumer
@@ -16,6 +17,7 @@ from sim.groups import Member, SimpleGroup
 from sim.history import History, Violation, require
 from sim.machine import COMPACTION, Machine, in_lane
 from sim.network import SimNetwork
+from sim.observed import Observer, judge_clients
 from sim.producers import IdempotentProducer, PlainProducer, Producer
 
 if TYPE_CHECKING:
@@ -52,6 +54,8 @@ class World:
         self._keeper: asyncio.Task[Any] | None = None
         self.machine.before_death = self._before_death
         loop.after_step = self._after_step
+        self.observer = loop.observer = Observer(loop.time)
+        self.observer.quiet_since = 0  # nobody else could answer with what was true before
 
     # -- what actors ask ---------------------------------------------------------------------------
 
@@ -71,10 +75,21 @@ class World:
     # -- the run -----------------------------------------------------------------------------------
 
     def _before_death(self, how: str) -> None:
+        if how == "power":
+            self._note_loss()
         try:
             self.checkers.before_death(how)
         except Exception as error:  # noqa: BLE001 - the broker, in whose step it is, may catch it
             self._failure = self._failure or error
+
+    def _note_loss(self) -> None:
+        """What was not durable may be gone: an acknowledgement of one broker promises no more."""
+        self.observer.losses.append(Loss(self.loop.time(), ("__consumer_offsets", 0)))
+        for topic in self.history.topics.values():
+            if not topic.is_durable:
+                for index in range(topic.partitions_max):
+                    place = (topic.topic_id.hex(), index)
+                    self.observer.losses.append(Loss(self.loop.time(), place))
 
     def _after_step(self) -> None:
         if self._failure is not None:
@@ -175,6 +190,7 @@ class World:
             checkers.check_contents()
         await machine.stop()
         self._check_failures()
+        judge_clients(self.observer, self.history.topics.values())
 
     def _check_failures(self) -> None:
         for failure in self.loop.failures:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from histories.calls import Loss
 from sim.cluster.admin import ClusterAdmin
 from sim.cluster.faults import ClusterFaults, draw_cluster_plan, draw_weather
 from sim.cluster.world import START_S_MAX, WHOLE_S_MAX, ClusterWorld
@@ -54,6 +55,8 @@ class LoneFaults(ClusterFaults):
         """At any moment; topics with a flush.messages of their own promise nothing."""
         self.machines.by_id[node_id].die("power")
         self.world.history.count("power failures")
+        if not syncs(self.world.seed):
+            self.world.observer.losses.append(Loss(self.world.loop.time()))
         checkers = self.world.checkers
         for topic in self.world.base_topics:
             for index in () if topic.is_durable else range(topic.partitions_max):
@@ -107,6 +110,7 @@ class LoneWorld(ClusterWorld):
         self.transactions.check()
         await self.tier.end()
         self._check_failures()
+        self._judge_clients()
 
 
 def run_alone(seed: int, *, has_tier: bool = False) -> tuple[str | None, dict[str, int]]:

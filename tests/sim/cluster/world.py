@@ -29,6 +29,7 @@ from sim.cluster.transactions import Transactions
 from sim.disk import MachineDiedError
 from sim.history import History, Violation, require
 from sim.machine import in_lane
+from sim.observed import Observer, judge_clients
 from sim.wire import Lost
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ class ClusterWorld:
         for machine in self.machines:
             self._watch(machine)
         loop.after_step = self._after_step
+        self.observer = loop.observer = Observer(loop.time)
 
     def _watch(self, machine: Machine) -> None:
         def before_death(how: str) -> None:
@@ -304,6 +306,7 @@ class ClusterWorld:
         """Everybody catches up; the whole cluster is stopped, and has everything again."""
         what = "the cluster is not whole"
         await self._within(WHOLE_S_MAX, what, self._lag)
+        self.observer.quiet_since = self.loop.time()
         await self.tier.settle()
         self._check()
         await self._served([self._start(group.name, group.check())], "looking at offsets")
@@ -319,6 +322,13 @@ class ClusterWorld:
         await self._served([self._start(group.name, group.check())], "looking at offsets again")
         await self.tier.end()
         self._check_failures()
+        self._judge_clients()
+
+    def _judge_clients(self) -> None:
+        """What the clients saw is what Kafka promises, by nothing but their calls."""
+        partitions = self.transactions.partitions() if self.transactions.is_on else []
+        topics = {partition.topic.topic_id: partition.topic for partition in partitions}
+        judge_clients(self.observer, {**self.history.topics, **topics}.values())
 
     def _check_failures(self) -> None:
         for failure in self.loop.failures:

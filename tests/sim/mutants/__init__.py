@@ -2,6 +2,7 @@
 
 A mutant is a function that changes one thing in the broker or its storage, through `patch`, for as
 long as it is planted. Each says which promise it breaks. `storage.py`: on disk; `broker.py`: above;
+`clients.py`: in answers alone;
 `cluster.py` and `transactions.py`: what several brokers show, and one does not. `remote.py` and
 `tier.py`: of the remote tier.
 """
@@ -12,7 +13,7 @@ import contextlib
 from typing import TYPE_CHECKING
 from unittest import mock
 
-from sim.mutants import broker, cluster, storage, tier, transactions
+from sim.mutants import broker, clients, cluster, storage, tier, transactions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ __all__ = ["CLUSTER_MUTANTS", "CUT_MUTANTS", "MUTANTS", "TIER_MUTANTS", "planted
 MUTANTS: dict[str, Callable[[Callable[..., None]], None]] = {
     **storage.MUTANTS,
     **broker.MUTANTS,
+    **clients.MUTANTS,
 }
 CLUSTER_MUTANTS: dict[str, Callable[[Callable[..., None]], None]] = {
     **cluster.MUTANTS,

@@ -1,0 +1,179 @@
+"""The calls of clients, and the history that holds them.
+
+Every call has a `Span`: when it was made and when its answer came (`math.inf` if none did). An
+outcome is OK (the answer says it is done), FAILED (the answer says it is not done and never will
+be) or UNKNOWN (no answer, or one that leaves it open).
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+Place = tuple[str, int]
+"""Topic and partition. The topic is its id where a name may come back."""
+
+
+class Outcome(enum.Enum):
+    """What a client knows of a call that changes something."""
+
+    OK = "ok"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+class Span(NamedTuple):
+    """Seconds on one clock that all clients share."""
+
+    invoked: float
+    completed: float = math.inf
+
+    def is_before(self, other: Span) -> bool:
+        """Whether this call was over when the other one was made."""
+        return self.completed < other.invoked
+
+
+@dataclass(eq=False, slots=True)
+class Transaction:
+    """One transaction as its producer has it. `ended`: the call that asked to commit or abort it.
+
+    OK is committed, FAILED is aborted or never asked to commit.
+    """
+
+    name: str
+    outcome: Outcome = Outcome.FAILED
+    ended: Span = field(default_factory=lambda: Span(math.inf))
+
+
+@dataclass(slots=True)
+class Send:
+    """One record sent, retries included.
+
+    `is_all`: acks=all, so an acknowledgement promises that the record stays. `is_once`: its
+    producer numbers records, so that it is written at most once. `offset`: None if not answered.
+    """
+
+    client: str
+    place: Place
+    value: bytes
+    span: Span
+    outcome: Outcome
+    offset: int | None = None
+    is_all: bool = True
+    is_once: bool = False
+    transaction: Transaction | None = None
+
+
+@dataclass(slots=True)
+class Poll:
+    """What one read found from offset `start` up to `end`: (offset, value) pairs.
+
+    `is_committed`: by isolation.level=read_committed. `assignment` numbers a consumer's seeks and
+    assignments: within one, it goes on where it was. `transaction`: the reader's own, if the read
+    is part of one.
+    """
+
+    client: str
+    place: Place
+    start: int
+    end: int
+    records: tuple[tuple[int, bytes], ...]
+    span: Span
+    is_committed: bool = False
+    assignment: int = 0
+    transaction: Transaction | None = None
+
+
+@dataclass(slots=True)
+class Listed:
+    """An answer to "where does the log end (or begin)". `epoch`: the leader's, -1 if unknown."""
+
+    client: str
+    place: Place
+    is_end: bool
+    offset: int
+    epoch: int
+    span: Span
+
+
+@dataclass(slots=True)
+class Commit:
+    """An offset that a group commits. Checks expect that offsets of a place rise."""
+
+    client: str
+    group: str
+    place: Place
+    offset: int
+    span: Span
+    outcome: Outcome
+
+
+@dataclass(slots=True)
+class Committed:
+    """A committed offset that was asked for; -1 for none."""
+
+    client: str
+    group: str
+    place: Place
+    offset: int
+    span: Span
+
+
+@dataclass(slots=True)
+class Led:
+    """What an answer to Metadata says of a partition's leader; -1 for none."""
+
+    client: str
+    place: Place
+    leader: int
+    epoch: int
+    span: Span
+
+
+class Loss(NamedTuple):
+    """Something that Kafka does not promise to survive: from `at` on, what was known of a place
+    (of all if None) may be gone from `from_offset` on."""
+
+    at: float
+    place: Place | None = None
+    from_offset: int = 0
+
+
+@dataclass(slots=True)
+class ClientHistory:
+    """All calls of a run, in the order in which they were made.
+
+    `deleted` has, by place, the offset below which somebody asked to delete (or lets retention
+    delete: `math.inf`). `quiet_since`: from then on there were no faults.
+    """
+
+    sends: list[Send] = field(default_factory=list)
+    polls: list[Poll] = field(default_factory=list)
+    listed: list[Listed] = field(default_factory=list)
+    commits: list[Commit] = field(default_factory=list)
+    committed: list[Committed] = field(default_factory=list)
+    led: list[Led] = field(default_factory=list)
+    transactions: list[Transaction] = field(default_factory=list)
+    deleted: dict[Place, float] = field(default_factory=dict)
+    compacted: set[str] = field(default_factory=set)
+    losses: list[Loss] = field(default_factory=list)
+    quiet_since: float = math.inf
+
+    def is_void(self, place: Place, offset: int, known: float, asked: float) -> bool:
+        """Whether a loss between two moments excuses that a record is gone."""
+        return any(
+            known <= loss.at <= asked and loss.place in (None, place) and offset >= loss.from_offset
+            for loss in self.losses
+        )
+
+
+class Anomaly(NamedTuple):
+    """One thing that must not be. `kind` is the name of its sort."""
+
+    kind: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.text}"

@@ -1,0 +1,188 @@
+"""Each check finds its anomaly in a history of a few calls, and nothing in a sound one."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from histories.calls import (
+    ClientHistory,
+    Commit,
+    Committed,
+    Led,
+    Listed,
+    Loss,
+    Outcome,
+    Poll,
+    Send,
+    Span,
+    Transaction,
+)
+from histories.judge import anomalies
+from histories.transactions import find_cycles
+
+PLACE, OTHER = ("t", 0), ("t", 1)
+OK, FAILED, UNKNOWN = Outcome.OK, Outcome.FAILED, Outcome.UNKNOWN
+
+
+def send(value: str, offset: int | None, at: float, outcome: Outcome = OK, **more) -> Send:
+    """A record sent at `at` and answered 1 s later."""
+    place = more.pop("place", PLACE)
+    return Send("p", place, value.encode(), Span(at, at + 1), outcome, offset, **more)
+
+
+def poll(start: int, values: str, at: float, **more) -> Poll:
+    """A read of one-letter values from `start` on; a dot is an offset without a record."""
+    records = tuple(
+        (start + index, letter.encode()) for index, letter in enumerate(values) if letter != "."
+    )
+    place, client = more.pop("place", PLACE), more.pop("client", "c")
+    return Poll(client, place, start, start + len(values), records, Span(at, at + 1), **more)
+
+
+def kinds(history: ClientHistory) -> list[str]:
+    return [anomaly.kind for anomaly in anomalies(history)]
+
+
+THREE = [send("a", 0, 0), send("b", 1, 2), send("c", 2, 4)]
+
+
+def test_a_history_as_it_should_be():
+    history = ClientHistory(sends=THREE, polls=[poll(0, "ab", 3), poll(2, "c", 6)])
+    assert kinds(history) == []
+
+
+@pytest.mark.parametrize(
+    ("sends", "polls", "wanted"),
+    [
+        (THREE, [poll(0, "a.c", 6)], ["lost"]),
+        (THREE, [poll(0, "axc", 6)], ["inconsistent offset"]),
+        (THREE, [poll(0, "abcx", 6)], ["phantom"]),
+        (THREE, [poll(0, "ab", 6), poll(3, "", 8)], ["poll skip"]),
+        (THREE, [poll(0, "abc", 6), poll(1, "bc", 8)], ["nonmonotonic poll"]),
+        ([*THREE, send("d", None, 6)], [poll(0, "abc", 8)], ["unseen"]),
+        ([*THREE, send("d", None, 6)], [poll(0, "abcd", 8)], []),
+        ([send("a", 1, 0), send("b", 0, 2)], [poll(0, "ba", 4)], ["reordered"]),
+        ([send("a", 1, 0), send("b", 0, 0.5)], [poll(0, "ba", 4)], []),  # sent together
+        ([send("a", 0, 0, is_once=True)], [poll(0, "aa", 4)], ["duplicate"]),
+        ([send("a", 0, 0)], [poll(0, "aa", 4)], []),  # a retry without sequences may double
+        ([send("a", 0, 0, is_all=False)], [poll(0, ".", 4)], []),  # acks=1 promises less
+        ([send("a", None, 0, UNKNOWN)], [poll(0, "", 4)], []),
+        ([send("a", None, 0, UNKNOWN)], [poll(0, "a", 4), poll(0, ".", 6, client="d")], ["lost"]),
+    ],
+)
+def test_records(sends, polls, wanted):
+    assert kinds(ClientHistory(sends=sends, polls=polls)) == wanted
+
+
+def test_what_was_deleted_compacted_or_lost_with_leave_is_excused():
+    polls = [poll(0, "a.c", 6)]
+    assert kinds(ClientHistory(sends=THREE, polls=polls, deleted={PLACE: 2})) == []
+    assert kinds(ClientHistory(sends=THREE, polls=polls, deleted={PLACE: 1})) == ["lost"]
+    assert kinds(ClientHistory(sends=THREE, polls=polls, compacted={"t"})) == []
+    loss = Loss(5, PLACE, 1)
+    assert kinds(ClientHistory(sends=THREE, polls=polls, losses=[loss])) == []
+    early, elsewhere = Loss(1, PLACE, 1), Loss(5, OTHER, 0)
+    assert kinds(ClientHistory(sends=THREE, polls=polls, losses=[early, elsewhere])) == ["lost"]
+
+
+def transaction(outcome: Outcome, at: float = 10) -> Transaction:
+    return Transaction(f"txn {outcome.value}", outcome, Span(at, at + 1))
+
+
+@pytest.mark.parametrize(
+    ("outcome", "polls", "wanted"),
+    [
+        (OK, [poll(0, "a", 12), poll(0, "b", 12, place=OTHER)], []),
+        (OK, [poll(0, "a", 12), poll(0, ".", 12, place=OTHER)], ["lost", "torn transaction"]),
+        (
+            OK,
+            [poll(0, ".", 12), poll(0, ".", 12, place=OTHER)],
+            ["lost", "lost", "torn transaction"],
+        ),
+        (UNKNOWN, [poll(0, "a", 12), poll(0, "b", 12, place=OTHER)], []),
+        (UNKNOWN, [poll(0, ".", 12), poll(0, ".", 12, place=OTHER)], []),
+        (UNKNOWN, [poll(0, "a", 12), poll(0, ".", 12, place=OTHER)], ["torn transaction"]),
+        (FAILED, [poll(0, ".", 12), poll(0, ".", 12, place=OTHER)], []),
+        (FAILED, [poll(0, "a", 12)], ["aborted read"]),
+        (OK, [poll(0, "a", 5)], ["early read"]),
+    ],
+)
+def test_transactions(outcome, polls, wanted):
+    own = transaction(outcome)
+    sends = [send("a", 0, 0, transaction=own), send("b", 0, 2, transaction=own, place=OTHER)]
+    for each in polls:
+        each.is_committed = True
+    assert kinds(ClientHistory(sends=sends, polls=polls, transactions=[own])) == wanted
+
+
+def test_transactions_that_read_each_other():
+    one, two = Transaction("one", OK, Span(5, 6)), Transaction("two", OK, Span(5, 6))
+    sends = [send("a", 0, 0, transaction=one), send("b", 0, 0, transaction=two, place=OTHER)]
+    polls = [
+        poll(0, "a", 5.5, is_committed=True, transaction=two),
+        poll(0, "b", 5.5, is_committed=True, transaction=one, place=OTHER),
+    ]
+    history = ClientHistory(sends=sends, polls=polls, transactions=[one, two])
+    assert kinds(history) == ["read cycle"]
+    history.polls.pop()
+    assert kinds(history) == []
+
+
+def test_cycles():
+    assert list(find_cycles({1: {2}, 2: {3}, 3: set()})) == []
+    assert list(find_cycles({1: {2}, 2: {3, 4}, 3: {2}, 4: set()})) == [[2, 3, 2]]
+    chain = {node: {node + 1} for node in range(20_000)}
+    assert list(find_cycles(chain)) == []
+
+
+def listed(offset: int, epoch: int, at: float, *, is_end: bool = True) -> Listed:
+    return Listed("c", PLACE, is_end, offset, epoch, Span(at, at + 1))
+
+
+@pytest.mark.parametrize(
+    ("answers", "wanted"),
+    [
+        ([listed(5, 1, 0), listed(4, 1, 2)], ["log end went back"]),
+        ([listed(5, 1, 0), listed(4, 1, 0.5)], []),  # asked at the same time
+        ([listed(5, 1, 0), listed(4, 2, 2)], ["log end went back"]),
+        ([listed(4, 1, 2), listed(5, 2, 0)], []),  # a deposed leader, late
+        ([listed(3, 1, 0, is_end=False), listed(2, 1, 2, is_end=False)], ["log start went back"]),
+        ([listed(5, 2, 100), listed(4, 1, 102)], ["log end went back"]),  # after the last fault
+    ],
+)
+def test_ends_and_starts(answers, wanted):
+    assert kinds(ClientHistory(listed=answers, quiet_since=50)) == wanted
+
+
+def test_an_end_below_an_acknowledged_record():
+    history = ClientHistory(sends=[send("a", 7, 0)], listed=[listed(7, 1, 60)], quiet_since=50)
+    assert kinds(history) == ["stale log end"]
+    history.listed = [listed(8, 1, 60)]
+    assert kinds(history) == []
+    history.listed, history.quiet_since = [listed(7, 1, 60)], math.inf
+    assert kinds(history) == []
+
+
+@pytest.mark.parametrize(
+    ("offset", "wanted"), [(5, []), (6, []), (4, ["lost commit"]), (9, ["phantom commit"])]
+)
+def test_committed_offsets(offset, wanted):
+    history = ClientHistory(
+        commits=[
+            Commit("c", "g", PLACE, 4, Span(0, 1), OK),
+            Commit("c", "g", PLACE, 5, Span(2, 3), OK),
+            Commit("c", "g", PLACE, 6, Span(4), UNKNOWN),
+        ],
+        committed=[Committed("c", "g", PLACE, offset, Span(60, 61))],
+        quiet_since=50,
+    )
+    assert kinds(history) == wanted
+
+
+def test_two_leaders_in_an_epoch():
+    led = [Led("c", PLACE, 1, 3, Span(0, 1)), Led("d", PLACE, 2, 4, Span(0, 1))]
+    assert kinds(ClientHistory(led=led)) == []
+    led.append(Led("c", PLACE, 2, 3, Span(5, 6)))
+    assert kinds(ClientHistory(led=led)) == ["two leaders"]

@@ -1,0 +1,370 @@
+"""The history of a simulated run: every request of every client, as it left and as it was answered.
+
+`Observer` hangs on the loop (`loop.observer`); `WireConnection` calls it. `history_of` translates
+the requests into `histories.calls` at the end of a run, by the bytes that went over the wire alone:
+what a client's own code makes of an answer plays no part.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+from histories.calls import (
+    ClientHistory,
+    Commit,
+    Committed,
+    Led,
+    Listed,
+    Loss,
+    Outcome,
+    Poll,
+    Send,
+    Span,
+    Transaction,
+)
+from histories.judge import anomalies
+from sim.history import require
+from tidelog_protocol.errors import ErrorCode, ProtocolError
+from tidelog_protocol.messages.cluster import MetadataRequest
+from tidelog_protocol.messages.data import FetchRequest, ListOffsetsRequest, ProduceRequest
+from tidelog_protocol.messages.group_offsets import OffsetCommitRequest, OffsetFetchRequest
+from tidelog_protocol.messages.txns import EndTxnRequest, TxnOffsetCommitRequest
+from tidelog_protocol.records import (
+    ControlType,
+    control_type,
+    crc_is_valid,
+    iter_batches,
+    iter_records,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from histories.calls import Place
+    from sim.history import TopicHistory
+    from tidelog_protocol.schema import Message
+
+LATEST, EARLIEST = -1, -2
+REFUSED_ENDS = frozenset(
+    {
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.TRANSACTION_ABORTABLE,
+    }
+)
+
+
+class Asked:
+    """One request. `response` stays None if no answer came."""
+
+    __slots__ = ("client", "completed", "host", "invoked", "message", "response")
+
+    def __init__(self, client: str, host: str, message: Message, invoked: float) -> None:
+        self.client, self.host, self.message, self.invoked = client, host, message, invoked
+        self.completed = math.inf
+        self.response: Any = None
+
+    @property
+    def span(self) -> Span:
+        """When it was made and answered."""
+        return Span(self.invoked, self.completed)
+
+
+class Observer:
+    """Every request of a run, in the order in which they left."""
+
+    KINDS = (
+        EndTxnRequest,
+        FetchRequest,
+        ListOffsetsRequest,
+        MetadataRequest,
+        OffsetCommitRequest,
+        OffsetFetchRequest,
+        ProduceRequest,
+        TxnOffsetCommitRequest,
+    )
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.asked: list[Asked] = []
+        self.losses: list[Loss] = []
+        self.quiet_since = math.inf
+        self._now = now
+
+    def invoked(self, client: str, host: str, message: Message) -> Asked | None:
+        """A request leaves a client; None if its kind is not judged."""
+        if not isinstance(message, self.KINDS):
+            return None
+        asked = Asked(client, host, message, self._now())
+        self.asked.append(asked)
+        return asked
+
+    def answered(self, asked: Asked | None, response: Any) -> None:
+        """Its answer reached the client."""
+        if asked is not None:
+            asked.completed, asked.response = self._now(), response
+
+
+def judge_clients(observer: Observer, topics: Iterable[TopicHistory]) -> None:
+    """Violation, naming the first anomalies, if the clients saw what Kafka promises they don't."""
+    found = anomalies(history_of(observer, list(topics)))
+    require(not found, f"{len(found)} anomalies; " + "; ".join(map(str, found[:3])))
+
+
+def history_of(observer: Observer, topics: Sequence[TopicHistory]) -> ClientHistory:
+    """What the clients of a run saw."""
+    return _Translation(observer, topics).history
+
+
+class _Translation:
+    """Requests become calls. A topic is its id; a name that several topics had is passed over."""
+
+    def __init__(self, observer: Observer, topics: Sequence[TopicHistory]) -> None:
+        self.history = ClientHistory(quiet_since=observer.quiet_since, losses=observer.losses)
+        self._sends: dict[tuple[Place, bytes], Send] = {}
+        self._open: dict[tuple[str, int, int], Transaction] = {}  # by client, producer id, epoch
+        self._polls: dict[str, int] = defaultdict(int)
+        by_name: dict[str, list[bytes]] = defaultdict(list)
+        for topic in topics:
+            by_name[topic.name].append(topic.topic_id)
+            self._note_losses_allowed(topic)
+        self._ids = {name: ids[0] for name, ids in by_name.items() if len(ids) == 1}
+        self._known = {topic.topic_id for topic in topics}
+        translate: dict[type, Callable[[Asked], None]] = {
+            EndTxnRequest: self._end,
+            FetchRequest: self._fetch,
+            ListOffsetsRequest: self._list,
+            MetadataRequest: self._metadata,
+            OffsetCommitRequest: self._commit,
+            OffsetFetchRequest: self._committed,
+            ProduceRequest: self._produce,
+            TxnOffsetCommitRequest: self._commit,
+        }
+        for asked in observer.asked:
+            translate[type(asked.message)](asked)
+
+    def _note_losses_allowed(self, topic: TopicHistory) -> None:
+        if "compact" in topic.config.get("cleanup.policy", ""):
+            self.history.compacted.add(topic.topic_id.hex())
+        for index, partition in topic.partitions.items():
+            bound = math.inf if topic.has_retention else partition.delete_bound
+            self.history.deleted[topic.topic_id.hex(), index] = bound
+
+    def _place(self, topic: Any, index: int) -> Place | None:
+        topic_id = bytes(getattr(topic, "topic_id", b"") or b"")
+        if not any(topic_id):
+            name = getattr(topic, "name", "") or getattr(topic, "topic", "")
+            topic_id = self._ids.get(name, b"")
+        return (topic_id.hex(), index) if topic_id in self._known else None
+
+    # -- records -----------------------------------------------------------------------------------
+
+    def _produce(self, asked: Asked) -> None:
+        answers = {}
+        for topic in () if asked.response is None else asked.response.responses:
+            for answer in topic.partition_responses:
+                answers[self._place(topic, answer.index)] = answer
+        for topic in asked.message.topic_data:  # type: ignore[attr-defined]
+            for data in topic.partition_data:
+                place = self._place(topic, data.index)
+                if place is not None:
+                    self._batches_sent(asked, place, data.records, answers.get(place))
+
+    def _batches_sent(self, asked: Asked, place: Place, data: Any, answer: Any) -> None:
+        is_acknowledged = answer is not None and answer.error_code == ErrorCode.NONE
+        at = answer.base_offset if is_acknowledged and answer.base_offset >= 0 else None
+        for position, header in iter_batches(data):
+            transaction = None
+            if header.is_transactional:
+                transaction = self._transaction(
+                    (asked.client, header.producer_id, header.producer_epoch)
+                )
+            for record in iter_records(data, position):
+                send = Send(
+                    client=asked.client,
+                    place=place,
+                    value=record.value or b"",
+                    span=asked.span,
+                    outcome=Outcome.OK if is_acknowledged else Outcome.UNKNOWN,
+                    offset=None if at is None else at + record.offset,
+                    is_all=asked.message.acks == -1,  # type: ignore[attr-defined]
+                    is_once=header.producer_id >= 0,
+                    transaction=transaction,
+                )
+                self._merge(send)
+
+    def _merge(self, send: Send) -> None:
+        """A value that is sent again is one record: from its first try to its first answer."""
+        known = self._sends.setdefault((send.place, send.value), send)
+        if known is send:
+            self.history.sends.append(send)
+        elif known.outcome is not Outcome.OK and send.outcome is Outcome.OK:
+            known.span = Span(known.span.invoked, send.span.completed)
+            known.outcome, known.offset, known.is_all = send.outcome, send.offset, send.is_all
+
+    def _fetch(self, asked: Asked) -> None:
+        message: Any = asked.message
+        if asked.response is None or asked.response.error_code:
+            return
+        starts = {
+            self._place(topic, partition.partition): partition.fetch_offset
+            for topic in message.topics
+            for partition in topic.partitions
+        }
+        for topic in asked.response.responses:
+            for answer in topic.partitions:
+                place = self._place(topic, answer.partition_index)
+                if place in starts and place is not None and answer.records:
+                    self._read(asked, place, starts[place], answer)
+
+    def _read(self, asked: Asked, place: Place, start: int, answer: Any) -> None:
+        is_committed = asked.message.isolation_level == 1  # type: ignore[attr-defined]
+        reader = _Reader(bytes(answer.records), answer.aborted_transactions, is_committed)
+        records = tuple(found for found in reader if found[0] >= start)
+        self._polls[asked.client] += 1  # raw clients seek as they like: each read stands alone
+        self.history.polls.append(
+            Poll(
+                client=asked.client,
+                place=place,
+                start=start,
+                end=max(reader.end, start),
+                records=records,
+                span=asked.span,
+                is_committed=is_committed,
+                assignment=self._polls[asked.client],
+            )
+        )
+
+    # -- transactions ------------------------------------------------------------------------------
+
+    def _transaction(self, key: tuple[str, int, int]) -> Transaction:
+        """The one that a batch belongs to: a new one if the last one's end was asked for.
+
+        The first protocol has many in an epoch, one after the other.
+        """
+        known = self._open.get(key)
+        if known is None or known.ended.invoked < math.inf:
+            number = len(self.history.transactions)
+            known = Transaction(f"{key[0]}'s transaction {number}")
+            self._open[key] = known
+            self.history.transactions.append(known)
+        return known
+
+    def _end(self, asked: Asked) -> None:
+        message: Any = asked.message
+        key = (asked.client, message.producer_id, message.producer_epoch)
+        transaction = self._open.get(key)
+        if transaction is None:
+            return  # it has no record
+        code = None if asked.response is None else ErrorCode(asked.response.error_code)
+        if code is ErrorCode.NONE:
+            del self._open[key]  # the next end is that of another one
+        if transaction.ended.invoked == math.inf:
+            transaction.ended = asked.span
+        if message.committed and code is ErrorCode.NONE:
+            transaction.outcome = Outcome.OK
+        elif message.committed and code not in REFUSED_ENDS:
+            transaction.outcome = Outcome.UNKNOWN
+
+    # -- offsets and leaders -----------------------------------------------------------------------
+
+    def _list(self, asked: Asked) -> None:
+        message: Any = asked.message
+        if asked.response is None or message.replica_id != -1 or message.isolation_level:
+            return
+        times = {
+            self._place(topic, partition.partition_index): partition.timestamp
+            for topic in message.topics
+            for partition in topic.partitions
+        }
+        for topic in asked.response.topics:
+            for answer in topic.partitions:
+                place = self._place(topic, answer.partition_index)
+                time = times.get(place)
+                if place is None or answer.error_code or time not in (LATEST, EARLIEST):
+                    continue
+                # The epoch of a start is that of its record, and not the leader's.
+                epoch = answer.leader_epoch if time == LATEST else -1
+                self.history.listed.append(
+                    Listed(asked.client, place, time == LATEST, answer.offset, epoch, asked.span)
+                )
+
+    def _metadata(self, asked: Asked) -> None:
+        for topic in () if asked.response is None else asked.response.topics:
+            for partition in topic.partitions:
+                place = self._place(topic, partition.partition_index)
+                if place is not None and partition.leader_epoch >= 0:
+                    leader, epoch = partition.leader_id, partition.leader_epoch
+                    self.history.led.append(Led(asked.client, place, leader, epoch, asked.span))
+
+    def _commit(self, asked: Asked) -> None:
+        message: Any = asked.message
+        # An offset in a transaction holds if that commits: its outcome stays open here.
+        is_known = asked.response is not None and isinstance(message, OffsetCommitRequest)
+        accepted = {
+            (topic.name, answer.partition_index)
+            for topic in (asked.response.topics if is_known else ())
+            for answer in topic.partitions
+            if answer.error_code == ErrorCode.NONE
+        }
+        for topic in message.topics:
+            for partition in topic.partitions:
+                place = self._place(topic, partition.partition_index)
+                if place is None:
+                    continue
+                is_ok = (topic.name, partition.partition_index) in accepted
+                self.history.commits.append(
+                    Commit(
+                        client=asked.client,
+                        group=message.group_id,
+                        place=place,
+                        offset=partition.committed_offset,
+                        span=asked.span,
+                        outcome=Outcome.OK if is_ok else Outcome.UNKNOWN,
+                    )
+                )
+
+    def _committed(self, asked: Asked) -> None:
+        for group in () if asked.response is None else asked.response.groups:
+            for topic in () if group.error_code else group.topics:
+                for answer in topic.partitions:
+                    place = self._place(topic, answer.partition_index)
+                    if place is None or answer.error_code:
+                        continue
+                    offset = answer.committed_offset
+                    self.history.committed.append(
+                        Committed(asked.client, group.group_id, place, offset, asked.span)
+                    )
+
+
+class _Reader:
+    """What a consumer makes of the bytes of an answer; `end` is then where it goes on."""
+
+    def __init__(self, data: bytes, aborted: Any, is_committed: bool) -> None:
+        self.end = 0
+        self._data = data
+        self._aborted = sorted((each.first_offset, each.producer_id) for each in aborted or ())
+        self._is_committed = is_committed
+
+    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        """Offsets and values up to the first batch that is torn or bad."""
+        data, aborted, skipped = self._data, self._aborted, set[int]()
+        try:
+            for position, header in iter_batches(data):
+                if not crc_is_valid(data, header, position):
+                    return
+                while aborted and aborted[0][0] <= header.last_offset:
+                    skipped.add(aborted.pop(0)[1])
+                self.end = header.last_offset + 1
+                records = list(iter_records(data, position))
+                if header.is_control:
+                    if records and control_type(records[0]) == ControlType.ABORT:
+                        skipped.discard(header.producer_id)
+                    continue
+                is_aborted = header.is_transactional and header.producer_id in skipped
+                if not (self._is_committed and is_aborted):
+                    yield from ((record.offset, record.value or b"") for record in records)
+        except ProtocolError:
+            return
