@@ -70,8 +70,8 @@ def read_past_the_batch(patch: Patch) -> None:
     """A look-up lands one batch behind the one that holds the offset."""
     original = Segment.find
 
-    def find(self: Segment, offset: int) -> Any:
-        place = original(self, offset)
+    def find(self: Segment, offset: int, position: int = 0) -> Any:
+        place = original(self, offset, position)
         if place is not None and place.base_offset < offset:
             return original(self, place.last_offset + 1) or place
         return place
