@@ -210,8 +210,7 @@ class BrokerServer:
                 replicas=replicas,
                 endpoints=self._listeners.registered,
                 cluster_id=cluster_id,
-                log_dirs=[directory.directory_id for directory in logs.directories],
-                previous_broker_epoch=logs.clean_broker_epoch,
+                logs=logs,
             )
         self._transactions = Transactions(
             config=config,
@@ -235,8 +234,7 @@ class BrokerServer:
             await self._register()
         else:
             membership.open()
-            await self._join(membership)
-            self._broker_epoch = membership.broker_epoch
+            await self._join(membership, logs)
         self._maintenance = Maintenance(
             logs=logs,
             config=config,
@@ -295,7 +293,7 @@ class BrokerServer:
         if self._tier is not None:
             metadata.subscribe(self._tier.on_image)
 
-    async def _join(self, membership: Membership) -> None:
+    async def _join(self, membership: Membership, logs: LogManager) -> None:
         """Join, unless this broker's own disk fails while it waits for the others."""
         self._check_disk()
         joining = self._joining = asyncio.ensure_future(membership.join())
@@ -306,6 +304,9 @@ class BrokerServer:
             raise
         finally:
             self._joining = None
+        self._broker_epoch = membership.broker_epoch
+        with suppress(OSError):  # then the next start waits for the end of the session
+            logs.note_broker_epoch(self._broker_epoch)
 
     def _check_disk(self) -> None:
         if self.failure is not None:

@@ -74,6 +74,7 @@ class LogDirectory:
         self.directory_id = bytes(16)
         self.had_clean_shutdown = True
         self.clean_broker_epoch = -1  # of the life that closed it in order; -1 if none did
+        self.ended_broker_epoch = -1  # of the life before, if it is certain that it has ended
         self.partitions: dict[TopicPartition, bytes] = {}
         self.futures: dict[TopicPartition, str] = {}
         self.future_logs: dict[TopicPartition, Log] = {}
@@ -87,6 +88,8 @@ class LogDirectory:
         except BlockingIOError:
             msg = f"log directory {self.path} is locked: another broker is using it"
             raise LogDirectoryError(msg) from None
+        noted = self._lock.predecessor()
+        self.ended_broker_epoch = int(noted) if noted.isdigit() else -1
         is_new = self._own(cluster_id, node_id, new_directory_id)
         marked = take_clean_shutdown(self._files, self.path)
         self.had_clean_shutdown = marked is not None or is_new
@@ -171,6 +174,11 @@ class LogDirectory:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
+
+    def note_broker_epoch(self, broker_epoch: int) -> None:
+        """Tell the next holder of the lock which life of the broker ended before it got it."""
+        assert self._lock is not None
+        self._lock.note(b"%d" % broker_epoch)
 
     def mark_clean(self, broker_epoch: int) -> None:
         """The last act of an orderly stop."""

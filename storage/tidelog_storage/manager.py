@@ -29,6 +29,19 @@ class LogManager(LogFolders):
         epochs = {directory.clean_broker_epoch for directory in self.directories}
         return epochs.pop() if len(epochs) == 1 else -1
 
+    @property
+    def ended_broker_epoch(self) -> int:
+        """Epoch of the newest life of the broker that certainly has ended, -1 if none is known.
+
+        Each life held the locks that this one holds. A copied directory does not tell.
+        """
+        return max(directory.ended_broker_epoch for directory in self.directories)
+
+    def note_broker_epoch(self, broker_epoch: int) -> None:
+        """Note this life's epoch beside the locks."""
+        for directory in self.directories:
+            directory.note_broker_epoch(broker_epoch)
+
     # -- life --------------------------------------------------------------------------------------
 
     def open(

@@ -215,6 +215,10 @@ def _fsync_dir(path: str, open_files: OpenFiles) -> None:
     os.fsync(open_files.open(path or ".", os.O_RDONLY | os.O_DIRECTORY))
 
 
+_BOOT_ID = "/proc/sys/kernel/random/boot_id"
+_NOTE_BYTES_MAX = 1024
+
+
 class OsFileLock:
     """An flock'ed file; see `seams.FileLock`."""
 
@@ -222,6 +226,31 @@ class OsFileLock:
 
     def __init__(self, descriptor: Descriptor) -> None:
         self._descriptor: Descriptor | None = descriptor
+
+    def predecessor(self) -> bytes:
+        """The noted line, if it was noted in this file since the system started."""
+        assert self._descriptor is not None
+        where, _, rest = os.pread(self._descriptor, _NOTE_BYTES_MAX, 0).partition(b"\n")
+        return rest.partition(b"\n")[0] if where and where == self._identity() else b""
+
+    def note(self, data: bytes) -> None:
+        """Write the line behind the file's identity."""
+        assert self._descriptor is not None
+        content = b"%b\n%b\n" % (self._identity(), data)
+        os.pwrite(self._descriptor, content, 0)
+        os.ftruncate(self._descriptor, len(content))
+
+    def _identity(self) -> bytes:
+        """No copy of this file has the same; empty where the system does not tell its starts
+        apart."""
+        assert self._descriptor is not None
+        try:
+            with open(_BOOT_ID, "rb") as file:
+                boot_id = file.read().strip()
+        except OSError:
+            return b""
+        status = os.fstat(self._descriptor)
+        return b"%b %d %d" % (boot_id, status.st_dev, status.st_ino)
 
     def release(self) -> None:
         """Give the lock up; the file stays, as Kafka leaves its `.lock`."""

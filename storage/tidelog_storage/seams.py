@@ -128,6 +128,15 @@ class FileSystem(Protocol):
 class FileLock(Protocol):
     """A held lock, given up by `release` or by the end of the process."""
 
+    def predecessor(self) -> bytes:
+        """What the holder before noted, if it certainly has ended: it held this very file, on this
+        running system. Empty for a copy of the file, and after a restart of the system."""
+        ...
+
+    def note(self, data: bytes) -> None:
+        """Note one line for the next holder; it need not survive a power failure."""
+        ...
+
     def release(self) -> None:
         """Give the lock up."""
         ...

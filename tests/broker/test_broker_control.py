@@ -164,9 +164,34 @@ def test_another_broker_is_refused_while_one_runs_under_its_id() -> None:
     register(image_of(), elsewhere, is_taken=False)
 
 
-def test_who_has_the_directories_is_the_broker_s_next_life() -> None:
-    epoch, image = register(image_of(), registration(2, life=77), is_taken=True)
+def test_a_known_directory_id_does_not_override_a_session() -> None:
+    """The directory may be a copy: both lives led the same partitions."""
+    for previous in (-1, 101):
+        request = registration(2, life=77, previous_broker_epoch=previous)
+        refused = refusal(image_of(), request, is_taken=True)
+        assert refused.code is ErrorCode.DUPLICATE_BROKER_REGISTRATION
+
+
+def test_a_clean_stop_of_the_registered_life_ends_its_session() -> None:
+    request = registration(2, life=77, previous_broker_epoch=102)
+    epoch, image = register(image_of(), request, is_taken=True)
     assert (epoch, image.brokers[2].fenced) == (NEW_EPOCH, True)
+
+
+@pytest.mark.parametrize("leaving", [False, True])
+def test_a_broker_is_fenced_when_it_says_that_it_is_over(leaving: bool) -> None:
+    """By the next holder of its locks. What it led waits for it, unclean elections or not."""
+    config = {"unclean.leader.election.enable": "true"}
+    brokers = [broker(1, in_controlled_shutdown=leaving), broker(2), broker(3)]
+    image = image_of(partition(isr=(1,)), partition(), brokers=brokers, topic_config=config)
+    sessions = Sessions(image, 0.0, 9.0)
+    wishes = {"want_fence": True, "want_shut_down": True}
+    records, answer = heartbeat(image, CONFIG, beat(1, 101, **wishes), sessions, 0.0)
+    after = apply(image, records)
+    assert (answer.is_fenced, after.brokers[1].fenced) == (True, True)
+    assert state(after, 0)[::2] == (-1, (1,))
+    assert state(after, 1)[::2] == (2, (2, 3))
+    assert not sessions.is_taken(after, 1, 0.0)
 
 
 @pytest.mark.parametrize("level", [6, 31])
@@ -322,10 +347,12 @@ def test_silence() -> None:
     assert sessions.expired(image, 99.0) is None
 
 
-def test_only_who_was_heard_has_its_place_taken() -> None:
+def test_a_broker_with_a_session_has_its_place_taken() -> None:
     image = image_of()
     sessions = Sessions(image, 0.0, 9.0)
-    assert not sessions.is_taken(image, 1, 1.0)
+    assert sessions.is_taken(image, 1, 9.0), "since the controller's election"
+    assert not sessions.is_taken(image, 1, 9.1)
+    assert sessions.heard() == []
     sessions.touch(1, 1.0, 0)
     assert sessions.heard() == [1]
     assert sessions.is_taken(image, 1, 10.0)

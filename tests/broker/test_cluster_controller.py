@@ -185,11 +185,27 @@ async def test_an_election_of_controllers_fences_nobody(three: Three) -> None:
 
 
 @running
-async def test_a_broker_that_was_killed_comes_back_at_once(three: Three) -> None:
-    other = registration(1, life=77, log_dirs=[b"another-one-of-1"])
-    answer = await three.ask(other)
-    assert answer.error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION
+async def test_a_broker_that_was_killed_comes_back_when_its_session_is_over(three: Three) -> None:
+    for log_dirs in ([b"another-one-of-1"], [b"directory-of-001"]):
+        answer = await three.ask(registration(1, life=77, log_dirs=log_dirs))
+        assert answer.error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION
     old = three.broker(1).epoch
+    three.take_over()
+    answer = await three.ask(registration(1, life=77))
+    assert answer.error_code == ErrorCode.DUPLICATE_BROKER_REGISTRATION, "a session of its own"
+    await three.pass_time(9.1, 2, 3)
+    answer = await three.ask(registration(1, life=77))
+    assert answer.error_code == 0
+    assert answer.broker_epoch > old
+    assert (three.partition().leader, three.partition().isr) == (2, (2, 3))
+    assert (await three.ask(beat(1, old))).error_code == ErrorCode.STALE_BROKER_EPOCH
+
+
+@running
+async def test_a_broker_known_to_be_dead_comes_back_at_once(three: Three) -> None:
+    old = three.broker(1).epoch
+    answer = await three.ask(beat(1, old, want_fence=True, want_shut_down=True))
+    assert answer.is_fenced
     answer = await three.ask(registration(1, life=77))
     assert answer.error_code == 0
     assert answer.broker_epoch > old

@@ -147,7 +147,7 @@ class ControllerModel(RuleBasedStateMachine):
 
     @rule(node_id=nodes)
     def is_forgotten(self, node_id: int) -> None:
-        if node_id in self.image.brokers:
+        if node_id in self.image.brokers and len(self.image.brokers) > 1:
             self._commit(unregister_broker(self.image, CONFIG, node_id))
             self.sessions.end(node_id)
 

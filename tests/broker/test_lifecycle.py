@@ -31,6 +31,8 @@ class Metadata:
         self.image = cluster(brokers=[BrokerImage(2, "h", 1)])
         self.listener: Any = None
         self.is_published = False
+        self.failures: list[BaseException] = []
+        self.failed = asyncio.Event()
 
     def subscribe(self, listener: Any) -> None:
         self.listener = listener
@@ -42,11 +44,16 @@ class Metadata:
         if self.is_published:
             self.listener(old, self.image)
 
+    def fail(self, error: BaseException) -> None:
+        self.failures.append(error)
+        self.failed.set()
+
     async def wait_for(self, offset: int) -> None:
         assert offset == EPOCH
         self.show(fenced=True)
 
-    def start_publishing(self) -> None:
+    def start_publishing(self, broker_epoch: int) -> None:
+        assert broker_epoch == EPOCH
         self.is_published = True
         self.listener(None, self.image)
 
@@ -73,7 +80,9 @@ class Controller:
         return BrokerHeartbeatResponse(is_fenced=False, should_shut_down=request.want_shut_down)
 
 
-def lifecycle(*script: object, **settings: str) -> tuple[BrokerLifecycle, Controller]:
+def lifecycle(
+    *script: object, ended_broker_epoch: int = -1, **settings: str
+) -> tuple[BrokerLifecycle, Controller]:
     metadata = Metadata()
     controller = Controller(metadata, *script)
     made = BrokerLifecycle(
@@ -85,6 +94,7 @@ def lifecycle(*script: object, **settings: str) -> tuple[BrokerLifecycle, Contro
         endpoints=[Endpoint("PLAINTEXT", "h", 1), Endpoint("OUTSIDE", "o", 2)],
         cluster_id="c",
         log_dirs=[b"d" * 16],
+        ended_broker_epoch=ended_broker_epoch,
     )
     return made, controller
 
@@ -228,5 +238,74 @@ def test_it_waits_for_nobody_if_nobody_could_take_over() -> None:
         async with asyncio.timeout(20):
             assert not await broker.shut_down(3600)
         broker.close()
+
+    asyncio.run(test())
+
+
+# ---- two processes with one id ----------------------------------------------------------------
+
+STALE = BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+
+
+def test_a_life_known_to_be_over_is_fenced_in_its_name() -> None:
+    async def test() -> None:
+        broker, controller = lifecycle(
+            refused(ErrorCode.DUPLICATE_BROKER_REGISTRATION),
+            BrokerHeartbeatResponse(error_code=ErrorCode.NOT_CONTROLLER),
+            refused(ErrorCode.DUPLICATE_BROKER_REGISTRATION),
+            BrokerHeartbeatResponse(is_fenced=True),
+            ended_broker_epoch=3,
+        )
+        await broker.start()
+        kinds = [type(request) for request in controller.asked[:5]]
+        assert kinds == [BrokerRegistrationRequest, BrokerHeartbeatRequest] * 2 + kinds[:1]
+        for request in controller.asked[1:4:2]:
+            assert (request.broker_epoch, request.want_fence, request.want_shut_down) == (3, 1, 1)
+        assert broker.broker_epoch == EPOCH
+        broker.close()
+
+    asyncio.run(test())
+
+
+def test_a_life_that_is_not_the_registered_one_is_named_once() -> None:
+    async def test() -> None:
+        broker, controller = lifecycle(
+            refused(ErrorCode.DUPLICATE_BROKER_REGISTRATION),
+            STALE,
+            *[refused(ErrorCode.DUPLICATE_BROKER_REGISTRATION)] * 1000,
+            ended_broker_epoch=3,
+            initial_broker_registration_timeout_ms="100",
+        )
+        with pytest.raises(LifecycleError, match="another process runs as broker 1"):
+            await broker.start()
+        heartbeats = [r for r in controller.asked if isinstance(r, BrokerHeartbeatRequest)]
+        assert len(heartbeats) == 1
+
+    asyncio.run(test())
+
+
+def test_a_broker_whose_epoch_is_stale_ends() -> None:
+    async def test() -> None:
+        broker, controller = lifecycle(broker_heartbeat_interval_ms="1")
+        await broker.start()
+        controller.script += [STALE] * 1000
+        await asyncio.wait_for(controller.metadata.failed.wait(), 20)
+        asked = len(controller.asked)
+        (failure,) = controller.metadata.failures
+        assert "no broker 1 with epoch 7 any more" in str(failure)
+        assert broker.state is State.GONE
+        await asyncio.sleep(0.2)
+        assert len(controller.asked) == asked, "it is silent"
+        assert not await broker.shut_down(20)
+        broker.close()
+
+    asyncio.run(test())
+
+
+def test_a_broker_that_is_replaced_while_it_starts_does_not_start() -> None:
+    async def test() -> None:
+        broker, _ = lifecycle(BrokerRegistrationResponse(broker_epoch=EPOCH), STALE)
+        with pytest.raises(LifecycleError, match="another process has registered as broker 1"):
+            await broker.start()
 
     asyncio.run(test())

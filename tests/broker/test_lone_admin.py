@@ -83,8 +83,8 @@ def test_admins_may_ask_it_what_they_ask_several() -> None:
     asyncio.run(test())
 
 
-def test_a_broker_that_unregistered_itself_is_back_with_its_next_start(tmp_path: Path) -> None:
-    """Nobody is left then, as with Kafka's; nothing is lost."""
+def test_the_only_broker_cannot_be_unregistered(tmp_path: Path) -> None:
+    """Nothing could use it until its next start, as with Kafka's."""
 
     async def leaders(client: WireClient) -> tuple[int, list[int]]:
         response = await client.ask(MetadataRequest(topics=None), 12)
@@ -99,8 +99,11 @@ def test_a_broker_that_unregistered_itself_is_back_with_its_next_start(tmp_path:
             )
             await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=60_000), 7)
             gone = await client.ask(UnregisterBrokerRequest(broker_id=1), 0)
-            assert gone.error_code == ErrorCode.NONE
-            assert await leaders(client) == (0, [-1])
+            assert gone.error_code == ErrorCode.INVALID_REQUEST
+            assert gone.error_message == (
+                "Broker 1 is the only broker of the cluster and cannot be unregistered."
+            )
+            assert await leaders(client) == (1, [1])
         await cluster.stop()
         await cluster.start()
         async with await WireClient.connect(cluster.bootstrap_servers) as client:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,6 +13,8 @@ import pytest
 from support.quorum_nodes import setting, simulate
 from tidelog.metadata.log import NotControllerError
 from tidelog.quorum.core import Timeouts
+from tidelog_protocol.messages import metadata_records as tables
+from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
     from support.quorum_nodes import QuorumNode, QuorumWorld
@@ -62,6 +66,44 @@ def test_listeners_hear_nothing_before_publishing_starts() -> None:
         await leader.commit("b")
         await world.until(world.is_settled)
         assert node.seen[-1] == (new, node.metadata.image)
+
+    simulate(story)
+
+
+def registered(epoch: int) -> tables.RegisterBrokerRecord:
+    return tables.RegisterBrokerRecord(broker_id=1, broker_epoch=epoch, log_dirs=[b"d" * 16])
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        (
+            registered(9),
+            "another process has registered as broker 1, with epoch 9; .* 5, ends",
+        ),
+        (tables.UnregisterBrokerRecord(broker_id=1, broker_epoch=5), "broker 1 was unregistered"),
+    ],
+)
+def test_an_image_without_this_life_of_the_broker_ends_it(record: Any, said: str) -> None:
+    """It must not lead partitions in the name of another process with its id."""
+
+    async def story(world: QuorumWorld) -> None:
+        await world.start()
+        leader = await world.elected()
+        await leader.run(leader.metadata.commit([registered(5)]))
+        await world.until(world.is_settled)
+        node = world.nodes[1]
+        node.metadata.start_publishing(5)
+        await leader.commit("a")
+        await world.until(world.is_settled)
+        before = list(node.seen)
+        with contextlib.suppress(StorageError):  # the broker may be the leader itself
+            await leader.run(leader.metadata.commit([record]))
+        await world.until(lambda: bool(node.failures))
+        assert re.search(said, str(node.failures[0]))
+        assert node.seen == before
+        assert node.metadata.has_failed
+        node.failures.clear()
 
     simulate(story)
 

@@ -49,6 +49,7 @@ class SimDisk:
         self.folders: set[str] = {""}
         self.life = 0
         self.locks: set[str] = set()
+        self.lock_notes: dict[str, bytes] = {}  # of this disk alone: no copy has them
         self.durable_names: dict[str, Inode] = {}
         self.durable_folders: set[str] = {""}
         self.journal: list[tuple[Any, ...]] = []  # name changes that are not durable yet
@@ -72,6 +73,7 @@ class SimDisk:
     def power_failure(self) -> None:
         """The machine dies: unsynced names and bytes survive in part."""
         self.kill()
+        self.lock_notes.clear()
         for change in self.journal[: self.rng.randint(0, len(self.journal))]:
             _apply(self.durable_names, self.durable_folders, change)
         self.names = dict(self.durable_names)
@@ -317,6 +319,14 @@ class SimLock:
 
     def __init__(self, disk: SimDisk, path: str) -> None:
         self.disk, self.path = disk, path
+
+    def predecessor(self) -> bytes:
+        """The note, unless the machine lost its power since."""
+        return self.disk.lock_notes.get(self.path, b"")
+
+    def note(self, data: bytes) -> None:
+        """Note a line for the next holder."""
+        self.disk.lock_notes[self.path] = data
 
     def release(self) -> None:
         """Give it up."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -174,6 +175,35 @@ def test_a_lock_holds_until_released_or_the_process_ends(files, tmp_path):
     lock.release()
     assert subprocess.run([sys.executable, "-c", code, path], check=False).returncode == 0
     files.lock(path).release()
+
+
+def test_a_lock_tells_of_its_holder_before_and_a_copy_of_it_does_not(files, tmp_path):
+    path, copy = tmp_path / ".lock", tmp_path / "copy"
+    script = (
+        "import os, signal, sys; from tidelog_storage.os_files import OsFileSystem\n"
+        "lock = OsFileSystem().lock(sys.argv[1])\n"
+        "lock.note(b'12345'), lock.note(b'67')\n"
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    subprocess.run([sys.executable, "-c", script, str(path)], check=False)
+    shutil.copy2(path, copy)
+    for file, noted in ((path, b"67"), (copy, b"")):
+        lock = files.lock(str(file))
+        assert lock.predecessor() == noted
+        lock.release()
+
+
+def test_a_lock_noted_before_the_system_started_tells_nothing(files, tmp_path, monkeypatch):
+    lock = files.lock(f"{tmp_path}/.lock")
+    assert lock.predecessor() == b""
+    lock.note(b"67")
+    assert lock.predecessor() == b"67"
+    other = tmp_path / "boot_id"
+    other.write_text("another start\n")
+    for boot_id in (other, tmp_path / "none"):
+        monkeypatch.setattr("tidelog_storage.os_files._BOOT_ID", str(boot_id))
+        assert lock.predecessor() == b""
+    lock.release()
 
 
 def test_what_is_in_memory_is_read_without_waiting(file):

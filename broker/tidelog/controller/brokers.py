@@ -5,11 +5,14 @@ registration. One that falls silent is fenced: out of all ISRs, its leaderships 
 wants to leave says so: it leads nothing new, its leaderships go, and when nobody takes it for a
 leader any more it may stop.
 
-Other than in Apache Kafka, a broker that was killed may register again at once: who has its log
-directories has their locks, so the life before is over. Kafka lets it wait for the end of the
-session. Its new life leaves the ISRs in which somebody is known to run (it may have lost what was
-not on its disk), and what it led begins a new leader epoch. Who comes with other directories under
-the id of a broker that runs is refused.
+While a life of a broker has a session, no other one registers under its id: two processes would
+lead the same partitions. A directory id proves nothing, as a directory may be a copy. Two things
+prove that the registered life is over: its epoch in the clean-shutdown mark, which the registration
+names (`previous_broker_epoch`), or a heartbeat in its name that wants it fenced, sent by the next
+holder of its locks. Kafka knows neither: there a restarted broker waits for the end of the session.
+
+A new life leaves the ISRs in which another broker is known to run (it may have lost what was not on
+its disk), and what it led begins a new leader epoch.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from tidelog.controller.changes import Election
 from tidelog.controller.decisions import RefusedError
 from tidelog.controller.partitions import Changes, check_broker_epoch, has_leaderships
 from tidelog_protocol.errors import ErrorCode
@@ -130,7 +134,7 @@ def _check_registration(
         is_taken
         and old is not None
         and old.incarnation_id != request.incarnation_id
-        and not set(old.log_dirs) & set(request.log_dirs)
+        and old.epoch != request.previous_broker_epoch
     ):
         raise RefusedError(
             ErrorCode.DUPLICATE_BROKER_REGISTRATION,
@@ -190,6 +194,11 @@ def unregister_broker(image: ClusterImage, config: BrokerConfig, node_id: int) -
             ErrorCode.BROKER_ID_NOT_REGISTERED,
             f"Broker ID {node_id} is not currently registered",
         )
+    if len(image.brokers) == 1:
+        raise RefusedError(
+            ErrorCode.INVALID_REQUEST,
+            f"Broker {node_id} is the only broker of the cluster and cannot be unregistered.",
+        )
     changes = Changes(image, config, leaving=node_id)
     changes.without(node_id)
     if changes.keeps_eligible:
@@ -246,7 +255,7 @@ def heartbeat(
         elif following is BrokerState.CONTROLLED_SHUTDOWN:
             records = _leave(image, config, broker)
         elif present is not BrokerState.FENCED:
-            records = fence(image, config, broker.node_id)
+            records = fence(image, config, broker.node_id, is_silent=not request.want_fence)
     if not records:  # else the next heartbeat says it again
         records = _offline_directories(image, config, broker, request.offline_log_dirs)
     return records, BrokerHeartbeatResponse(
@@ -273,7 +282,7 @@ def _next_state(
     if present is BrokerState.CONTROLLED_SHUTDOWN:
         known = session.shutdown_offset if session.shutdown_offset >= 0 else image.offset
         everybody_knows = lowest_active_offset is None or known <= lowest_active_offset
-        may_go = everybody_knows and not leads
+        may_go = request.want_fence or (everybody_knows and not leads)
         return BrokerState.SHUTDOWN_NOW if may_go else BrokerState.CONTROLLED_SHUTDOWN
     if not request.want_shut_down:
         return BrokerState.FENCED if request.want_fence else BrokerState.UNFENCED
@@ -281,10 +290,15 @@ def _next_state(
     return BrokerState.CONTROLLED_SHUTDOWN if must_wait else BrokerState.SHUTDOWN_NOW
 
 
-def fence(image: ClusterImage, config: BrokerConfig, node_id: int) -> list[Message]:
-    """A broker is silent or gone: out of all ISRs, its leaderships elsewhere."""
+def fence(
+    image: ClusterImage, config: BrokerConfig, node_id: int, *, is_silent: bool = True
+) -> list[Message]:
+    """A broker is silent or gone: out of all ISRs, its leaderships elsewhere.
+
+    One that is not silent wants to be fenced for a moment: no unclean leader takes its place.
+    """
     changes = Changes(image, config, leaving=node_id)
-    changes.without(node_id)
+    changes.without(node_id, election=None if is_silent else Election.ONLINE)
     return [
         *changes.records,
         tables.BrokerRegistrationChangeRecord(

@@ -19,6 +19,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from tidelog.controller.decisions import RefusedError
 from tidelog.metadata.image import NO_LEADER
 from tidelog.metadata.log import NotControllerError
 from tidelog_protocol.errors import ErrorCode
@@ -187,7 +188,11 @@ class Controller:
 
         now = self._now()
         sessions = self._lead(now)
-        records, response = heartbeat(self._log.latest, self._config, request, sessions, now)
+        try:
+            records, response = heartbeat(self._log.latest, self._config, request, sessions, now)
+        except RefusedError:
+            await self._log.commit()  # a broker ends by it: the newer life must not get lost
+            raise
         sessions.touch(request.broker_id, now, request.current_metadata_offset)
         if request.want_shut_down and not response.is_fenced:
             last_offset = self._log.next_offset + len(records) - 1

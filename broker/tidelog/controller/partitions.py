@@ -154,8 +154,17 @@ class Changes:
         self._changed[topic.topic_id, partition.partition] = changed
         return changed
 
-    def without(self, node_id: int, directories: Sequence[bytes] | None = None) -> None:
-        """Take a broker out of all ISRs and elect elsewhere; only for replicas in `directories`."""
+    def without(
+        self,
+        node_id: int,
+        directories: Sequence[bytes] | None = None,
+        *,
+        election: Election | None = None,
+    ) -> None:
+        """Take a broker out of all ISRs and elect elsewhere; only for replicas in `directories`.
+
+        `election` as for `change`.
+        """
         for topic, partition in self.partitions():
             if node_id not in partition.isr:
                 continue
@@ -167,7 +176,7 @@ class Changes:
             def leave(draft: PartitionDraft) -> None:
                 draft.isr.remove(node_id)
 
-            self.change(topic, partition, leave)
+            self.change(topic, partition, leave, election=election)
 
     def after_restart(self, node_id: int) -> None:
         """A broker begins a new life without having been missed: it led and was in sync till now.

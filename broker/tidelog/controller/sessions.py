@@ -69,17 +69,15 @@ class Sessions:
         return [node_id for node_id, session in self._sessions.items() if session.heard]
 
     def is_taken(self, image: ClusterImage, node_id: int, now: float) -> bool:
-        """Whether another life of this broker is known to run.
+        """Whether the registered life of this broker may run: it has a session.
 
-        Only if this controller has heard of it. Kafka grants that to the fresh sessions after an
-        election as well, and a cluster that was started again has to wait a whole session; what
-        keeps an older life out is its broker epoch in any case.
+        Also one that began with this controller's election, which has not heard of it yet (Kafka:
+        ClusterControlManager.activate, BrokerHeartbeatManager.hasValidSession).
         """
         broker = image.brokers.get(node_id)
-        session = self._sessions.get(node_id)
-        if broker is None or broker.fenced or session is None or not session.heard:
+        if broker is None or broker.fenced:
             return False
-        return session.last_contact + self._timeout_s >= now
+        return self.of(node_id, now).last_contact + self._timeout_s >= now
 
     def is_due(self, name: str, now: float, seconds: float) -> bool:
         """Whether a round that is held every so often is due; if so, it counts as held."""

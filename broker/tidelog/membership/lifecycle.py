@@ -104,9 +104,11 @@ class BrokerLifecycle:
         cluster_id: str,
         log_dirs: Sequence[bytes],
         previous_broker_epoch: int = -1,
+        ended_broker_epoch: int = -1,
     ) -> None:
-        """`ask` asks the active controller; `endpoints` are where clients reach this broker,
-        and by the first of them brokers."""
+        """`ask` asks the active controller; `endpoints` are where clients reach this broker, and by
+        the first of them brokers. `previous_broker_epoch` is that of a clean stop,
+        `ended_broker_epoch` that of a life whose locks are held here now."""
         self.state = State.REGISTERING
         self.broker_epoch = -1
         self._config = config
@@ -114,6 +116,7 @@ class BrokerLifecycle:
         self._metadata = metadata
         self._clock = clock
         self._rng = rng
+        self._ended_epoch = ended_broker_epoch
         self._heartbeat_s = config.broker_heartbeat_interval_ms / 1000
         self._registration = BrokerRegistrationRequest(
             broker_id=config.node_id,
@@ -178,7 +181,7 @@ class BrokerLifecycle:
         try:
             async with asyncio.timeout(seconds_max):
                 await self._metadata.wait_for(self.broker_epoch)
-                self._metadata.start_publishing()
+                self._metadata.start_publishing(self.broker_epoch)
                 await self._beat_until_unfenced()
         except TimeoutError:
             raise LifecycleError(f"registered, and still fenced after {seconds_max:g} s") from None
@@ -189,6 +192,7 @@ class BrokerLifecycle:
 
     async def _register(self, seconds_max: float) -> None:
         deadline = self._clock.monotonic() + seconds_max
+        is_told = False
         while True:
             try:
                 response = await self._ask(self._registration)
@@ -201,11 +205,40 @@ class BrokerLifecycle:
                 if code in _FATAL:
                     raise LifecycleError(f"{_FATAL[code]} ({code.name})")
                 reason = code.name
+                if code is ErrorCode.DUPLICATE_BROKER_REGISTRATION:
+                    reason = f"another process runs as broker {self._config.node_id} ({reason})"
+                    if await self._end_previous_life():
+                        continue
+                    if not is_told:
+                        _log.warning("waiting to register, up to %g s: %s", seconds_max, reason)
+                        is_told = True
             if self._clock.monotonic() >= deadline:
                 raise LifecycleError(f"not registered with an active controller in time: {reason}")
             await asyncio.sleep(self._retry_s())
         self.broker_epoch = response.broker_epoch
         self._become(State.FENCED)
+
+    async def _end_previous_life(self) -> bool:
+        """Have the life before fenced in its name, if it is known to be over: a process that was
+        killed has a session until then. Whether to register again at once."""
+        if self._ended_epoch < 0:
+            return False
+        request = BrokerHeartbeatRequest(
+            broker_id=self._config.node_id,
+            broker_epoch=self._ended_epoch,
+            current_metadata_offset=-1,
+            want_fence=True,
+            want_shut_down=True,
+        )
+        try:
+            response = await self._ask(request)
+        except PeerError as error:
+            _log.debug("heartbeat of the life before: %s", error)
+            return False
+        if response.error_code == ErrorCode.NOT_CONTROLLER:
+            return False
+        self._ended_epoch = -1  # fenced, or not the life that has the session
+        return not response.error_code
 
     async def _beat_until_unfenced(self) -> None:
         """A broker that is slow to hear of it goes on beating: else its session would end, and
@@ -230,8 +263,8 @@ class BrokerLifecycle:
     # -- heartbeats --------------------------------------------------------------------------------
 
     async def _beat(self) -> None:
-        """Send heartbeats for ever; one that fails is soon sent again."""
-        while True:
+        """Send heartbeats until it is over; one that fails is soon sent again."""
+        while self.state is not State.GONE:
             self._awaited.clear()
             if await self._heartbeat() is None:
                 await asyncio.sleep(self._retry_s())
@@ -253,12 +286,34 @@ class BrokerLifecycle:
         except PeerError as error:
             _log.debug("heartbeat: %s", error)
             return None
+        if response.error_code == ErrorCode.STALE_BROKER_EPOCH:
+            self._end_here()
+            return None
         if response.error_code:
             _log.info("heartbeat: %s", ErrorCode(response.error_code).name)
             return None
         if response.should_shut_down:
             self._may_go.set()
         return bool(response.is_fenced)
+
+    def _end_here(self) -> None:
+        """The cluster knows another life of this broker, or none: this process must not serve.
+
+        Kafka's brokers go on asking.
+        """
+        node_id = self._config.node_id
+        if self.state is State.FENCED:
+            raise LifecycleError(f"another process has registered as broker {node_id} meanwhile")
+        self._may_go.set()
+        if self.state is State.RUNNING:
+            self._become(State.GONE)
+            self._metadata.fail(
+                StorageError(
+                    ErrorCode.STALE_BROKER_EPOCH,
+                    f"the cluster has no broker {node_id} with epoch {self.broker_epoch} any more:"
+                    " another process has registered as it, or it was unregistered",
+                )
+            )
 
     # -- stop --------------------------------------------------------------------------------------
 

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog.seams import Listener, Runtime
     from tidelog_protocol.apis import ApiKey
+    from tidelog_storage.manager import LogManager
 
 __all__ = ["Membership"]
 
@@ -162,8 +163,7 @@ class Membership:
         replicas: ReplicaManager,
         endpoints: Sequence[Endpoint],
         cluster_id: str,
-        log_dirs: Sequence[bytes],
-        previous_broker_epoch: int,
+        logs: LogManager,
     ) -> None:
         """Build the parts; `endpoints` are where clients reach this broker, and by the first of
         them brokers."""
@@ -204,8 +204,9 @@ class Membership:
             rng=runtime.rng,
             endpoints=endpoints,
             cluster_id=cluster_id,
-            log_dirs=log_dirs,
-            previous_broker_epoch=previous_broker_epoch,
+            log_dirs=[directory.directory_id for directory in logs.directories],
+            previous_broker_epoch=logs.clean_broker_epoch,
+            ended_broker_epoch=logs.ended_broker_epoch,
         )
         replicas.use_controller(door.ask, lambda: lifecycle.broker_epoch)
         fetchers = FetcherManager(

@@ -48,6 +48,19 @@ __all__ = ["ReplicatedMetadataLog"]
 READ_BYTES_MAX = 8 << 20  # of one fetch; KRaft's MAX_FETCH_SIZE
 
 
+def superseded(node_id: int, own_epoch: int, epoch: int) -> StorageError:
+    """Why a broker ends that the cluster knows by another epoch; -1: by none."""
+    what = (
+        f"broker {node_id} was unregistered"
+        if epoch < 0
+        else f"another process has registered as broker {node_id}, with epoch {epoch}"
+    )
+    return StorageError(
+        ErrorCode.STALE_BROKER_EPOCH,
+        f"{what}; this one, with epoch {own_epoch}, ends. Start one process per node.id and disk",
+    )
+
+
 class ReplicatedMetadataLog(MetadataLog):
     """This node's copy of the metadata log.
 
@@ -66,6 +79,7 @@ class ReplicatedMetadataLog(MetadataLog):
         self._pending: deque[ClusterImage] = deque()
         self._watching: list[tuple[int, asyncio.Future[None]]] = []
         self._publishing = False
+        self._broker_epoch = -1
         self.on_append: Callable[[], None] | None = None
         """Called after each append of this node's own: to be flushed and sent to the others."""
 
@@ -138,14 +152,15 @@ class ReplicatedMetadataLog(MetadataLog):
         epoch = self.log.epochs.latest_epoch
         return (epoch if epoch >= 0 else self._snapshot_epoch), self.log.log_end_offset
 
-    def start_publishing(self) -> None:
+    def start_publishing(self, broker_epoch: int = -1) -> None:
         """Tell the listeners of `image` now, and from now on of every change.
 
-        For when the broker's registration is in the image: nobody is to act on what the image says
-        of its run before.
+        For when the broker's registration, of this epoch, is in the image: nothing is to act on
+        what the image says of its run before, nor of another process that registers under its id.
+        That ends this one. With -1 there is no broker here.
         """
         if not self._publishing:
-            self._publishing = True
+            self._publishing, self._broker_epoch = True, broker_epoch
             super()._publish(self.image)
 
     # ---- what the quorum wants ----------------------------------------------------------------
@@ -369,6 +384,11 @@ class ReplicatedMetadataLog(MetadataLog):
             await future
 
     def _publish(self, image: ClusterImage) -> None:
+        registered = image.brokers.get(self._node_id)
+        epoch = -1 if registered is None else registered.epoch
+        if self._publishing and self._broker_epoch not in (-1, epoch):
+            self.fail(superseded(self._node_id, self._broker_epoch, epoch))
+            return
         if self._publishing:
             super()._publish(image)
         else:
