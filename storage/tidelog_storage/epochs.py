@@ -21,12 +21,17 @@ if TYPE_CHECKING:
 class LeaderEpochCache:
     """Entries (epoch, start offset), both strictly rising.
 
-    With a remote tier the list reaches back to the log start, not only to the local log start. The
-    file may hold entries that truncation has removed already (`is_dirty`), never too few: `assign`
-    writes it before it returns.
+    With a remote tier the list reaches back to the log start, not only to the local log start.
+
+    The file is right below the log's recovery point and may be old above it: a flush of the log
+    writes it first. A crash loses nothing by that. Each batch carries its epoch, and recovery takes
+    the epochs above the recovery point from the batches and not from the file. An epoch without
+    records starts at the log end and is not written: loading drops such an entry, in Kafka as well.
+    Nothing refers to it: followers learn epochs from batches (KIP-101, KIP-279), and the next epoch
+    starts at the same offset and takes its place. So a new leader needs no fsync; Kafka's does one.
     """
 
-    __slots__ = ("_checkpoint", "_epochs", "_starts", "is_dirty")
+    __slots__ = ("_checkpoint", "_epochs", "_starts", "_written")
 
     def __init__(
         self,
@@ -37,14 +42,16 @@ class LeaderEpochCache:
         self._checkpoint = checkpoint
         self._epochs: list[int] = []
         self._starts: list[int] = []
-        self.is_dirty = False
+        self._written: list[EpochEntry] | None = None  # what the file holds
         for epoch, start_offset in entries:
             self._insert(epoch, start_offset)
 
     @classmethod
     def load(cls, checkpoint: LeaderEpochCheckpoint) -> LeaderEpochCache:
         """The cache as its file has it; CheckpointError if that is malformed."""
-        return cls(checkpoint, checkpoint.read())
+        cache = cls(checkpoint, checkpoint.read())
+        cache._written = cache.entries
+        return cache
 
     # -- questions -----------------------------------------------------------------------------
 
@@ -116,17 +123,11 @@ class LeaderEpochCache:
         """Note that `epoch` has a record at `start_offset`; whether that was news.
 
         Entries it contradicts (epoch or start not below) go, because the log was rewritten there.
-        News is on disk before this returns: a leader must not append under an epoch that a crash
-        could make it forget.
         """
         epochs = self._epochs
         if epochs and epochs[-1] == epoch and self._starts[-1] <= start_offset:
-            if self.is_dirty:  # writing it failed, or a truncation has not been written yet
-                self.flush()
             return False  # every append but the first of an epoch ends here
         self._insert(epoch, start_offset)
-        self.is_dirty = True
-        self.flush()
         return True
 
     def _insert(self, epoch: int, start_offset: int) -> None:
@@ -145,42 +146,39 @@ class LeaderEpochCache:
         Also when no record was cut: an epoch without records must go (replication.md 5.1).
         """
         keep = bisect_left(self._starts, end_offset)
-        if keep < len(self._starts):
-            del self._epochs[keep:]
-            del self._starts[keep:]
-            self.is_dirty = True
+        del self._epochs[keep:]
+        del self._starts[keep:]
 
     def truncate_from_start(self, start_offset: int) -> None:
         """The log now begins at `start_offset`: its epoch begins there, older ones go."""
         covering = bisect_right(self._starts, start_offset) - 1
-        if covering < 0 or (covering == 0 and self._starts[0] == start_offset):
-            return
-        del self._epochs[:covering]
-        del self._starts[:covering]
-        self._starts[0] = start_offset
-        self.is_dirty = True
+        if covering >= 0:
+            del self._epochs[:covering]
+            del self._starts[:covering]
+            self._starts[0] = start_offset
 
     def replace(self, entries: Iterable[tuple[int, int]]) -> None:
         """The log was truncated fully and begins anew with these entries."""
         self.clear()
         for epoch, start_offset in entries:
             self._insert(epoch, start_offset)
-        self.is_dirty = True
 
     def clear(self) -> None:
         """The log was truncated fully."""
-        if self._epochs:
-            self._epochs.clear()
-            self._starts.clear()
-            self.is_dirty = True
+        self._epochs.clear()
+        self._starts.clear()
 
     def move_to(self, folder: str) -> None:
         """The checkpoint lies in another folder now."""
         if self._checkpoint is not None:
             self._checkpoint.path = f"{folder}/{LEADER_EPOCH_CHECKPOINT}"
 
-    def flush(self) -> None:
-        """Write the file if memory has changed since; truncations wait for this."""
-        if self.is_dirty and self._checkpoint is not None:
-            self._checkpoint.write(self.entries)
-        self.is_dirty = False
+    def flush(self, end_offset: int) -> None:
+        """Write the entries below `end_offset`, unless the file holds them."""
+        if self._checkpoint is None:
+            return
+        keep = bisect_left(self._starts, end_offset)
+        entries = list(map(EpochEntry, self._epochs[:keep], self._starts))
+        if entries != self._written:
+            self._checkpoint.write(entries)
+            self._written = entries

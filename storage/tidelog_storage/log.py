@@ -27,7 +27,6 @@ from tidelog_storage.types import (
     InRemoteTier,
     OutOfRange,
     Records,
-    StorageError,
 )
 from tidelog_storage.validator import ZSTD_VERSION_MIN, place_plain, validate_slowly
 
@@ -92,10 +91,7 @@ class Log(LogState):
             duplicate = self._check_producer(header, buffer, from_client=from_client)
             if duplicate is not None:
                 return duplicate._replace(log_start_offset=self.log_start_offset)
-        try:
-            self.epochs.assign(leader_epoch, base_offset)
-        except OSError as error:
-            raise self._failed(error) from error
+        self.epochs.assign(leader_epoch, base_offset)
         last_offset = base_offset + header.last_offset_delta
         self._append(buffer, header, last_offset, now_ms)
         append_time = header.max_timestamp if config.uses_log_append_time else -1
@@ -157,17 +153,7 @@ class Log(LogState):
         if not batches:
             return None
         first, last = batches[0].header, batches[-1].header
-        latest = self.epochs.latest_epoch
-        is_news = any(batch.header.leader_epoch != latest for batch in batches)
-        epochs_before = self.epochs.entries if is_news else None
-        try:
-            self._append_all(batches, records[: batches[-1].position + last.size_in_bytes], now_ms)
-        except StorageError:
-            # An epoch above the log end is a claim to records that are not here, and leaders and
-            # voters go by it. Kafka's broker stops at this; the metadata log here tries again.
-            if epochs_before is not None:
-                self.epochs.replace(epochs_before)
-            raise
+        self._append_all(batches, records[: batches[-1].position + last.size_in_bytes], now_ms)
         self.log_end_offset = last.next_offset
         for batch in batches:
             if batch.header.producer_id >= 0:
@@ -178,15 +164,19 @@ class Log(LogState):
     def _append_all(
         self, batches: Sequence[ReplicatedBatch], records: memoryview, now_ms: int
     ) -> None:
-        """Write a leader's batches, which fill `records`, and before them their epochs."""
+        """Write a leader's batches, which fill `records`, then note their epochs.
+
+        An epoch whose append failed is not noted: it would claim records that are not here, and
+        leaders and voters go by it.
+        """
         try:
-            for batch in batches:
-                if batch.header.leader_epoch >= 0:
-                    self.epochs.assign(batch.header.leader_epoch, batch.header.base_offset)
             active = self._active_for(batches, len(records), now_ms)
             active.append_all(records, [batch.header for batch in batches])
         except OSError as error:
             raise self._failed(error) from error
+        for batch in batches:
+            if batch.header.leader_epoch >= 0:
+                self.epochs.assign(batch.header.leader_epoch, batch.header.base_offset)
 
     def _active_for(self, batches: Sequence[ReplicatedBatch], size: int, now_ms: int) -> Segment:
         """The segment that takes a leader's batches of `size` bytes: a new one if it is time."""
@@ -307,7 +297,7 @@ class Log(LogState):
     ) -> None:
         self._remove_all(offset)
         self.epochs.replace(epochs)
-        self.epochs.flush()  # else a crash leaves an empty log in the epoch of what was dropped
+        self._flush_epochs(offset)  # else a crash leaves an empty log in an epoch that was dropped
         self._begin_anew(offset, log_start_offset, now_ms)
         self.producers.truncate_fully_and_start_at(offset)
         self._make_cut_durable()
@@ -337,7 +327,7 @@ class Log(LogState):
         self.epochs.replace(epochs)
         self.epochs.truncate_from_start(log_start_offset)
         self.epochs.truncate_from_end(offset)
-        self.epochs.flush()
+        self._flush_epochs(offset)
         self._begin_anew(offset, log_start_offset, now_ms)
         self.producers.start_from_snapshot(offset, now_ms)
         self.highest_remote_offset = offset - 1 if self.is_tiered else -1
@@ -400,7 +390,7 @@ class Log(LogState):
         if self.is_tiered:
             # What goes because the log start has passed it was never copied: a crash must not bring
             # an older log start back, which would send readers of it to the remote tier.
-            self.epochs.flush()
+            self._flush_epochs()
             keep_producers(self, list(self.segments)[count].base_offset)
         self._reader.forget()
         removed = self.segments.remove_first(count)

@@ -162,7 +162,6 @@ class LogState:
             and self.topic_partition.topic not in NEVER_TIERED
         )
         if self.is_tiered and self._epochs_lost is not None:
-            self.epochs.is_dirty = False  # a file that was made up would hide the damage
             raise CheckpointError(self._epochs_lost)
         self.segments.active.use(SegmentOptions.of(config))
         self._rolls = RollPolicy(config, str(self.topic_partition))
@@ -258,7 +257,7 @@ class LogState:
         self._epochs_lost = None
         self.set_high_watermark(self.high_watermark)
         if self.maybe_increment_log_start(self.local_log_start_offset, "remote storage disabled"):
-            self.epochs.flush()  # else a crash could bring the remote part back, if the topic does
+            self._flush_epochs()  # else a crash could bring the remote part back, if the topic does
 
     # -- segments ----------------------------------------------------------------------------------
 
@@ -312,7 +311,7 @@ class LogState:
             raise StorageError(ErrorCode.CORRUPT_MESSAGE, f"{path}: {error}") from error
 
     def assign_epoch(self, epoch: int) -> None:
-        """This broker leads in `epoch` from the log end on; durable before it returns."""
+        """This broker leads in `epoch` from the log end on; see `LeaderEpochCache` for the file."""
         self.epochs.assign(epoch, self.log_end_offset)
 
     def roll(self, now_ms: int, base_offset: int | None = None) -> Segment:
@@ -360,7 +359,7 @@ class LogState:
         offset = self.log_end_offset if offset is None else min(offset, self.log_end_offset)
         if offset <= self.recovery_point:
             return None
-        self.epochs.flush()
+        self._flush_epochs()
         return FlushTask.of(
             self.segments,
             self._files,
@@ -370,6 +369,14 @@ class LogState:
             truncations=self._truncations,
             closing=closing,
         )
+
+    def _flush_epochs(self, end_offset: int | None = None) -> None:
+        """Write the epochs of records below `end_offset` (the log end). OSError.
+
+        A lost file of a log with a remote part is left alone: another one would hide the damage.
+        """
+        if self._epochs_lost is None:
+            self.epochs.flush(self.log_end_offset if end_offset is None else end_offset)
 
     def flushed(self, task: FlushTask) -> None:
         """Take note that a task has succeeded."""
@@ -394,7 +401,7 @@ class LogState:
         active = self.segments.active
         self.recovery_point = seal(active, self.recovery_point, self.log_end_offset)
         self.flush(closing=True)
-        self.epochs.flush()
+        self._flush_epochs()
         self.release()
 
     def release(self) -> None:

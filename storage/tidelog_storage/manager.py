@@ -14,7 +14,7 @@ from tidelog_storage.log_folders import LogFolders
 from tidelog_storage.types import StorageError, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from tidelog_storage.flush import FlushTask
     from tidelog_storage.log import Log
@@ -116,14 +116,16 @@ class LogManager(LogFolders):
 
     # -- periodic work -----------------------------------------------------------------------------
 
-    def flush_dirty(self, now_ms: int) -> list[tuple[Log, FlushTask]]:
+    def flush_dirty(self, now_ms: int) -> Iterator[tuple[Log, FlushTask]]:
         """What should become durable now: sealed segments, and logs whose `flush.ms` is over.
 
-        Run each task off the loop, then call `log.flushed(task)`. Every ten seconds will do.
+        Run each task off the loop, then call `log.flushed(task)`, before the next is asked for:
+        preparing it may write the log's epochs. Every ten seconds will do.
         """
-        tasks: list[tuple[Log, FlushTask]] = []
         rolled, self._rolled = self._rolled, set()
         for log in self._all():
+            if not self._is_open(log):
+                continue  # deleted since the last task
             if now_ms - log.last_flushed_ms >= log.config.flush_ms:
                 log.last_flushed_ms = now_ms
                 task = log.prepare_flush()
@@ -132,8 +134,12 @@ class LogManager(LogFolders):
             else:
                 continue
             if task is not None:
-                tasks.append((log, task))
-        return tasks
+                yield log, task
+
+    def _is_open(self, log: Log) -> bool:
+        partition = log.topic_partition
+        futures = (one.future_logs.get(partition) for one in self.directories)
+        return self._logs.get(partition) is log or log in futures
 
     def retention(self, now_ms: int) -> int:
         """One pass over all logs; how many segments went. Every log.retention.check.interval.ms.

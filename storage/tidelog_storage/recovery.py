@@ -104,9 +104,7 @@ def load_log(
             known_start if may_have_remote_part else max(known_start, log_start_offset)
         )
     producers = loader.producers(names, segments, recovered, producer_expiration_ms)
-    epochs, log_start_offset = loader.load_epochs(
-        segments, log_start_offset, log_end_offset, after_crash=bool(recovered)
-    )
+    epochs, log_start_offset = loader.load_epochs(segments, log_start_offset, log_end_offset)
     recovery_point = log_end_offset if had_clean_shutdown else checkpointed.recovery_point
     if checkpointed.recovery_point > log_end_offset and on_recovery_point_lowered is not None:
         on_recovery_point_lowered(log_end_offset)  # else what is appended would count as flushed
@@ -154,6 +152,7 @@ class _Loader:
         self._options = SegmentOptions.of(config)
         self._now_ms = now_ms
         self._report_to = report
+        self._recovered_from: int | None = None  # the offset; None without recovery
         self._recovered_epochs: list[EpochEntry] = []
         self.epochs_lost: str | None = None  # why the epochs below the first segment aren't known
 
@@ -227,6 +226,7 @@ class _Loader:
         unless Kafka wrote the folder: then its checkpoint tells.
         """
         keep_below = checkpointed.keep_below
+        self._recovered_from = max(checkpointed.recovery_point, segments.first.base_offset)
         recovered: list[Segment] = []
         for segment in segments.from_floor(checkpointed.recovery_point):
             cut = segment.recover(self._note_epoch, keep_below)
@@ -297,13 +297,13 @@ class _Loader:
     # -- epochs ------------------------------------------------------------------------------------
 
     def load_epochs(
-        self, segments: Segments, log_start_offset: int, log_end_offset: int, *, after_crash: bool
+        self, segments: Segments, log_start_offset: int, log_end_offset: int
     ) -> tuple[LeaderEpochCache, int]:
         """The epochs of the log, and where it starts, which is not below the oldest of them.
 
         What was cut off the epochs was cut off the log, though its checkpoint may be older.
         """
-        epochs = self._epochs_found(segments, log_start_offset, after_crash=after_crash)
+        epochs = self._epochs_found(segments, log_start_offset)
         epochs.truncate_from_end(log_end_offset)
         first_offset = segments.first.base_offset
         if log_start_offset >= first_offset:
@@ -314,42 +314,43 @@ class _Loader:
             start = first_offset if oldest is None else min(oldest.start_offset, first_offset)
             log_start_offset = max(log_start_offset, start)
         epochs.truncate_from_start(log_start_offset)
-        if self.epochs_lost is None:  # else the file still says that it is damaged
-            epochs.flush()
+        if self._recovered_from is None and self.epochs_lost is None:
+            epochs.flush(log_end_offset)  # after a crash the next flush of the log will do
         return epochs, log_start_offset
 
-    def _epochs_found(
-        self, segments: Segments, log_start_offset: int, *, after_crash: bool
-    ) -> LeaderEpochCache:
-        """The checkpoint with what recovery found beyond it; from the records if it is lost.
+    def _epochs_found(self, segments: Segments, log_start_offset: int) -> LeaderEpochCache:
+        """The checkpoint up to where recovery began, and what that found; from the records if the
+        checkpoint is lost.
 
         Kafka refuses to load then, and so does a log with a remote part. After a crash it may also
         begin above the log start: the newest log start is forgotten then, but not what was cut off
         the epochs for its sake.
         """
         checkpoint = LeaderEpochCheckpoint(self._files, self._folder)
-        entries: list[EpochEntry] = []
         try:
-            entries = checkpoint.read()
+            epochs = LeaderEpochCache.load(checkpoint)
         except CheckpointError as error:
             self._report(f"{error}; rebuilt from the records")
             self.epochs_lost = str(error)
-        found = self._recovered_epochs
+            epochs = LeaderEpochCache(checkpoint)
+        found, begun = self._recovered_epochs, self._recovered_from
+        oldest = epochs.earliest_entry
         older: list[EpochEntry] = []
-        if not entries:
-            older = self._epochs_before(segments, None)
-            if older and self.epochs_lost is None:
+        if oldest is None:
+            older = self._epochs_before(segments, begun)
+            if (older or found) and self.epochs_lost is None:
                 self.epochs_lost = f"{checkpoint.path} is missing or empty"
-        elif after_crash and log_start_offset < entries[0].start_offset:
-            older = self._epochs_before(segments, entries[0].start_offset)
-            if older and older[-1].epoch >= entries[0].epoch:
-                del entries[0]  # it begins with `older[-1]`
-        cache = LeaderEpochCache(checkpoint, older + entries)
-        cache.is_dirty = bool(older)
+        elif begun is not None and log_start_offset < oldest.start_offset:
+            older = self._epochs_before(segments, min(begun, oldest.start_offset))
+        if begun is not None:
+            epochs.truncate_from_end(begun)  # above, the file may be old
+        if older:
+            newer = [entry for entry in epochs.entries if entry.epoch > older[-1].epoch]
+            epochs.replace([*older, *newer])
         for entry in found:
-            if entry.epoch > cache.latest_epoch:
-                cache.assign(entry.epoch, entry.start_offset)
-        return cache
+            if entry.epoch > epochs.latest_epoch:
+                epochs.assign(entry.epoch, entry.start_offset)
+        return epochs
 
     def _epochs_before(self, segments: Segments, offset: int | None) -> list[EpochEntry]:
         """The epochs of the records below an offset, or of all."""

@@ -71,53 +71,6 @@ def test_a_broker_whose_disk_fails_while_it_joins_gives_up_at_once(tmp_path: Pat
     run(test)
 
 
-def test_a_leader_epoch_that_cannot_be_written_ends_the_broker_and_another_one_leads() -> None:
-    """Its partition would be offline, and nobody else would know: until the next change."""
-    pytest.importorskip("confluent_kafka")
-
-    async def test() -> None:
-        async with tidelog.Cluster(FAST, brokers=3) as cluster:
-            create = lambda: create_topic(cluster.bootstrap_servers, "t", 1, 3)  # noqa: E731
-            await in_thread(create)
-            load = Load(cluster.bootstrap_servers, "t")
-            load.start()
-            await until(lambda: len(load.acked) > 20, "a load")
-            first = partition_of(cluster, "t").leader
-            # Whoever leads next can't write its epoch; the third can.
-            for node in cluster.brokers:
-                if node.node_id != first:
-                    break_epochs(node, cluster)
-            await cluster.brokers[first - 1].kill()
-            await until(lambda: any(node.failure for node in cluster.brokers), "a failure")
-            failed = next(node for node in cluster.brokers if node.failure)
-            await until(lambda: not failed.is_running, "its end")
-            assert "No space left" in str(failed.failure)
-            await cluster.brokers[first - 1].start()
-            await until(lambda: is_led_by_another(cluster, "t", failed.node_id), "a leader")
-            enough = len(load.acked) + 20
-            await until(lambda: len(load.acked) > enough, "more acknowledgements")
-            await failed.start()
-            await until(lambda: has_isr_of(cluster, "t", 3), "all in sync")
-            await load.finish()
-            check_nothing_lost(load, await in_thread(consume, cluster.bootstrap_servers, "t"))
-
-    run(test)
-
-
-def break_epochs(node: Any, cluster: tidelog.Cluster) -> None:
-    """The next leader epoch that this broker is to lead in can't be written, if it is the first."""
-    epochs = node.server._replicas.partition("t", 0).log.epochs
-    write = epochs._checkpoint.write
-
-    class Broken:
-        def write(self, entries: object) -> None:
-            if not any(other.failure for other in cluster.brokers):
-                raise OSError(errno.ENOSPC, "No space left on device")
-            write(entries)
-
-    epochs._checkpoint = Broken()
-
-
 def test_a_leader_with_a_full_disk_ends_and_another_one_leads() -> None:
     """It kept leading, and refused all that was sent: nobody else was asked to."""
     pytest.importorskip("confluent_kafka")

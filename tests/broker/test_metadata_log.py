@@ -169,6 +169,7 @@ def test_leader_change_is_kafkas() -> None:
 
 def test_files_beside_the_log() -> None:
     metadata = Metadata()
+    asyncio.run(metadata.register())
     files = metadata.disk.files()
     kafkas = {path.name: path.read_bytes() for path in VECTORS.iterdir()}
     for name in ("partition.metadata", "quorum-state", "leader-epoch-checkpoint"):

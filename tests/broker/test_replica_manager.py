@@ -11,6 +11,7 @@ from support.data_path import NOW_MS, DataPath, batch, topic_id
 from tidelog.metadata.image import BrokerImage, ClusterImage
 from tidelog.replication.partition import Partition
 from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.records import Record, build_batch
 from tidelog_storage.types import StorageError, TopicPartition
 
 if TYPE_CHECKING:
@@ -165,23 +166,32 @@ def test_a_directory_that_fails_takes_its_partition_offline_alone(
     assert path.replicas.partition("bad", 0) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_leader_epoch_that_cannot_be_written_is_not_led_in(
-    path: DataPath, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_leader_epoch_waits_for_no_disk(tmp_path: Path) -> None:
+    """Else a failover of thousands of partitions keeps the loop for a minute of fsync."""
+    path = DataPath(tmp_path)
     path.create("foo")
-    checkpoint = path.partition("foo").log.epochs._checkpoint
-    assert checkpoint is not None
+    path.produce("foo", 0, batch(3))
 
     def fail(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
+        raise AssertionError("the loop waits for the disk")
 
-    with monkeypatch.context() as broken:
-        broken.setattr(type(checkpoint._files), "write_atomic", fail)
+    with pytest.MonkeyPatch.context() as broken:
+        broken.setattr("os.fsync", fail)
         path.change("foo", leader_epoch=1)
-    assert path.replicas.partition("foo", 0) is ErrorCode.KAFKA_STORAGE_ERROR
-    path.change("foo", isr=(1,))  # whatever comes next of this topic tries again
+        path.produce("foo", 0, batch(2))
+        path.change("foo", leader_epoch=2, leader=2, replicas=(1, 2), isr=(1, 2))
+        follower = path.partition("foo")
+        at = {"base_offset": 5, "leader_epoch": 2}
+        records = memoryview(bytearray(build_batch([Record(5, NOW_MS, None, b"x")], **at)))
+        follower.append_as_follower(records, leader_epoch=2, now_ms=NOW_MS)
+        path.change("foo", leader_epoch=3, leader=1, replicas=(1, 2), isr=(1, 2))
     assert path.partition("foo").is_leader
-    assert [tuple(entry) for entry in checkpoint.read()] == [(1, 0)]
+    path.logs.abandon()  # as by a crash
+    after = DataPath(tmp_path, apply_first=False)
+    log = after.logs.get(TopicPartition("foo", 0))
+    assert log is not None
+    assert [tuple(entry) for entry in log.epochs.entries] == [(0, 0), (1, 3), (2, 5)]
+    after.logs.abandon()
 
 
 def test_who_cannot_write_records_leads_no_more(

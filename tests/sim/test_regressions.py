@@ -216,7 +216,7 @@ def test_epochs_reach_down_to_a_log_start_that_a_crash_took_back():
         log.assign_epoch(epoch)
         append(log, 4, leader_epoch=epoch)
     log.maybe_increment_log_start(6, "DeleteRecords")
-    log.epochs.flush()
+    log.epochs.flush(log.log_end_offset)
     again = open_log(files, settings=settings(), clean=False)
     assert again.log_start_offset == 0
     assert [tuple(entry) for entry in again.epochs.entries] == [(0, 0), (2, 4), (5, 8)]

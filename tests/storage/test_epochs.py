@@ -114,24 +114,39 @@ def test_empty() -> None:
     cache.truncate_from_start(5)
     cache.truncate_from_end(5)
     cache.clear()
-    assert not cache.is_dirty
+    assert cache.entries == []
 
 
 class TestFile:
-    def test_an_epoch_is_on_disk_before_assign_returns(self, tmp_path: Path) -> None:
+    def test_a_flush_writes_the_epochs_below_the_log_end(self, tmp_path: Path) -> None:
         checkpoint = LeaderEpochCheckpoint(OsFileSystem(), str(tmp_path))
         cache = LeaderEpochCache.load(checkpoint)
-        assert not (tmp_path / "leader-epoch-checkpoint").exists()
         cache.assign(0, 0)
         cache.assign(2, 17)
+        cache.assign(3, 20)
+        assert not (tmp_path / "leader-epoch-checkpoint").exists()
+        cache.flush(20)  # epoch 3 has no records
         assert (tmp_path / "leader-epoch-checkpoint").read_text() == "0\n2\n0 0\n2 17\n"
+        assert LeaderEpochCache.load(checkpoint).entries == cache.entries[:2]
+        cache.flush(21)
         assert LeaderEpochCache.load(checkpoint).entries == cache.entries
 
-    def test_a_known_epoch_writes_nothing(self, tmp_path: Path) -> None:
-        cache = LeaderEpochCache(LeaderEpochCheckpoint(OsFileSystem(), str(tmp_path)))
+    def test_a_file_that_holds_the_epochs_is_not_written(self, tmp_path: Path) -> None:
+        checkpoint = LeaderEpochCheckpoint(OsFileSystem(), str(tmp_path))
+        cache = LeaderEpochCache(checkpoint)
         cache.assign(0, 0)
+        cache.flush(1)
+        loaded = LeaderEpochCache.load(checkpoint)
         (tmp_path / "leader-epoch-checkpoint").unlink()
-        assert not cache.assign(0, 5)
+        for one in (cache, loaded):
+            assert not one.assign(0, 5)
+            one.flush(9)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_log_without_records_needs_no_file(self, tmp_path: Path) -> None:
+        cache = LeaderEpochCache.load(LeaderEpochCheckpoint(OsFileSystem(), str(tmp_path)))
+        cache.assign(4, 0)
+        cache.flush(0)
         assert list(tmp_path.iterdir()) == []
 
     def test_truncation_reaches_the_file_with_the_next_flush(self, tmp_path: Path) -> None:
@@ -139,12 +154,11 @@ class TestFile:
         cache = LeaderEpochCache(checkpoint)
         cache.assign(0, 0)
         cache.assign(1, 10)
+        cache.flush(20)
         cache.truncate_from_end(10)
-        assert cache.is_dirty
         assert checkpoint.read() == [EpochEntry(0, 0), EpochEntry(1, 10)]
-        cache.flush()
+        cache.flush(10)
         assert checkpoint.read() == [EpochEntry(0, 0)]
-        assert not cache.is_dirty
 
     def test_kafkas_own_file(self) -> None:
         data = (VECTORS / "kafka-4.3.1" / "leader-epoch-checkpoint").read_bytes()

@@ -179,19 +179,46 @@ def test_high_watermarks_are_written_when_they_moved(disk):
 def test_flush_dirty(disk):
     broker = Broker(disk)
     log = broker.create(A0, 1)
-    assert broker.logs.flush_dirty(NOW) == []
+    assert list(broker.logs.flush_dirty(NOW)) == []
     for _ in range(10):
         append(log, 2)
     ((found, task),) = broker.logs.flush_dirty(NOW)
     assert found is log
     assert task.offset == log.segments.active.base_offset
-    assert broker.logs.flush_dirty(NOW) == []
+    assert list(broker.logs.flush_dirty(NOW)) == []
     log.config = config(flush_ms=1000)
     ((_, task),) = broker.logs.flush_dirty(NOW)
     assert task.offset == log.log_end_offset
     append(log, 1)
-    assert broker.logs.flush_dirty(NOW + 999) == []
-    assert len(broker.logs.flush_dirty(NOW + 1000)) == 1
+    assert list(broker.logs.flush_dirty(NOW + 999)) == []
+    assert len(list(broker.logs.flush_dirty(NOW + 1000))) == 1
+
+
+def test_a_log_that_is_deleted_before_its_turn_is_not_flushed(disk):
+    broker = Broker(disk)
+    logs = [broker.create(partition, 9) for partition in (A0, A1)]
+    asked = []
+    for one, task in broker.logs.flush_dirty(NOW):
+        asked.append(one)
+        broker.logs.delete(A1, NOW)
+        task()
+    assert asked == logs[:1]
+
+
+def test_epochs_that_cannot_be_written_are_not_flushed_past(disk, monkeypatch):
+    broker = Broker(disk)
+    log = broker.create(A0, 9)
+
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(broker.files, "write_atomic", fail)
+        with pytest.raises(OSError, match="No space left"):
+            list(broker.logs.flush_dirty(NOW))
+    assert log.recovery_point == 0
+    log.flush()
+    assert log.recovery_point == log.log_end_offset
 
 
 def test_delete(disk):

@@ -201,12 +201,49 @@ def test_epochs_without_records_go(files):
 def test_epochs_beyond_the_checkpoint_come_from_the_batches(files):
     log = open_log(files, settings=SETTINGS)
     append(log, 2, leader_epoch=1)
+    log.flush()
     before = files.read_bytes(f"{FOLDER}/leader-epoch-checkpoint")
     append(log, 2, leader_epoch=3)
-    files.write_atomic(f"{FOLDER}/leader-epoch-checkpoint", before)
-    log = open_log(files, settings=SETTINGS, clean=False)
+    assert files.read_bytes(f"{FOLDER}/leader-epoch-checkpoint") == before == b"0\n1\n1 0\n"
+    log = open_log(files, settings=SETTINGS, clean=False, recovery_point=2)
     assert [tuple(entry) for entry in log.epochs.entries] == [(1, 0), (3, 2)]
+    log.flush()
     assert files.read_bytes(f"{FOLDER}/leader-epoch-checkpoint") == b"0\n2\n1 0\n3 2\n"
+
+
+def crash(log, files):
+    """The log after a crash, with the recovery point that its directory's checkpoint holds."""
+    return open_log(files, settings=SETTINGS, clean=False, recovery_point=log.recovery_point)
+
+
+@pytest.mark.parametrize("newer", [2, 9])
+def test_epochs_in_the_file_above_the_recovery_point_are_not_trusted(files, newer):
+    """The file holds epoch 5 at an offset where the log was cut and goes on in another epoch."""
+    log = open_log(files, settings=SETTINGS)
+    append(log, 4, leader_epoch=1)
+    append(log, 4, leader_epoch=5)
+    log.flush()
+    log.truncate_to(4, NOW)
+    append(log, 2, leader_epoch=newer)
+    log = crash(log, files)
+    assert [tuple(entry) for entry in log.epochs.entries] == [(1, 0), (newer, 4)]
+    assert log.end_offset_for_epoch(1).offset == 4
+    log.truncate_to(4, NOW)
+    log = crash(log, files)
+    assert [tuple(entry) for entry in log.epochs.entries] == [(1, 0)]
+
+
+def test_epochs_below_the_recovery_point_are_in_the_file_whatever_was_flushed(files):
+    log = open_log(files, settings=SETTINGS)
+    for epoch in range(6):
+        append(log, 2, leader_epoch=epoch)
+        if epoch % 2:
+            log.flush()
+    log.assign_epoch(7)
+    expected = [(epoch, 2 * epoch) for epoch in range(6)]
+    for _ in range(2):
+        log = crash(log, files)
+        assert [tuple(entry) for entry in log.epochs.entries] == expected
 
 
 def test_snapshots_above_the_recovered_segments_are_not_trusted(files):

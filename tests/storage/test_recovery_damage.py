@@ -166,6 +166,7 @@ def test_a_damaged_epoch_checkpoint_is_rebuilt(data):
     heard = []
     log = open_log(files, settings=SETTINGS, clean=data.draw(st.booleans()), report=heard.append)
     check(log, EXPECTED)
+    log.close()
     assert files.read_bytes(path).startswith(b"0\n3\n0 0\n1 ")
 
 

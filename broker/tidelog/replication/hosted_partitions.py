@@ -148,13 +148,9 @@ class HostedPartitions:
     def _update(self, partition: Partition, state: PartitionImage) -> None:
         key = partition.topic_partition
         before = (partition.is_leader, partition.leader_epoch)
-        try:
-            partition.update(state)
-        except OSError as error:  # the new leader epoch could not be made durable
-            self._lose(partition, error)
-        else:
-            if before != (partition.is_leader, partition.leader_epoch):
-                self._roles.changed(partition)
+        partition.update(state)
+        if before != (partition.is_leader, partition.leader_epoch):
+            self._roles.changed(partition)
         if state.leader_recovery_state == _RECOVERING and self._isr_proposals is not None:
             self._isr_proposals.recovered(partition)
         self._wake_all(key)

@@ -341,10 +341,7 @@ class LogDirMoves:
 
 
 def _hand_over(old: Log, new: Log) -> None:
-    """What a log does not learn by following: all that makes it the partition's current one.
-
-    OSError if the epochs can't be written.
-    """
+    """What a log does not learn by following: all that makes it the partition's current one."""
     new.set_high_watermark(old.high_watermark)
     new.maybe_increment_log_start(old.log_start_offset, "moved to another log directory")
     new.set_highest_remote_offset(old.highest_remote_offset)

@@ -150,8 +150,7 @@ class Replica:
         }
 
     def _begin_epoch(self, *, new_leader: bool) -> None:
-        """This broker leads in an epoch of its own from the log end on, which is on disk before
-        any append."""
+        """This broker leads in an epoch of its own from the log end on."""
         start = self.leader_epoch_start_offset = self.log.log_end_offset
         self.log.assign_epoch(self.leader_epoch)
         now_ms = self._rules.now_ms()

@@ -10,8 +10,9 @@ operator repairs: stops the broker as soon as another one is in sync, sees that 
 more, and either takes the marks of the clean stop away, so that all is read and checked, or the
 partition's folder.
 
-No configuration tolerates that all others drop out of the in-sync replicas meanwhile, who is bad
-alone stays, and dies. The simulation is kind then: it was the disk's reading, all is well again.
+No configuration tolerates that all others drop out of the in-sync replicas meanwhile, or are dead,
+who is bad alone stays, and dies. The simulation is kind then: it was the disk's reading, all is
+well again.
 """
 
 from __future__ import annotations
@@ -115,16 +116,32 @@ class Rot:
         if damage is None:
             return
         state = self._newest(damage)
-        if state is not None and state.isr == (damage.node_id,) and damage.undo():
-            self.world.loop.tell("bit rot", "it was the reading")
-            self.world.history.count("rot gone by itself")
+        if state is not None and state.isr == (damage.node_id,):
+            self._undo(damage)
 
     def before_death(self, machine: Machine) -> None:
         """What is bad goes when it is found: until the controller knows, nobody else may die."""
-        if self.is_on(machine):
+        if self.is_on(machine) and not self._is_gone_alone():
             self.world.checkers.in_sync.lost_records(machine.config.node_id)
             for other in self.world.machines:
                 other.disk.die_at = None
+
+    def _is_gone_alone(self) -> bool:
+        """Whether all others in sync are dead already: then, too, it was the reading."""
+        damage = self.damage
+        state = None if damage is None else self._newest(damage)
+        if damage is None or state is None:
+            return False
+        by_id = self.world.machines.by_id
+        ready = {node_id for node_id, other in by_id.items() if other.is_ready}
+        return not ready & set(state.isr) - {damage.node_id} and self._undo(damage)
+
+    def _undo(self, damage: Damage) -> bool:
+        if not damage.undo():
+            return False
+        self.world.loop.tell("bit rot", "it was the reading")
+        self.world.history.count("rot gone by itself")
+        return True
 
     async def strike(self, node_id: int, amount: float, for_s: float) -> None:
         """Flip a bit on a broker's disk; come back when it is repaired."""

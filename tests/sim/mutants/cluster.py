@@ -18,13 +18,16 @@ from tidelog.replication.hosted_partitions import HostedPartitions
 from tidelog.replication.partition import Partition
 from tidelog.replication.replica import Replica
 from tidelog.replication.truncation import Truncation
-from tidelog_storage import replicated, segment
+from tidelog_storage import recovery, replicated, segment
 from tidelog_storage.compaction import rewriting
 from tidelog_storage.directory import LogDirectory
 from tidelog_storage.epochs import LeaderEpochCache
+from tidelog_storage.log import Log
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from tidelog_storage.flush import FlushTask
 
     Patch = Callable[..., None]
 
@@ -100,12 +103,44 @@ def lose_the_epoch_checkpoint(patch: Patch) -> None:
     """
     flush = LeaderEpochCache.flush
 
-    def flush_once(self: LeaderEpochCache) -> None:
+    def flush_once(self: LeaderEpochCache, end_offset: int) -> None:
         if len(self) <= 1:
-            flush(self)
-        self.is_dirty = False
+            flush(self, end_offset)
 
     patch(LeaderEpochCache, "flush", flush_once)
+
+
+def flush_past_the_epochs(patch: Patch) -> None:
+    """The recovery point passes epochs that are only in memory: a crash loses them."""
+    flush = LeaderEpochCache.flush
+    prepare = Log.prepare_flush
+    is_preparing = False
+
+    def prepare_flush(self: Log, *args: Any, **options: Any) -> FlushTask | None:
+        nonlocal is_preparing
+        is_preparing = not options.get("closing")
+        try:
+            return prepare(self, *args, **options)
+        finally:
+            is_preparing = False
+
+    def flush_otherwise(self: LeaderEpochCache, end_offset: int) -> None:
+        if not is_preparing:
+            flush(self, end_offset)
+
+    patch(Log, "prepare_flush", prepare_flush)
+    patch(LeaderEpochCache, "flush", flush_otherwise)
+
+
+def trust_the_epoch_checkpoint(patch: Patch) -> None:
+    """After a crash the epochs are those of the file, though it may be old."""
+    find = recovery._Loader._epochs_found
+
+    def epochs_found(self: Any, *args: Any) -> LeaderEpochCache:
+        self._recovered_epochs, self._recovered_from = [], None
+        return find(self, *args)
+
+    patch(recovery._Loader, "_epochs_found", epochs_found)
 
 
 def acknowledge_before_replication(patch: Patch) -> None:
@@ -230,6 +265,8 @@ MUTANTS = {
     "forget-the-minimum": forget_the_minimum,
     "follower-commits-all-it-has": follower_commits_all_it_has,
     "lose-the-epoch-checkpoint": lose_the_epoch_checkpoint,
+    "flush-past-the-epochs": flush_past_the_epochs,
+    "trust-the-epoch-checkpoint": trust_the_epoch_checkpoint,
     "acknowledge-before-replication": acknowledge_before_replication,
     "join-without-catching-up": join_without_catching_up,
     "elect-anybody": elect_anybody,
