@@ -7,6 +7,7 @@ import sys
 COMMANDS = {
     "serve": ("tidelog.cli.serve", "run a broker, or several"),
     "broker": ("tidelog.cli.broker", "run one node of a cluster"),
+    "format": ("tidelog.cli.format", "format the directories of one node of a cluster"),
     "topics": ("tidelog.cli.topics", "list, create, describe, alter and delete topics"),
     "groups": ("tidelog.cli.groups", "list, describe and delete consumer groups"),
     "produce": ("tidelog.cli.produce", "write lines of standard input to a topic"),

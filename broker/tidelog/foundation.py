@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from itertools import count
 from typing import TYPE_CHECKING
 
+from tidelog.formatting import look, not_formatted, random_cluster_id
 from tidelog.metadata.log import METADATA_PARTITION
 from tidelog.start_error import StartError, system_words
-from tidelog_protocol.primitives import uuid_to_str
-from tidelog_storage.checkpoints import PARTITION_METADATA, read_meta_properties
+from tidelog_storage.checkpoints import PARTITION_METADATA
 from tidelog_storage.config import LogConfig
 from tidelog_storage.manager import LogManager
 
@@ -36,7 +35,6 @@ __all__ = [
     "check_tier",
     "metadata_log_settings",
     "metrics_endpoint",
-    "new_cluster_id",
     "open_logs",
 ]
 
@@ -108,21 +106,30 @@ class ClientListeners:
 
 
 def open_logs(
-    config: BrokerConfig, runtime: Runtime, new_id: str | None = None
+    config: BrokerConfig, runtime: Runtime, new_cluster_id: str | None = None
 ) -> tuple[LogManager, str]:
-    """Take the log directories; their manager and the cluster's id, `new_id` for new directories.
+    """Take the log directories; their manager and the cluster's id.
 
-    LogDirectoryError, CheckpointError, StorageError and OSError say why they can't be had.
+    Wholly new directories are formatted for `new_cluster_id`, those of a broker that is a cluster
+    by itself for one of its own. A node of an existing cluster with an empty disk must not vote as
+    if it were new, so its directories are formatted by hand.
+
+    LogDirectoryError, CheckpointError, StartError, StorageError and OSError say why they can't be
+    had.
     """
-    directories = config.log_directories()
-    owner = None
-    for directory in directories:
-        owner = owner or read_meta_properties(runtime.files, directory)
-    cluster_id = new_id or _first_cluster_id(config, runtime) if owner is None else owner.cluster_id
+    present = look([config], runtime.files)
+    is_alone = len(config.quorum_voters()) <= 1
+    cluster_id, new_directory_id = present.cluster_id, None
+    if present.is_new and (is_alone or new_cluster_id):
+        cluster_id = new_cluster_id or random_cluster_id(runtime.rng.uuid)
+        new_directory_id = runtime.rng.uuid
+    elif present.missing or cluster_id is None:
+        raise not_formatted(present)
     logs = LogManager(
         runtime.files,
-        directories,
+        config.log_directories(),
         LogConfig.from_broker(config.given),
+        metadata_dir=config.metadata_directory(),
         producer_expiration_ms=config.producer_id_expiration_ms,
         remote_storage_system_enable=config.remote_log_storage_system_enable,
         report=log.warning,
@@ -131,7 +138,7 @@ def open_logs(
         now_ms=runtime.clock.wall_ms(),
         cluster_id=cluster_id,
         node_id=config.node_id,
-        new_directory_id=runtime.rng.uuid,
+        new_directory_id=new_directory_id,
     )
     return logs, cluster_id
 
@@ -158,24 +165,6 @@ def check_tier(config: BrokerConfig, image: ClusterImage) -> None:
                 "You have to delete all topics with the property remote.storage.enable=true before"
                 f" disabling tiered storage cluster-wide: {name} has it"
             )
-
-
-def _first_cluster_id(config: BrokerConfig, runtime: Runtime) -> str:
-    """By chance, or the same for all nodes that are given the same voters."""
-    if len(config.quorum_voters()) <= 1:
-        return new_cluster_id(runtime.rng.uuid)
-    from hashlib import sha256  # noqa: PLC0415 - clusters alone need it
-
-    seed = ",".join(config.controller_quorum_voters).encode()
-    attempts = count()
-    return new_cluster_id(lambda: sha256(seed + b"," * next(attempts)).digest()[:15] + b"\1")
-
-
-def new_cluster_id(new_uuid: Callable[[], bytes]) -> str:
-    """As Kafka's: 22 characters, the first of which does not make command lines trip."""
-    while (cluster_id := uuid_to_str(new_uuid())).startswith("-"):
-        pass
-    return cluster_id
 
 
 def metadata_log_settings(

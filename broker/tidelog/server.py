@@ -82,11 +82,11 @@ class BrokerServer:
         runtime: Runtime,
         *,
         volume_bytes: Callable[[str], tuple[int, int]] = unknown_volume,
-        cluster_id: str | None = None,
+        new_cluster_id: str | None = None,
         new_fetcher: Callable[..., ReplicaFetcher] | None = None,
     ) -> None:
-        """`volume_bytes` tells total and usable bytes of a directory's volume; `cluster_id` is the
-        one of new log directories; `new_fetcher` as for `FetcherManager`."""
+        """`volume_bytes` tells total and usable bytes of a directory's volume; `new_cluster_id`
+        as for `open_logs`; `new_fetcher` as for `FetcherManager`."""
         self.config = config
         self.runtime = runtime
         self.failure: BaseException | None = None
@@ -95,7 +95,7 @@ class BrokerServer:
         """Called when there is a `failure`, by whom the broker is to be stopped; `start` raises
         it."""
         self._volume_bytes = volume_bytes
-        self._new_cluster_id = cluster_id
+        self._new_cluster_id = new_cluster_id
         self._new_fetcher = new_fetcher
         self._listeners = ClientListeners(config)
         self._connections = Connections(

@@ -80,8 +80,13 @@ class LogDirectory:
         self.future_logs: dict[TopicPartition, Log] = {}
         self.deleted_folders: list[str] = []
 
-    def open(self, cluster_id: str, node_id: int, new_directory_id: Callable[[], bytes]) -> None:
-        """Lock the directory (made if missing), check whose it is, read what lies in it."""
+    def take(
+        self, cluster_id: str, node_id: int, new_directory_id: Callable[[], bytes] | None
+    ) -> None:
+        """Lock the directory (made if missing) and check whose it is.
+
+        A new one gets an id of `new_directory_id`; without that it is refused.
+        """
         self._files.make_dirs(self.path)
         try:
             self._lock = self._files.lock(f"{self.path}/{LOCK_NAME}")
@@ -90,11 +95,29 @@ class LogDirectory:
             raise LogDirectoryError(msg) from None
         noted = self._lock.predecessor()
         self.ended_broker_epoch = int(noted) if noted.isdigit() else -1
-        is_new = self._own(cluster_id, node_id, new_directory_id)
+        try:
+            owner = read_meta_properties(self._files, self.path)
+        except CheckpointError as error:
+            raise LogDirectoryError(str(error)) from error
+        if owner is None:
+            if new_directory_id is None:
+                raise LogDirectoryError(f"log directory {self.path} is not formatted")
+            owner = MetaProperties(cluster_id, node_id, new_directory_id())
+            write_meta_properties(self._files, self.path, owner)
+        if owner.cluster_id != cluster_id or owner.node_id != node_id:
+            msg = (
+                f"log directory {self.path} belongs to node {owner.node_id} of cluster"
+                f" {owner.cluster_id}, not to node {node_id} of cluster {cluster_id}"
+            )
+            raise LogDirectoryError(msg)
+        self.directory_id = owner.directory_id
+
+    def open(self) -> None:
+        """Read what lies in the directory, which was taken."""
         marked = take_clean_shutdown(self._files, self.path)
-        self.had_clean_shutdown = marked is not None or is_new
         self.clean_broker_epoch = -1 if marked is None else marked
         self._list_folders()
+        self.had_clean_shutdown = marked is not None or not (self.partitions or self.futures)
         self._recovery_points = self._read(RECOVERY_POINT_CHECKPOINT)
         self._log_starts = self._read(LOG_START_OFFSET_CHECKPOINT)
         self._high_watermarks = self._read(REPLICATION_OFFSET_CHECKPOINT)
@@ -104,27 +127,6 @@ class LogDirectory:
             for partition in offsets.keys() - self.partitions.keys() - self.futures.keys():
                 del offsets[partition]
                 self._gone[partition] = 0
-
-    def _own(self, cluster_id: str, node_id: int, new_directory_id: Callable[[], bytes]) -> bool:
-        """Check or write `meta.properties`; whether the directory is new."""
-        try:
-            owner = read_meta_properties(self._files, self.path)
-        except CheckpointError as error:
-            raise LogDirectoryError(str(error)) from error
-        if owner is None:
-            self.directory_id = new_directory_id()
-            write_meta_properties(
-                self._files, self.path, MetaProperties(cluster_id, node_id, self.directory_id)
-            )
-            return True
-        if owner.cluster_id != cluster_id or owner.node_id != node_id:
-            msg = (
-                f"log directory {self.path} belongs to node {owner.node_id} of cluster"
-                f" {owner.cluster_id}, not to node {node_id} of cluster {cluster_id}"
-            )
-            raise LogDirectoryError(msg)
-        self.directory_id = owner.directory_id
-        return False
 
     def _list_folders(self) -> None:
         try:

@@ -42,12 +42,14 @@ class LogFolders:
         log_dirs: Sequence[str],
         defaults: LogConfig,
         *,
+        metadata_dir: str | None = None,
         producer_expiration_ms: int = 86_400_000,
         remote_storage_system_enable: bool = False,
         report: Callable[[str], None] | None = None,
     ) -> None:
         """`defaults` configure a loaded log until the broker sets its own, and nothing of it is
-        deleted before; `report` hears of repairs, a sentence each."""
+        deleted before; `report` hears of repairs, a sentence each. `metadata_dir` is taken too, as
+        this broker's, and may hold no logs."""
         assert log_dirs
         self._files = files
         self._defaults = defaults
@@ -60,6 +62,9 @@ class LogFolders:
         self._rolled: set[LogState] = set()  # have sealed segments that are not durable
         self._removals = Removals(files.remove_tree)  # folders of deleted partitions
         self.directories = [LogDirectory(files, path, report) for path in log_dirs]
+        self._without_logs: list[LogDirectory] = []
+        if metadata_dir is not None and metadata_dir not in log_dirs:
+            self._without_logs.append(LogDirectory(files, metadata_dir))
         self.on_roll: Callable[[LogState], None] | None = None
         """Hears of every current log that has a newly sealed segment."""
 

@@ -16,6 +16,7 @@ from tidelog_storage.types import StorageError, TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from tidelog_storage.directory import LogDirectory
     from tidelog_storage.flush import FlushTask
     from tidelog_storage.log import Log
 
@@ -50,20 +51,23 @@ class LogManager(LogFolders):
         now_ms: int,
         cluster_id: str,
         node_id: int,
-        new_directory_id: Callable[[], bytes],
+        new_directory_id: Callable[[], bytes] | None = None,
     ) -> None:
         """Take the directories, and recover all logs of those that were not closed in order.
 
-        LogDirectoryError, with a sentence for the operator, if one is locked or another's.
+        New directories are formatted with ids of `new_directory_id`, if that is given.
+        LogDirectoryError, with a sentence for the operator, if one is locked, another's or not
+        formatted.
         """
         self._now_ms = now_ms
         try:
+            for directory in self._taken():
+                directory.take(cluster_id, node_id, new_directory_id)
             for directory in self.directories:
-                directory.open(cluster_id, node_id, new_directory_id)
+                directory.open()
             self.adopt_futures()
         except BaseException:
-            for directory in self.directories:
-                directory.release()
+            self._release()
             raise
         for directory in self.directories:
             self._removals.add(now_ms, directory.deleted_folders)
@@ -91,7 +95,7 @@ class LogManager(LogFolders):
                     directory.mark_clean(broker_epoch)
             except OSError as error:
                 failed.setdefault(directory.path, error)
-            directory.release()
+        self._release()
         self._forget_all()
         if failed:
             raise next(iter(failed.values()))
@@ -101,7 +105,14 @@ class LogManager(LogFolders):
         for log in self._all():
             log.release()
         self._forget_all()
-        for directory in self.directories:
+        self._release()
+
+    def _taken(self) -> list[LogDirectory]:
+        """The directories whose locks this broker holds."""
+        return [*self.directories, *self._without_logs]
+
+    def _release(self) -> None:
+        for directory in self._taken():
             directory.release()
 
     def _all(self) -> list[Log]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tidelog.__main__ import main
 from tidelog_bench.peers.address import free_ports
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ def test_one_that_cannot_be_interrupted_is_ended(tmp_path: Path) -> None:
 def waiting(tmp_path: Path, *program: str) -> tuple[subprocess.Popen[str], int]:
     """One of two brokers, which finds no other; and the port of its controller listener."""
     ports = free_ports(2)
+    assert main(["format", "--node-id", "1", "--data-dir", str(tmp_path)]) == 0
     process = subprocess.Popen(
         [
             *(sys.executable, *program, "broker", "--node-id", "1", "--port", "0"),

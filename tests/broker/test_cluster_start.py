@@ -200,7 +200,8 @@ def test_a_start_that_is_given_up_twice_keeps_nothing(tmp_path: Path) -> None:
             data_dir=str(tmp_path),
         )
         for steps in range(12):
-            server = BrokerServer(BrokerConfig.from_properties(properties), system_runtime())
+            config = BrokerConfig.from_properties(properties)
+            server = BrokerServer(config, system_runtime(), new_cluster_id="c")
             starting = asyncio.ensure_future(server.start())
             await until(lambda waits=server: waits._joining is not None, "it waits for the other")
             starting.cancel()

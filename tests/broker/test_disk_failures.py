@@ -60,7 +60,7 @@ def test_a_broker_whose_disk_fails_while_it_joins_gives_up_at_once(tmp_path: Pat
                     )
                 ),
                 system_runtime(files),
-                cluster_id=cluster.brokers[0].server.metadata.image.cluster_id,
+                new_cluster_id=cluster.brokers[0].server.metadata.image.cluster_id,
             )
             server.on_failure = lambda: pytest.fail("start() tells it")
             begun = time.monotonic()

@@ -1,36 +1,116 @@
-"""What a broker stands on before it knows anything."""
+"""What a broker stands on before it knows anything: its directories, and whose they are."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from tidelog.config.broker import BrokerConfig
-from tidelog.doors.cluster_settings import node_properties
+from tidelog.doors.cluster_settings import broker_properties, node_properties
+from tidelog.formatting import format_new, random_cluster_id
 from tidelog.foundation import open_logs
 from tidelog.runtime import system_runtime
+from tidelog.start_error import StartError
+from tidelog_storage.directory import LogDirectoryError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-
-def test_nodes_with_the_same_voters_agree_on_the_id_of_their_new_cluster(tmp_path: Path) -> None:
-    """Of one address in 64 the id would begin with a dash, and was looked for for ever."""
-    for port in (9000, 9028):
-        one, other = (first_cluster_id(node_id, port, tmp_path) for node_id in (1, 2))
-        assert one == other
-        assert len(one) == 22
-        assert not one.startswith("-")
+RUNTIME = system_runtime(durable=False)
 
 
-def first_cluster_id(node_id: int, port: int, tmp_path: Path) -> str:
+def node(node_id: int, folder: Path) -> BrokerConfig:
+    """One of a cluster of two."""
     properties = node_properties(
         {},
         node_id=node_id,
-        voters={1: f"a.example:{port}", 2: f"b.example:{port}"},
+        voters={1: "a.example:9000", 2: "b.example:9000"},
         host="127.0.0.1",
         port=0,
-        data_dir=str(tmp_path / f"{port}-{node_id}"),
+        data_dir=str(folder),
     )
-    logs, cluster_id = open_logs(BrokerConfig.from_properties(properties), system_runtime())
+    return BrokerConfig.from_properties(properties)
+
+
+def alone(*log_dirs: Path, **settings: str) -> BrokerConfig:
+    """A broker that is a cluster by itself."""
+    settings = {key.replace("_", "."): value for key, value in settings.items()}
+    settings["log.dirs"] = ",".join(map(str, log_dirs))
+    return BrokerConfig.from_properties(broker_properties(settings, port=0))
+
+
+def opened(config: BrokerConfig, new_cluster_id: str | None = None) -> str:
+    logs, cluster_id = open_logs(config, RUNTIME, new_cluster_id)
     logs.abandon()
     return cluster_id
+
+
+def test_a_random_cluster_id_is_kafkas_and_begins_with_no_dash() -> None:
+    dashed_first = iter((b"\xfb" + bytes(15), bytes(16)))
+    assert random_cluster_id(lambda: next(dashed_first)) == "A" * 22
+
+
+def test_a_node_of_a_cluster_does_not_start_on_an_empty_disk(tmp_path: Path) -> None:
+    with pytest.raises(StartError) as refused:
+        opened(node(2, tmp_path))
+    assert str(refused.value) == (
+        f"log directory {tmp_path} is not formatted: run `tidelog format --cluster-id ID"
+        f" --node-id 2 --set log.dirs={tmp_path}`"
+    )
+    assert list(tmp_path.iterdir()) == []
+    assert opened(node(2, tmp_path), "mine") == opened(node(2, tmp_path)) == "mine"
+
+
+def test_a_broker_alone_formats_new_directories(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    assert opened(alone(one, two)) == opened(alone(two, one))
+
+
+def test_half_formatted_directories_refuse_the_start(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    cluster_id = opened(alone(one))
+    for config in (alone(one, two), alone(two, one)):
+        with pytest.raises(StartError) as refused:
+            opened(config)
+        assert str(refused.value) == (
+            f"log directory {two} is not formatted, but {one} belongs to cluster {cluster_id}:"
+            f" restore it, or run `tidelog format --cluster-id {cluster_id} --node-id 1"
+            f" --set log.dirs={','.join(config.log_directories())} --ignore-formatted`"
+        )
+    assert not two.exists()
+
+
+def test_the_metadata_directory_is_the_brokers_own_too(tmp_path: Path) -> None:
+    data, metadata = tmp_path / "data", tmp_path / "metadata"
+    config = alone(data, metadata_log_dir=str(metadata))
+    cluster_id = opened(config)
+    logs, _ = open_logs(config, RUNTIME)
+    with pytest.raises(LogDirectoryError, match="is locked"):
+        open_logs(alone(metadata), RUNTIME)
+    logs.abandon()
+    assert opened(alone(metadata)) == cluster_id
+    with pytest.raises(StartError, match=f"--set metadata.log.dir={tmp_path}/other"):
+        opened(alone(data, metadata_log_dir=str(tmp_path / "other")))
+
+
+def test_logs_without_meta_properties_are_no_new_directory(tmp_path: Path) -> None:
+    config = node(1, tmp_path)
+    (tmp_path / "__cluster_metadata-0").mkdir()
+    with pytest.raises(StartError, match=r"has logs, but no meta\.properties: restore it, or run"):
+        opened(config, "mine")
+    with pytest.raises(StartError, match=r"has logs, but no meta\.properties"):
+        format_new([config, node(2, tmp_path / "two")], RUNTIME)
+    assert not (tmp_path / "two").exists()
+
+
+def test_a_new_cluster_is_formatted_whole_or_not_at_all(tmp_path: Path) -> None:
+    configs = [node(node_id, tmp_path / f"{node_id}") for node_id in (1, 2)]
+    cluster_id = format_new(configs, RUNTIME)
+    assert format_new(configs, RUNTIME) == cluster_id
+    assert [opened(config) for config in configs] == [cluster_id] * 2
+    (tmp_path / "2" / "meta.properties").unlink()
+    with pytest.raises(StartError, match=f"/2 is not formatted, but {tmp_path}/1 belongs to"):
+        format_new(configs, RUNTIME)
+    with pytest.raises(StartError, match=r"belongs to node 1 of cluster .*, not to node 2"):
+        opened(node(2, tmp_path / "1"))

@@ -20,6 +20,7 @@ from sim.loop import LANE
 from tidelog.config.broker import DEVELOPER_PROFILE, BrokerConfig
 from tidelog.seams import Runtime
 from tidelog.server import BrokerServer, StartError
+from tidelog_storage.checkpoints import META_PROPERTIES
 
 if TYPE_CHECKING:
     import builtins
@@ -203,6 +204,8 @@ class Machine:
         self.clock = SimClock(loop)
         self.config = BrokerConfig.from_properties({**PROPERTIES, **(settings or {})})
         self.new_fetcher: Callable[..., Any] | None = None  # as for `BrokerServer`
+        self.cluster_id = "simulated-cluster-0000"
+        self.is_formatted = False
         self.life = 0
         self.lane = ""
         self.server: BrokerServer | None = None
@@ -242,7 +245,12 @@ class Machine:
             new_executor=lambda _name, _threads_max: SimExecutor(self, waits=False),
             rng=SimRng(f"{self.seed}:{self.life}"),
         )
-        self.server = BrokerServer(self.config, runtime, new_fetcher=self.new_fetcher)
+        self.server = BrokerServer(
+            self.config,
+            runtime,
+            new_cluster_id=self._new_cluster_id(),
+            new_fetcher=self.new_fetcher,
+        )
         asked_to_stop = self._asked_to_stop = self.loop.create_future()
         self.server.on_failure = lambda: asked_to_stop.set_result(None)
         task = in_lane(self.lane, self.server.start())
@@ -257,6 +265,13 @@ class Machine:
         self.is_ready = True
         self.loop.tell(self.lane, "starts")
         return True
+
+    def _new_cluster_id(self) -> str | None:
+        """What its directories are to be formatted with: once, at the first start."""
+        self.is_formatted = self.is_formatted or any(
+            name.endswith(META_PROPERTIES) for name in self.disk.names
+        )
+        return None if self.is_formatted else self.cluster_id
 
     async def ended(self) -> str:
         """Wait for the end of this life: how it ended.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from typing import TYPE_CHECKING
 
@@ -83,9 +84,21 @@ class _Node(Peer):
         """Serve until standard input ends."""
         voters = ",".join(f"{node_id}@{at}" for node_id, at in self._voters.items())
         options = ["--node-id", str(self._node_id), "--controller-quorum", voters]
-        options += ["--port", str(self.port), "--data-dir", str(self.folder / "data")]
-        options += ["--cluster-id", CLUSTER_ID, "--until-stdin-ends"]
-        return [sys.executable, "-m", "tidelog", "broker", *options, *_given(self._settings)]
+        options += ["--port", str(self.port), "--until-stdin-ends"]
+        return [sys.executable, "-m", "tidelog", "broker", *options, *self._data()]
+
+    def prepare(self) -> None:
+        """Format its directories, before its first life."""
+        super().prepare()
+        options = ["--cluster-id", CLUSTER_ID, "--node-id", str(self._node_id)]
+        subprocess.run(
+            [sys.executable, "-m", "tidelog", "format", "-g", *options, *self._data()],
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+
+    def _data(self) -> list[str]:
+        return ["--data-dir", str(self.folder / "data"), *_given(self._settings)]
 
 
 class TidelogCluster(PeerCluster):

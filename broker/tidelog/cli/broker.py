@@ -2,7 +2,8 @@
 
 All nodes are given the same `--controller-quorum`; each listens at its own entry of it for the
 other nodes, and at `--host` and `--port` for clients. A node that is not named there is a broker
-and no voter. Ready, stop and exit codes as for `tidelog serve`.
+and no voter. Its directories must be formatted before its first start (`tidelog format`). Ready,
+stop and exit codes as for `tidelog serve`.
 """
 
 # ruff: noqa: PLC0415 - what takes long to import waits until the arguments are known to be good
@@ -47,7 +48,6 @@ def _main(options: argparse.Namespace, ending: Ending) -> int:
         ending,
         until_stdin_ends=options.until_stdin_ends,
         level=options.log_level.upper(),
-        cluster_id=options.cluster_id,
         refuse=tell,
     )
 
@@ -66,9 +66,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--port", type=int, default=9092, help="port for clients (9092)")
     parser.add_argument("--data-dir", metavar="DIR", help="where the data lives")
     parser.add_argument("--rack", help="rack of this node")
-    parser.add_argument(
-        "--cluster-id", metavar="ID", help="of new data; the same for all nodes of a cluster"
-    )
     parser.add_argument(
         "--no-fsync",
         action="store_false",

@@ -108,8 +108,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def add_common_options(parser: argparse.ArgumentParser) -> None:
-    """Settings, logging and the end: the same for all commands that run brokers."""
+def add_settings_options(parser: argparse.ArgumentParser) -> None:
+    """What `given_settings` reads."""
     parser.add_argument(
         "-c", "--config", metavar="FILE", help="settings in Kafka's server.properties format"
     )
@@ -121,6 +121,11 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
         dest="settings",
         help="one setting by its Kafka name, over those of the file; can be repeated",
     )
+
+
+def add_common_options(parser: argparse.ArgumentParser) -> None:
+    """Settings, logging and the end: the same for all commands that run brokers."""
+    add_settings_options(parser)
     parser.add_argument(
         "--log-level",
         choices=("debug", "info", "warning", "error"),
@@ -244,7 +249,6 @@ def run_broker(
     *,
     until_stdin_ends: bool,
     level: str,
-    cluster_id: str | None = None,
     refuse: Callable[[str], int] = refuse,
 ) -> int:
     """Run one broker until it is asked to stop; the exit code. `refuse` tells why it can't start,
@@ -255,7 +259,7 @@ def run_broker(
     from tidelog.server import BrokerServer, StartError
 
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    server = BrokerServer(config, runtime, volume_bytes=volume_bytes, cluster_id=cluster_id)
+    server = BrokerServer(config, runtime, volume_bytes=volume_bytes)
     try:
         return ending.run(lambda: _serve(server, ending, until_stdin_ends=until_stdin_ends))
     except StartError as error:

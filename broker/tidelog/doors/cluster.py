@@ -23,7 +23,6 @@ from tidelog.doors.cluster_settings import (
     beside,
     broker_properties,
     has_data_dir,
-    log_dirs_in,
     metrics_listener,
     node_properties,
     properties_of,
@@ -213,11 +212,13 @@ class Cluster:
         await until_whole([node, *(other for other in self.brokers if other is not node)])
 
     async def _new_nodes(self) -> list[Node[Any]]:
+        from tidelog.formatting import format_new
         from tidelog.runtime import system_runtime
 
-        runtime = self._runtime or system_runtime()
         settings = self._settings
         folder = self._data_dir
+        is_kept = folder is not None and not self._is_temporary
+        runtime = self._runtime or system_runtime(durable=is_kept)
         if self._is_temporary and folder is not None:
             self._temporary = folder
         is_alone = self._count == 1 and not self._isolated
@@ -239,25 +240,13 @@ class Cluster:
         self._voters = {
             node_id: f"{self._host}:{ports.pop()}" for node_id in range(1, self._count + 1)
         }
-        self._cluster_id = self._known_cluster_id(runtime, folder)
         nodes = []
         for index, node_id in enumerate(self._voters):
             own_port = self._port + index if self._port else ports.pop()
             rack = self._racks[index] if self._racks else None
             nodes.append(self._node_of_several(settings, node_id, folder, own_port, rack))
+        self._cluster_id = format_new([node.config for node in nodes], runtime)
         return nodes
-
-    def _known_cluster_id(self, runtime: Runtime, folder: str) -> str:
-        """The id that a former life gave this cluster, or a new one."""
-        from tidelog.foundation import new_cluster_id
-        from tidelog_storage.checkpoints import read_meta_properties
-
-        for node_id in self._voters:
-            (first, *_) = log_dirs_in(f"{folder}/broker-{node_id}", self._settings)
-            known = read_meta_properties(runtime.files, first)
-            if known is not None:
-                return known.cluster_id
-        return new_cluster_id(runtime.rng.uuid)
 
     def _node_of_several(
         self, settings: dict[str, str], node_id: int, folder: str, port: int, rack: str | None
@@ -281,14 +270,12 @@ class Cluster:
             return ProcessNode(
                 properties,
                 log_level=self._log_level,
-                cluster_id=self._cluster_id,
                 durable=durable,
                 on_start=self._gathered,
                 on_end=self._node_failed,
             )
         return LocalNode(
             properties,
-            cluster_id=self._cluster_id,
             runtime=self._runtime,
             durable=durable,
             on_start=self._gathered,
@@ -312,11 +299,13 @@ class Cluster:
         """Start one more broker, which is no voter of the metadata quorum; a handle on it."""
         if not self._voters or not self.brokers:
             raise ClusterError("only a running cluster of several brokers can grow")
+        from tidelog.formatting import format_new
         from tidelog.runtime import system_runtime
 
         folder = self._data_dir or self._temporary
         assert folder is not None
-        (port,) = await self._ports.take(system_runtime(), self._host, 1)
+        runtime = system_runtime()
+        (port,) = await self._ports.take(runtime, self._host, 1)
         node = self._node_of_several(
             {**self._settings, **properties_of(settings, more)},
             max(node.node_id for node in self.brokers) + 1,
@@ -324,6 +313,7 @@ class Cluster:
             port,
             rack,
         )
+        format_new([node.config], runtime, self._cluster_id)
         await node.start()
         self.brokers.append(node)
         return node

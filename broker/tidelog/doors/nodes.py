@@ -48,17 +48,14 @@ class Node(ABC, Generic[Life]):
         self,
         properties: Mapping[str, str],
         *,
-        cluster_id: str,
         durable: bool,
         on_start: Callable[[Node[Any]], Awaitable[None]],
         on_end: Callable[[Node[Any]], None],
     ) -> None:
         """`on_start` is called when it is ready, and ends its start; `on_end` when it ended by
-        itself, and `failure` says how. `cluster_id` is for new directories, "" for one of their
-        own; without `durable` nothing is forced to disk."""
+        itself, and `failure` says how. Without `durable` nothing is forced to disk."""
         self.config = BrokerConfig.from_properties(properties)
         self.failure: BaseException | None = None
-        self._cluster_id = cluster_id
         self._durable = durable
         self._on_start = on_start
         self._on_end = on_end
@@ -162,7 +159,6 @@ class LocalNode(Node[BrokerServer]):
             self.config,
             self._runtime or system_runtime(durable=self._durable),
             volume_bytes=volume_bytes,
-            cluster_id=self._cluster_id or None,
             new_fetcher=self._new_fetcher,
         )
         server.on_failure = self._failed
@@ -224,8 +220,6 @@ class ProcessNode(Node["asyncio.subprocess.Process"]):
     async def _begin(self) -> asyncio.subprocess.Process:
         """StartError when it ends before it is ready, with what it says of it."""
         arguments = [f"--set={key}={value}" for key, value in self.config.given.items()]
-        if self._cluster_id:
-            arguments.append(f"--cluster-id={self._cluster_id}")
         if not self._durable:
             arguments.append("--no-fsync")
         process = await asyncio.create_subprocess_exec(

@@ -12,7 +12,7 @@ from tidelog.doors.cluster_settings import node_properties, temporary_data_dir
 from tidelog.doors.nodes import LocalNode, until_whole
 from tidelog.doors.ports import Ports
 from tidelog.doors.tiered import tiered_settings, with_tier
-from tidelog.foundation import new_cluster_id
+from tidelog.formatting import format_new
 from tidelog.runtime import system_runtime
 from tidelog.scenarios.actor import Actor
 from tidelog.scenarios.inside import Inside
@@ -95,7 +95,6 @@ class HostStage(Stage):
         if self.is_tiered:
             settings |= tiered_settings(True) | TIER_SETTINGS | self._settings
             settings["rsm.config.dir"] = self.store_folder
-        cluster_id = new_cluster_id(self._runtime.rng.uuid)
         for name, node_id in self.ids.items():
             properties = node_properties(
                 settings,
@@ -106,11 +105,11 @@ class HostStage(Stage):
                 data_dir=self.data_folder(name),
             )
             properties = with_tier(properties, self._folder, len(VOTERS))
-            self._nodes[name] = self._node(name, properties, cluster_id)
+            self._nodes[name] = self._node(name, properties)
+        format_new([node.config for node in self._nodes.values()], self._runtime)
 
-    def _node(self, name: str, properties: dict[str, str], cluster_id: str) -> Node[Any]:
+    def _node(self, name: str, properties: dict[str, str]) -> Node[Any]:
         place: dict[str, Any] = {
-            "cluster_id": cluster_id,
             "durable": False,
             "on_start": _nothing,
             "on_end": lambda _: None,

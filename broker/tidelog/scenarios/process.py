@@ -143,14 +143,13 @@ def _parameters(verb: str) -> tuple[str, ...]:
 class _Actor:
     """The broker in this process, and who asks."""
 
-    def __init__(self, properties: dict[str, str], cluster_id: str) -> None:
+    def __init__(self, properties: dict[str, str]) -> None:
         self._turnstile = Turnstile()
         self._ended = asyncio.Event()
         self._is_left = False  # by who started it: nobody is there to take over
         self._node = Actor(
             properties,
             self._turnstile,
-            cluster_id=cluster_id,
             durable=False,
             on_start=self._started,
             on_end=lambda _: self._ended.set(),
@@ -201,17 +200,14 @@ def _say(line: str) -> None:
 def main(arguments: list[str]) -> None:
     """Be an actor; arguments as `ProcessNode` gives them."""
     properties = {}
-    cluster_id = ""
     for argument in arguments:
         name, _, value = argument.partition("=")
         if name == "--set":
             key, _, text = value.partition("=")
             properties[key] = text
-        elif name == "--cluster-id":
-            cluster_id = value
 
     async def run() -> None:
-        await _Actor(properties, cluster_id).run()
+        await _Actor(properties).run()
 
     logging.getLogger("tidelog").addHandler(logging.NullHandler())  # the account tells
     asyncio.run(run())

@@ -1,0 +1,106 @@
+"""`tidelog format`: mark new directories as those of one node of one cluster.
+
+As Apache Kafka's `kafka-storage format`. A node of a cluster (`tidelog broker`) starts on formatted
+directories only: one that lost its disk must not vote as if it were new. What lies in a directory
+stays as it is. Exit code 1, with one line that says why, if a directory is formatted already or
+another node's.
+"""
+
+# ruff: noqa: PLC0415 - what takes long to import waits until the arguments are known to be good
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from tidelog.cli.serve import add_settings_options, given_settings, refuse, say
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tidelog.config.broker import BrokerConfig
+
+__all__ = ["main"]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    from tidelog.config.vocabulary import ConfigError
+    from tidelog.start_error import StartError, one_line
+
+    try:
+        return _format(_config(options), options)
+    except ConfigError as error:
+        return refuse(f"{error.key}: {error.message}")
+    except (StartError, OSError, UnicodeDecodeError) as error:
+        return refuse(one_line(error))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tidelog format", description="Format the directories of one node of a cluster."
+    )
+    parser.add_argument(
+        "-t",
+        "--cluster-id",
+        metavar="ID",
+        help="the same for all nodes of a cluster; a new one, which is printed, if not given",
+    )
+    parser.add_argument("--node-id", type=int, metavar="N", help="id of this node")
+    parser.add_argument("--data-dir", metavar="DIR", help="where the data will live")
+    parser.add_argument(
+        "-g",
+        "--ignore-formatted",
+        action="store_true",
+        help="leave directories that are formatted as they are, and format the others",
+    )
+    add_settings_options(parser)
+    return parser
+
+
+def _config(options: argparse.Namespace) -> BrokerConfig:
+    """Only the node's id and directories count."""
+    from tidelog.config.broker import DEVELOPER_PROFILE, BrokerConfig
+    from tidelog.config.vocabulary import ConfigError
+    from tidelog.doors.cluster_settings import has_data_dir, log_dirs_in
+
+    settings = given_settings(options)
+    if options.node_id is not None:
+        settings["node.id"] = str(options.node_id)
+        settings.pop("broker.id", None)
+    if "node.id" not in settings:
+        raise ConfigError("--node-id", "is missing")
+    if options.data_dir is not None:
+        settings["log.dirs"] = ",".join(log_dirs_in(options.data_dir, settings))
+    if not has_data_dir(settings):
+        raise ConfigError("--data-dir", "is missing")
+    return BrokerConfig.from_properties({**DEVELOPER_PROFILE, **settings})
+
+
+def _format(config: BrokerConfig, options: argparse.Namespace) -> int:
+    from tidelog.formatting import format_directories, look, random_cluster_id
+    from tidelog.runtime import SystemRng, system_runtime
+    from tidelog_protocol.primitives import uuid_to_str
+
+    runtime = system_runtime()
+    found = look([config], runtime.files)
+    given = options.cluster_id
+    if given is not None and (not given or given != "".join(given.split())):
+        return refuse(f"--cluster-id: {given!r} is not an id")
+    if found.cluster_id is not None and given not in (None, found.cluster_id):
+        return refuse(f"{found.formatted[0]} belongs to cluster {found.cluster_id}, not to {given}")
+    if found.formatted and not options.ignore_formatted:
+        return refuse(
+            f"{found.formatted[0]} is formatted already; --ignore-formatted formats the others"
+        )
+    cluster_id = found.cluster_id or given or random_cluster_id(SystemRng().uuid)
+    for path in found.formatted:
+        say(f"{path} is formatted already, for node {config.node_id} of cluster {cluster_id}")
+    for path, directory_id in format_directories(found, runtime, cluster_id):
+        kind = "metadata" if path == config.metadata_directory() else "data"
+        say(
+            f"formatted {kind} directory {path} for node {config.node_id} of cluster {cluster_id}"
+            f" with directory id {uuid_to_str(directory_id)}"
+        )
+    return 0
