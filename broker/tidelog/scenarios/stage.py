@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from functools import partial
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
 
@@ -26,6 +27,7 @@ from tidelog_protocol.messages.cluster_admin import (
     AlterPartitionReassignmentsRequest,
     ElectLeadersRequest,
 )
+from tidelog_storage.checkpoints import read_meta_properties, write_meta_properties
 from tidelog_storage.remote.api import TopicIdPartition
 
 if TYPE_CHECKING:
@@ -148,9 +150,19 @@ class Stage(ABC):
         """Begin a life, on an empty disk if `wipe`, until all know of it and its replica is
         there."""
         if wipe:
-            self.files_of(name).remove_tree(self.data_folder(name))
+            self._wipe(name)
         await self._start(name)
         await self.until(partial(self.has_replica, name), f"{name} has its replica")
+
+    def _wipe(self, name: str) -> None:
+        """Give a broker an empty disk, formatted for the same node."""
+        files, folder = self.files_of(name), self.data_folder(name)
+        owner = read_meta_properties(files, folder)
+        assert owner is not None
+        files.remove_tree(folder)
+        files.make_dirs(folder)
+        directory_id = sha256(owner.directory_id).digest()[:16]
+        write_meta_properties(files, folder, owner._replace(directory_id=directory_id))
 
     async def stop(self, name: str) -> None:
         """An orderly stop."""
