@@ -278,37 +278,40 @@ class LogState:
         """A segment's transaction index, compared with the records when first used, and built anew
         if it does not say what they say; `below` leaves out what has just been appended.
 
-        StorageError CORRUPT_MESSAGE if the records can't be read.
+        StorageError if the records can't be read.
         """
         index = segment.transaction_index
         if not segment.transactions_are_proven:
-            aborted = self._aborted_in(segment, index.entries, below)
-            if index.entries != aborted or not index.is_whole:
-                index.replace(aborted)
+            try:
+                aborted = self._aborted_in(segment, index.entries, below)
+                if index.entries != aborted or not index.is_whole:
+                    index.replace(aborted)
+            except ProtocolError as error:
+                path = segment.path(LOG_SUFFIX)
+                raise StorageError(ErrorCode.CORRUPT_MESSAGE, f"{path}: {error}") from error
+            except OSError as error:
+                raise self._failed(error) from error
             segment.transactions_are_proven = True
         return index
 
     def _aborted_in(
         self, segment: Segment, known: Sequence[AbortedEntry], below: int | None
     ) -> list[AbortedEntry]:
-        try:
-            if not has_abort_marker(segment.records, segment.size):
-                return []
-            first = self.segments.first.base_offset
-            producers = self.producers.before(segment.base_offset + 1, first)
-            lacks_beginnings = first > 0 and producers.latest_snapshot_offset is None
-            batches = (
-                (header, batch)
-                for each in self.segments.from_floor(producers.map_end_offset)
-                if each.base_offset <= segment.base_offset
-                for _, header, batch in each.batches()
-                if below is None or header.base_offset < below
-            )
-            known = known if lacks_beginnings else ()
-            return find_aborted(producers, batches, segment.base_offset, known)
-        except ProtocolError as error:
-            path = segment.path(LOG_SUFFIX)
-            raise StorageError(ErrorCode.CORRUPT_MESSAGE, f"{path}: {error}") from error
+        if not has_abort_marker(segment.records, segment.size):
+            return []
+        first = self.segments.first.base_offset
+        producers = self.producers.before(segment.base_offset + 1, first)
+        batches = (
+            (header, batch)
+            for each in self.segments.from_floor(producers.map_end_offset)
+            if each.base_offset <= segment.base_offset
+            for _, header, batch in each.batches()
+            if below is None or header.base_offset < below
+        )
+        lacks_beginnings = first > 0 and producers.latest_snapshot_offset is None
+        return find_aborted(
+            producers, batches, segment.base_offset, known if lacks_beginnings else ()
+        )
 
     def assign_epoch(self, epoch: int) -> None:
         """This broker leads in `epoch` from the log end on; see `LeaderEpochCache` for the file."""

@@ -272,6 +272,37 @@ class TestLongPoll:
         path.produce("foo", 0, batch())
         assert path.answer_of(parked) is None
 
+    @pytest.mark.parametrize("where", ["read", "end_offset", "leader_error"])
+    def test_one_that_fails_costs_neither_the_producer_nor_other_readers_their_answer(
+        self, path: DataPath, where: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        broken = self.park(path, ("foo", 0, 0), ("foo", 1, 0), max_wait_ms=700)
+        whole = self.park(path, ("foo", 1, 0), max_wait_ms=800)
+
+        def fail(*_: Any, **__: Any) -> None:
+            raise RuntimeError("a bug")
+
+        partition = path.partition("foo", 0)
+        with monkeypatch.context() as patched:
+            patched.setattr(type(partition), where, fail)
+            assert path.produce("foo", 0, batch(), acks=1).error_code == 0
+        errors = [data_of(path.answer_of(broken), index).error_code for index in (0, 1)]
+        assert errors[0] == ErrorCode.UNKNOWN_SERVER_ERROR
+        path.produce("foo", 1, batch())
+        assert offsets(data_of(path.answer_of(whole))) == [0]
+        assert len(path.replicas.fetch_purgatory) == 0
+
+    def test_a_read_that_fails_is_its_partitions_error(
+        self, path: DataPath, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path.produce("foo", 0, batch())
+        path.produce("foo", 1, batch())
+
+        monkeypatch.setattr(path.partition("foo", 0).log, "_reader", None)
+        response = fetch(path, ("foo", 0, 0), ("foo", 1, 0))
+        assert data_of(response, 0).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        assert offsets(data_of(response, 1)) == [0]
+
     def test_no_wait_asked_no_partition_asked_enough_there(self, path: DataPath) -> None:
         path.produce("foo", 0, batch())
         fetch(path, ("foo", 1, 0), max_wait_ms=0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -252,3 +253,54 @@ def test_against_a_model_that_scans(actions: list[tuple[str, Any, int]]) -> None
     assert sum(purgatory.watched(key) for key in "abc") == sum(
         len(w.watched_keys) for w, _, _ in model
     )
+
+
+class Broken(Wait):
+    """Raises where it is told to."""
+
+    def __init__(self, where: str) -> None:
+        super().__init__()
+        self.where = where
+        self.failures = 0
+
+    def touch(self, key: str) -> bool:
+        if self.where == "touch":
+            raise RuntimeError("touch")
+        return super().touch(key)
+
+    def complete(self, *, expired: bool) -> None:
+        raise RuntimeError("complete")
+
+    def fail(self) -> None:
+        self.failures += 1
+        if self.where == "fail":
+            raise RuntimeError("fail")
+
+
+@pytest.mark.parametrize("where", ["touch", "complete", "fail"])
+@pytest.mark.parametrize("event", ["check", "check_all", "deadline", "close"])
+def test_an_operation_that_raises_fails_alone(
+    where: str, event: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    timers = ManualTimers()
+    purgatory: Purgatory[str] = Purgatory(timers)
+    before, broken, behind = Wait("a"), Broken(where), Wait("a")
+    for operation in (before, broken, behind):
+        purgatory.park(operation, ["a"], 100)
+    late = Wait("b")
+    purgatory.park(late, ["b"], 300)
+    if event == "check":
+        purgatory.check("a")
+    elif event == "check_all":
+        purgatory.check_all(["a"])
+    elif event == "deadline":
+        timers.advance_ms(100)
+    else:
+        purgatory.close()
+    is_expired = event == "deadline"
+    assert (before.completions, behind.completions) == ([is_expired], [is_expired])
+    assert (broken.failures, broken.closed) == (1, True)
+    assert "Broken failed" in caplog.text
+    timers.advance_ms(1000)
+    assert late.completions == [event != "close"], "the timer goes on"
+    assert len(purgatory) == 0

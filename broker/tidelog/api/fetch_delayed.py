@@ -15,6 +15,7 @@ from tidelog.replication.partition import (
     FetchParams,
 )
 from tidelog.replication.purgatory import DelayedOperation
+from tidelog.replication.reads import ReadResult
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -22,12 +23,12 @@ if TYPE_CHECKING:
 
     from tidelog.dispatch import Deferred
     from tidelog.replication.fetch_sessions import FetchedPartition, FetchSession
-    from tidelog.replication.partition import Partition, ReadResult
+    from tidelog.replication.partition import Partition
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog_protocol.messages.data import FetchRequest, FetchResponse
     from tidelog_protocol.schema import Buffer
 
-__all__ = ["READ_COMMITTED", "READ_UNCOMMITTED", "DelayedFetch", "FetchWork"]
+__all__ = ["READ_COMMITTED", "READ_UNCOMMITTED", "DelayedFetch", "FetchWork", "failed_reads"]
 
 READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
@@ -64,6 +65,11 @@ class FetchWork(FetchParams):
         self.epoch = request.session_epoch
         self.session: FetchSession | None = None
         self.requests: list[FetchedPartition] = []
+
+
+def failed_reads(fetch: FetchWork) -> list[ReadResult]:
+    """Each partition's part of the answer to a Fetch that has failed as a whole."""
+    return [ReadResult(ErrorCode.UNKNOWN_SERVER_ERROR) for _ in fetch.requests]
 
 
 class DelayedFetch(DelayedOperation[tuple[str, int]]):
@@ -195,8 +201,16 @@ class DelayedFetch(DelayedOperation[tuple[str, int]]):
             self._refresh_watermarks()
         deferred = self.deferred
         assert deferred is not None
+        response = self._answer(fetch, results)
         self._forget()
-        deferred.complete(self._answer(fetch, results))
+        deferred.complete(response)
+
+    def fail(self) -> None:
+        """Answer every partition with an error."""
+        fetch, deferred = self._fetch, self.deferred
+        assert deferred is not None
+        self._forget()
+        deferred.complete(self._answer(fetch, failed_reads(fetch)))
 
     def _refresh_watermarks(self) -> None:
         """A follower learns the high watermark from answers alone; it moved while this waited."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING
 
+from tidelog.api.fetch_delayed import failed_reads
 from tidelog.metrics.broker_gauges import tell_purgatories
 from tidelog.metrics.meters import Name
 from tidelog.remote.shared import id_of
@@ -188,6 +189,15 @@ class DelayedRemoteFetch(DelayedOperation[tuple[str, int]]):
         deferred = self.deferred
         assert deferred is not None
         deferred.complete(self.answer(expired=expired))
+
+    def fail(self) -> None:
+        """Answer every partition with an error."""
+        fetch, answer, deferred = self._fetch, self._answer, self.deferred
+        assert deferred is not None
+        for pending in self._reads.values():
+            pending.cancel()
+        self._forget()
+        deferred.complete(answer(fetch, failed_reads(fetch)))
 
     def answer(self, *, expired: bool) -> FetchResponse | list[Buffer]:
         """What was read remotely, and all the rest as it is now."""

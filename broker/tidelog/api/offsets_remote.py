@@ -190,6 +190,15 @@ class DelayedRemoteListOffsets(DelayedOperation[tuple[str, int]]):
         self._give_up()
         deferred.complete(self._response)
 
+    def fail(self) -> None:
+        """Answer; what is open is an UNKNOWN_SERVER_ERROR."""
+        deferred = self.deferred
+        assert deferred is not None
+        for index in list(self._open):
+            self._settle(index, ErrorCode.UNKNOWN_SERVER_ERROR)
+        self._give_up()
+        deferred.complete(self._response)
+
     def _give_up(self) -> None:
         """Let go of what is open and of the connection: this object is kept until its deadline."""
         for pending in self._reads.values():

@@ -65,6 +65,12 @@ class DelayedAnswers(DelayedOperation[tuple[str, int]]):
         """Answer; what is undecided stays REQUEST_TIMED_OUT."""
         self._on_done(self._errors)
 
+    def fail(self) -> None:
+        """Answer; what is undecided is an UNKNOWN_SERVER_ERROR."""
+        for index in self._pending:
+            self._errors[index] = ErrorCode.UNKNOWN_SERVER_ERROR
+        self._on_done(self._errors)
+
     def _poll(self, key: tuple[str, int] | None) -> None:
         for index, (partition, offset) in list(self._pending.items()):
             if key is None or partition.topic_partition == key:

@@ -8,10 +8,13 @@ An event costs a dictionary look-up per key when nobody waits, and one `touch` p
 when somebody does: never a scan of what the operation covers. Operations that are ready are
 completed after all keys of the event were touched, so that a Fetch woken by an append to ten
 partitions answers with all ten.
+
+An operation that raises fails alone: the event's caller and the other operations go on.
 """
 
 from __future__ import annotations
 
+import logging
 from heapq import heapify, heappop, heappush
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable
 
 __all__ = ["DelayedOperation", "Purgatory", "TimerHandle", "Timers"]
+
+log = logging.getLogger("tidelog.replication.purgatory")
 
 K = TypeVar("K", bound="Hashable")
 
@@ -63,6 +68,9 @@ class DelayedOperation(Generic[K]):
     def complete(self, *, expired: bool) -> None:
         """Do it, with what there is; `expired` if the deadline is the reason. Called once."""
         raise NotImplementedError
+
+    def fail(self) -> None:
+        """`touch` or `complete` has raised: give its own client an error answer, if it has one."""
 
 
 class Purgatory(Generic[K]):
@@ -131,7 +139,7 @@ class Purgatory(Generic[K]):
         """Something happened to `key`: complete what can complete now."""
         waiting = self._watchers.get(key)
         if waiting is not None:
-            for operation in [o for o in waiting if o.touch(key)]:
+            for operation in [o for o in list(waiting) if self._touch(o, key)]:
                 self.finish(operation)
 
     def check_all(self, keys: Iterable[K]) -> None:
@@ -142,8 +150,8 @@ class Purgatory(Generic[K]):
         for key in keys:
             waiting = watchers.get(key)
             if waiting is not None:
-                for operation in waiting:
-                    if operation.touch(key):
+                for operation in list(waiting):
+                    if self._touch(operation, key):
                         ready[operation] = None
         for operation in ready:
             self.finish(operation)
@@ -152,8 +160,7 @@ class Purgatory(Generic[K]):
         """Complete with what there is, now; False if it was over already."""
         if operation.closed:
             return False
-        self._unwatch(operation)
-        operation.complete(expired=False)
+        self._complete(operation, expired=False)
         return True
 
     def cancel(self, operation: DelayedOperation[K]) -> None:
@@ -169,6 +176,29 @@ class Purgatory(Generic[K]):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def _touch(self, operation: DelayedOperation[K], key: K) -> bool:
+        try:
+            return not operation.closed and operation.touch(key)
+        except Exception:
+            log.exception("%s failed on %s", type(operation).__name__, key)
+            self._unwatch(operation)
+            self._fail(operation)
+            return False
+
+    def _complete(self, operation: DelayedOperation[K], *, expired: bool) -> None:
+        self._unwatch(operation)
+        try:
+            operation.complete(expired=expired)
+        except Exception:
+            log.exception("%s failed", type(operation).__name__)
+            self._fail(operation)
+
+    def _fail(self, operation: DelayedOperation[K]) -> None:
+        try:
+            operation.fail()
+        except Exception:
+            log.exception("%s gives no answer: its client runs into a time-out", operation)
 
     def _unwatch(self, operation: DelayedOperation[K]) -> None:
         operation.closed = True
@@ -196,8 +226,7 @@ class Purgatory(Generic[K]):
         while deadlines and (deadlines[0][2].closed or deadlines[0][0] <= now):
             operation = heappop(deadlines)[2]
             if not operation.closed:
-                self._unwatch(operation)
-                operation.complete(expired=True)
+                self._complete(operation, expired=True)
         if deadlines and self._timer is None:
             self._schedule(deadlines[0][0])
 

@@ -132,11 +132,8 @@ class ReplicaManager(HostedPartitions):
                         min(limit, max_bytes),
                         min_one_batch=min_one_batch,
                     )
-                except StorageError as error:
-                    _log.error("read of %s failed: %s", partition.topic_partition, error)
-                    if isinstance(error.__cause__, OSError):
-                        self.disk_failed(partition.topic_partition, error)
-                    result = ReadResult(error.code)
+                except Exception as error:  # noqa: BLE001 - Kafka: readFromLog, the others go on
+                    result = self._failed_read(partition, error)
                 if is_progress and self._record_fetch(partition, request, params, result):
                     params.moved.append(partition.topic_partition)
                 if result.size:
@@ -144,6 +141,15 @@ class ReplicaManager(HostedPartitions):
                     max_bytes = max(0, max_bytes - result.size)
             results.append(result)
         return results
+
+    def _failed_read(self, partition: Partition, error: Exception) -> ReadResult:
+        if not isinstance(error, StorageError):
+            _log.error("read of %s failed", partition.topic_partition, exc_info=error)
+            return ReadResult(ErrorCode.UNKNOWN_SERVER_ERROR)
+        _log.error("read of %s failed: %s", partition.topic_partition, error)
+        if isinstance(error.__cause__, OSError):
+            self.disk_failed(partition.topic_partition, error)
+        return ReadResult(error.code)
 
     def _record_fetch(
         self,
