@@ -52,7 +52,7 @@ class Maintenance:
         self._cleaner: LogCleaner | None = None
 
     def start(self) -> None:
-        """Begin after log.initial.task.delay.ms, as Kafka does."""
+        """Begin after log.initial.task.delay.ms; compaction at once, as Kafka's LogCleaner."""
         config = self._config
         flush_ms = min(config.log_flush_scheduler_interval_ms, FLUSH_INTERVAL_MS)
         checkpoint_ms = min(
@@ -67,15 +67,19 @@ class Maintenance:
         if len(config.quorum_voters()) > 1:  # alone, a broker finds it in its log
             interval_ms = config.replica_high_watermark_checkpoint_interval_ms
             works.append(("high-watermarks", interval_ms, self._checkpoint_high_watermarks))
-        if config.log_cleaner_enable:
-            works += [
-                (f"compaction-{number}", config.log_cleaner_backoff_ms, self._compact)
-                for number in range(config.log_cleaner_threads)
-            ]
-        loop = asyncio.get_running_loop()
         for name, interval_ms, work in works:
-            task = loop.create_task(self._repeat(interval_ms, work), name=f"maintenance-{name}")
-            self._tasks.append(task)
+            self._begin(name, config.log_initial_task_delay_ms, interval_ms, work)
+        if config.log_cleaner_enable:
+            for number in range(config.log_cleaner_threads):
+                name = f"compaction-{number}"
+                self._begin(name, 0, config.log_cleaner_backoff_ms, self._compact)
+
+    def _begin(
+        self, name: str, delay_ms: int, interval_ms: int, work: Callable[[], Awaitable[None]]
+    ) -> None:
+        repeated = self._repeat(delay_ms, interval_ms, work)
+        task = asyncio.get_running_loop().create_task(repeated, name=f"maintenance-{name}")
+        self._tasks.append(task)
 
     async def stop(self) -> None:
         """End between two runs or in the middle of one: `LogManager.shutdown` does it all again."""
@@ -84,8 +88,10 @@ class Maintenance:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
 
-    async def _repeat(self, interval_ms: int, work: Callable[[], Awaitable[None]]) -> None:
-        await asyncio.sleep(min(self._config.log_initial_task_delay_ms / 1000, WAIT_S_MAX))
+    async def _repeat(
+        self, delay_ms: int, interval_ms: int, work: Callable[[], Awaitable[None]]
+    ) -> None:
+        await asyncio.sleep(min(delay_ms / 1000, WAIT_S_MAX))
         while True:
             try:
                 await work()

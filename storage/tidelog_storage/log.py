@@ -149,7 +149,9 @@ class Log(LogState):
         `leader_epoch` on (KAFKA-18723): a newer leader's, to be fetched once we know of it.
         StorageError CORRUPT_MESSAGE for a bad batch, OFFSET_OUT_OF_RANGE for offsets below the end.
         """
-        batches = check_replicated(records, self.log_end_offset, leader_epoch)
+        batches = check_replicated(
+            records, self.log_end_offset, leader_epoch, self.epochs.latest_epoch
+        )
         if not batches:
             return None
         first, last = batches[0].header, batches[-1].header

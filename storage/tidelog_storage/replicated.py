@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog_protocol.batch import BatchHeader, crc_is_valid, iter_batches
 from tidelog_protocol.errors import ErrorCode, ProtocolError
-from tidelog_storage.types import StorageError
+from tidelog_storage.types import UNDEFINED_EPOCH, StorageError
 
 if TYPE_CHECKING:
     from tidelog_storage.seams import Buffer
@@ -20,13 +20,16 @@ class ReplicatedBatch(NamedTuple):
 
 
 def check_replicated(
-    records: Buffer, log_end_offset: int, leader_epoch: int
+    records: Buffer, log_end_offset: int, leader_epoch: int, latest_epoch: int
 ) -> list[ReplicatedBatch]:
     """The batches to append; they fill the buffer up to the end of the last one.
 
     A torn batch at the end is left out, and so is what comes from a batch of an epoch above
     `leader_epoch` on (KAFKA-18723): a newer leader's, to be fetched once we know of it.
     StorageError CORRUPT_MESSAGE for a bad batch, OFFSET_OUT_OF_RANGE for offsets that do not rise.
+
+    The checksum leaves the leader epoch out. One below `latest_epoch`, the log's newest, is rot:
+    taken over, it would drop the newer epochs from the cache, by which followers are cut.
     """
     batches: list[ReplicatedBatch] = []
     next_offset = log_end_offset
@@ -34,6 +37,13 @@ def check_replicated(
         for position, header in iter_batches(records):
             if header.leader_epoch > leader_epoch:
                 break
+            if UNDEFINED_EPOCH != header.leader_epoch < latest_epoch:
+                msg = (
+                    f"batch at offset {header.base_offset} has leader epoch {header.leader_epoch}"
+                    f" behind epoch {latest_epoch}"
+                )
+                raise StorageError(ErrorCode.CORRUPT_MESSAGE, msg)
+            latest_epoch = max(latest_epoch, header.leader_epoch)
             if header.last_offset_delta < 0 or not crc_is_valid(records, header, position):
                 msg = f"batch at offset {header.base_offset} is corrupt"
                 raise StorageError(ErrorCode.CORRUPT_MESSAGE, msg)

@@ -65,12 +65,12 @@ def maintenance(
     config = BrokerConfig.from_properties(
         {
             **DEVELOPER_PROFILE,
-            **(more or {}),
             "log.initial.task.delay.ms": "0",
             "log.retention.check.interval.ms": "1",
             "log.flush.scheduler.interval.ms": "1",
             "log.flush.offset.checkpoint.interval.ms": "1",
             "log.cleaner.backoff.ms": "1",
+            **(more or {}),
         }
     )
     return Maintenance(
@@ -155,3 +155,15 @@ def test_a_bug_is_logged_and_tried_again(caplog: pytest.LogCaptureFixture) -> No
 
     asyncio.run(test())
     assert "a bug" in caplog.text
+
+
+def test_compaction_begins_at_once_and_the_rest_after_the_initial_delay() -> None:
+    async def test() -> None:
+        logs = Recorder()
+        work = maintenance(logs, [], {"log.initial.task.delay.ms": "3600000"})
+        work.start()
+        await until(logs, lambda: logs.calls.count("compaction") >= 3)
+        await work.stop()
+        assert set(logs.calls) == {"compaction"}
+
+    asyncio.run(test())

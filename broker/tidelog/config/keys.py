@@ -381,6 +381,18 @@ class TransactionKeys:
         importance=LOW,
         mode=CLUSTER_WIDE,
     )
+    add_partitions_to_txn_retry_backoff_ms: int = integer(
+        20,
+        "Pause before a partition is added again to a transaction whose producer's last one ends.",
+        low=1,
+        importance=HIGH,
+    )
+    add_partitions_to_txn_retry_backoff_max_ms: int = integer(
+        100,
+        "How long that is tried before the producer has to try itself.",
+        low=0,
+        importance=HIGH,
+    )
     share_coordinator_state_topic_replication_factor: int = short(
         3, "Replicas of __share_group_state.", low=1, importance=HIGH, inert=True
     )

@@ -34,10 +34,16 @@ logger = logging.getLogger(__name__)
 RETRY_S = 0.05
 MARKERS_MAX = 500  # in one request
 
-# The partition does not get a marker from this coordinator any more.
-_FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED})
+# INVALID_PRODUCER_EPOCH: a newer epoch of the producer has been there, so the partition needs no
+# marker. Kafka's TransactionMarkerRequestCompletionHandler gives up the other partitions too: their
+# readers then wait until the coordinator moves.
 _DONE = frozenset(
-    {ErrorCode.NONE, ErrorCode.UNSUPPORTED_VERSION, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT}
+    {
+        ErrorCode.NONE,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.UNSUPPORTED_VERSION,
+        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    }
 )
 
 
@@ -245,12 +251,12 @@ class MarkerSender:
                 continue
             outcome = outcomes[number] if number < len(outcomes) else {}
             errors = {one: outcome.get(one, ErrorCode.NETWORK_EXCEPTION) for one in owned}
-            fenced = [one for one, error in errors.items() if error in _FENCED]
-            if fenced:
-                # A newer coordinator or producer is at work; it ends the transaction.
-                logger.info("a marker for %s came too late", fenced[0])
+            if ErrorCode.TRANSACTION_COORDINATOR_FENCED in errors.values():
+                logger.info("producer %d: a newer coordinator ends it", marking.producer_id)
                 self._end(marking)
                 continue
+            for one in (o for o, e in errors.items() if e is ErrorCode.INVALID_PRODUCER_EPOCH):
+                logger.warning("%s has a newer epoch of producer %d", one, marking.producer_id)
             marking.left -= {one for one, error in errors.items() if error in _DONE}
             self._delay(marking, {one for one, error in errors.items() if error not in _DONE})
             self._settle(marking)

@@ -8,6 +8,7 @@ transactions: most test runs have none, and every one waits for the start.
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,6 @@ from tidelog.transactions.producer_ids import ProducerIds
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import Awaitable, Callable
     from collections.abc import Set as AbstractSet
 
@@ -160,7 +160,31 @@ class Transactions:
         verify_only: bool,
     ) -> dict[TopicPartition, ErrorCode]:
         """Add partitions to a transaction, or ask whether it has them, wherever its coordinator
-        is."""
+        is.
+
+        While the markers of the producer's last transaction are on their way, partitions are tried
+        again for a while (KIP-890): clients pause for much longer.
+        """
+        config = self.config
+        retry_ms = min(config.add_partitions_to_txn_retry_backoff_max_ms, config.request_timeout_ms)
+        end_s = self._clock.monotonic() + retry_ms / 1000
+        while True:
+            outcome = await self._ask_coordinator(
+                transactional_id, producer, partitions, verify_only=verify_only
+            )
+            is_busy = not verify_only and ErrorCode.CONCURRENT_TRANSACTIONS in outcome.values()
+            if not is_busy or self._clock.monotonic() >= end_s:
+                return outcome
+            await asyncio.sleep(config.add_partitions_to_txn_retry_backoff_ms / 1000)
+
+    async def _ask_coordinator(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partitions: AbstractSet[TopicPartition],
+        *,
+        verify_only: bool,
+    ) -> dict[TopicPartition, ErrorCode]:
         node_id = self._coordinator_of(transactional_id)
         if node_id == self._replicas.node_id:
             return await self._add_here(
