@@ -16,6 +16,9 @@ from unittest import mock
 from tidelog.replication import hosted_partitions, replica_fetcher
 from tidelog.replication.partition import Partition
 from tidelog.replication.truncation import Truncation
+from tidelog_storage import log
+from tidelog_storage.replicated import check_replicated
+from tidelog_storage.types import UNDEFINED_EPOCH
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,11 +65,20 @@ def cut_at_the_end_offset(
     return Truncation(min(leader_end.offset, log_end_offset), done=True)
 
 
+def take_any_epoch(
+    records: memoryview, log_end_offset: int, leader_epoch: int, _latest_epoch: int
+) -> list[Any]:
+    """Nor did they refuse a batch of an older epoch than their newest."""
+    return check_replicated(records, log_end_offset, leader_epoch, UNDEFINED_EPOCH)
+
+
 @contextlib.contextmanager
 def followers(kind: str) -> Iterator[None]:
     """How brokers follow while the block runs: `high-watermark`, `KIP-101` or `real`."""
     with contextlib.ExitStack() as stack:
         patch = mock.patch.object
+        if kind != "real":
+            stack.enter_context(patch(log, "check_replicated", take_any_epoch))
         if kind == "high-watermark":
             stack.enter_context(patch(hosted_partitions, "Partition", HighWatermarkPartition))
         elif kind == "KIP-101":
