@@ -13,6 +13,8 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
+from tidelog_storage.open_files import lacks_descriptors
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
@@ -96,8 +98,10 @@ class Maintenance:
             try:
                 await work()
             except OSError as error:
-                self._on_failure(error)
-                return
+                if not lacks_descriptors(error):
+                    self._on_failure(error)
+                    return
+                log.warning("periodic work is tried again: %s", error)
             except Exception:
                 log.exception("periodic work failed; it is tried again")
             await asyncio.sleep(min(max(interval_ms, 1) / 1000, WAIT_S_MAX))

@@ -11,6 +11,7 @@ import socket
 import time
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
+from tidelog.descriptors import Doorkeeper, share_out, watch_accept_errors
 from tidelog.seams import Runtime
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 EXECUTOR_THREADS_MAX = 4
+ACCEPTS_AT_ONCE = 4  # a refused one is closed some turns of the loop later
 SEND_BUFFER_BYTES = 4800 << 10  # an answer of four partitions of 1 MiB, and how Linux counts it
 
 
@@ -73,9 +75,12 @@ class SystemNetwork:
     ) -> SystemListener:
         """Listen; OSError when the address is taken. An empty host stands for all interfaces."""
         loop = asyncio.get_running_loop()
-        server = await loop.create_server(
-            protocol_factory, host or None, port, backlog=self._backlog
-        )
+        doorkeeper = Doorkeeper(protocol_factory)
+        server = await loop.create_server(doorkeeper, host or None, port, backlog=ACCEPTS_AT_ONCE)
+        for listening in server.sockets:
+            _enlarge_backlog(listening.fileno(), self._backlog)
+        doorkeeper.listening = server.sockets[0].fileno()
+        watch_accept_errors(loop)
         _enlarge_send_buffers(server)
         return SystemListener(server)
 
@@ -85,6 +90,15 @@ class SystemNetwork:
         """Open a connection; OSError when nobody answers."""
         loop = asyncio.get_running_loop()
         return await loop.create_connection(protocol_factory, host, port)
+
+
+def _enlarge_backlog(listening: int, backlog: int) -> None:
+    """Let more clients wait than asyncio accepts in one turn of the loop.
+
+    It makes the protocols of those it accepted afterwards: the doorkeeper would be asked too late.
+    """
+    with socket.socket(fileno=os.dup(listening)) as same:
+        same.listen(backlog)
 
 
 def _enlarge_send_buffers(server: asyncio.Server) -> None:
@@ -351,8 +365,10 @@ def system_runtime(
 ) -> Runtime:
     """All real seams; `files` only to put another disk under an otherwise real broker.
 
-    Not `durable`: nothing is forced to disk, for data that goes with the process.
+    Not `durable`: nothing is forced to disk, for data that goes with the process. The process gets
+    as many open files as the system grants.
     """
+    share_out()
     if files is None:
         from tidelog_storage.os_files import OsFileSystem
 
@@ -366,12 +382,3 @@ def system_runtime(
         new_executor=DetachedExecutor,
         rng=SystemRng(),
     )
-
-
-def raise_open_files_limit() -> None:
-    """As many open files as the system lets this process have: each open segment takes three."""
-    import resource
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -17,6 +17,7 @@ from tidelog_storage.checkpoints import CheckpointError
 from tidelog_storage.flush import FlushTask, seal
 from tidelog_storage.index_checks import find_aborted, has_abort_marker
 from tidelog_storage.indexes import AbortedEntry
+from tidelog_storage.open_files import lacks_descriptors
 from tidelog_storage.reader import Reader
 from tidelog_storage.removals import Removals
 from tidelog_storage.roll import RollPolicy
@@ -264,14 +265,17 @@ class LogState:
     def complete_transaction(self, completed: CompletedTransaction, segment: Segment) -> None:
         """Note an aborted transaction in the index of the segment that holds its marker."""
         if completed.is_aborted:
-            self.transactions_of(segment, below=completed.last_offset).append(
-                AbortedEntry(
-                    completed.producer_id,
-                    completed.first_offset,
-                    completed.last_offset,
-                    self.producers.last_stable_offset(completed),
-                )
+            entry = AbortedEntry(
+                completed.producer_id,
+                completed.first_offset,
+                completed.last_offset,
+                self.producers.last_stable_offset(completed),
             )
+            try:
+                self.transactions_of(segment, below=completed.last_offset).append(entry)
+            except OSError as error:
+                if not lacks_descriptors(error):
+                    raise  # else the records have it, and the next flush or use looks there
         self.producers.complete_transaction(completed)
 
     def transactions_of(self, segment: Segment, below: int | None = None) -> TransactionIndex:

@@ -32,7 +32,7 @@ def main(arguments: Sequence[str]) -> int:
 def _main(options: argparse.Namespace, ending: Ending) -> int:
     from tidelog.config.broker import BrokerConfig
     from tidelog.config.vocabulary import ConfigError
-    from tidelog.runtime import raise_open_files_limit, system_runtime
+    from tidelog.runtime import system_runtime
 
     tell = _tell_starter if options.tell_starter else refuse
     try:
@@ -41,7 +41,6 @@ def _main(options: argparse.Namespace, ending: Ending) -> int:
         return tell(f"{error.key}: {error.message}")
     except (OSError, UnicodeDecodeError) as error:
         return tell(f"{options.config}: {getattr(error, 'strerror', None) or error}")
-    raise_open_files_limit()
     return run_broker(
         config,
         system_runtime(durable=options.fsync),

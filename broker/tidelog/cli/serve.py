@@ -39,7 +39,7 @@ def _main(options: argparse.Namespace, ending: Ending) -> int:
     from tidelog.config.vocabulary import ConfigError
     from tidelog.doors.cluster import has_data_dir, temporary_data_dir
     from tidelog.doors.tiered import with_tier
-    from tidelog.runtime import SystemRng, raise_open_files_limit, system_runtime
+    from tidelog.runtime import SystemRng, system_runtime
 
     folder = None
     try:
@@ -55,7 +55,6 @@ def _main(options: argparse.Namespace, ending: Ending) -> int:
         return refuse(f"{error.key}: {error.message}")
     except (OSError, UnicodeDecodeError) as error:
         return refuse(f"{options.config}: {getattr(error, 'strerror', None) or error}")
-    raise_open_files_limit()
     runtime = system_runtime(durable=folder is None)
     try:
         if folder is not None:
@@ -160,7 +159,6 @@ class _UntilStdinEnds(argparse.Action):
 def _several(options: argparse.Namespace, ending: Ending) -> int:
     from tidelog.cli.serve_cluster import serve_cluster
     from tidelog.config.vocabulary import ConfigError
-    from tidelog.runtime import raise_open_files_limit
 
     try:
         settings = _settings(options)
@@ -168,7 +166,6 @@ def _several(options: argparse.Namespace, ending: Ending) -> int:
         return refuse(f"{error.key}: {error.message}")
     except (OSError, UnicodeDecodeError) as error:
         return refuse(f"{options.config}: {getattr(error, 'strerror', None) or error}")
-    raise_open_files_limit()
     return serve_cluster(
         settings,
         ending,

@@ -11,10 +11,15 @@ failure may only make it older, which is weaker and never wrong.
 
 from __future__ import annotations
 
+import asyncio
 import struct
 from typing import TYPE_CHECKING
 
+from tidelog_storage.open_files import lacks_descriptors
+
 if TYPE_CHECKING:
+    from tidelog.seams import Executor
+    from tidelog_storage.log import Log
     from tidelog_storage.seams import File, FileSystem
 
 DURABLE_END = "durable-end-offset"
@@ -22,6 +27,27 @@ DURABLE_END = "durable-end-offset"
 _PAIR = struct.Struct(">QQ")
 _MASK = (1 << 64) - 1
 _BYTES_MAX = 4096
+_FLUSH_AGAIN_S = 0.1
+
+
+async def flush_log(log: Log, executor: Executor, end: int) -> bool:
+    """Make the log durable up to `end`; whether it was not. OSError if the disk refuses.
+
+    A process without descriptors is no failure of the disk: this waits until it has some.
+    """
+    while True:
+        try:
+            task = log.prepare_flush(end)
+            if task is None:
+                return False
+            await executor.run(task)
+        except OSError as error:
+            if not lacks_descriptors(error):
+                raise
+            await asyncio.sleep(_FLUSH_AGAIN_S)
+        else:
+            log.flushed(task)
+            return True
 
 
 class DurableEnd:

@@ -25,7 +25,7 @@ import struct
 from collections import deque
 from typing import TYPE_CHECKING
 
-from tidelog.metadata.durable import DurableEnd
+from tidelog.metadata.durable import DurableEnd, flush_log
 from tidelog.metadata.image import CLUSTER_METADATA_TOPIC, ClusterImage
 from tidelog.metadata.quorum_state import (
     Election,
@@ -389,10 +389,7 @@ class MetadataLog:
         try:
             while self._waiting:
                 image, end = self.latest, self.next_offset
-                task = self.log.prepare_flush(end)
-                if task is not None:
-                    await self._executor.run(task)
-                    self.log.flushed(task)
+                if await flush_log(self.log, self._executor, end):
                     self._durable.advance(end)
                 self._flushed = end
                 self.log.set_high_watermark(end)

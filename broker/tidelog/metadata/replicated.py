@@ -17,6 +17,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from tidelog.metadata.durable import flush_log
 from tidelog.metadata.image import NO_CONTROLLER, ClusterImage
 from tidelog.metadata.log import (
     METADATA_FEATURE,
@@ -233,14 +234,11 @@ class ReplicatedMetadataLog(MetadataLog):
     async def flush(self) -> int:
         """Make the log durable as it is now; the offset below which it is."""
         end, cuts = self.log.log_end_offset, self._cuts
-        task = self.log.prepare_flush()
-        if task is not None:
-            try:
-                await self._executor.run(task)
-            except Exception as error:
-                self._fail(error)
-                raise
-            self.log.flushed(task)
+        try:
+            await flush_log(self.log, self._executor, end)
+        except Exception as error:
+            self._fail(error)
+            raise
         if cuts == self._cuts and end > self._flushed and not self.has_failed:
             self._flushed = end
             self._durable.advance(end)

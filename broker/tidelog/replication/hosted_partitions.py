@@ -17,6 +17,7 @@ from tidelog.replication.roles import RoleListeners
 from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.checkpoints import CheckpointError
 from tidelog_storage.directory import named
+from tidelog_storage.open_files import lacks_descriptors
 from tidelog_storage.types import StorageError, TopicPartition
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ __all__ = ["HostedPartitions"]
 _log = logging.getLogger(__name__)
 
 _RECOVERING = 1
+_OPEN_AGAIN_S = 1.0
 
 
 class HostedPartitions:
@@ -183,14 +185,27 @@ class HostedPartitions:
     def _take_offline(self, key: TopicPartition, topic_id: bytes, error: Exception) -> None:
         _log.error("%s is offline: %s", key, error)
         self._offline[key] = topic_id
-        if isinstance(error, OSError):
+        if lacks_descriptors(error):
+            self._timers.call_at(self._timers.time() + _OPEN_AGAIN_S, self._open_again, key)
+        elif isinstance(error, OSError):
             self.disk_failed(key, error)
+
+    def _open_again(self, key: TopicPartition) -> None:
+        """Nothing is wrong with a log that could not be opened for want of descriptors."""
+        topic = None if self.image is None else self.image.topics.get(key.topic)
+        if key in self._offline and topic is not None:
+            self._apply_topic(topic)
 
     def disk_failed(
         self, key: TopicPartition, error: Exception, log_dir: str | None = None
     ) -> None:
         """The log of a partition could not be written: tell who knows what becomes of its
-        directory, which is `log_dir` if it is not the current one."""
+        directory, which is `log_dir` if it is not the current one.
+
+        An append or a read for which the process had no descriptor is no failure of the disk.
+        """
+        if lacks_descriptors(error.__cause__):
+            return
         if self._on_disk_failure is not None:
             self._on_disk_failure(log_dir or self.logs.log_dir_wanted(key), error)
 

@@ -25,6 +25,7 @@ from tidelog.replication.replica_fetcher import ReplicaFetcher
 from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.checkpoints import CheckpointError
 from tidelog_storage.folders import FOLDER_NAME_MAX, future_folder
+from tidelog_storage.open_files import lacks_descriptors
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
@@ -115,7 +116,8 @@ class LogDirMoves:
             self._redirect(partition, log_dir)
         except OSError as error:
             _log.error("%s cannot be moved to %s: %s", key, log_dir, error)
-            self._replicas.disk_failed(key, error, log_dir)
+            if not lacks_descriptors(error):
+                self._replicas.disk_failed(key, error, log_dir)
             return ErrorCode.KAFKA_STORAGE_ERROR
         return ErrorCode.NONE
 
@@ -213,7 +215,8 @@ class LogDirMoves:
         """The future log could not be written: the current one is as good as it was."""
         log_dir = self._logs.future_log_dir(key)
         self._give_up(key)
-        self._replicas.disk_failed(key, error, log_dir)
+        if not lacks_descriptors(error):
+            self._replicas.disk_failed(key, error, log_dir)
 
     def _give_up(self, key: TopicPartition) -> None:
         move = self._moves.get(key)

@@ -29,6 +29,7 @@ from tidelog.replication.truncation import batch_boundary, follower_truncation
 from tidelog_protocol.batch import read_header
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.data import FetchRequest, ListOffsetsRequest
+from tidelog_storage.open_files import lacks_descriptors
 from tidelog_storage.types import OffsetAndEpoch, StorageError
 
 if TYPE_CHECKING:
@@ -318,6 +319,8 @@ class ReplicaFetcher:
             return work(*args)
         except (StorageError, OSError) as error:
             code = error.code if isinstance(error, StorageError) else _OWN_DISK
+            if lacks_descriptors(error.__cause__):
+                code = ErrorCode.NONE  # of an append, which is tried again
             self.fail(state, str(error), fatal=code in (_OWN_DISK, ErrorCode.FENCED_LEADER_EPOCH))
             if code is _OWN_DISK and self._on_disk_failure is not None:
                 self._on_disk_failure(state.partition.topic_partition, error)

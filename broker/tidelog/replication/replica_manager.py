@@ -15,6 +15,7 @@ from tidelog.replication.hosted_partitions import HostedPartitions
 from tidelog.replication.partition import Partition, ReadResult
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.primitives import ZERO_UUID
+from tidelog_storage.open_files import lacks_descriptors
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ class ReplicaManager(HostedPartitions):
         """Nothing was appended. If the disk refused it, this broker leads the partition no more,
         as in Kafka, where its directory goes offline: others may have a disk that works."""
         cause, key = error.__cause__, partition.topic_partition
+        if lacks_descriptors(cause):
+            return  # the next append may find one
         if isinstance(cause, OSError) and self._partitions.get(key) is partition:
             self._lose(partition, cause)
             # Later: who is woken may be in the middle of what wanted to append.

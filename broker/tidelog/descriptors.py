@@ -1,0 +1,134 @@
+"""How the process shares out its file descriptors: files of logs, connections, and the rest.
+
+Of a limit of N, files take up to a quarter (each may have a mapping, which holds a descriptor of
+its own), and an eighth is kept for what is opened for a moment and for connections to other
+brokers. A connection that would reach into these shares is closed at once. Partitions take nothing:
+their files give descriptors up (`storage/open_files.py`), so any number of them can be created.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import resource
+from typing import TYPE_CHECKING, Any
+
+from tidelog_storage.open_files import OPEN_FILES, lacks_descriptors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Doorkeeper", "share_out", "watch_accept_errors"]
+
+_log = logging.getLogger("tidelog.connection")
+
+_FILES_MAX = 16_384  # a process may have 65,530 mappings on Linux
+_REST_MAX = 4096
+_LIMIT_MAX = 1 << 20  # of what a system without a hard limit is asked for
+_ACCEPT_ERROR = "socket.accept() out of system resource"  # asyncio's words
+WARNING_EVERY_S = 60.0
+
+
+def share_out() -> None:
+    """Raise the soft limit to the hard one, and bound the files by it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _LIMIT_MAX if hard == resource.RLIM_INFINITY else hard
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(OSError, ValueError):  # macOS grants less than it says
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    OPEN_FILES.limit = min(max(_limit() // 8, 8), _FILES_MAX)
+
+
+def _limit() -> int:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _LIMIT_MAX if soft == resource.RLIM_INFINITY else soft
+
+
+def _has_room(listening: int) -> bool:
+    """Whether a connection leaves the files and the rest their shares.
+
+    A new descriptor gets the lowest number that is free. So its number is at most the count of the
+    descriptors in use, of the whole process.
+    """
+    try:
+        lowest_free = os.dup(listening)
+    except OSError:
+        return False
+    os.close(lowest_free)
+    limit = _limit()
+    rest = min(limit // 8, _REST_MAX)
+    return lowest_free < limit - rest - max(2 * OPEN_FILES.limit - len(OPEN_FILES), 0)
+
+
+class Doorkeeper:
+    """Makes the protocol objects of a listener's connections; closes those that have no room."""
+
+    def __init__(self, factory: Callable[[], asyncio.BaseProtocol]) -> None:
+        self._factory = factory
+        self.listening = -1  # the descriptor of the listening socket, once it is bound
+        self._warnings = _Warnings()
+
+    def __call__(self) -> asyncio.BaseProtocol:
+        """The protocol object of the connection that is being accepted."""
+        if self.listening < 0 or _has_room(self.listening):
+            return self._factory()
+        self._warnings.warn(
+            "closing new connections: this process may have no more than %d open files"
+            " (ulimit -n), and the rest is kept for logs",
+            _limit(),
+        )
+        return _Refused()
+
+
+class _Refused(asyncio.Protocol):
+    """A connection that is closed at once."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Close it."""
+        assert isinstance(transport, asyncio.WriteTransport)
+        transport.abort()
+
+
+class _Warnings:
+    """One warning a minute."""
+
+    def __init__(self) -> None:
+        self._next_s = 0.0
+
+    def warn(self, text: str, *args: object) -> None:
+        """Log it unless one was logged in the last minute."""
+        now_s = asyncio.get_running_loop().time()
+        if now_s >= self._next_s:
+            self._next_s = now_s + WARNING_EVERY_S
+            _log.warning(text, *args)
+
+
+def watch_accept_errors(loop: asyncio.AbstractEventLoop) -> None:
+    """Log failing accepts of a loop in one line a minute; asyncio itself accepts again a second
+    later, but logs each failure with a traceback."""
+    if not isinstance(loop.get_exception_handler(), _AcceptErrors):
+        loop.set_exception_handler(_AcceptErrors(loop.get_exception_handler()))
+
+
+class _AcceptErrors:
+    """A loop's handler of exceptions; what is no failed accept goes to the one before."""
+
+    def __init__(
+        self, previous: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None
+    ) -> None:
+        self._previous = previous
+        self._warnings = _Warnings()
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Take one exception."""
+        error = context.get("exception")
+        if context.get("message") == _ACCEPT_ERROR:
+            if lacks_descriptors(error):
+                OPEN_FILES.make_room()
+            self._warnings.warn("cannot accept connections, trying again: %s", error)
+        elif self._previous is not None:
+            self._previous(loop, context)
+        else:
+            loop.default_exception_handler(context)
