@@ -226,6 +226,20 @@ class Route:
         code = getattr(handler, "__code__", None)
         self.copies = bool(code is not None and code.co_flags & _COROUTINE_CODE)
 
+    def encode(self, response: Any) -> list[Buffer]:
+        """The answer's body. One with values that are too large for their fields, as quotes of a
+        request may be, is answered with these cut and an error code."""
+        try:
+            return self.response_codec.encode_parts(response)
+        except struct.error as error:
+            from tidelog_protocol.fitting import fit  # noqa: PLC0415 - seldom needed
+
+            log.warning(
+                "%s: an answer is too large, and is cut: %s", type(response).__name__, error
+            )
+            fit(response)
+            return self.response_codec.encode_parts(response)
+
 
 class Dispatcher:
     """All handlers of a broker by api key, and the tasks of those that are coroutines."""
@@ -264,7 +278,7 @@ class Dispatcher:
             self._run(context, response)
         else:
             if response.__class__ is not list:
-                response = route.response_codec.encode_parts(response)
+                response = route.encode(response)
             context.answer = framed(route.response_head, correlation_id, response)
         return context
 
@@ -275,7 +289,7 @@ class Dispatcher:
         route = self._routes.get(context.api_key << 16 | context.api_version)
         if route is not None:
             if response.__class__ is not list:
-                response = route.response_codec.encode_parts(response)
+                response = route.encode(response)
             return framed(route.response_head, context.correlation_id, response)
         header = RequestHeader(
             context.api_key, context.api_version, context.correlation_id, context.client_id

@@ -11,7 +11,12 @@ import struct
 from typing import TYPE_CHECKING, Any, cast
 
 from tidelog_protocol.errors import ProtocolError
-from tidelog_protocol.primitives import continue_uvarint, skip_tagged_fields
+from tidelog_protocol.primitives import (
+    SAFE_STRING_BYTES,
+    continue_uvarint,
+    long_string,
+    skip_tagged_fields,
+)
 from tidelog_protocol.schema import MISSING, Field, Message, Struct
 
 if TYPE_CHECKING:
@@ -73,6 +78,7 @@ class _Writer:
             "more": continue_uvarint,
             "skip": skip_tagged_fields,
             "unpack_from": struct.unpack_from,
+            "long_string": long_string,
             "StructError": struct.error,
         }
 
@@ -230,7 +236,8 @@ class _Writer:
         piece = f"b[p:{end}]"
         if kind == "string":
             # What isn't UTF-8 is replaced, as Java's decoder does.
-            piece = f"str({piece}, 'utf-8', 'replace')"
+            short = f"str({piece}, 'utf-8', 'replace')"
+            piece = f"{short} if {length} < {SAFE_STRING_BYTES} else long_string({piece})"
         elif kind == "bytes":
             piece = f"bytes({piece})"
         self.line(f"{place} = {piece}; p = {end}")

@@ -11,7 +11,7 @@ import struct
 from typing import TYPE_CHECKING, Any, cast
 
 from tidelog_protocol.decoders import FORMATS, has_records
-from tidelog_protocol.primitives import UVARINTS, ZERO_UUID, write_uvarint
+from tidelog_protocol.primitives import STRING_BYTES_MAX, UVARINTS, ZERO_UUID, write_uvarint
 from tidelog_protocol.schema import MISSING, Field, Message, Struct
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ __all__ = ["encoder", "parts_encoder"]
 
 COPIED_BYTES_MAX = 512
 """Record batches up to this size are copied: a part of its own costs more."""
+
+TOO_LONG = f"a string of more than {STRING_BYTES_MAX} bytes"
 
 _packers: dict[str, Any] = {}
 
@@ -62,6 +64,7 @@ class _Writer:
             "uvarint": write_uvarint,
             "join": b"".join,
             "pack": struct.pack,
+            "StructError": struct.error,
             "ZERO_UUID": ZERO_UUID,
         }
 
@@ -215,6 +218,8 @@ class _Writer:
             self.line(f"else: {encode}{length} = len({data}){plus}")
         else:
             self.line(f"{encode}{length} = len({data}){plus}")
+        if kind == "string" and self.flexible:
+            self.line(f"if {length} > {STRING_BYTES_MAX + 1}: raise StructError({TOO_LONG!r})")
         self.length(length, short=kind == "string")
         self.line(f"{self.append}({data})")
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog_protocol.apis import API
 from tidelog_protocol.errors import ProtocolError
-from tidelog_protocol.primitives import skip_tagged_fields
+from tidelog_protocol.primitives import SAFE_STRING_BYTES, long_string, skip_tagged_fields
 
 if TYPE_CHECKING:
     from tidelog_protocol.apis import Api
@@ -86,7 +86,9 @@ def decode_client_id(frame: Buffer, *, flexible: bool) -> tuple[str | None, int]
             end = position + length
             if end > len(frame):
                 raise ProtocolError("request header: client id beyond the end")
-            client_id = str(frame[position:end], "utf-8", "replace")
+            name = frame[position:end]
+            is_safe = length < SAFE_STRING_BYTES
+            client_id = str(name, "utf-8", "replace") if is_safe else long_string(name)
             position = end
         if flexible:
             tags = frame[position]

@@ -16,9 +16,12 @@ if TYPE_CHECKING:
     from tidelog_protocol.schema import Buffer
 
 __all__ = [
+    "SAFE_STRING_BYTES",
+    "STRING_BYTES_MAX",
     "UVARINTS",
     "ZERO_UUID",
     "continue_uvarint",
+    "long_string",
     "read_uvarint",
     "read_varint",
     "skip_tagged_fields",
@@ -33,6 +36,12 @@ ZERO_UUID = bytes(16)
 
 UVARINTS = tuple(bytes((value,)) for value in range(128))
 """Encodings of 0 to 127, the unsigned varints of one byte."""
+
+STRING_BYTES_MAX = 32767
+"""Of a string, in all versions: Kafka refuses longer ones in compact fields as well."""
+
+SAFE_STRING_BYTES = STRING_BYTES_MAX // 3
+"""A string that was read from fewer bytes can be written again: what isn't UTF-8 grows to three."""
 
 UVARINT_BITS_MAX = 32
 VARINT_BITS_MAX = 64
@@ -59,6 +68,15 @@ def uuid_from_str(text: str) -> bytes:
 _URL_ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 _TO_URL = bytes.maketrans(b"+/", b"-_")
 _FROM_URL = bytes.maketrans(b"-_", b"+/")
+
+
+def long_string(data: Buffer) -> str:
+    """Read a string of `SAFE_STRING_BYTES` or more; ProtocolError if it is too long, or will be
+    when it is written again."""
+    text = str(data, "utf-8", "replace")
+    if len(text.encode()) > STRING_BYTES_MAX:
+        raise ProtocolError(f"a string of more than {STRING_BYTES_MAX} bytes")
+    return text
 
 
 def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:

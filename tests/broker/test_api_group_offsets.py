@@ -131,6 +131,16 @@ def test_retention_time_of_old_versions_is_kept(version: int) -> None:
     assert record.value[1] == (1 if version <= 4 else 4)
 
 
+@pytest.mark.parametrize(
+    ("retention_ms", "expected"), [((1 << 63) - 1, (1 << 63) - 1), (-(1 << 63), None)]
+)
+def test_a_retention_time_without_end_is_kept(retention_ms: int, expected: int | None) -> None:
+    broker = GroupBroker()
+    assert commit(broker, 4, retention_ms=retention_ms)["a", 0] == ErrorCode.NONE
+    offset = broker.coordinator.shard_of("g").committed.of_group("g")["a"][0]
+    assert offset.expire_timestamp == (expected or broker.time.wall_ms() + retention_ms)
+
+
 @pytest.mark.parametrize("version", [8, 9, 10])
 def test_commits_of_members_and_strangers(version: int) -> None:
     broker = GroupBroker()

@@ -46,6 +46,7 @@ __all__ = ["GroupOffsetsApi"]
 _TOPIC_ID_VERSION = 10
 _GROUPS_VERSION = 8
 _DEFAULT_RETENTION = -1
+_TIMESTAMP_MAX = (1 << 63) - 1
 
 _CommitTopic = OffsetCommitResponse.OffsetCommitResponseTopic
 _CommitPartition = OffsetCommitResponse.OffsetCommitResponsePartition
@@ -116,7 +117,7 @@ class GroupOffsetsApi:
         now_ms = self._clock.wall_ms()
         expire_timestamp = NO_TIMESTAMP
         if request.retention_time_ms != _DEFAULT_RETENTION:
-            expire_timestamp = now_ms + request.retention_time_ms
+            expire_timestamp = min(now_ms + request.retention_time_ms, _TIMESTAMP_MAX)
         changes = []
         outcomes = []
         for topic, image, partition in accepted:

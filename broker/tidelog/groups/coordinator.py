@@ -49,6 +49,7 @@ __all__ = ["GroupCoordinator"]
 
 logger = logging.getLogger(__name__)
 
+_MEMBER_ID_PREFIX_MAX = 8000  # characters: a string has at most 32767 bytes, and a UUID follows
 TOMBSTONES_MAX = 1000  # in one batch of a clean-up: far below max.message.bytes
 
 
@@ -200,7 +201,7 @@ class GroupCoordinator:
                 return
             group = created
         if not request.member_id:
-            prefix = request.group_instance_id or request.client_id
+            prefix = (request.group_instance_id or request.client_id)[:_MEMBER_ID_PREFIX_MAX]
             request = request._replace(new_member_id=f"{prefix}-{self._new_uuid()}")
         self.perform(shard, group, group.join(request, waiter, now))
 
