@@ -2,8 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 SEEDS ?= 200
+MINUTES ?= 5
 
-.PHONY: setup demo test check programs lint types simulate mutants bench pythons conformance
+.PHONY: setup demo test check programs lint types simulate mutants chaos bench pythons conformance
 
 setup: .venv/.ready
 
@@ -48,6 +49,10 @@ simulate: setup
 # How many seeds it takes to find each planted bug (tests/sim/mutants).
 mutants: setup
 	cd tests && ../$(BIN)/python -m sim --mutants --seeds $(SEEDS) $(if $(BROKERS),--brokers $(BROKERS))
+
+# Real clients on three brokers that are killed, paused and lose their disks, for MINUTES.
+chaos: programs
+	cd tests && ../$(BIN)/python -m compat.chaos --minutes $(MINUTES)
 
 bench: setup
 	$(BIN)/python -m tidelog_bench

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from compat.brokers import Broker, Tidelog
-from compat.go_client import build_go_client
+from compat.go_client import build_go_program
 from compat.jvm import Jvm, require_jars
 from compat.line_process import LineProcess
 from compat.reference import ApacheKafka
@@ -65,7 +65,7 @@ class ClientPool:
             require_jars()
             process: LineProcess = Jvm(log)
         elif name == "go":
-            process = LineProcess([str(build_go_client())], log)
+            process = LineProcess([str(build_go_program("client"))], log)
         else:
             command = [sys.executable, "-W", "ignore", "-m", PYTHON_CLIENTS[name]]
             process = LineProcess(command, log, {"PYTHONPATH": str(TESTS)})

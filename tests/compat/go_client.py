@@ -1,4 +1,4 @@
-"""The Go client (franz-go), built once into the cache."""
+"""The programs of the Go client (franz-go), built once into the cache."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tidelog_bench.peers.go_programs import GoBuildError, GoUnavailableError, go
 SOURCES = Path(__file__).parent / "go"
 
 
-def build_go_client() -> Path:
+def build_go_program(name: str) -> Path:
     """The program; skips the test when Go is missing or its modules cannot be had."""
     try:
-        return go_program("client", SOURCES)
+        return go_program(name, SOURCES)
     except GoBuildError:
         raise
     except GoUnavailableError as missing:

@@ -35,6 +35,7 @@ def check_queues(history: ClientHistory) -> Iterator[Anomaly]:
         yield from queue.unseen()
         yield from queue.duplicates()
         yield from queue.reordered()
+        yield from queue.out_of_order()
         yield from queue.skips()
 
 
@@ -165,6 +166,24 @@ class _Queue:
                     "reordered",
                     f"{self.name}: {later.value[:40]!r} at {later.offset} was sent after"
                     f" {highest.value[:40]!r} was acknowledged at {highest.offset}",
+                )
+
+    def out_of_order(self) -> Iterator[Anomaly]:
+        """A producer that numbers its records finds two of them in another order than it sent."""
+        at = {value: offset for offset, (value, _) in self.facts.items()}
+        last: dict[str, Send] = {}
+        for send in self.sends:
+            if not send.is_once or send.outcome is not Outcome.OK or send.value not in at:
+                continue
+            before = last.get(send.client)
+            last[send.client] = send
+            if before is None or at[before.value] < at[send.value]:
+                continue
+            if not self._is_void(at[send.value], before.span.completed, send.span.completed):
+                yield Anomaly(
+                    "out of order",
+                    f"{self.name}: {before.value[:40]!r} at {at[before.value]}, and"
+                    f" {send.value[:40]!r}, sent later, at {at[send.value]}",
                 )
 
     def skips(self) -> Iterator[Anomaly]:

@@ -66,6 +66,11 @@ def test_a_history_as_it_should_be():
         ([send("a", 1, 0), send("b", 0, 2)], [poll(0, "ba", 4)], ["reordered"]),
         ([send("a", 1, 0), send("b", 0, 0.5)], [poll(0, "ba", 4)], []),  # sent together
         ([send("a", 0, 0, is_once=True)], [poll(0, "aa", 4)], ["duplicate"]),
+        (
+            [send("a", 1, 0, is_once=True), send("b", 0, 0, is_once=True)],
+            [poll(0, "ba", 4)],
+            ["out of order"],
+        ),
         ([send("a", 0, 0)], [poll(0, "aa", 4)], []),  # a retry without sequences may double
         ([send("a", 0, 0, is_all=False)], [poll(0, ".", 4)], []),  # acks=1 promises less
         ([send("a", None, 0, UNKNOWN)], [poll(0, "", 4)], []),

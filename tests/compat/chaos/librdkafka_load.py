@@ -30,7 +30,8 @@ class Producing(threading.Thread):
     def __init__(self, request: dict[str, Any]) -> None:
         super().__init__(daemon=True)
         self.request = request
-        self.acknowledged: list[tuple[int, int, int, int]] = []
+        self.acknowledged: list[tuple[int, ...]] = []
+        self.asked: dict[tuple[int, int], int] = {}  # when each was sent
         self.failed: list[str] = []
         self.counts = [0] * request["partitions"]
         self.stopping = threading.Event()
@@ -61,6 +62,7 @@ class Producing(threading.Thread):
             while allowed >= 1 and sent - len(self.acknowledged) < UNANSWERED_MAX:
                 number, partition = divmod(sent, partitions)
                 value = f"{self.request['producer']} {partition} {number} ".encode()
+                self.asked[partition, number] = time.monotonic_ns()
                 self.producer.produce(
                     topic, value.ljust(200, b"."), partition=partition, on_delivery=self._delivered
                 )
@@ -73,10 +75,11 @@ class Producing(threading.Thread):
             self.failed.append(str(error))
             return
         _, _, number, _ = (message.value() or b"").split()
-        partition, offset = message.partition(), message.offset()
+        partition, offset = message.partition() or 0, message.offset()
         place = -1 if offset is None else offset
-        self.acknowledged.append((partition or 0, int(number), place, time.monotonic_ns()))
-        self.counts[partition or 0] += 1
+        asked = self.asked.pop((partition, int(number)))
+        self.acknowledged.append((partition, int(number), place, asked, time.monotonic_ns()))
+        self.counts[partition] += 1
 
 
 class Following(threading.Thread):
@@ -84,7 +87,7 @@ class Following(threading.Thread):
 
     def __init__(self, request: dict[str, Any]) -> None:
         super().__init__(daemon=True)
-        self.seen: list[tuple[int, int, str]] = []
+        self.seen: list[tuple[int, int, int, int, str]] = []
         self.failed: list[str] = []
         self.stopping = threading.Event()
         self.consumer = Consumer(
@@ -101,17 +104,25 @@ class Following(threading.Thread):
 
     def run(self) -> None:
         while not self.stopping.is_set():
-            for message in self.consumer.consume(1000, timeout=0.1):
+            asked = time.monotonic_ns()
+            messages = self.consumer.consume(1000, timeout=0.1)
+            times = (asked, time.monotonic_ns())
+            for message in messages:
                 error = message.error()
                 if error is None:
-                    value = (message.value() or b"").decode()
-                    self.seen.append((message.partition() or 0, message.offset() or 0, value))
+                    text = " ".join((message.value() or b"").decode().split()[:3])
+                    place = (message.partition() or 0, message.offset() or 0)
+                    self.seen.append((*place, *times, text))
                 elif error.code() in _FATAL or (not error.retriable() and error.code() >= 0):
                     self.failed.append(str(error))
         self.consumer.close()
 
 
 class LibrdkafkaLoad(Driver):
+    def __init__(self) -> None:
+        super().__init__()
+        self.readers: dict[str, Following] = {}
+
     def do_create_topic(self, request: dict[str, Any]) -> dict[str, Any]:
         admin = AdminClient({"bootstrap.servers": request["bootstrap"], "log_level": 0})
         topic = NewTopic(request["topic"], request["partitions"], 3, config=request["configs"])
@@ -148,49 +159,20 @@ class LibrdkafkaLoad(Driver):
         return {"acknowledged": count, "left": left, "failed": self.producing.failed}
 
     def do_follow(self, request: dict[str, Any]) -> dict[str, Any]:
-        self.following = Following(request)
-        self.following.start()
+        reader = self.readers[request["reader"]] = Following(request)
+        reader.start()
         return {}
 
     def do_followed(self, request: dict[str, Any]) -> dict[str, Any]:
+        reader = self.readers[request["reader"]]
         over = deadline(request["timeout_ms"] / 1000)
-        while len(self.following.seen) < request["records"] and not over():
+        while len(reader.seen) < request["records"] and not over():
             time.sleep(0.05)
-        self.following.stopping.set()
-        self.following.join()
+        reader.stopping.set()
+        reader.join()
         with open(request["file"], "w") as file:
-            file.writelines(map(_line, self.following.seen))
-        return {"records": len(self.following.seen), "failed": self.following.failed}
-
-    def do_read(self, request: dict[str, Any]) -> dict[str, Any]:
-        consumer = Consumer(
-            {
-                "bootstrap.servers": request["bootstrap"],
-                "group.id": "unused",
-                "enable.auto.commit": False,
-                "auto.offset.reset": "error",
-                "enable.partition.eof": False,
-            }
-        )
-        over = deadline(request["timeout_ms"] / 1000)
-        ends = {}
-        for partition in range(request["partitions"]):
-            one = TopicPartition(request["topic"], partition)
-            ends[partition] = consumer.get_watermark_offsets(one, timeout=30)[1]
-        consumer.assign([TopicPartition(request["topic"], index, 0) for index in ends])
-        left = sum(ends.values())
-        with open(request["file"], "w") as file:
-            while left > 0:
-                if over():
-                    raise TimeoutError(f"{left} records up to {ends} did not come")
-                for message in consumer.consume(min(left, 10_000), timeout=0.5):
-                    if message.error():
-                        raise KafkaException(message.error())
-                    value = (message.value() or b"").decode()
-                    file.write(f"{message.partition()} {message.offset()} {value}\n")
-                    left -= 1
-        consumer.close()
-        return {"records": sum(ends.values())}
+            file.writelines(map(_line, reader.seen))
+        return {"records": len(reader.seen), "failed": reader.failed}
 
 
 def _line(entry: tuple[Any, ...]) -> str:

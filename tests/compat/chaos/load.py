@@ -1,30 +1,36 @@
-"""The door of a load program: JSON lines to it, acknowledgements and records in files from it.
+"""The door of a load program: JSON lines to it, what it saw in files from it.
 
 | op | fields | answer |
 |---|---|---|
 | start | bootstrap, topic, partitions, producer (a word), rate (records a second) | |
 | count | | each [acknowledged, by partition], failed [text] |
 | finish | timeout_ms, file | acknowledged, left, failed [text] |
-| read | bootstrap, topic, partitions, timeout_ms, file | records |
-| follow (librdkafka's alone) | bootstrap, topic, partitions | |
-| followed (librdkafka's alone) | records (to wait for), timeout_ms, file | records, failed [text] |
-| create_topic (librdkafka's alone) | bootstrap, topic, partitions, configs | |
-| replicas (librdkafka's alone) | | leaders [id], in_sync [[id]] by partition; or none known |
+| follow | reader (a word), bootstrap, topic, partitions | |
+| followed | reader, records (to wait for), timeout_ms, file | records, failed [text] |
+| create_topic (librdkafka alone) | bootstrap, topic, partitions, configs | |
+| replicas (librdkafka alone) | | leaders [id], in_sync [[id]] by partition; or none known |
+| transact (aiokafka alone) | bootstrap, topic, partitions, producer, writers, seed | |
+| transacted (aiokafka alone) | file (JSON, `aiokafka_load.Writer`) | transactions |
 
 A record's value is `PRODUCER PARTITION NUMBER` and dots up to 200 bytes; numbers count from 0 in
-each partition. A line of `finish`'s file is `partition number offset nanoseconds` (the monotonic
-clock; offset -1 when the client was not told it), of the other files `partition offset value`.
+each partition. A line of `finish`'s file is `partition number offset asked answered` (offset -1 if
+the client was not given it), of `followed`'s file `partition offset asked answered producer
+partition number`. Times are nanoseconds of the monotonic clock.
 """
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from compat.go_client import SOURCES
 from compat.jvm import FAST_START, QUIET, driver_classes
 from compat.line_process import LineProcess
+from histories.calls import Span
 from tidelog_bench.peers import kafka_jars
+from tidelog_bench.peers.go_programs import go_program
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,27 +41,43 @@ READ_S_MAX = 60
 
 
 class Acknowledgement(NamedTuple):
+    """A record as its producer knows it; offset None if it was not given."""
+
     partition: int
     number: int
-    offset: int
-    seconds: float
+    offset: int | None
+    span: Span
 
 
 class Found(NamedTuple):
     """A record as it was read."""
 
+    partition: int
     offset: int
-    producer: str
-    number: int
+    span: Span
+    value: bytes
+
+
+def value_of(producer: str, partition: int, number: int) -> bytes:
+    """What identifies a record."""
+    return f"{producer} {partition} {number}".encode()
 
 
 def librdkafka_command() -> list[str]:
     return [sys.executable, "-W", "ignore", "-m", "compat.chaos.librdkafka_load"]
 
 
+def aiokafka_command() -> list[str]:
+    return [sys.executable, "-W", "ignore", "-m", "compat.chaos.aiokafka_load"]
+
+
 def java_command() -> list[str]:
     classpath = f"{driver_classes()}:{kafka_jars.classpath()}"
     return [kafka_jars.java(), "-Xmx256m", *FAST_START, *QUIET, "-cp", classpath, "ChaosLoad"]
+
+
+def go_command() -> list[str]:
+    return [str(go_program("chaos", SOURCES))]
 
 
 class Load:
@@ -110,48 +132,52 @@ class Load:
         acknowledged = []
         with file.open() as lines:
             for line in lines:
-                partition, number, offset, nanoseconds = map(int, line.split())
-                acknowledged.append(Acknowledgement(partition, number, offset, nanoseconds / 1e9))
+                partition, number, offset, asked, answered = map(int, line.split())
+                at = None if offset < 0 else offset
+                span = Span(asked / 1e9, answered / 1e9)
+                acknowledged.append(Acknowledgement(partition, number, at, span))
         return acknowledged
 
-    def read(self) -> list[list[Found]]:
-        """All records there are now, by partition."""
-        file = self._folder / f"{self.name}.read"
-        self._process.call(
-            "read",
-            file=str(file),
-            timeout_ms=1000 * READ_S_MAX,
-            answer_timeout_s=READ_S_MAX + 10,
-            **self._topic,
-        )
-        return self._found(file)
-
-    def follow(self) -> None:
+    def follow(self, reader: str) -> None:
         """Consume from now on as well, from the beginning."""
-        self._process.call("follow", **self._topic)
+        self._process.call("follow", reader=reader, **self._topic)
 
-    def followed(self, records: int) -> list[list[Found]]:
+    def followed(self, reader: str, records: int) -> list[Found]:
         """What that consumer saw, in its order, so many records if they come. AssertionError if it
         met an error."""
-        file = self._folder / f"{self.name}.followed"
+        file = self._folder / f"{self.name}.{reader}"
         answer = self._process.call(
             "followed",
+            reader=reader,
             records=records,
             file=str(file),
             timeout_ms=1000 * READ_S_MAX,
             answer_timeout_s=READ_S_MAX + 10,
         )
         assert not answer["failed"], f"{self.name}'s consumer: {answer['failed'][:5]}"
-        return self._found(file)
-
-    def _found(self, file: Path) -> list[list[Found]]:
-        found: list[list[Found]] = [[] for _ in range(self._topic["partitions"])]
+        found = []
         with file.open() as lines:
             for line in lines:
-                partition, offset, producer, meant, number = line.split()[:5]
+                partition, offset, asked, answered, producer, meant, number = line.split()
                 assert meant == partition, f"a record for {meant} is in {partition}: {line}"
-                found[int(partition)].append(Found(int(offset), producer, int(number)))
+                span = Span(int(asked) / 1e9, int(answered) / 1e9)
+                value = value_of(producer, int(partition), int(number))
+                found.append(Found(int(partition), int(offset), span, value))
         return found
+
+    def transact(self, topic: str, seed: int, writers: int) -> None:
+        """Write transactions from now on."""
+        topic_fields = {**self._topic, "topic": topic}
+        self._process.call(
+            "transact", producer=self.name, seed=seed, writers=writers, **topic_fields
+        )
+
+    def transacted(self) -> list[dict[str, Any]]:
+        """No more transactions; all of them, as `aiokafka_load.Writer` describes."""
+        file = self._folder / f"{self.name}.transactions"
+        self._process.call("transacted", file=str(file))
+        transactions: list[dict[str, Any]] = json.loads(file.read_text())
+        return transactions
 
     def close(self) -> None:
         self._process.kill()

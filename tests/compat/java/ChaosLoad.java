@@ -11,6 +11,7 @@ import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
@@ -18,6 +19,7 @@ import java.util.concurrent.ConcurrentLinkedQueue;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.concurrent.atomic.AtomicIntegerArray;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.clients.consumer.ConsumerRecords;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
@@ -35,6 +37,7 @@ public final class ChaosLoad {
     private final ConcurrentLinkedQueue<long[]> acknowledged = new ConcurrentLinkedQueue<>();
     private final ConcurrentLinkedQueue<String> failed = new ConcurrentLinkedQueue<>();
     private final AtomicInteger unanswered = new AtomicInteger();
+    private final Map<String, Follower> followers = new HashMap<>();
     private volatile boolean stopping;
     private AtomicIntegerArray counts;
     private KafkaProducer<byte[], byte[]> producer;
@@ -72,7 +75,12 @@ public final class ChaosLoad {
                 failed.forEach(failures::add);
             }
             case "finish" -> finish(request, answer);
-            case "read" -> answer.put("records", read(request));
+            case "follow" -> {
+                Follower follower = new Follower(request);
+                followers.put(request.get("reader").asText(), follower);
+                follower.start();
+            }
+            case "followed" -> followers.get(request.get("reader").asText()).end(request, answer);
             default -> throw new IllegalArgumentException("unknown op " + request.get("op"));
         }
     }
@@ -114,6 +122,7 @@ public final class ChaosLoad {
             for (; allowed >= 1 && unanswered.get() < UNANSWERED_MAX; allowed--, sent++) {
                 int partition = (int) (sent % partitions);
                 long number = sent / partitions;
+                long asked = System.nanoTime();
                 unanswered.incrementAndGet();
                 byte[] value = value(request.get("producer").asText(), partition, number);
                 producer.send(new ProducerRecord<>(topic, partition, null, value), (metadata, failure) -> {
@@ -123,7 +132,7 @@ public final class ChaosLoad {
                         return;
                     }
                     long offset = metadata.hasOffset() ? metadata.offset() : -1;
-                    acknowledged.add(new long[] {partition, number, offset, System.nanoTime()});
+                    acknowledged.add(new long[] {partition, number, offset, asked, System.nanoTime()});
                     counts.incrementAndGet(partition);
                 });
             }
@@ -142,7 +151,7 @@ public final class ChaosLoad {
         producer.close(Duration.ofMillis(request.get("timeout_ms").asLong()));
         try (BufferedWriter file = Files.newBufferedWriter(Path.of(request.get("file").asText()))) {
             for (long[] entry : acknowledged) {
-                file.write(entry[0] + " " + entry[1] + " " + entry[2] + " " + entry[3] + "\n");
+                file.write(entry[0] + " " + entry[1] + " " + entry[2] + " " + entry[3] + " " + entry[4] + "\n");
             }
         }
         answer.put("acknowledged", acknowledged.size());
@@ -151,34 +160,68 @@ public final class ChaosLoad {
         failed.forEach(failures::add);
     }
 
-    private static long read(JsonNode request) throws Exception {
-        Properties config = config(request);
-        config.put("enable.auto.commit", "false");
-        config.put("auto.offset.reset", "none");
-        long deadline = System.nanoTime() + request.get("timeout_ms").asLong() * 1_000_000;
-        List<TopicPartition> partitions = new ArrayList<>();
-        for (int index = 0; index < request.get("partitions").asInt(); index++) {
-            partitions.add(new TopicPartition(request.get("topic").asText(), index));
-        }
-        long count = 0;
-        try (KafkaConsumer<byte[], byte[]> consumer =
-                 new KafkaConsumer<>(config, new ByteArrayDeserializer(), new ByteArrayDeserializer());
-             BufferedWriter file = Files.newBufferedWriter(Path.of(request.get("file").asText()))) {
-            Map<TopicPartition, Long> ends = consumer.endOffsets(partitions);
-            long all = ends.values().stream().mapToLong(Long::longValue).sum();
+    /** A consumer of all partitions from their beginning that goes on over all faults. */
+    private static final class Follower extends Thread {
+        private final List<String> seen = new ArrayList<>();
+        private final List<String> failed = new ArrayList<>();
+        private final KafkaConsumer<byte[], byte[]> consumer;
+        private volatile boolean ending;
+
+        Follower(JsonNode request) {
+            setDaemon(true);
+            Properties config = config(request);
+            config.put("enable.auto.commit", "false");
+            config.put("auto.offset.reset", "none");
+            consumer =
+                new KafkaConsumer<>(config, new ByteArrayDeserializer(), new ByteArrayDeserializer());
+            List<TopicPartition> partitions = new ArrayList<>();
+            for (int index = 0; index < request.get("partitions").asInt(); index++) {
+                partitions.add(new TopicPartition(request.get("topic").asText(), index));
+            }
             consumer.assign(partitions);
             partitions.forEach(partition -> consumer.seek(partition, 0));
-            while (count < all) {
-                if (System.nanoTime() > deadline) {
-                    throw new IllegalStateException(count + " of " + all + " records came");
-                }
-                for (ConsumerRecord<byte[], byte[]> record : consumer.poll(Duration.ofMillis(500))) {
-                    String value = new String(record.value(), StandardCharsets.UTF_8);
-                    file.write(record.partition() + " " + record.offset() + " " + value + "\n");
-                    count++;
+        }
+
+        @Override
+        public void run() {
+            while (!ending) {
+                long asked = System.nanoTime();
+                try {
+                    ConsumerRecords<byte[], byte[]> records = consumer.poll(Duration.ofMillis(100));
+                    long answered = System.nanoTime();
+                    for (ConsumerRecord<byte[], byte[]> record : records) {
+                        String[] words = new String(record.value(), StandardCharsets.UTF_8).split(" ");
+                        String line = record.partition() + " " + record.offset() + " " + asked + " "
+                            + answered + " " + words[0] + " " + words[1] + " " + words[2];
+                        synchronized (seen) {
+                            seen.add(line);
+                        }
+                    }
+                } catch (Exception failure) {
+                    failed.add(failure.toString());
+                    ending = true;
                 }
             }
+            consumer.close();
         }
-        return count;
+
+        private int count() {
+            synchronized (seen) {
+                return seen.size();
+            }
+        }
+
+        void end(JsonNode request, ObjectNode answer) throws Exception {
+            long deadline = System.nanoTime() + request.get("timeout_ms").asLong() * 1_000_000;
+            while (count() < request.get("records").asInt() && System.nanoTime() < deadline && !ending) {
+                Thread.sleep(50);
+            }
+            ending = true;
+            join();
+            Files.write(Path.of(request.get("file").asText()), seen);
+            answer.put("records", seen.size());
+            ArrayNode failures = answer.putArray("failed");
+            failed.forEach(failures::add);
+        }
     }
 }
