@@ -60,6 +60,7 @@ class LogDirectory:
         self._lock: FileLock | None = None
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}
+        self._log_starts_are_lost = False
         self._high_watermarks: dict[TopicPartition, int] = {}
         self._compacted: dict[TopicPartition, int] = {}  # up to which offset
         self._compacted_content = b""
@@ -120,6 +121,14 @@ class LogDirectory:
         self.had_clean_shutdown = marked is not None or not (self.partitions or self.futures)
         self._recovery_points = self._read(RECOVERY_POINT_CHECKPOINT)
         self._log_starts = self._read(LOG_START_OFFSET_CHECKPOINT)
+        self._log_starts_are_lost = marked is not None and not self._is_whole(
+            LOG_START_OFFSET_CHECKPOINT
+        )
+        if self._log_starts_are_lost and self.partitions:
+            self._report(
+                f"{self.path}/{LOG_START_OFFSET_CHECKPOINT} is lost: logs begin where their leader"
+                " epochs do"
+            )
         self._high_watermarks = self._read(REPLICATION_OFFSET_CHECKPOINT)
         compacted = self._read(CLEANER_OFFSET_CHECKPOINT)
         self._compacted = {key: compacted[key] for key in compacted if key in self.partitions}
@@ -165,11 +174,20 @@ class LogDirectory:
         try:
             return OffsetCheckpoint(self._files, f"{self.path}/{name}").read()
         except CheckpointError as error:
-            # All are hints that a careful start can do without.
-            hints = (REPLICATION_OFFSET_CHECKPOINT, CLEANER_OFFSET_CHECKPOINT)
-            if self.had_clean_shutdown and name not in hints:
+            # The others are hints that a careful start can do without.
+            if self.had_clean_shutdown and name == RECOVERY_POINT_CHECKPOINT:
                 raise LogDirectoryError(str(error)) from error
+            self._report(f"{error}: it is left out")
             return {}
+
+    def _is_whole(self, name: str) -> bool:
+        """Whether a checkpoint file is there and whole, be it without entries."""
+        checkpoint = OffsetCheckpoint(self._files, f"{self.path}/{name}")
+        try:
+            checkpoint.read()
+            return self._files.read_bytes(checkpoint.path).count(b"\n") >= 2
+        except (FileNotFoundError, CheckpointError):
+            return False
 
     def release(self) -> None:
         """Give the lock up."""
@@ -230,6 +248,7 @@ class LogDirectory:
             log_start_offset=self._log_starts.get(partition),
             high_watermark=self._high_watermarks.get(partition, 0),
             compacted_to=self._compacted.get(partition, 0),
+            log_starts_are_lost=self._log_starts_are_lost,
         )
 
     def _note(self, logs: Mapping[TopicPartition, Log]) -> None:
@@ -237,6 +256,8 @@ class LogDirectory:
         for partition, log in (*here, *self.future_logs.items()):
             self._recovery_points[partition] = log.recovery_point
             self._high_watermarks[partition] = log.high_watermark
+            if log.has_lost_epochs:
+                continue  # its start may be made up: what the file says of it stays
             if log.is_tiered or log.log_start_offset != log.segments.first.base_offset:
                 self._log_starts[partition] = log.log_start_offset
             else:

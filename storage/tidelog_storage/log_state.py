@@ -169,6 +169,11 @@ class LogState:
         self._flush_messages = min(config.flush_messages, _UNLIMITED)
 
     @property
+    def has_lost_epochs(self) -> bool:
+        """Whether the epochs below the first segment are not known, and so is the log start."""
+        return self._epochs_lost is not None
+
+    @property
     def size_in_bytes(self) -> int:
         """Bytes of all segments' records."""
         return self.segments.size_in_bytes

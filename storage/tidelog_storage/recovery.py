@@ -11,6 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog_storage.checkpoints import (
+    LEADER_EPOCH_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
     CheckpointError,
     EpochEntry,
     LeaderEpochCheckpoint,
@@ -53,7 +55,8 @@ class Checkpointed(NamedTuple):
 
     `log_start_offset` None: nothing, as for most logs that begin with their first segment.
     `compacted_to`: below this offset, segments may end before the next one begins. `keep_below`:
-    below this offset nothing is cut off as torn; damage there is an error.
+    below this offset nothing is cut off as torn; damage there is an error. `log_starts_are_lost`:
+    the file of the log starts is gone or damaged, though the last stop was orderly.
     """
 
     recovery_point: int = 0
@@ -61,6 +64,7 @@ class Checkpointed(NamedTuple):
     high_watermark: int = 0
     compacted_to: int = 0
     keep_below: int = 0
+    log_starts_are_lost: bool = False
 
 
 def load_log(
@@ -88,8 +92,11 @@ def load_log(
     `keep_below`.
     """
     loader = _Loader(files, folder, topic_partition, config=config, now_ms=now_ms, report=report)
-    names = loader.list_files()
+    names = loader.sizes = loader.list_files()
     segments = loader.open_segments(names, checkpointed.log_start_offset or 0)
+    if had_clean_shutdown and is_provisional:
+        start = loader.start_by_epochs(checkpointed, segments.first.base_offset)
+        checkpointed = checkpointed._replace(log_start_offset=start)
     recovered: list[Segment] = []
     if not had_clean_shutdown:
         recovered = loader.recover(segments, checkpointed)
@@ -104,7 +111,12 @@ def load_log(
             known_start if may_have_remote_part else max(known_start, log_start_offset)
         )
     producers = loader.producers(names, segments, recovered, producer_expiration_ms)
-    epochs, log_start_offset = loader.load_epochs(segments, log_start_offset, log_end_offset)
+    epochs, log_start_offset = loader.load_epochs(
+        segments,
+        log_start_offset,
+        log_end_offset,
+        is_start_known=checkpointed.log_start_offset is not None,
+    )
     recovery_point = log_end_offset if had_clean_shutdown else checkpointed.recovery_point
     if checkpointed.recovery_point > log_end_offset and on_recovery_point_lowered is not None:
         on_recovery_point_lowered(log_end_offset)  # else what is appended would count as flushed
@@ -154,6 +166,7 @@ class _Loader:
         self._report_to = report
         self._recovered_from: int | None = None  # the offset; None without recovery
         self._recovered_epochs: list[EpochEntry] = []
+        self.sizes: dict[str, int] = {}  # of the folder's files
         self.epochs_lost: str | None = None  # why the epochs below the first segment aren't known
 
     def _report(self, text: str) -> None:
@@ -296,8 +309,34 @@ class _Loader:
 
     # -- epochs ------------------------------------------------------------------------------------
 
+    def start_by_epochs(self, checkpointed: Checkpointed, first_offset: int) -> int | None:
+        """The log start of a log that was closed in order, which the oldest epoch tells as well.
+
+        The checkpoint may be lost or damaged: where it says nothing, or more than the epochs, these
+        count. Kafka then begins with the first local segment, and deletes what is remote below it.
+        """
+        known = checkpointed.log_start_offset
+        try:
+            oldest = LeaderEpochCheckpoint(self._files, self._folder).read()[0].start_offset
+        except (CheckpointError, IndexError):
+            return known
+        if known is None:
+            is_needed = checkpointed.log_starts_are_lost or oldest < first_offset
+            return oldest if is_needed else None
+        if known > oldest:
+            self._report(
+                f"{LOG_START_OFFSET_CHECKPOINT} says that the log begins at {known}, its leader"
+                f" epochs say {oldest}: it begins there"
+            )
+        return min(known, oldest)
+
     def load_epochs(
-        self, segments: Segments, log_start_offset: int, log_end_offset: int
+        self,
+        segments: Segments,
+        log_start_offset: int,
+        log_end_offset: int,
+        *,
+        is_start_known: bool,
     ) -> tuple[LeaderEpochCache, int]:
         """The epochs of the log, and where it starts, which is not below the oldest of them.
 
@@ -306,10 +345,9 @@ class _Loader:
         epochs = self._epochs_found(segments, log_start_offset)
         epochs.truncate_from_end(log_end_offset)
         first_offset = segments.first.base_offset
-        if log_start_offset >= first_offset:
+        if log_start_offset >= first_offset and (is_start_known or not first_offset):
             self.epochs_lost = None
-        elif self.epochs_lost is None or log_end_offset == first_offset:
-            self.epochs_lost = None
+        elif self.epochs_lost is None:
             oldest = epochs.earliest_entry
             start = first_offset if oldest is None else min(oldest.start_offset, first_offset)
             log_start_offset = max(log_start_offset, start)
@@ -338,7 +376,11 @@ class _Loader:
         older: list[EpochEntry] = []
         if oldest is None:
             older = self._epochs_before(segments, begun)
-            if (older or found) and self.epochs_lost is None:
+            is_gone = segments.first.base_offset > 0 and (
+                not self.sizes.get(LEADER_EPOCH_CHECKPOINT)
+                or (begun is None and log_start_offset < segments.first.base_offset)
+            )
+            if (older or found or is_gone) and self.epochs_lost is None:
                 self.epochs_lost = f"{checkpoint.path} is missing or empty"
         elif begun is not None and log_start_offset < oldest.start_offset:
             older = self._epochs_before(segments, min(begun, oldest.start_offset))

@@ -1,0 +1,149 @@
+"""Checkpoint files that are lost, emptied or damaged while the broker is down, after a clean stop.
+
+A log with a remote part must not begin later than it did: what is below its start is deleted from
+the remote tier.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from support.logs import NOW, PARTITION, append, config, offsets
+from support.tiered_log import PLAIN, TIERED, Broker, copied, starts
+from tidelog_storage.checkpoints import CheckpointError
+
+LOG_STARTS = "data/log-start-offset-checkpoint"
+EPOCHS = f"data/{PARTITION}/leader-epoch-checkpoint"
+NO_ENTRY = b"0\n0\n"
+DAMAGES = [None, b"", b"0", b"\xff\xfe", b"0\n2\nt 0 3\n", b"0\n1\nt 0 x\n", b"7\n0\n"]
+
+
+@pytest.fixture
+def broker():
+    return Broker()
+
+
+def damage(broker, path, content):
+    """Stop in order, and leave this in the file's place; None: nothing."""
+    broker.logs.shutdown(NOW)
+    broker.files.remove(path)
+    if content is not None:
+        broker.files.write_atomic(path, content)
+
+
+def has_been_emptied(log):
+    """All records are copied, and gone locally."""
+    log.roll(NOW)
+    log.config = config(remote_storage_enable=True, local_retention_ms=1)
+    log.set_highest_remote_offset(log.log_end_offset - 1)
+    log.delete_old_segments(NOW + 60_000)
+    assert log.segments.first is log.segments.active
+    assert not log.segments.active.size
+
+
+@pytest.mark.parametrize(
+    ("content", "moved_to"),
+    [*itertools.product(DAMAGES, (0, 3, 8, 15)), (NO_ENTRY, 0), (NO_ENTRY, 3), (NO_ENTRY, 8)],
+)
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_the_log_start_of_a_tiered_log_survives(broker, content, moved_to, is_empty):
+    log = broker.create(12)
+    copied(log, 12)
+    if is_empty:
+        has_been_emptied(log)
+    log.maybe_increment_log_start(moved_to, "DeleteRecords")
+    before = starts(log)
+    assert before[0] == moved_to
+    for _ in range(2):
+        damage(broker, LOG_STARTS, content)
+        log = broker.reopen()
+        assert starts(log) == before
+        assert log.epochs.earliest_entry.start_offset == moved_to
+
+
+@pytest.mark.parametrize("written", [7, 13, 19, 400])
+def test_a_log_start_with_a_wrong_digit_hides_and_deletes_nothing(broker, written):
+    log = broker.create(12)
+    copied(log, 12)
+    log.maybe_increment_log_start(3, "DeleteRecords")
+    before = (*starts(log), log.log_end_offset, offsets(log, start=14))
+    damage(broker, LOG_STARTS, b"0\n1\nt 0 %d\n" % written)
+    log = broker.reopen()
+    assert before == (*starts(log), log.log_end_offset, offsets(log, start=14))
+
+
+@pytest.mark.parametrize("content", DAMAGES)
+def test_what_was_deleted_from_a_plain_log_does_not_come_back(broker, content):
+    log = broker.create(12, PLAIN)
+    log.maybe_increment_log_start(3, "DeleteRecords")
+    damage(broker, LOG_STARTS, content)
+    assert starts(broker.reopen(PLAIN)) == (3, 3)
+
+
+@pytest.mark.parametrize("content", DAMAGES)
+def test_a_plain_log_whose_segments_were_deleted_begins_with_its_first(broker, content):
+    settings = config(internal_segment_bytes=500, retention_bytes=700)
+    log = broker.create(12, settings)
+    log.delete_old_segments(NOW)
+    first = log.log_start_offset
+    assert first > 0
+    damage(broker, LOG_STARTS, content)
+    assert starts(broker.reopen(settings)) == (first, first)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"0\n1\n0"])
+@pytest.mark.parametrize("loses_start", [False, True])
+@pytest.mark.parametrize("is_empty", [False, True])
+def test_without_its_epochs_a_tiered_log_is_refused(broker, content, loses_start, is_empty):
+    """Nothing says then which remote segments are its own."""
+    log = broker.create(12)
+    copied(log, 12)
+    if is_empty:
+        has_been_emptied(log)
+    damage(broker, EPOCHS, content)
+    if loses_start:
+        broker.files.remove(LOG_STARTS)
+    for _ in range(2):
+        with pytest.raises(CheckpointError, match="leader-epoch-checkpoint"):
+            broker.reopen()
+        broker.logs.shutdown(NOW)
+
+
+def test_a_tiered_log_that_lost_no_part_of_itself_does_without_its_epochs(broker):
+    """The records that it has tell them all."""
+    broker.create(12)
+    damage(broker, EPOCHS, b"")
+    log = broker.reopen(TIERED)
+    assert starts(log) == (0, 0)
+    assert [tuple(entry) for entry in log.epochs.entries] == [(0, 0), (1, 8), (2, 16)]
+
+
+@pytest.mark.parametrize("content", DAMAGES)
+def test_the_high_watermark_may_be_lost(broker, content):
+    """It begins with the local log start: a leader hears of its followers what is committed."""
+    log = broker.create(12)
+    copied(log, 12)
+    before = (*starts(log), log.log_end_offset)
+    damage(broker, "data/replication-offset-checkpoint", content)
+    log = broker.reopen()
+    assert before == (*starts(log), log.log_end_offset)
+    assert log.high_watermark == log.local_log_start_offset
+    assert log.delete_old_segments(NOW) == 0
+
+
+@pytest.mark.parametrize("content", [None, b"", b"0\n0\n"])
+def test_the_recovery_point_is_not_needed_after_an_orderly_stop(broker, content):
+    log = broker.create(12)
+    copied(log, 12)
+    before = (*starts(log), log.log_end_offset, offsets(log, start=14))
+    damage(broker, "data/recovery-point-offset-checkpoint", content)
+    log = broker.reopen()
+    assert before == (*starts(log), log.log_end_offset, offsets(log, start=14))
+    assert log.recovery_point == log.log_end_offset
+
+
+def test_a_new_directory_has_lost_nothing(broker):
+    append(broker.create(1, PLAIN))
+    assert not broker.logs.directories[0].checkpointed(PARTITION).log_starts_are_lost
