@@ -95,8 +95,7 @@ def load_log(
     names = loader.sizes = loader.list_files()
     segments = loader.open_segments(names, checkpointed.log_start_offset or 0)
     if had_clean_shutdown and is_provisional:
-        start = loader.start_by_epochs(checkpointed, segments.first.base_offset)
-        checkpointed = checkpointed._replace(log_start_offset=start)
+        checkpointed = loader.with_start_of_epochs(checkpointed, segments.first.base_offset)
     recovered: list[Segment] = []
     if not had_clean_shutdown:
         recovered = loader.recover(segments, checkpointed)
@@ -106,17 +105,11 @@ def load_log(
     log_start_offset = segments.first.base_offset
     if checkpointed.log_start_offset is not None or not had_clean_shutdown:
         known_start = checkpointed.log_start_offset or 0
-        may_have_remote_part = is_provisional or config.remote_storage_enable
-        log_start_offset = (
-            known_start if may_have_remote_part else max(known_start, log_start_offset)
-        )
+        is_plain = not (is_provisional or config.remote_storage_enable)
+        log_start_offset = max(known_start, log_start_offset) if is_plain else known_start
     producers = loader.producers(names, segments, recovered, producer_expiration_ms)
-    epochs, log_start_offset = loader.load_epochs(
-        segments,
-        log_start_offset,
-        log_end_offset,
-        is_start_known=checkpointed.log_start_offset is not None,
-    )
+    loader.start_is_known = checkpointed.log_start_offset is not None
+    epochs, log_start_offset = loader.load_epochs(segments, log_start_offset, log_end_offset)
     recovery_point = log_end_offset if had_clean_shutdown else checkpointed.recovery_point
     if checkpointed.recovery_point > log_end_offset and on_recovery_point_lowered is not None:
         on_recovery_point_lowered(log_end_offset)  # else what is appended would count as flushed
@@ -166,6 +159,7 @@ class _Loader:
         self._report_to = report
         self._recovered_from: int | None = None  # the offset; None without recovery
         self._recovered_epochs: list[EpochEntry] = []
+        self.start_is_known = True  # else the log begins with its first segment, as most do
         self.sizes: dict[str, int] = {}  # of the folder's files
         self.epochs_lost: str | None = None  # why the epochs below the first segment aren't known
 
@@ -309,8 +303,9 @@ class _Loader:
 
     # -- epochs ------------------------------------------------------------------------------------
 
-    def start_by_epochs(self, checkpointed: Checkpointed, first_offset: int) -> int | None:
-        """The log start of a log that was closed in order, which the oldest epoch tells as well.
+    def with_start_of_epochs(self, checkpointed: Checkpointed, first_offset: int) -> Checkpointed:
+        """The same, with the log start of a log that was closed in order, which the oldest epoch
+        tells as well.
 
         The checkpoint may be lost or damaged: where it says nothing, or more than the epochs, these
         count. Kafka then begins with the first local segment, and deletes what is remote below it.
@@ -319,24 +314,18 @@ class _Loader:
         try:
             oldest = LeaderEpochCheckpoint(self._files, self._folder).read()[0].start_offset
         except (CheckpointError, IndexError):
-            return known
-        if known is None:
-            is_needed = checkpointed.log_starts_are_lost or oldest < first_offset
-            return oldest if is_needed else None
-        if known > oldest:
+            return checkpointed
+        is_missing = known is None and (checkpointed.log_starts_are_lost or oldest < first_offset)
+        if known is not None and known > oldest:
             self._report(
                 f"{LOG_START_OFFSET_CHECKPOINT} says that the log begins at {known}, its leader"
                 f" epochs say {oldest}: it begins there"
             )
-        return min(known, oldest)
+            is_missing = True
+        return checkpointed._replace(log_start_offset=oldest) if is_missing else checkpointed
 
     def load_epochs(
-        self,
-        segments: Segments,
-        log_start_offset: int,
-        log_end_offset: int,
-        *,
-        is_start_known: bool,
+        self, segments: Segments, log_start_offset: int, log_end_offset: int
     ) -> tuple[LeaderEpochCache, int]:
         """The epochs of the log, and where it starts, which is not below the oldest of them.
 
@@ -345,7 +334,7 @@ class _Loader:
         epochs = self._epochs_found(segments, log_start_offset)
         epochs.truncate_from_end(log_end_offset)
         first_offset = segments.first.base_offset
-        if log_start_offset >= first_offset and (is_start_known or not first_offset):
+        if log_start_offset >= first_offset and (self.start_is_known or not first_offset):
             self.epochs_lost = None
         elif self.epochs_lost is None:
             oldest = epochs.earliest_entry
