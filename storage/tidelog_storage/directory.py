@@ -80,6 +80,10 @@ class LogDirectory:
         self.futures: dict[TopicPartition, str] = {}
         self.future_logs: dict[TopicPartition, Log] = {}
         self.deleted_folders: list[str] = []
+        self.missing: set[TopicPartition] = set()
+        """Partitions that the recovery points name, and whose folder is neither here nor deleted.
+        They stay there until `forget_missing`."""
+        self.is_new = True  # no broker has used it
 
     def take(
         self, cluster_id: str, node_id: int, new_directory_id: Callable[[], bytes] | None
@@ -132,10 +136,28 @@ class LogDirectory:
         self._high_watermarks = self._read(REPLICATION_OFFSET_CHECKPOINT)
         compacted = self._read(CLEANER_OFFSET_CHECKPOINT)
         self._compacted = {key: compacted[key] for key in compacted if key in self.partitions}
+        self.is_new = not self._files.exists(f"{self.path}/{RECOVERY_POINT_CHECKPOINT}")
+        names = [folder.rpartition("/")[2] for folder in self.deleted_folders]
         for offsets in (self._recovery_points, self._log_starts, self._high_watermarks):
             for partition in offsets.keys() - self.partitions.keys() - self.futures.keys():
-                del offsets[partition]
-                self._gone[partition] = 0
+                was_deleted = any(name.startswith(f"{partition}.") for name in names)
+                if offsets is self._recovery_points and not was_deleted:
+                    self.missing.add(partition)
+                else:
+                    del offsets[partition]
+                    self._gone[partition] = 0
+
+    def note_missing(self, partition: TopicPartition) -> None:
+        """A log is lost that was here, or in a directory that this one replaces."""
+        self.missing.add(partition)
+        self._recovery_points.setdefault(partition, 0)
+
+    def forget_missing(self, partition: TopicPartition) -> None:
+        """The log is needed no more, or is found elsewhere."""
+        if partition in self.missing:
+            self.missing.remove(partition)
+            del self._recovery_points[partition]
+            self._gone[partition] = 0
 
     def _list_folders(self) -> None:
         try:

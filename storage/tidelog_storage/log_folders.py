@@ -129,6 +129,7 @@ class LogFolders:
         config: LogConfig,
     ) -> Log:
         """An empty log in a new folder; nothing of what the name stood for before is left."""
+        self.forget_missing(partition)
         directory.clear_for(partition, self._logs)
         make_folder(self._files, f"{directory.path}/{name}", topic_id)
         return self._load_from(directory, name, partition, config, topic_id)
@@ -214,6 +215,35 @@ class LogFolders:
 
     def _directory_at(self, path: str) -> LogDirectory:
         return next(directory for directory in self.directories if directory.path == path)
+
+    # -- lost logs ---------------------------------------------------------------------------------
+
+    @property
+    def has_new_directory(self) -> bool:
+        """Whether no broker has used one of the directories: a lost one may have been replaced."""
+        return any(directory.is_new for directory in self.directories)
+
+    def missing(self) -> set[TopicPartition]:
+        """Partitions that had a log when the checkpoints were written last, and have none now."""
+        known = {*self.topic_ids(), *self.future_partitions()}
+        named = set().union(*(directory.missing for directory in self.directories))
+        for partition in named & known:  # moved to another directory
+            self.forget_missing(partition)
+        return named - known
+
+    def keep_missing(self, partitions: Iterable[TopicPartition]) -> None:
+        """Remember over restarts that these logs are lost. From now on no directory is new."""
+        for partition in partitions:
+            self._wanted(partition).note_missing(partition)
+        for directory in self.directories:
+            if directory.is_new or partitions:
+                directory.prepare_recovery_points(self._logs)()
+                directory.is_new = False
+
+    def forget_missing(self, partition: TopicPartition) -> None:
+        """The partition may begin anew."""
+        for directory in self.directories:
+            directory.forget_missing(partition)
 
     # -- future logs -------------------------------------------------------------------------------
 

@@ -26,7 +26,10 @@ class LogManager(LogFolders):
 
     @property
     def clean_broker_epoch(self) -> int:
-        """Epoch of the broker's last life if that closed all directories in order, else -1."""
+        """Epoch of the broker's last life if that closed all directories in order, and all logs of
+        it are there; else -1."""
+        if self.missing():
+            return -1
         epochs = {directory.clean_broker_epoch for directory in self.directories}
         return epochs.pop() if len(epochs) == 1 else -1
 

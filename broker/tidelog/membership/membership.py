@@ -34,6 +34,7 @@ from tidelog.peers import PeerChannel
 from tidelog.quorum.core import Timeouts
 from tidelog.quorum.driver import Quorum
 from tidelog.replication.fetcher_manager import FetcherManager
+from tidelog.replication.lost_replicas import LostReplicas
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ class Membership:
         self._metadata: ReplicatedMetadataLog | None = None
         self._quorum: Quorum | None = None
         self._built: _Parts | None = None
+        self._lost_replicas: LostReplicas | None = None
         self._ticking: asyncio.Task[None] | None = None
 
     @property
@@ -221,6 +223,7 @@ class Membership:
             new_fetcher=self._new_fetcher,
         )
         dispatcher = Dispatcher({**handlers, **versions.handlers()})
+        self._lost_replicas = LostReplicas(replicas)
         self._built = _Parts(
             controller, dispatcher, door, forwarding, lifecycle, fetchers, of_admins, configs
         )
@@ -230,6 +233,8 @@ class Membership:
         have subscribed before."""
         assert self._metadata is not None
         self._metadata.subscribe(self._parts.fetchers.on_image)
+        assert self._lost_replicas is not None
+        self._metadata.subscribe(self._lost_replicas.on_image)
 
     def _channel(
         self, purpose: str, host: str, port: int, timeout_s: float | None = None
@@ -286,6 +291,8 @@ class Membership:
         """Follow no other leader any more; the logs are this broker's alone then."""
         if self._built is not None:
             await self._built.fetchers.close()
+        if self._lost_replicas is not None:
+            await self._lost_replicas.close()
 
     async def leave(self) -> None:
         """Have this broker's leaderships moved while it still serves (controlled shutdown)."""

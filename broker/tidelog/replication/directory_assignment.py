@@ -3,7 +3,7 @@
 The controller knows the directories of replicas whose broker had only one when they were created,
 and elects nobody whose directory is gone. So one that leaves its directory is told of before it
 does: afterwards the directory may be taken from the broker. Of the other replicas the broker alone
-knows where they are; Kafka's tell of all. Called by `log_dir_moves.py`.
+knows where they are; Kafka's tell of all. Called by `log_dir_moves.py` and `lost_replicas.py`.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from tidelog_protocol.primitives import ZERO_UUID
 if TYPE_CHECKING:
     from tidelog.replication.partition import Partition
     from tidelog.replication.replica_manager import ReplicaManager
+    from tidelog_storage.types import TopicPartition
 
 __all__ = ["assign", "is_elsewhere"]
 
@@ -33,7 +34,9 @@ def is_elsewhere(replicas: ReplicaManager, partition: Partition, directory_id: b
     return known.get(replicas.node_id, ZERO_UUID) not in (ZERO_UUID, directory_id)
 
 
-async def assign(replicas: ReplicaManager, partition: Partition, directory_id: bytes) -> bool:
+async def assign(
+    replicas: ReplicaManager, key: TopicPartition, topic_id: bytes, directory_id: bytes
+) -> bool:
     """Tell where the replica is, or is about to be; whether the controller has noted it."""
     from tidelog_protocol.messages.controller import (  # noqa: PLC0415 - few replicas move so
         AssignReplicasToDirsRequest,
@@ -43,8 +46,8 @@ async def assign(replicas: ReplicaManager, partition: Partition, directory_id: b
     assert replicas.image is not None
     broker = replicas.image.brokers.get(replicas.node_id)
     directory = AssignReplicasToDirsRequest.DirectoryData
-    index = directory.TopicData.PartitionData(partition_index=partition.topic_partition.partition)
-    topic = directory.TopicData(topic_id=partition.topic_id, partitions=[index])
+    index = directory.TopicData.PartitionData(partition_index=key.partition)
+    topic = directory.TopicData(topic_id=topic_id, partitions=[index])
     request = AssignReplicasToDirsRequest(
         broker_id=replicas.node_id,
         broker_epoch=-1 if broker is None else broker.epoch,
@@ -57,5 +60,5 @@ async def assign(replicas: ReplicaManager, partition: Partition, directory_id: b
         _log.debug("AssignReplicasToDirs could not be asked: %s", failure)
         return False
     if error:
-        _log.info("%s: its directory was refused: %s", partition.topic_partition, error)
+        _log.info("%s: its directory was refused: %s", key, error)
     return not error

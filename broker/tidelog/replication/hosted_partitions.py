@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from tidelog.replication.lost_logs import LOST, LostLogs
 from tidelog.replication.partition import Partition
 from tidelog.replication.purgatory import Purgatory
 from tidelog.replication.replica_state import ReplicaRules
@@ -90,6 +91,7 @@ class HostedPartitions:
         self._roles = RoleListeners()
         self.aux_state_of: AuxStateOf | None = None
         """What followers ask of the remote tier; set with it, before there are any."""
+        self.lost_logs = LostLogs(logs, node_id)
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._offline: dict[tuple[str, int], bytes] = {}  # to the topic id
 
@@ -137,7 +139,7 @@ class HostedPartitions:
             if partition is None:
                 assert self.image is not None
                 config = config or self._log_config(self.image, topic.name)
-                partition = self._open(key, topic.topic_id, config)
+                partition = self._open(key, topic.topic_id, state, config)
                 if partition is None:
                     continue
             if state.partition_epoch > partition.partition_epoch or (
@@ -157,10 +159,14 @@ class HostedPartitions:
             self._isr_proposals.recovered(partition)
         self._wake_all(key)
 
-    def _open(self, key: TopicPartition, topic_id: bytes, config: LogConfig) -> Partition | None:
+    def _open(
+        self, key: TopicPartition, topic_id: bytes, state: PartitionImage, config: LogConfig
+    ) -> Partition | None:
         """Open or create a log; a directory that fails makes this partition offline, not the
         broker."""
         try:
+            if self.lost_logs.keeps_offline(key, state, config):
+                raise LOST
             log = self.logs.get(key)
             if log is not None and log.topic_id != topic_id:
                 self._set_aside([key], "of another topic of that name")
@@ -183,7 +189,8 @@ class HostedPartitions:
         self._take_offline(partition.topic_partition, partition.topic_id, error)
 
     def _take_offline(self, key: TopicPartition, topic_id: bytes, error: Exception) -> None:
-        _log.error("%s is offline: %s", key, error)
+        if error is not LOST or self._offline.get(key) != topic_id:
+            _log.error("%s is offline: %s", key, error)
         self._offline[key] = topic_id
         if lacks_descriptors(error):
             self._timers.call_at(self._timers.time() + _OPEN_AGAIN_S, self._open_again, key)
@@ -228,6 +235,7 @@ class HostedPartitions:
 
     def _leave(self, key: tuple[str, int], *, delete: bool) -> None:
         self._offline.pop(key, None)
+        self.lost_logs.forget(TopicPartition(*key))
         partition = self._partitions.pop(key, None)
         if partition is not None:
             self._roles.stopped(partition, delete=delete)
@@ -253,6 +261,7 @@ class HostedPartitions:
             if not _is_assigned(image, key, topic_id, self.node_id)
         ]
         self._set_aside(strays, "no topic of the metadata's has them here")
+        self.lost_logs.find(image)
 
     def _set_aside(self, keys: Sequence[TopicPartition], reason: str) -> None:
         kept: list[str] = []

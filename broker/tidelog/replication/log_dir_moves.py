@@ -238,7 +238,8 @@ class LogDirMoves:
         """Have the controller know where the replica is, unless it moves again."""
         key, logs, replicas = partition.topic_partition, self._logs, self._replicas
         while replicas.partition(*key) is partition and not logs.is_moving(key):
-            if await assign(replicas, partition, logs.directory_id(logs.log_dir(key))):
+            directory_id = logs.directory_id(logs.log_dir(key))
+            if await assign(replicas, key, partition.topic_id, directory_id):
                 return
             await asyncio.sleep(_ASK_AGAIN_S)
 
@@ -319,7 +320,9 @@ class LogDirMoves:
         if self._is_elsewhere(partition, log_dir):
             directory_id = self._logs.directory_id(log_dir)
             try:
-                is_known = await assign(self._replicas, partition, directory_id)
+                is_known = await assign(
+                    self._replicas, partition.topic_partition, partition.topic_id, directory_id
+                )
             finally:
                 if self._moves.get(key) is not move:  # given up meanwhile: told too much
                     self._spawn(self._tell(partition), f"directory of {key}")

@@ -1,0 +1,79 @@
+"""Replicas whose logs are gone from this broker's disk: a folder that somebody removed, a directory
+that was formatted anew.
+
+A replica that is in sync has promised to hold what is committed. With an empty log it must not
+lead, nor count for others, so it stays offline as long as the metadata has it in sync. As soon as
+it is not, it begins with an empty log and follows, as any new replica does. Where it is the only
+one in sync, the partition waits for its folder, unless the topic allows unclean elections.
+
+A log is lost if the metadata has this broker in sync as the start finds it, there is no log, and
+
+- the recovery points of a directory name it: they name all logs after an orderly stop, or
+- a directory is new, and so may have taken the place of the one that had it.
+
+Which logs are lost is kept in the recovery points, over restarts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog_protocol.errors import ErrorCode
+from tidelog_storage.types import StorageError, TopicPartition
+
+if TYPE_CHECKING:
+    from tidelog.metadata.image import ClusterImage, PartitionImage
+    from tidelog_storage.config import LogConfig
+    from tidelog_storage.manager import LogManager
+
+__all__ = ["LOST", "LostLogs"]
+
+LOST = StorageError(
+    ErrorCode.KAFKA_STORAGE_ERROR,
+    "its log is gone from this broker's disk, and the replica is in sync: put the folder back and"
+    " start again, have another replica elected, or delete the topic",
+)
+
+
+class LostLogs:
+    """The lost logs of one broker."""
+
+    def __init__(self, logs: LogManager, node_id: int) -> None:
+        self._logs = logs
+        self._node_id = node_id
+        self._lost: set[TopicPartition] = set()
+
+    def __contains__(self, key: TopicPartition) -> bool:
+        return key in self._lost
+
+    def find(self, image: ClusterImage) -> None:
+        """Look at the first image; strays were set aside."""
+        logs = self._logs
+        missing, present, is_new = logs.missing(), logs.topic_ids(), logs.has_new_directory
+        if not missing and not is_new:
+            return
+        for topic in image.topics.values():
+            for state in topic.partitions:
+                key = TopicPartition(topic.name, state.partition)
+                is_in_sync = self._node_id in state.isr
+                if is_in_sync and key not in present and (is_new or key in missing):
+                    self._lost.add(key)
+        for key in missing - self._lost:
+            logs.forget_missing(key)
+        logs.keep_missing(sorted(self._lost))
+
+    def keeps_offline(self, key: TopicPartition, state: PartitionImage, config: LogConfig) -> bool:
+        """Whether a replica may not begin with an empty log yet."""
+        if key not in self._lost:
+            return False
+        is_alone = state.isr == (self._node_id,)
+        if self._node_id not in state.isr or (is_alone and config.unclean_leader_election_enable):
+            self._lost.remove(key)
+            return False
+        return True
+
+    def forget(self, key: TopicPartition) -> None:
+        """The replica is no longer this broker's."""
+        if key in self._lost:
+            self._lost.remove(key)
+            self._logs.forget_missing(key)

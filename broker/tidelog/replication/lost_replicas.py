@@ -1,0 +1,115 @@
+"""Has the controller know which replicas of this broker lost their logs (AssignReplicasToDirs).
+
+Told that a replica is in no directory (Kafka's DirectoryId.LOST, KIP-858), the controller takes it
+out of the in-sync replicas and elects another one. Where it is the last in sync the partition has
+no leader, and stays so. A replica that began anew, or whose directory has another id than the
+metadata knows, is told to be where it lies: else it could never lead.
+
+Follows images after the replica manager. A broker that is alone has no controller to tell.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog.replication.directory_assignment import assign
+from tidelog_protocol.primitives import ZERO_UUID
+from tidelog_storage.types import TopicPartition
+
+if TYPE_CHECKING:
+    from tidelog.metadata.image import ClusterImage
+    from tidelog.replication.replica_manager import ReplicaManager
+
+__all__ = ["LOST_DIRECTORY", "LostReplicas"]
+
+LOST_DIRECTORY = bytes(15) + b"\2"  # DirectoryId.LOST
+RETRY_S = 0.2
+
+
+class _Assignment(NamedTuple):
+    key: TopicPartition
+    topic_id: bytes
+    directory_id: bytes
+
+
+class LostReplicas:
+    """Tells of them until the metadata shows it."""
+
+    def __init__(self, replicas: ReplicaManager) -> None:
+        self._replicas = replicas
+        self._watched: set[TopicPartition] | None = None  # None: before the first image
+        self._task: asyncio.Task[None] | None = None
+
+    def on_image(self, _old: ClusterImage | None, new: ClusterImage) -> None:
+        """Listen for the metadata's changes; only few replicas are ever looked at."""
+        if self._replicas.image is not new:
+            return  # an image of an earlier life
+        if self._watched is None:
+            self._watched = self._suspects(new)
+        self._begin()
+
+    def _begin(self) -> None:
+        if self._watched and self._task is None and self._to_tell():
+            self._task = asyncio.get_running_loop().create_task(
+                self._tell(), name=f"lost replicas of {self._replicas.node_id}"
+            )
+            self._task.add_done_callback(self._told)
+
+    def _suspects(self, image: ClusterImage) -> set[TopicPartition]:
+        """Replicas in a directory that this broker has not, and those whose logs are lost."""
+        own = {ZERO_UUID, *(one.directory_id for one in self._replicas.logs.directories)}
+        found = set()
+        for topic in image.topics.values():
+            for state in topic.partitions:
+                key = TopicPartition(topic.name, state.partition)
+                known = dict(zip(state.replicas, state.directories, strict=False))
+                is_elsewhere = known.get(self._replicas.node_id, ZERO_UUID) not in own
+                if is_elsewhere or key in self._replicas.lost_logs:
+                    found.add(key)
+        return found
+
+    def _to_tell(self) -> list[_Assignment]:
+        """What the metadata does not show yet. Replicas that need no care any more are dropped."""
+        image, replicas = self._replicas.image, self._replicas
+        assert image is not None
+        assert self._watched is not None
+        found = []
+        for key in sorted(self._watched):
+            topic, state = image.topics.get(key.topic), image.partition(*key)
+            if topic is None or state is None or replicas.node_id not in state.replicas:
+                self._watched.remove(key)
+                continue
+            known = dict(zip(state.replicas, state.directories, strict=False))
+            directory_id = LOST_DIRECTORY
+            if key not in replicas.lost_logs:
+                try:
+                    directory_id = replicas.logs.directory_id(replicas.logs.log_dir(key))
+                except KeyError:
+                    continue  # its directory failed
+            if known.get(replicas.node_id) != directory_id:
+                found.append(_Assignment(key, topic.topic_id, directory_id))
+            elif directory_id != LOST_DIRECTORY:
+                self._watched.remove(key)
+        return found
+
+    async def _tell(self) -> None:
+        """Ask again until the image has it: answers may be lost, and controllers change."""
+        while assignments := self._to_tell():
+            for one in assignments:
+                await assign(self._replicas, one.key, one.topic_id, one.directory_id)
+            await asyncio.sleep(RETRY_S)
+
+    def _told(self, task: asyncio.Task[None]) -> None:
+        self._task = None
+        if not task.cancelled():
+            self._begin()
+
+    async def close(self) -> None:
+        """Tell nothing any more."""
+        task, self._watched = self._task, set()
+        if task is not None:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
