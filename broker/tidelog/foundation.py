@@ -170,12 +170,13 @@ def check_tier(config: BrokerConfig, image: ClusterImage) -> None:
 def metadata_log_settings(
     config: BrokerConfig,
     runtime: Runtime,
+    logs: LogManager,
     cluster_id: str,
     on_failure: Callable[[BaseException], None],
 ) -> dict[str, Any]:
     """What a node's metadata log is made of, alone or one copy of several."""
     return {
-        "files": runtime.files,
+        "files": logs.files_of(config.metadata_directory()),
         "executor": runtime.executor,
         "clock": runtime.clock,
         "directory": config.metadata_directory(),

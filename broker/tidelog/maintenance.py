@@ -42,9 +42,9 @@ class Maintenance:
         config: BrokerConfig,
         clock: Clock,
         executor: Executor,
-        on_failure: Callable[[BaseException], None],
+        on_failure: Callable[[OSError], None],
     ) -> None:
-        """`on_failure` is told when data could not be made durable."""
+        """`on_failure` gets the error when data could not be made durable."""
         self._logs = logs
         self._config = config
         self._clock = clock
@@ -98,13 +98,16 @@ class Maintenance:
             try:
                 await work()
             except OSError as error:
-                if not lacks_descriptors(error):
-                    self._on_failure(error)
-                    return
-                log.warning("periodic work is tried again: %s", error)
+                self._note(error)
             except Exception:
                 log.exception("periodic work failed; it is tried again")
             await asyncio.sleep(min(max(interval_ms, 1) / 1000, WAIT_S_MAX))
+
+    def _note(self, error: OSError) -> None:
+        if lacks_descriptors(error):
+            log.warning("periodic work is tried again: %s", error)
+        else:
+            self._on_failure(error)
 
     async def _retention(self) -> None:
         now_ms = self._clock.wall_ms()
@@ -117,8 +120,12 @@ class Maintenance:
         now_ms = self._clock.wall_ms()
         await self._remove(now_ms)
         for partition_log, task in self._logs.flush_dirty(now_ms):
-            await self._executor.run(task)
-            partition_log.flushed(task)
+            try:
+                await self._executor.run(task)
+            except OSError as error:  # the other directories may be well
+                self._note(error)
+            else:
+                partition_log.flushed(task)
 
     async def _remove(self, now_ms: int) -> None:
         for remove in self._logs.prepare_removals(now_ms):

@@ -313,12 +313,18 @@ def _read(path: str) -> bytes:
 def _write_atomic(path: str, data: bytes, *, syncs: bool) -> None:
     folder = os.path.dirname(path)
     os.makedirs(folder, exist_ok=True)
-    with open(f"{path}.tmp", "wb") as file:
-        file.write(data)
-        file.flush()
-        if syncs:
-            os.fsync(file.fileno())
-    os.replace(f"{path}.tmp", path)
+    temporary = f"{path}.tmp"
+    try:
+        with open(temporary, "wb") as file:
+            file.write(data)
+            file.flush()
+            if syncs:
+                os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)  # a full disk needs the room
+        raise
     if syncs:
         _sync_folder(folder)
 

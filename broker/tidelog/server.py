@@ -18,7 +18,6 @@ clean-shutdown mark says that everything before was in order.
 from __future__ import annotations
 
 import asyncio
-import logging
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -28,6 +27,7 @@ from tidelog.assembly import client_handlers, log_dir_moves, lone_handlers, remo
 from tidelog.auto_topics import AutoTopics
 from tidelog.connections import Connections
 from tidelog.controller.controller import Controller
+from tidelog.disk_watch import DiskWatch
 from tidelog.dispatch import Dispatcher
 from tidelog.foundation import (
     ClientListeners,
@@ -68,8 +68,6 @@ if TYPE_CHECKING:
 
 __all__ = ["BrokerServer", "StartError"]
 
-log = logging.getLogger("tidelog.server")
-
 CLOSE_SECONDS_MAX = 1.0  # how long clients may take to read their last answers
 
 
@@ -105,6 +103,7 @@ class BrokerServer:
         )
         self._membership: Membership | None = None
         self._logs: LogManager | None = None
+        self._disks: DiskWatch | None = None
         self._metadata: MetadataLog | None = None
         self._controller: Controller | None = None
         self._auto_topics: AutoTopics | None = None
@@ -152,6 +151,12 @@ class BrokerServer:
         try:
             await self._listen()
             self._logs, cluster_id = open_logs(self.config, self.runtime, self._new_cluster_id)
+            self._disks = DiskWatch(
+                self._logs,
+                self.config.metadata_directory(),
+                is_member=self._membership is not None,
+                on_failure=self._fail,
+            )
             check_metadata_log(self.config, self.runtime, self._logs)
             await self._start_on_logs(cluster_id)
             check_tier(self.config, self.metadata.image)
@@ -180,8 +185,9 @@ class BrokerServer:
             await self._membership.listen()
 
     async def _start_on_logs(self, cluster_id: str) -> None:
-        config, runtime, logs = self.config, self.runtime, self._logs
+        config, runtime, logs, disks = self.config, self.runtime, self._logs, self._disks
         assert logs is not None
+        assert disks is not None
         loop = asyncio.get_running_loop()
         membership = self._membership
         metadata = self._metadata = self._new_metadata_log(cluster_id)
@@ -192,9 +198,10 @@ class BrokerServer:
             logs,
             topic_configs(config.given, config.node_id),
             lag_ms_max=config.replica_lag_time_max_ms,
-            on_disk_failure=self._directory_failed,
+            on_disk_failure=disks.failed,
             meters=self.meters if config.metrics_prometheus_listener else None,
         )
+        disks.on_spare_failure = replicas.directory_failed
         groups = self._groups = GroupCoordinator(
             config=config,
             clock=runtime.clock,
@@ -240,7 +247,7 @@ class BrokerServer:
             config=config,
             clock=runtime.clock,
             executor=runtime.executor,
-            on_failure=self._fail,
+            on_failure=disks.file_failed,
         )
         self._dispatcher = Dispatcher(self._handlers(replicas, cluster_id))
         self._group_admin.start()
@@ -313,7 +320,10 @@ class BrokerServer:
             raise StartError(one_line(self.failure)) from self.failure
 
     def _new_metadata_log(self, cluster_id: str) -> MetadataLog:
-        settings = metadata_log_settings(self.config, self.runtime, cluster_id, self._fail)
+        assert self._logs is not None
+        settings = metadata_log_settings(
+            self.config, self.runtime, self._logs, cluster_id, self._fail
+        )
         if self._membership is not None:
             return self._membership.new_metadata_log(cluster_id, settings)
         return MetadataLog(**settings)
@@ -363,8 +373,12 @@ class BrokerServer:
     async def stop(self, *, controlled: bool = True, keeps_data: bool = True) -> None:
         """Stop in order; everything acknowledged is on disk then, unless its data goes as well.
 
-        `controlled` has this broker's leaderships moved before: no use if all stop together.
+        `controlled` has this broker's leaderships moved before: no use if all stop together. After
+        a failed disk the broker ends as by a crash: the next start has to recover what is there.
         """
+        if self._is_to_crash:
+            await self.kill()
+            return
         membership = self._membership
         if membership is not None and controlled:
             await membership.leave()
@@ -377,10 +391,15 @@ class BrokerServer:
         self.runtime.executor.close()  # a checkpoint under way is not to come after the last one
         if self._logs is None:
             return
-        if keeps_data:
+        if keeps_data and not self._is_to_crash:
             self._logs.shutdown(self.runtime.clock.wall_ms(), broker_epoch=self._broker_epoch)
         else:
             self._logs.abandon()
+
+    @property
+    def _is_to_crash(self) -> bool:
+        """Whether what is on disk is unknown; a StartError is about settings."""
+        return self.failure is not None and not isinstance(self.failure, StartError)
 
     async def _stop_serving(self) -> None:
         """Handlers, timers, coordinators."""
@@ -461,23 +480,8 @@ class BrokerServer:
         if self._logs is not None:
             self._logs.abandon()
 
-    def _directory_failed(self, path: str, error: BaseException) -> None:
-        """A log could not be written: the broker goes, unless it can do without that directory.
-
-        So does Kafka's with its last directory, or that of the metadata. One of several goes with
-        any: its controller is not told of every replica where it lies (KIP-858; only of those that
-        leave a directory it knows of), so nobody else would take over what it led there. Alone it
-        has what lies elsewhere.
-        """
-        config = self.config
-        is_spare = len(config.log_directories()) > 1 and path != config.metadata_directory()
-        if self._membership is not None or not is_spare:
-            self._fail(error)
-
     def _fail(self, error: BaseException) -> None:
-        """The disk can't be trusted any more: whoever runs the broker has to stop it."""
-        if str(error) != str(self.failure):  # told once, however often it is met
-            log.error("the broker must stop: %s", error)
+        """The broker has to end, for the first reason that is given."""
         if self.failure is None:
             self.failure = error
             if self._joining is not None:

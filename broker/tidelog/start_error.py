@@ -11,6 +11,8 @@ class StartError(Exception):
 
 def one_line(error: BaseException) -> str:
     """What an error says, with the file that it is about."""
+    if isinstance(error.__cause__, OSError) and not isinstance(error, OSError):
+        error = error.__cause__
     if isinstance(error, OSError) and error.strerror:
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror}"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from tidelog_storage.checkpoints import (
+    CLEAN_SHUTDOWN_MARKER,
     CLEANER_OFFSET_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
+    META_PROPERTIES,
     RECOVERY_POINT_CHECKPOINT,
     REPLICATION_OFFSET_CHECKPOINT,
     CheckpointError,
@@ -18,6 +21,7 @@ from tidelog_storage.checkpoints import (
     write_meta_properties,
 )
 from tidelog_storage.folders import STRAY_SUFFIX, free_folder, scan
+from tidelog_storage.guarded_files import GuardedFiles
 from tidelog_storage.recovery import Checkpointed
 
 if TYPE_CHECKING:
@@ -29,6 +33,17 @@ if TYPE_CHECKING:
 
 LOCK_NAME = ".lock"
 STRAYS_NAMED_MAX = 20  # in one line
+
+
+_REPLACED = (
+    REPLICATION_OFFSET_CHECKPOINT,
+    RECOVERY_POINT_CHECKPOINT,
+    LOG_START_OFFSET_CHECKPOINT,
+    CLEANER_OFFSET_CHECKPOINT,
+    META_PROPERTIES,
+    CLEAN_SHUTDOWN_MARKER,
+)
+_TEMPORARY = re.compile(rf"({'|'.join(map(re.escape, _REPLACED))})(\.[0-9]+)?\.tmp")
 
 
 class LogDirectoryError(Exception):
@@ -48,14 +63,15 @@ class LogDirectory:
     being moved here, with the folder's name; `future_logs` are the loaded ones of these. What the
     checkpoint files say of a log that is not loaded is kept and written again.
 
-    Invariant: of a partition, only one of the two is here.
+    Invariant: of a partition, only one of the two is here. After a `failure` of the disk nothing is
+    made durable any more through `files`, and no log of the directory is loaded.
     """
 
     def __init__(
         self, files: FileSystem, path: str, report: Callable[[str], None] | None = None
     ) -> None:
         """`report` gets a sentence for each thing that an operator should know."""
-        self._files = files
+        self.files = self._files = GuardedFiles(files)
         self._report = report or (lambda _sentence: None)
         self._lock: FileLock | None = None
         self._recovery_points: dict[TopicPartition, int] = {}
@@ -84,6 +100,11 @@ class LogDirectory:
         """Partitions that the recovery points name, and whose folder is neither here nor deleted.
         They stay there until `forget_missing`."""
         self.is_new = True  # no broker has used it
+
+    @property
+    def failure(self) -> OSError | None:
+        """The error that ended the use of the directory in this life."""
+        return self.files.failure
 
     def take(
         self, cluster_id: str, node_id: int, new_directory_id: Callable[[], bytes] | None
@@ -121,6 +142,7 @@ class LogDirectory:
         """Read what lies in the directory, which was taken."""
         marked = take_clean_shutdown(self._files, self.path)
         self.clean_broker_epoch = -1 if marked is None else marked
+        self._remove_temporary()
         self._list_folders()
         self.had_clean_shutdown = marked is not None or not (self.partitions or self.futures)
         self._recovery_points = self._read(RECOVERY_POINT_CHECKPOINT)
@@ -158,6 +180,12 @@ class LogDirectory:
             self.missing.remove(partition)
             del self._recovery_points[partition]
             self._gone[partition] = 0
+
+    def _remove_temporary(self) -> None:
+        """What a crash left of files that were to be replaced."""
+        for name in self._files.sizes(self.path):
+            if _TEMPORARY.fullmatch(name):
+                self._files.remove(f"{self.path}/{name}")
 
     def _list_folders(self) -> None:
         try:

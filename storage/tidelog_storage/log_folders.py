@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from tidelog_storage.config import LogConfig
+    from tidelog_storage.guarded_files import GuardedFiles
     from tidelog_storage.log import Log
     from tidelog_storage.log_state import LogState
     from tidelog_storage.seams import FileSystem
@@ -76,7 +77,10 @@ class LogFolders:
     # -- current logs ------------------------------------------------------------------------------
 
     def get(self, partition: TopicPartition) -> Log | None:
-        """The log of a partition, loaded if it lies in one of the directories; else None."""
+        """The log of a partition, loaded if it lies in one of the directories; else None.
+
+        OSError if that directory has failed.
+        """
         log = self._logs.get(partition)
         if log is not None:
             return log
@@ -85,9 +89,39 @@ class LogFolders:
                 return self._load(directory, partition, None, None)
         return None
 
-    def items(self) -> Iterator[tuple[TopicPartition, Log]]:
-        """All partitions with their logs, which are loaded."""
+    def fail(self, log_dir: str, error: OSError) -> None:
+        """Let the logs of a directory go, as a crash does: its disk has failed.
+
+        Nothing there is made durable before the next start. No error if it has failed before.
+        """
+        directory = self._directory_at(log_dir)
+        directory.files.fail(error)
+        logs = [self._logs.pop(key) for key in directory.partitions if key in self._logs]
+        for log in (*logs, *directory.future_logs.values()):
+            self._rolled.discard(log)
+            log.release()
+        directory.future_logs.clear()
+
+    def taken(self) -> list[LogDirectory]:
+        """The directories whose locks this broker holds."""
+        return [*self.directories, *self._without_logs]
+
+    def files_of(self, log_dir: str) -> GuardedFiles:
+        """The files of a log directory, or of that of the metadata log."""
+        return next(directory.files for directory in self.taken() if directory.path == log_dir)
+
+    def holder_of(self, path: str) -> str | None:
+        """The directory that holds a file or folder; None if none of them does."""
         for directory in self.directories:
+            if path.startswith(f"{directory.path}/"):
+                return directory.path
+        return None
+
+    def items(self) -> Iterator[tuple[TopicPartition, Log]]:
+        """All partitions with their logs, which are loaded; failed directories are left out."""
+        for directory in self.directories:
+            if directory.failure is not None:
+                continue
             for partition in sorted(directory.partitions):
                 log = self.get(partition)
                 if log is not None:
@@ -131,7 +165,7 @@ class LogFolders:
         """An empty log in a new folder; nothing of what the name stood for before is left."""
         self.forget_missing(partition)
         directory.clear_for(partition, self._logs)
-        make_folder(self._files, f"{directory.path}/{name}", topic_id)
+        make_folder(directory.files, f"{directory.path}/{name}", topic_id)
         return self._load_from(directory, name, partition, config, topic_id)
 
     def prefer(self, partition: TopicPartition, log_dir: str) -> None:
@@ -157,7 +191,8 @@ class LogFolders:
         preferred = self._preferred.get(partition)
         if preferred is not None:
             return self._directory_at(preferred)
-        return min(self.directories, key=lambda one: len(one.partitions) + len(one.futures))
+        live = [one for one in self.directories if one.failure is None] or self.directories
+        return min(live, key=lambda one: len(one.partitions) + len(one.futures))
 
     def delete(self, partition: TopicPartition, now_ms: int = 0) -> None:
         """Take a log out at once, and its future; their folders are renamed now and removed later.
@@ -286,7 +321,7 @@ class LogFolders:
         name = future_folder(partition, unique_id)
         try:
             log = self._make(directory, name, partition, current.topic_id, config)
-            self._files.fsync_dir(directory.path)
+            directory.files.fsync_dir(directory.path)
         except OSError:
             with suppress(OSError):
                 self._files.remove_tree(f"{directory.path}/{name}")
@@ -303,7 +338,7 @@ class LogFolders:
         folder = f"{directory.path}/{directory.futures[partition]}"
         log = directory.future_logs.get(partition)
         self._take_out(directory, folder, partition, log, now_ms)
-        self._files.fsync_dir(directory.path)  # else it might come back beside a newer one
+        directory.files.fsync_dir(directory.path)  # else it might come back beside a newer one
 
     def replace_current(self, partition: TopicPartition, now_ms: int) -> Log:
         """Let the future log, which ends where the current one does, take its place; it.
@@ -319,11 +354,11 @@ class LogFolders:
         folder, future = f"{target.path}/{partition}", new.folder
         try:
             self._files.rename(old.folder, deleted)
-            self._files.fsync_dir(source.path)
+            source.files.fsync_dir(source.path)
             self._files.rename(future, folder)
-            self._files.fsync_dir(target.path)
+            target.files.fsync_dir(target.path)
         except OSError:
-            self._undo([(folder, future), (deleted, old.folder)])
+            self._undo([(target, folder, future), (source, deleted, old.folder)])
             raise
         new.move_to(folder)
         topic_id = source.partitions[partition]
@@ -335,13 +370,13 @@ class LogFolders:
         self._removals.add(now_ms + old.config.file_delete_delay_ms, [deleted])
         return new
 
-    def _undo(self, renames: list[tuple[str, str]]) -> None:
+    def _undo(self, renames: list[tuple[LogDirectory, str, str]]) -> None:
         """Name back what was renamed. What cannot be is as a crash would leave it."""
-        for now, before in renames:
+        for directory, now, before in renames:
             with suppress(OSError):
                 if self._files.exists(now):
                     self._files.rename(now, before)
-                    self._files.fsync_dir(before.rpartition("/")[0])
+                    directory.files.fsync_dir(directory.path)
 
     def adopt_futures(self) -> None:
         """At the start: the last step of moves that a crash has stopped before it, and of what
@@ -355,7 +390,7 @@ class LogFolders:
                     topic_id = read_partition_metadata(self._files, folder)
                     assert topic_id is not None, "a future without one is none"
                     self._files.rename(folder, f"{directory.path}/{partition}")
-                    self._files.fsync_dir(directory.path)
+                    directory.files.fsync_dir(directory.path)
                     directory.promote(partition, topic_id)
                     if self._report is not None:
                         self._report(f"{partition}: moved to {directory.path} at last")
@@ -392,12 +427,15 @@ class LogFolders:
         config: LogConfig | None,
         topic_id: bytes | None,
     ) -> Log:
+        if directory.failure is not None:
+            raise directory.failure
+
         def note_lowered(offset: int) -> None:
             """A crash must not take bytes written after a truncation for durable ones."""
             directory.lower_recovery_point(partition, offset, self._logs)
 
         return load_log(
-            self._files,
+            directory.files,
             f"{directory.path}/{name}",
             partition,
             self._defaults.keeping_all() if config is None else config,

@@ -356,6 +356,8 @@ class LogState:
         )
 
     def _failed(self, error: OSError) -> StorageError:
+        if error.filename is None and error.errno is not None:
+            error.filename = self.folder
         return StorageError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.topic_partition}: {error}")
 
     # -- durability --------------------------------------------------------------------------------

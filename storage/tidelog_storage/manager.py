@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidelog_storage.guarded_files import is_broken
 from tidelog_storage.log_folders import LogFolders
-from tidelog_storage.types import StorageError, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tidelog_storage.directory import LogDirectory
     from tidelog_storage.flush import FlushTask
     from tidelog_storage.log import Log
+    from tidelog_storage.types import TopicPartition
 
 
 class LogManager(LogFolders):
@@ -64,7 +65,7 @@ class LogManager(LogFolders):
         """
         self._now_ms = now_ms
         try:
-            for directory in self._taken():
+            for directory in self.taken():
                 directory.take(cluster_id, node_id, new_directory_id)
             for directory in self.directories:
                 directory.open()
@@ -81,27 +82,41 @@ class LogManager(LogFolders):
     def shutdown(self, now_ms: int = 0, *, broker_epoch: int = -1) -> None:
         """Close all logs in order, write the checkpoints, then mark the directories as clean.
 
-        A directory that fails gets no mark: it will be recovered. The first error is raised at the
-        end.
+        A directory in which a log cannot be closed gets no mark: it will be recovered. Of one whose
+        disk fails nothing more is written. The first error is raised at the end.
         """
         del now_ms
-        failed: dict[str, Exception] = {}
-        for log in self._all():
-            try:
-                log.close()
-            except (OSError, StorageError) as error:
-                failed.setdefault(log.folder.rpartition("/")[0], error)
+        errors: list[Exception] = []
         for directory in self.directories:
-            try:
-                directory.prepare_checkpoints(self._logs)()
-                if directory.path not in failed:
-                    directory.mark_clean(broker_epoch)
-            except OSError as error:
-                failed.setdefault(directory.path, error)
+            error = self._close(directory, broker_epoch)
+            if error is not None:
+                errors.append(error)
         self._release()
         self._forget_all()
-        if failed:
-            raise next(iter(failed.values()))
+        if errors:
+            raise errors[0]
+
+    def _close(self, directory: LogDirectory, broker_epoch: int) -> Exception | None:
+        """Close all logs of a directory in order, whatever one of them does; the first error."""
+        failure: Exception | None = directory.failure
+        logs = [self._logs[key] for key in sorted(directory.partitions) if key in self._logs]
+        for log in (*logs, *directory.future_logs.values()):
+            try:
+                if directory.failure is None:
+                    log.close()
+            except Exception as error:  # noqa: BLE001 - it is raised when the others are closed
+                failure = failure or error
+                if isinstance(error, OSError) and is_broken(error):
+                    directory.files.fail(error)
+            log.release()
+        try:
+            if directory.failure is None:
+                directory.prepare_checkpoints(self._logs)()
+            if failure is None:
+                directory.mark_clean(broker_epoch)
+        except OSError as error:
+            failure = failure or error
+        return failure
 
     def abandon(self) -> None:
         """Give up handles and locks, writing nothing: the next start will recover."""
@@ -110,13 +125,13 @@ class LogManager(LogFolders):
         self._forget_all()
         self._release()
 
-    def _taken(self) -> list[LogDirectory]:
-        """The directories whose locks this broker holds."""
-        return [*self.directories, *self._without_logs]
-
     def _release(self) -> None:
-        for directory in self._taken():
+        for directory in self.taken():
             directory.release()
+
+    def _live(self) -> list[LogDirectory]:
+        """The directories whose disk has not failed."""
+        return [directory for directory in self.directories if directory.failure is None]
 
     def _all(self) -> list[Log]:
         """The loaded logs, future ones included."""
@@ -181,7 +196,7 @@ class LogManager(LogFolders):
 
         One at a time: two at once would write the same file.
         """
-        writes = [directory.prepare_checkpoints(self._logs) for directory in self.directories]
+        writes = [directory.prepare_checkpoints(self._logs) for directory in self._live()]
 
         def write() -> None:
             for one in writes:
@@ -213,5 +228,5 @@ class LogManager(LogFolders):
         """Writes of `replication-offset-checkpoint`, one for each directory in which a high
         watermark moved since the last; call them off the loop. Every
         replica.high.watermark.checkpoint.interval.ms."""
-        writes = [directory.prepare_high_watermarks(self._logs) for directory in self.directories]
+        writes = [directory.prepare_high_watermarks(self._logs) for directory in self._live()]
         return [write for write in writes if write is not None]

@@ -22,7 +22,7 @@ from weakref import ref
 from tidelog_storage.open_files import OPEN_FILES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from tidelog_storage.open_files import Descriptor, OpenFiles
     from tidelog_storage.seams import Buffer
@@ -92,7 +92,23 @@ class OsFile:
 
     def pread(self, position: int, length: int) -> bytes:
         """Up to `length` bytes from `position`."""
-        return os.pread(self._use(), length, position)
+        data = os.pread(self._use(), length, position)
+        if len(data) < length and position + len(data) < self._size:
+            return self._read_on(data, position, length)
+        return data
+
+    def _read_on(self, data: bytes, position: int, length: int) -> bytes:
+        """Go on with a read that came short.
+
+        EIO if the file ends before its size: what is missing must not pass for the end of a log.
+        """
+        while len(data) < length and position + len(data) < self._size:
+            more = os.pread(self._use(), length - len(data), position + len(data))
+            if not more:
+                missing = f"{self._size} bytes expected, {position + len(data)} found"
+                raise OSError(errno.EIO, missing, self._path)
+            data += more
+        return data
 
     def pread_into(self, position: int, buffer: memoryview) -> int:
         """As many bytes from `position` as the buffer takes."""
@@ -188,12 +204,13 @@ class OsFile:
         temporary = self._path + ".tmp"
         source = self._use()
         target = self._open_files.open(temporary, _READ_AND_APPEND | os.O_CREAT | os.O_TRUNC)
-        for position in range(0, size, _COPY_BYTES):
-            chunk = os.pread(source, min(_COPY_BYTES, size - position), position)
-            while chunk:
-                chunk = chunk[os.write(target, chunk) :]
-        os.fsync(target)  # the prefix may have been durable under the old name
-        os.rename(temporary, self._path)
+        with _removed_on_error(temporary):
+            for position in range(0, size, _COPY_BYTES):
+                chunk = os.pread(source, min(_COPY_BYTES, size - position), position)
+                while chunk:
+                    chunk = chunk[os.write(target, chunk) :]
+            os.fsync(target)  # the prefix may have been durable under the old name
+            os.rename(temporary, self._path)
         _fsync_dir(os.path.dirname(self._path), self._open_files)
         self._descriptor = target
         self._maps.clear()  # they show the old file, which is cut no more
@@ -209,6 +226,17 @@ def _write_rest(descriptor: Descriptor, buffers: Sequence[Buffer], written: int)
         written = 0
         while rest:
             rest = rest[os.write(descriptor, rest) :]
+
+
+@contextlib.contextmanager
+def _removed_on_error(path: str) -> Iterator[None]:
+    """A temporary file does not outlive an error: a full disk needs the room."""
+    try:
+        yield
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+        raise
 
 
 def _fsync_dir(path: str, open_files: OpenFiles) -> None:
@@ -288,13 +316,14 @@ class OsFileSystem:
         """Replace a file durably."""
         temporary = f"{path}.{next(self._next_temporary)}.tmp"
         descriptor = self._open_files.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        rest = memoryview(data)
-        while rest:
-            rest = rest[os.write(descriptor, rest) :]
-        if self._syncs:
-            os.fsync(descriptor)
-        del descriptor
-        os.rename(temporary, path)
+        with _removed_on_error(temporary):
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(descriptor, rest) :]
+            if self._syncs:
+                os.fsync(descriptor)
+            del descriptor
+            os.rename(temporary, path)
         self.fsync_dir(os.path.dirname(path))
 
     def rename(self, source: str, target: str) -> None:

@@ -239,7 +239,10 @@ class _Loader:
             cut = segment.recover(self._note_epoch, keep_below)
             recovered.append(segment)
             if cut:
-                self._report(f"cut {cut} bytes off segment {segment.base_offset}")
+                self._report(
+                    f"cut {cut} bytes off segment {segment.base_offset}: the records from offset"
+                    f" {segment.next_offset()} on are not whole, and lost on this disk"
+                )
                 segment.records.fsync()  # else the next crash may bring them back, sealed
             following = segments.after(segment.base_offset)
             if following is None:
@@ -249,7 +252,7 @@ class _Loader:
                 if segment.next_offset() < keep_below:
                     raise damage_below(self._folder, segment.next_offset(), keep_below)
                 for removed in reversed(segments.remove_above(segment.base_offset)):
-                    self._report(f"removed segment {removed.base_offset} behind a cut")
+                    self._report(f"removed segment {removed.base_offset}, which lay behind that")
                     removed.remove()
                 break
         return recovered

@@ -148,6 +148,37 @@ def test_a_killed_broker_starts_again_on_its_data(
     assert [path.name for path in tmp_path.iterdir()] == ([] if is_temporary else ["data"])
 
 
+def test_a_single_broker_that_was_stopped_or_killed_comes_back_on_its_port() -> None:
+    """Its handle got no answer, and gave up after 30 s; a new process had another port."""
+    with tidelog.run() as cluster:
+        server = cluster.bootstrap_servers
+        cluster.create_topic("kept")
+        (broker,) = cluster.brokers
+        for end in (broker.stop, broker.kill):
+            end()
+            broker.start()
+            assert cluster.bootstrap_servers == server
+            assert "kept" in asyncio.run(partition_counts(server))
+        cluster.kill()
+        cluster.start()
+        assert cluster.bootstrap_servers == server
+        assert "kept" in asyncio.run(partition_counts(server))
+
+
+def test_a_single_broker_of_a_cluster_comes_back_on_its_port() -> None:
+    async def test() -> None:
+        async with tidelog.Cluster() as cluster:
+            server = cluster.bootstrap_servers
+            (broker,) = cluster.brokers
+            for end in (broker.stop, broker.kill):
+                await end()
+                await broker.start()
+                assert cluster.bootstrap_servers == server
+                assert await partition_counts(server) == {}
+
+    asyncio.run(test())
+
+
 def test_nothing_is_left_of_a_killed_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

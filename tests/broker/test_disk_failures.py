@@ -25,6 +25,7 @@ from support.clusters import (
     until,
 )
 from support.failing_files import FailingFiles
+from support.logs import batch
 from support.wire_client import WireClient
 from tidelog.config.broker import BrokerConfig
 from tidelog.doors.cluster_settings import broker_properties, node_properties
@@ -32,9 +33,10 @@ from tidelog.runtime import ThreadExecutor, system_runtime
 from tidelog.server import BrokerServer, StartError
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.admin import CreateTopicsRequest
+from tidelog_protocol.messages.data import ProduceRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
 
@@ -195,6 +197,91 @@ def test_no_checkpoint_is_written_after_the_end(how: str, tmp_path: Path) -> Non
         assert (tmp_path / ".kafka_cleanshutdown").exists() == (how == "stop")
 
     asyncio.run(test())
+
+
+def test_a_failed_sync_of_a_spare_directory_takes_its_partitions_and_no_others(
+    tmp_path: Path,
+) -> None:
+    async def test() -> None:
+        files = FailingFiles()
+        folders = [tmp_path / "a", tmp_path / "b"]
+        quick = {"log.initial.task.delay.ms": "0", "log.flush.scheduler.interval.ms": "10"}
+        server = lone_broker(files, folders, **quick)
+        server.on_failure = lambda: pytest.fail("the other directory is well")
+        await server.start()
+        async with await WireClient.connect(server.bootstrap_servers) as client:
+            await client.ask(create_topics("t", partitions=4), 7)
+            assert await produce(client, "t", range(4)) == [0] * 4
+            spare = {n for n in range(4) if (folders[1] / f"t-{n}").exists()}
+            assert len(spare) == 2
+            files.fails_to_sync = lambda path: path.startswith(f"{folders[1]}/t-")
+            await until(lambda: server._logs.directories[1].failure, "a failure")
+            offline = int(ErrorCode.KAFKA_STORAGE_ERROR)
+            codes = [offline if n in spare else 0 for n in range(4)]
+            await until_codes(client, codes)
+            files.fails_to_sync = lambda _: False
+            await client.ask(create_topics("u", partitions=2), 7)
+            assert await produce(client, "u", range(2)) == [0, 0]
+        assert not list(folders[1].glob("u-*"))
+        with pytest.raises(OSError, match="failed sync"):
+            await server.stop()
+        assert (folders[0] / ".kafka_cleanshutdown").exists()
+        assert not (folders[1] / ".kafka_cleanshutdown").exists()
+
+    asyncio.run(test())
+
+
+def create_topics(name: str, partitions: int) -> CreateTopicsRequest:
+    topic = CreateTopicsRequest.CreatableTopic(
+        name=name, num_partitions=partitions, replication_factor=1
+    )
+    return CreateTopicsRequest(topics=[topic], timeout_ms=60_000)
+
+
+async def produce(client: WireClient, topic: str, partitions: Iterable[int]) -> list[int]:
+    """A record to each of these; the error codes."""
+    data = ProduceRequest.TopicProduceData(
+        name=topic,
+        partition_data=[
+            ProduceRequest.TopicProduceData.PartitionProduceData(index=n, records=bytes(batch()))
+            for n in partitions
+        ],
+    )
+    request = ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=[data])
+    answer = await client.ask(request, 9)
+    return [one.error_code for one in answer.responses[0].partition_responses]
+
+
+async def until_codes(client: WireClient, codes: list[int]) -> None:
+    for _ in range(500):
+        if await produce(client, "t", range(4)) == codes:
+            return
+        await asyncio.sleep(0.01)
+    pytest.fail(f"not {codes}")
+
+
+def test_the_handle_of_a_broker_whose_disk_failed_says_why(tmp_path: Path) -> None:
+    """Its process lives on with the other brokers; it ended as by a crash."""
+
+    async def test() -> None:
+        async with tidelog.Cluster(FAST, brokers=3, data_dir=tmp_path) as cluster:
+            failed: Any = cluster.brokers[1]
+            path = f"{tmp_path}/broker-2/t-0/0.log"
+            failed.server._disks.failed(
+                f"{tmp_path}/broker-2", OSError(errno.EIO, "Input/output error", path)
+            )
+            await until(lambda: not failed.is_running, "its end")
+            line = f"broker 2 is gone: {path}: Input/output error"
+            with pytest.raises(tidelog.ClusterError, match=line):
+                await failed.stop()
+            with pytest.raises(tidelog.ClusterError, match=line):
+                str(failed.bootstrap_server)
+            assert not (tmp_path / "broker-2" / ".kafka_cleanshutdown").exists()
+            assert cluster.bootstrap_servers.count(":") == 2
+            await failed.start()
+            assert failed.server.failure is None
+
+    run(test)
 
 
 def lone_broker(

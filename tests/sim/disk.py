@@ -9,6 +9,8 @@ A process that is killed loses nothing written; it may die in the middle of any 
 changes files (`die_at`), a write half done included. A power failure keeps, by the seed: a prefix
 of the journal not shorter than the durable one, and of each file its synced bytes, then a part of
 the rest, whose end may be torn into zeros or noise. A truncation that was not synced may be undone.
+
+A disk that fails at something is `disk_trouble.py`'s.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from __future__ import annotations
 import errno
 import random
 from typing import TYPE_CHECKING, Any
+
+from sim.disk_trouble import Trouble
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -58,6 +62,7 @@ class SimDisk:
         self.die_at: int | None = None  # the operation in which the process is killed
         self.on_death: Callable[[], None] | None = None
         self.unwinding = False  # the step that was killed has not ended yet
+        self.trouble = Trouble(seed)
 
     # lives
 
@@ -67,8 +72,14 @@ class SimDisk:
 
     def kill(self) -> None:
         """The process dies; the operating system lives on and keeps what was written."""
+        self.trouble.end_life()
         self.life += 1
         self.locks.clear()
+
+    def calm(self) -> None:
+        """No fault of the disk waits to strike any more."""
+        self.die_at = None
+        self.trouble.calm()
 
     def power_failure(self) -> None:
         """The machine dies: unsynced names and bytes survive in part."""
@@ -211,7 +222,7 @@ class SimFiles:
             self._change()
             inode = Inode()
             self.disk.change("create", path, inode)
-        return SimFile(self, inode)
+        return SimFile(self, inode, path)
 
     def _need_folder(self, path: str) -> None:
         folder = path.rpartition("/")[0]
@@ -220,7 +231,9 @@ class SimFiles:
 
     def read_bytes(self, path: str) -> bytes:
         """The whole content."""
-        return bytes(self.open(path).inode.data)
+        inode = self.open(path).inode
+        self.disk.trouble.read(inode)
+        return bytes(inode.data)
 
     def write_atomic(self, path: str, data: bytes) -> None:
         """Replace as a whole, durably."""
@@ -231,6 +244,11 @@ class SimFiles:
         inode = Inode()
         self.disk.change("create", path + ".tmp", inode)
         inode.data = bytearray(data)
+        try:
+            self.disk.trouble.sync(path, inode)
+        except OSError:
+            self.disk.change("remove", path + ".tmp")
+            raise
         self.disk.sync(inode)
         self._change()
         self.disk.change("rename", path + ".tmp", path)
@@ -246,6 +264,7 @@ class SimFiles:
     def fsync_dir(self, path: str) -> None:
         """Names are durable."""
         self._change()
+        self.disk.trouble.sync(path, None)
         self.disk.sync_names()
 
     def list(self, path: str) -> list[str]:
@@ -336,8 +355,8 @@ class SimLock:
 class SimFile:
     """An open file of one life."""
 
-    def __init__(self, files: SimFiles, inode: Inode) -> None:
-        self.files, self.inode = files, inode
+    def __init__(self, files: SimFiles, inode: Inode, path: str) -> None:
+        self.files, self.inode, self.path = files, inode, path
 
     def size(self) -> int:
         """Length in bytes."""
@@ -346,6 +365,7 @@ class SimFile:
     def pread(self, position: int, length: int) -> bytes:
         """A copy of a part."""
         self.files.fence()
+        self.files.disk.trouble.read(self.inode)
         return bytes(self.inode.data[position : position + length])
 
     def pread_into(self, position: int, buffer: memoryview) -> int:
@@ -366,6 +386,7 @@ class SimFile:
         disk = self.files.disk
         size = sum(len(buffer) for buffer in buffers)
         disk.check_room(size)
+        disk.trouble.write()
         if disk.operate():
             self.inode.data += b"".join(buffers)[: disk.rng.randint(0, size)]
             disk.die()
@@ -383,6 +404,7 @@ class SimFile:
     def fsync(self) -> None:
         """Durable."""
         self.files._change()
+        self.files.disk.trouble.sync(self.path, self.inode)
         self.files.disk.sync(self.inode)
 
     def close(self) -> None:

@@ -10,6 +10,8 @@ import asyncio
 import random
 from typing import TYPE_CHECKING, NamedTuple
 
+from sim.failing_disks import DISK_FAILURES, draw_disk_failures, fail_disk
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -58,6 +60,7 @@ def draw_plan(seed: int | str) -> list[Fault]:
         _, low, high = KINDS[kind]
         for_s = rng.uniform(0.2, 1.5)
         plan.append(Fault(rng.uniform(0.1, PLAN_S), kind, round(rng.uniform(low, high), 3), for_s))
+    plan += [Fault(at_s, kind, 0, for_s) for at_s, kind, for_s in draw_disk_failures(seed, PLAN_S)]
     return sorted(plan)
 
 
@@ -89,7 +92,7 @@ class Faults:
         machine = self.machine
         machine.disk_delay_s = CALM_DISK_S
         machine.disk.capacity_bytes = None
-        machine.disk.die_at = None
+        machine.disk.calm()
         machine.network.latency_s = CALM_NETWORK_S
 
     async def _do(self, fault: Fault) -> None:
@@ -111,6 +114,8 @@ class Faults:
             case "clock jump":
                 skew_ms = machine.clock.skew_ms + int(fault.amount)
                 machine.clock.skew_ms = max(-SKEW_MS_MAX, min(SKEW_MS_MAX, skew_ms))
+            case kind if kind in DISK_FAILURES:
+                await fail_disk(machine.disk.trouble, kind, fault.for_s)
             case _:
                 await self._for_a_while(fault)
 

@@ -276,7 +276,7 @@ class Machine:
     async def ended(self) -> str:
         """Wait for the end of this life: how it ended.
 
-        A broker that says it must stop is stopped, as `tidelog serve` does.
+        A broker whose disk has failed ends as by a crash, as under `tidelog serve`.
         """
         assert self._ended is not None
         assert self._asked_to_stop is not None
@@ -284,7 +284,9 @@ class Machine:
         if not self._ended.done():
             assert self.server is not None
             self.loop.tell(self.lane, f"gives up: {self.server.failure!r}")
-            await self.stop()
+            ending = [in_lane(self.lane, self.server.stop()), self._ended]
+            await asyncio.wait(ending, timeout=STOP_S_MAX, return_when=asyncio.FIRST_COMPLETED)
+            self.die("given up")
         return self._ended.result()
 
     async def stop(self) -> bool:
@@ -299,7 +301,7 @@ class Machine:
         if not task.done():
             self.die("slow stop")
             return False
-        failure = task.exception()
+        failure = task.exception() or server.failure
         if failure is not None and not isinstance(failure, OSError):
             self.loop.failures.append({"message": "stop failed", "exception": failure})
         self.die("stop" if failure is None else "failed stop")
@@ -310,7 +312,7 @@ class Machine:
         if self.server is None:
             return
         self.loop.tell(self.lane, f"ends: {how}")
-        self.before_death(how)
+        self.before_death("power" if self.disk.trouble.has_lost_pages else how)
         self.deaths.append((self.life, how))
         if how == "power":
             self.disk.power_failure()

@@ -16,6 +16,7 @@ from sim.cluster.rare_plays import RARE
 from sim.cluster.sequences import SEQUENCES
 from sim.cluster.tier_habits import STORE_FAULTS
 from sim.cluster.transactions_plays import PLAYS
+from sim.failing_disks import DISK_FAILURES
 from sim.loop import simulate
 from sim.machine import in_lane
 from sim.mutants import CLUSTER_MUTANTS, planted
@@ -41,7 +42,7 @@ def test_all_promises_hold(brokers, seed):
 
 def test_plans_hold_every_fault():
     drawn = {fault.kind for seed in range(60) for fault in draw_cluster_plan(seed, 3)}
-    assert drawn == {*KINDS, *SEQUENCES, *PLAYS, *RARE, METADATA_ROT, *STORE_FAULTS}
+    assert drawn == {*KINDS, *DISK_FAILURES, *SEQUENCES, *PLAYS, *RARE, METADATA_ROT, *STORE_FAULTS}
 
 
 def test_seeds_choose_how_many_brokers_there_are():

@@ -10,6 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from sim.failing_disks import DISK_FAILURES
 from sim.faults import KINDS, Fault, draw_plan
 from sim.mutants import MUTANTS, planted
 from sim.run import run_seed, shrink
@@ -33,7 +34,7 @@ def test_all_promises_hold(first):
 
 def test_plans_hold_every_fault():
     drawn = {fault.kind for seed in range(60) for fault in draw_plan(seed)}
-    assert drawn == set(KINDS)
+    assert drawn == {*KINDS, *DISK_FAILURES}
 
 
 def test_a_seed_gives_the_same_run_twice():
@@ -79,6 +80,7 @@ FOUND_AT = {
     "acknowledge-before-append": 9,
     "high-watermark-not-restored": 15,
     "leak-parked-requests": 4,
+    "sync-a-failed-directory-again": 77,
     "offsets-in-memory": 4,
     "recovery-point-before-fsync": 1,
     "trust-the-torn-tail": 10,

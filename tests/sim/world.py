@@ -94,6 +94,8 @@ class World:
     def _after_step(self) -> None:
         if self._failure is not None:
             raise self._failure
+        violation = self.machine.disk.trouble.violation
+        require(violation is None, violation or "")
         self.checkers.after_step()
 
     def _start(self, lane: str, coroutine: Any) -> asyncio.Task[Any]:
@@ -211,7 +213,8 @@ class BrokerErrors(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Keep those that nobody planned."""
         error = record.exc_info[1] if record.exc_info else None
-        if error is None or isinstance(error, (OSError, MachineDiedError)):
+        cause = None if error is None else error.__cause__
+        if isinstance(error, (OSError, MachineDiedError, type(None))) or isinstance(cause, OSError):
             return
         if not self.is_planned(record.getMessage()):
             self.found.append(f"{record.getMessage()}: {error!r}")

@@ -43,6 +43,10 @@ class Broker:
         self.logs.shutdown(NOW)
         self.start()
 
+    def crash(self):
+        self.disk.kill()
+        self.start()
+
     def create(self, batches=9):
         """A partition in the first directory."""
         log = self.logs.create(A0, ID, self.settings)
@@ -455,6 +459,8 @@ def test_a_step_that_fails_is_undone(step):
     log = broker.logs.get(A0)
     append(log, 2)
     assert everything(log)[: len(before)] == before
+    broker.crash()  # nothing is made durable in a failed directory before the next start
+    log = broker.logs.get(A0)
     copy(log, broker.logs.future(A0))
     broker.logs.replace_current(A0, NOW)  # the disk is well again
     assert broker.dirs() == ("two", None)
@@ -472,6 +478,7 @@ def test_a_future_log_that_cannot_be_made(step):
         assert broker.dirs() == ("one", None)
         assert broker.names() == ["one/a-0"]
     assert broker.disk.fail_in is None
+    broker.crash()
     broker.logs.delete_future(A0, NOW)
     broker.move()
     assert broker.dirs() == ("one", "two")

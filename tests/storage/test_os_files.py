@@ -229,3 +229,38 @@ def test_other_errors_of_reading_what_is_in_memory_are_told(file, monkeypatch):
     monkeypatch.setattr(os, "preadv", broken)
     with pytest.raises(OSError, match="broken"):
         file.pread_cached_into(0, memoryview(bytearray(4)))
+
+
+@pytest.mark.parametrize("fails_at", ["write", "fsync", "rename"])
+def test_a_file_that_cannot_be_replaced_leaves_no_temporary_one(
+    files, tmp_path, monkeypatch, fails_at
+):
+    """A full disk would keep them, one for each try."""
+    files.write_atomic(f"{tmp_path}/f", b"old")
+
+    def fail(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, fails_at, fail)
+    with pytest.raises(OSError, match="No space"):
+        files.write_atomic(f"{tmp_path}/f", b"new")
+    monkeypatch.undo()
+    assert os.listdir(tmp_path) == ["f"]
+    assert files.read_bytes(f"{tmp_path}/f") == b"old"
+
+
+def test_short_reads_go_on_to_the_end(file, monkeypatch):
+    file.append((b"0123456789",))
+    pread = os.pread
+    monkeypatch.setattr(os, "pread", lambda fd, length, at: pread(fd, min(length, 3), at))
+    assert file.pread(1, 8) == b"12345678"
+    assert file.pread(6, 99) == b"6789"
+
+
+def test_a_file_that_has_become_shorter_is_an_error(file, tmp_path):
+    """What is missing must not pass for the end of a log: recovery would cut there."""
+    file.append((b"0123456789",))
+    os.truncate(f"{tmp_path}/f", 4)
+    with pytest.raises(OSError, match="10 bytes expected, 4 found"):
+        file.pread(0, 10)
+    assert file.pread(0, 4) == b"0123"

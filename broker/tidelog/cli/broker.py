@@ -13,12 +13,14 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from tidelog.cli.ending import Ending
-from tidelog.cli.serve import add_common_options, given_settings, refuse, run_broker, say
-from tidelog.doors.cluster_settings import FAILED_WORDS, TELL_STARTER
+from tidelog.cli.ending import Ending, stop_within_limit
+from tidelog.cli.serve import add_common_options, given_settings, read_stdin, refuse, say
+from tidelog.doors.cluster_settings import FAILED_WORDS, READY_WORDS, TELL_STARTER
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+
+    from tidelog.server import BrokerServer
 
 __all__ = ["main"]
 
@@ -30,9 +32,12 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _main(options: argparse.Namespace, ending: Ending) -> int:
+    import logging
+
     from tidelog.config.broker import BrokerConfig
     from tidelog.config.vocabulary import ConfigError
-    from tidelog.runtime import system_runtime
+    from tidelog.runtime import system_runtime, volume_bytes
+    from tidelog.server import BrokerServer, StartError
 
     tell = _tell_starter if options.tell_starter else refuse
     try:
@@ -41,14 +46,58 @@ def _main(options: argparse.Namespace, ending: Ending) -> int:
         return tell(f"{error.key}: {error.message}")
     except (OSError, UnicodeDecodeError) as error:
         return tell(f"{options.config}: {getattr(error, 'strerror', None) or error}")
-    return run_broker(
+    level = options.log_level.upper()
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    server = BrokerServer(
         config,
         system_runtime(durable=options.fsync),
-        ending,
-        until_stdin_ends=options.until_stdin_ends,
-        level=options.log_level.upper(),
-        refuse=tell,
+        volume_bytes=volume_bytes,
     )
+    try:
+        return ending.run(
+            lambda: _serve(server, ending, tell, until_stdin_ends=options.until_stdin_ends)
+        )
+    except StartError as error:
+        return tell(str(error))
+
+
+async def _serve(
+    server: BrokerServer, ending: Ending, tell: Callable[[str], int], *, until_stdin_ends: bool
+) -> int:
+    import asyncio
+    import gc
+
+    from tidelog.start_error import one_line
+
+    loop = asyncio.get_running_loop()
+    asked_to_stop = asyncio.Event()
+    input_ended = False
+
+    def end_of_input() -> None:
+        nonlocal input_ended
+        input_ended = True
+        asked_to_stop.set()
+
+    server.on_failure = asked_to_stop.set
+    if until_stdin_ends:
+        loop.add_reader(0, read_stdin, ending.ask)
+    await server.start()
+    if until_stdin_ends:
+        loop.add_reader(0, read_stdin, end_of_input)
+    ending.started(asked_to_stop.set)
+    gc.freeze()  # what was built lives as long as the process: no collection need look at it
+    say(f"{READY_WORDS}{server.bootstrap_servers}")
+    await asked_to_stop.wait()
+    failure = server.failure
+    try:
+        with stop_within_limit():
+            # Who ended the input ends all of the cluster: nobody is left to take over.
+            await server.stop(controlled=not input_ended)
+            if failure is None and server.failure is not None:
+                raise server.failure
+    except Exception as error:  # noqa: BLE001 - the reason is one line
+        return refuse(f"not stopped in order: {one_line(error)}")
+    return 0 if failure is None else tell(one_line(failure))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,9 +1,10 @@
-"""`tidelog serve`: run a broker (several: `serve_cluster.py`) until SIGTERM, Ctrl-C or the end of
-its parent.
+"""`tidelog serve`: run one broker or several until SIGTERM, Ctrl-C or the end of its parent.
+
+The options are understood here, `serve_cluster.py` runs the brokers.
 
 Standard output carries one line, `tidelog ready bootstrap.servers=HOST:PORT`, once clients are
-answered; everything else goes to standard error. Exit code 0 after a clean stop, 1 when the broker
-can't start, with one line that says why.
+answered; everything else goes to standard error. Exit code 0 after a clean stop; 1, with one line
+that says why, when a broker cannot start or no broker is left because their disks have failed.
 """
 
 # ruff: noqa: PLC0415 - what takes long to import waits until the arguments are known to be good
@@ -16,59 +17,16 @@ import stat
 import sys
 from typing import TYPE_CHECKING
 
-from tidelog.cli.ending import Ending, stop_within_limit
+from tidelog.cli.ending import Ending
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-
-    from tidelog.config.broker import BrokerConfig
-    from tidelog.seams import Runtime
-    from tidelog.server import BrokerServer
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; returns the exit code."""
     options = _parser().parse_args(arguments)
-    ending = Ending()
-    several = options.brokers > 1 or options.isolated
-    return _several(options, ending) if several else _main(options, ending)
-
-
-def _main(options: argparse.Namespace, ending: Ending) -> int:
-    from tidelog.config.broker import BrokerConfig
-    from tidelog.config.vocabulary import ConfigError
-    from tidelog.doors.cluster import has_data_dir, temporary_data_dir
-    from tidelog.doors.tiered import with_tier
-    from tidelog.runtime import SystemRng, system_runtime
-
-    folder = None
-    try:
-        properties = _properties(options)
-        if not has_data_dir(properties):
-            folder = properties["log.dirs"] = temporary_data_dir(SystemRng())
-        elif options.temporary and options.data_dir is not None:
-            folder = properties["log.dirs"]
-        first = properties.get("log.dirs", properties.get("log.dir", "")).split(",")[0]
-        properties = with_tier(properties, first.strip(), 1)
-        config = BrokerConfig.from_properties(properties)
-    except ConfigError as error:
-        return refuse(f"{error.key}: {error.message}")
-    except (OSError, UnicodeDecodeError) as error:
-        return refuse(f"{options.config}: {getattr(error, 'strerror', None) or error}")
-    runtime = system_runtime(durable=folder is None)
-    try:
-        if folder is not None:
-            os.makedirs(folder, 0o700, exist_ok=True)
-        return run_broker(
-            config,
-            runtime,
-            ending,
-            until_stdin_ends=options.until_stdin_ends,
-            level=options.log_level.upper(),
-        )
-    finally:
-        if folder is not None:
-            runtime.files.remove_tree(folder)
+    return _main(options, Ending())
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -156,7 +114,7 @@ class _UntilStdinEnds(argparse.Action):
         setattr(namespace, self.dest, True)
 
 
-def _several(options: argparse.Namespace, ending: Ending) -> int:
+def _main(options: argparse.Namespace, ending: Ending) -> int:
     from tidelog.cli.serve_cluster import serve_cluster
     from tidelog.config.vocabulary import ConfigError
 
@@ -166,14 +124,18 @@ def _several(options: argparse.Namespace, ending: Ending) -> int:
         return refuse(f"{error.key}: {error.message}")
     except (OSError, UnicodeDecodeError) as error:
         return refuse(f"{options.config}: {getattr(error, 'strerror', None) or error}")
+    is_alone = options.brokers == 1 and not options.isolated
+    port = options.port
+    if port is None and not (is_alone and "listeners" in settings):
+        port = 9092
     return serve_cluster(
         settings,
         ending,
         brokers=options.brokers,
         isolated=options.isolated,
         racks=options.racks.split(",") if options.racks else None,
-        host=options.host or "127.0.0.1",
-        port=9092 if options.port is None else options.port,
+        host=options.host,
+        port=port,
         data_dir=options.data_dir,
         temporary=options.temporary,
         until_stdin_ends=options.until_stdin_ends,
@@ -191,15 +153,6 @@ def _port(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is not a port (0 to 65535)")
     return int(text)
-
-
-def _properties(options: argparse.Namespace) -> dict[str, str]:
-    """All settings: the developer's profile under the file under --set under other options."""
-    from tidelog.doors.cluster import broker_properties
-
-    return broker_properties(
-        _settings(options), host=options.host, port=options.port, data_dir=options.data_dir
-    )
 
 
 def _settings(options: argparse.Namespace) -> dict[str, str]:
@@ -237,65 +190,6 @@ def refuse(reason: str) -> int:
     """Say why not, in one line; the exit code."""
     print(f"tidelog: {reason}", file=sys.stderr)
     return 1
-
-
-def run_broker(
-    config: BrokerConfig,
-    runtime: Runtime,
-    ending: Ending,
-    *,
-    until_stdin_ends: bool,
-    level: str,
-    refuse: Callable[[str], int] = refuse,
-) -> int:
-    """Run one broker until it is asked to stop; the exit code. `refuse` tells why it can't start,
-    and gives the exit code of that."""
-    import logging
-
-    from tidelog.runtime import volume_bytes
-    from tidelog.server import BrokerServer, StartError
-
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    server = BrokerServer(config, runtime, volume_bytes=volume_bytes)
-    try:
-        return ending.run(lambda: _serve(server, ending, until_stdin_ends=until_stdin_ends))
-    except StartError as error:
-        return refuse(str(error))
-
-
-async def _serve(server: BrokerServer, ending: Ending, *, until_stdin_ends: bool) -> int:
-    import asyncio
-    import gc
-
-    from tidelog.doors.cluster_settings import READY_WORDS
-    from tidelog_storage.types import StorageError
-
-    loop = asyncio.get_running_loop()
-    asked_to_stop = asyncio.Event()
-    input_ended = False
-
-    def end_of_input() -> None:
-        nonlocal input_ended
-        input_ended = True
-        asked_to_stop.set()
-
-    server.on_failure = asked_to_stop.set
-    if until_stdin_ends:
-        loop.add_reader(0, read_stdin, ending.ask)
-    await server.start()
-    if until_stdin_ends:
-        loop.add_reader(0, read_stdin, end_of_input)
-    ending.started(asked_to_stop.set)
-    gc.freeze()  # what was built lives as long as the process: no collection need look at it
-    say(f"{READY_WORDS}{server.bootstrap_servers}")
-    await asked_to_stop.wait()
-    try:
-        with stop_within_limit():
-            # Who ended the input ends all of the cluster: nobody is left to take over.
-            await server.stop(controlled=not input_ended)
-    except (OSError, StorageError) as error:
-        return refuse(f"not stopped in order: {error}")
-    return 0 if server.failure is None else refuse(f"stopped: {server.failure}")
 
 
 def read_stdin(at_end: Callable[[], None]) -> None:

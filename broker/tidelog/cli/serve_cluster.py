@@ -1,6 +1,6 @@
-"""`tidelog serve --brokers N`: several brokers, in this process or (`--isolated`) one each.
+"""The brokers of `tidelog serve`: in this process or (`--isolated`) one each.
 
-Ready, stop and exit codes as for one broker (`serve.py`); the ready line names all brokers. With
+Ready, stop and exit codes as `serve.py` says; the ready line names all brokers. With
 `--until-stdin-ends`, lines of standard input are orders, for the handles of `running.py`:
 `stop ID`, `kill ID`, `start ID`, `add [RACK]`. Each is answered by one line on standard output:
 `tidelog done bootstrap.servers=...` (with the new id for `add`), or `tidelog failed: REASON`.
@@ -20,7 +20,6 @@ from tidelog.config.vocabulary import ConfigError
 from tidelog.doors.cluster import Cluster, ClusterError
 from tidelog.doors.cluster_settings import DONE_WORDS, FAILED_WORDS, READY_WORDS
 from tidelog.start_error import StartError, one_line
-from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,8 +36,8 @@ def serve_cluster(
     brokers: int,
     isolated: bool,
     racks: list[str] | None,
-    host: str,
-    port: int,
+    host: str | None,
+    port: int | None,
     data_dir: str | None,
     temporary: bool,
     until_stdin_ends: bool,
@@ -100,8 +99,10 @@ async def _serve(cluster: Cluster, ending: Ending, *, until_stdin_ends: bool) ->
             # A limit of its own: what is stopped well is not to fail by the number of its files.
             with stop_within_limit():
                 cluster.remove_temporary()
-    except (OSError, StorageError) as error:
-        return refuse(f"not stopped in order: {error}")
+    except ClusterError:
+        raise
+    except Exception as error:  # noqa: BLE001 - the reason is one line
+        return refuse(f"not stopped in order: {one_line(error)}")
     return code
 
 

@@ -15,6 +15,7 @@ the second: `stop()` in order, `kill()` as a crash does, `start()` again on the 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tidelog.doors.cluster_settings import (
@@ -201,7 +202,7 @@ class Cluster:
             await asyncio.gather(*tasks, return_exceptions=True)
             await asyncio.gather(*(node.kill() for node in self.brokers))
             is_late = isinstance(error, StartError) and str(error).startswith("cannot listen")
-            if is_late and self._count > 1 and not self._port:
+            if is_late and not self._port and "listeners" not in self._settings:
                 raise OSError(str(error)) from error
             raise
 
@@ -225,17 +226,20 @@ class Cluster:
         if folder is None and not (is_alone and has_data_dir(settings)):
             if self._temporary is None:
                 self._temporary = temporary_data_dir(runtime.rng)
-                runtime.files.make_dirs(self._temporary)
+                os.makedirs(self._temporary, 0o700)
             folder = self._temporary
+        self._ports.release()
         if is_alone:
             host, port = self._place
+            if not port and "listeners" not in settings:
+                with suppress(OSError):  # the broker itself says what is wrong with the host
+                    (port,) = await self._ports.take(runtime, self._host, 1)
             properties = broker_properties(settings, host=host, port=port, data_dir=folder)
             if self._racks:
                 properties["broker.rack"] = self._racks[0]
             first = folder or properties.get("log.dirs", properties.get("log.dir", ""))
             return [self._new_node(with_tier(properties, first.split(",")[0], 1))]
         assert folder is not None
-        self._ports.release()
         ports = await self._ports.take(runtime, self._host, 2 * self._count)
         self._voters = {
             node_id: f"{self._host}:{ports.pop()}" for node_id in range(1, self._count + 1)
@@ -333,7 +337,7 @@ class Cluster:
         nodes, self.brokers = self.brokers, []
         keeps = self._temporary is None
         results = await asyncio.gather(
-            *(node.stop(controlled=False, keeps_data=keeps) for node in nodes),
+            *(node.stop(controlled=False, keeps_data=keeps) for node in nodes if node.is_running),
             return_exceptions=True,
         )
         self._ports.release()

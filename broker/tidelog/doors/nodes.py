@@ -25,6 +25,7 @@ from tidelog.doors.cluster_settings import (
 )
 from tidelog.runtime import system_runtime, volume_bytes
 from tidelog.server import BrokerServer, StartError
+from tidelog.start_error import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -73,9 +74,14 @@ class Node(ABC, Generic[Life]):
 
     @property
     def _running(self) -> Life:
+        self._raise_failure()
         if self._life is None:
             raise ClusterError(f"broker {self.node_id} is not running")
         return self._life
+
+    def _raise_failure(self) -> None:
+        if self.failure is not None:
+            raise ClusterError(f"broker {self.node_id} is gone: {one_line(self.failure)}")
 
     @property
     @abstractmethod
@@ -103,12 +109,14 @@ class Node(ABC, Generic[Life]):
         """The ids of the brokers that it knows to be there; none if it can't be asked."""
 
     async def stop(self, *, controlled: bool = True, keeps_data: bool = True) -> None:
-        """Stop in order, leaderships moved before if `controlled`; nothing if it doesn't run.
+        """Stop in order, leaderships moved before if `controlled`; nothing if it doesn't run, but a
+        ClusterError if it ended by itself.
 
         Without `keeps_data` its files are removed next, and need no end: hundreds of partitions
         take a second to close. ClusterError if its process did not end in order, or had to be
         killed.
         """
+        self._raise_failure()
         life, self._life = self._life, None
         if life is not None:
             await self._stop(life, controlled=controlled, keeps_data=keeps_data)
@@ -173,8 +181,9 @@ class LocalNode(Node[BrokerServer]):
         return {node_id for node_id in image.brokers if image.is_alive(node_id)}
 
     def _failed(self) -> None:
-        """Its disk can't be trusted any more: it has to go, as if its process had ended."""
-        assert self._life is not None
+        """What is on its disk is unknown: it ends as if its process had."""
+        if self._life is None:
+            return  # it is being stopped, and says so then
         self.failure = self._life.failure
         self._ending = asyncio.get_running_loop().create_task(self._end())
 
@@ -186,6 +195,8 @@ class LocalNode(Node[BrokerServer]):
 
     async def _stop(self, life: BrokerServer, *, controlled: bool, keeps_data: bool) -> None:
         await life.stop(controlled=controlled, keeps_data=keeps_data)
+        if life.failure is not None:
+            raise life.failure
 
     async def _kill(self, life: BrokerServer) -> None:
         await life.kill()
@@ -273,7 +284,10 @@ class ProcessNode(Node["asyncio.subprocess.Process"]):
         code = await process.wait()
         if self._life is process:
             self._life = None
-            self.failure = ClusterError(_how_it_ended(code))
+            assert process.stdout is not None
+            said = (await process.stdout.read()).decode(errors="replace").strip()
+            reason = said.removeprefix(FAILED_WORDS)
+            self.failure = ClusterError(reason if reason != said else _how_it_ended(code))
             self._on_end(self)
 
     async def _stop(

@@ -74,8 +74,8 @@ class RunningCluster:
         settings: Mapping[str, str] | None = None,
     ) -> None:
         self._arguments = ["--until-stdin-ends"]
-        if port is None and "listeners" not in (settings or {}):
-            port = 0
+        self._free_port = "0"  # the one that was chosen, until nothing is left of the cluster
+        self._has_free_port = port is None and "listeners" not in (settings or {})
         if port is not None:
             self._arguments += ["--port", str(port)]
         if host is not None:
@@ -124,6 +124,7 @@ class RunningCluster:
     def _forget(self) -> None:
         """Nothing is left of this cluster but what the user asked to keep."""
         self._close_log()
+        self._free_port = "0"
         if self._temporary is not None:
             import shutil
 
@@ -144,6 +145,8 @@ class RunningCluster:
         if self._process is not None:
             raise ClusterError("the cluster is running already")
         arguments = self._arguments
+        if self._has_free_port:
+            arguments = [*arguments, "--port", self._free_port]
         if not self._has_own_data_dir:
             if self._temporary is None:
                 self._temporary = tempfile.mkdtemp(prefix="tidelog-")
@@ -164,6 +167,8 @@ class RunningCluster:
             self._end(self._process, at_once=True)
             self._forget()
             raise
+        if len(self.brokers) == 1:
+            self._free_port = self._bootstrap_servers.rpartition(":")[2]
         return self
 
     def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> str:

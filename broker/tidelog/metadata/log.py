@@ -11,8 +11,8 @@ they subscribed, and only after that does `commit` return. Batches appended whil
 share the next one.
 
 Failures: a refused append (disk full) fails that commit alone. A failed fsync leaves unknown what
-is on disk: everything waiting fails, nothing is accepted any more, and `on_failure` is told to
-stop the broker.
+is on disk: everything waiting fails, nothing is accepted any more, and `on_failure` ends the
+broker.
 """
 
 # ruff: noqa: PLC0415 - what has to do with snapshots is imported with the first of them
@@ -470,8 +470,12 @@ class MetadataLog:
         while (task := self._flusher or self._snapshotting) is not None:
             await asyncio.wait([task])
         if self._log is not None and self._failed is None:
+            try:
+                self._log.close()
+            except Exception as error:  # noqa: BLE001 - whatever it is, the stop has to go on
+                self._fail(error)
+                return
             self._failed = RuntimeError("closed")
-            self._log.close()
             self._durable.advance(self._log.log_end_offset)
             self._durable.close()
 

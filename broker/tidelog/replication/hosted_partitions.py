@@ -183,19 +183,38 @@ class HostedPartitions:
         return partition
 
     def _lose(self, partition: Partition, error: OSError) -> None:
+        self._let_go(partition)
+        self._take_offline(partition.topic_partition, partition.topic_id, error)
+
+    def _let_go(self, partition: Partition) -> None:
         del self._partitions[partition.topic_partition]
         self._roles.stopped(partition, delete=False)
         partition.remove()
-        self._take_offline(partition.topic_partition, partition.topic_id, error)
 
     def _take_offline(self, key: TopicPartition, topic_id: bytes, error: Exception) -> None:
-        if error is not LOST or self._offline.get(key) != topic_id:
-            _log.error("%s is offline: %s", key, error)
+        is_told = self._offline.get(key) == topic_id
         self._offline[key] = topic_id
+        if isinstance(error, OSError) and not lacks_descriptors(error):
+            self.disk_failed(key, error)
+            return
+        if error is not LOST or not is_told:
+            _log.error("%s is offline: %s", key, error)
         if lacks_descriptors(error):
             self._timers.call_at(self._timers.time() + _OPEN_AGAIN_S, self._open_again, key)
-        elif isinstance(error, OSError):
-            self.disk_failed(key, error)
+
+    def directory_failed(self, log_dir: str, error: OSError) -> None:
+        """Take all partitions of a failed log directory offline, as Kafka does."""
+        lost = [
+            partition
+            for partition in self._partitions.values()
+            if self.logs.log_dir(partition.topic_partition) == log_dir
+        ]
+        for partition in lost:
+            self._let_go(partition)
+            self._offline[partition.topic_partition] = partition.topic_id
+        self.logs.fail(log_dir, error)
+        for partition in lost:
+            self._wake_all(partition.topic_partition)
 
     def _open_again(self, key: TopicPartition) -> None:
         """Nothing is wrong with a log that could not be opened for want of descriptors."""

@@ -24,6 +24,7 @@ from sim.cluster.sequences import SEQUENCES, Play
 from sim.cluster.tier_habits import STORE_FAULTS, draw_store_faults, has_tier
 from sim.cluster.transactions_plays import PLAYS, draw_plays, play
 from sim.cluster.writers import SteadyIdempotent, SteadyPlain
+from sim.failing_disks import DISK_FAILURES, draw_disk_failures, fail_disk_of_member
 from sim.faults import CALM_DISK_S, CALM_NETWORK_S
 from sim.history import require
 from tidelog_protocol.messages.cluster_admin import ElectLeadersRequest
@@ -105,7 +106,15 @@ def draw_cluster_plan(seed: int | str, brokers: int) -> list[ClusterFault]:
         plan.append(ClusterFault(at_s, kind, node, amount, rng.uniform(0.2, 1) * longest))
     if has_tier(seed):
         plan += draw_weather(seed)
-    return sorted(plan + _draw_sequences(seed, brokers))
+    return sorted(plan + _draw_sequences(seed, brokers) + _draw_disk_failures(seed, brokers))
+
+
+def _draw_disk_failures(seed: int | str, brokers: int) -> list[ClusterFault]:
+    rng = random.Random(f"{seed}:machines of failing disks")
+    return [
+        ClusterFault(at_s, kind, rng.randint(1, brokers), 0, for_s)
+        for at_s, kind, for_s in draw_disk_failures(seed, PLAN_S)
+    ]
 
 
 def draw_weather(seed: int | str) -> list[ClusterFault]:
@@ -187,7 +196,7 @@ class ClusterFaults:
         for machine in self.machines:
             machine.disk_delay_s = CALM_DISK_S
             machine.disk.capacity_bytes = None
-            machine.disk.die_at = None
+            machine.disk.calm()
 
     # -- what the configuration tolerates ----------------------------------------------------------
 
@@ -252,6 +261,8 @@ class ClusterFaults:
                 await self._pause(fault.node, fault.for_s)
             case "slow disk" | "full disk" | "slow network" | "slow link":
                 await self._slow(machine, fault)
+            case kind if kind in DISK_FAILURES:
+                await fail_disk_of_member(self, fault.node, kind, fault.for_s)
             case kind if kind in SEQUENCES:
                 await self._play(fault)
             case kind if kind in STORE_FAULTS:
@@ -280,11 +291,16 @@ class ClusterFaults:
             if self.may_strike(node_id):
                 self.machines.by_id[node_id].die("kill")
             return
-        self._without_power.add(node_id)
-        for machine in self.machines:
-            machine.disk.die_at = None
+        self.lost_bytes(node_id)
         self.machines.by_id[node_id].die("power")
         self.world.history.count("power failures")
+
+    def lost_bytes(self, node_id: int) -> None:
+        """A machine's disk loses bytes: until it has them again, no other's may."""
+        self._without_power.add(node_id)
+        self.world.checkers.in_sync.lost_records(node_id)
+        for machine in self.machines:
+            machine.disk.calm()
 
     def may_lose_bytes(self, node_id: int) -> bool:
         """Whether others are sure to have what this machine loses."""

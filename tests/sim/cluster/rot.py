@@ -124,7 +124,7 @@ class Rot:
         if self.is_on(machine) and not self._is_gone_alone():
             self.world.checkers.in_sync.lost_records(machine.config.node_id)
             for other in self.world.machines:
-                other.disk.die_at = None
+                other.disk.calm()
 
     def _is_gone_alone(self) -> bool:
         """Whether all others in sync are dead already: then, too, it was the reading."""

@@ -172,6 +172,9 @@ class ClusterWorld:
     def _after_step(self) -> None:
         if self._failure is not None:
             raise self._failure
+        for machine in self.machines:
+            violation = machine.disk.trouble.violation
+            require(violation is None, violation or "")
         self.checkers.after_step()
         self.rot.after_step()
         self.transactions.after_step()

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidelog_storage import recovery
+from tidelog_storage.checkpoints import write_clean_shutdown
 from tidelog_storage.compaction.offset_map import OffsetMap
 from tidelog_storage.flush import FlushTask
+from tidelog_storage.guarded_files import GuardedFiles
 from tidelog_storage.log import Log
+from tidelog_storage.manager import LogManager
 from tidelog_storage.segment import Segment
 from tidelog_storage.segments import Segments
 
@@ -84,6 +87,29 @@ def compact_the_newest_away(patch: Patch) -> None:
     patch(OffsetMap, "newest", lambda *_: 1 << 62)
 
 
+def mark_a_failed_directory_clean(patch: Patch) -> None:
+    """The end after a failed sync leaves the mark of an orderly stop."""
+    original = LogManager.abandon
+
+    def abandon(self: LogManager) -> None:
+        for directory in self.directories:
+            if directory.failure is not None:
+                write_clean_shutdown(self._files, directory.path)
+        original(self)
+
+    patch(LogManager, "abandon", abandon)
+
+
+def sync_a_failed_directory_again(patch: Patch) -> None:
+    """A failed sync is told, and what comes later in that directory is taken for durable."""
+
+    def fail(self: GuardedFiles, error: OSError) -> None:
+        if self.on_failure is not None:
+            self.on_failure(error)
+
+    patch(GuardedFiles, "fail", fail)
+
+
 def truncate_oldest_first(patch: Patch) -> None:
     """A truncation removes the segments in the order of their offsets."""
     original = Segments.remove_above
@@ -137,4 +163,6 @@ MUTANTS = {
     "serve-before-the-log-start": serve_before_the_log_start,
     "read-past-the-batch": read_past_the_batch,
     "compact-the-newest-away": compact_the_newest_away,
+    "mark-a-failed-directory-clean": mark_a_failed_directory_clean,
+    "sync-a-failed-directory-again": sync_a_failed_directory_again,
 }

@@ -1,0 +1,80 @@
+"""What becomes of a broker whose disk fails: it ends as by a crash, or goes on without a directory.
+
+`server.py` builds it; failed syncs (`GuardedFiles`), replicas and periodic work tell it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tidelog.start_error import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tidelog_storage.manager import LogManager
+
+__all__ = ["DiskWatch"]
+
+log = logging.getLogger("tidelog.server")
+
+
+class DiskWatch:
+    """The log directories of one broker; a failed one is not used again in this life."""
+
+    def __init__(
+        self,
+        logs: LogManager,
+        metadata_directory: str,
+        *,
+        is_member: bool,
+        on_failure: Callable[[BaseException], None],
+    ) -> None:
+        """`is_member`: of a cluster of several brokers. `on_failure` gets the error that ends the
+        broker."""
+        self._logs = logs
+        self._metadata_directory = metadata_directory
+        self._is_member = is_member
+        self._on_failure = on_failure
+        self._failed: set[str] = set()
+        self._loop = loop = asyncio.get_running_loop()
+        self.on_spare_failure: Callable[[str, OSError], None] = logs.fail
+        """Called with a directory that the broker can do without, and its error."""
+        for directory in logs.taken():
+            failed = partial(self.failed, directory.path)
+            # Syncs fail on threads.
+            directory.files.on_failure = partial(loop.call_soon_threadsafe, failed)
+
+    def failed(self, path: str, error: BaseException) -> None:
+        """End the broker, unless it can do without the log directory at `path`.
+
+        Kafka's ends with its last directory, or that of the metadata. A cluster member ends with
+        any, because the controller cannot tell which replicas were there (KIP-858; it knows only of
+        those that were moved). A lone broker keeps its other directories.
+        """
+        if path in self._failed:
+            return
+        self._failed.add(path)
+        cause = error if isinstance(error, OSError) else error.__cause__
+        if not isinstance(cause, OSError):
+            cause = OSError(errno.EIO, str(error), path)
+        self._logs.files_of(path).fail(cause)
+        is_last = all(directory.failure is not None for directory in self._logs.directories)
+        if self._is_member or is_last or path == self._metadata_directory:
+            self._on_failure(cause)
+        else:
+            log.error("log directory %s has failed, and is not used: %s", path, one_line(cause))
+            # Later: the caller may be in the middle of an append.
+            self._loop.call_soon(self.on_spare_failure, path, cause)
+
+    def file_failed(self, error: OSError) -> None:
+        """The directory of the file that the error names has failed."""
+        path = self._logs.holder_of(str(error.filename))
+        if path is None:
+            self._on_failure(error)
+        else:
+            self.failed(path, error)

@@ -1,0 +1,173 @@
+"""The files of one log directory, which nothing makes durable any more after one failure.
+
+Linux reports a failed write-back once and takes the lost pages for clean: the next fsync of the
+same file succeeds, and what it was to write is not on the disk. So after the first failed sync, or
+the first error that a disk gives for being broken, every later sync in the directory fails too, and
+so does every file that is replaced durably, until a new start recovers what is there. Kafka closes
+its log directory (LogDirFailureChannel).
+
+May be used on any thread, as the files themselves.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tidelog_storage.seams import Buffer, File, FileLock, FileSystem
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_BROKEN = frozenset(
+    getattr(errno, name, errno.EIO)
+    for name in ("EIO", "EROFS", "ENODEV", "ENXIO", "ESTALE", "EUCLEAN")
+)
+_NOTHING_WAS_LOST = frozenset({errno.ENOENT, errno.EMFILE, errno.ENFILE})
+"""Nothing was synced: the folder is gone, or there are no descriptors now."""
+_NOTHING_WAS_REPLACED = _NOTHING_WAS_LOST | {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+def is_broken(error: OSError) -> bool:
+    """Whether a disk gives this error for being broken, and not full or asked in vain."""
+    return error.errno in _BROKEN
+
+
+class GuardedFile:
+    """An open file of a guarded directory; see `seams.File`."""
+
+    __slots__ = ("_file", "_guard", "_path", "close", "size", "view")
+
+    size: Callable[[], int]
+    view: Callable[[int, int], memoryview]
+    close: Callable[[], None]
+
+    def __init__(self, guard: GuardedFiles, path: str, file: File) -> None:
+        self._guard, self._path, self._file = guard, path, file
+        self.size, self.view, self.close = file.size, file.view, file.close
+
+    def pread(self, position: int, length: int) -> bytes:
+        """Up to `length` bytes from `position`."""
+        try:
+            return self._file.pread(position, length)
+        except OSError as error:
+            self._guard.met(error, self._path)
+            raise
+
+    def pread_into(self, position: int, buffer: memoryview) -> int:
+        """As many bytes from `position` as the buffer takes."""
+        try:
+            return self._file.pread_into(position, buffer)
+        except OSError as error:
+            self._guard.met(error, self._path)
+            raise
+
+    def pread_cached_into(self, position: int, buffer: memoryview) -> int:
+        """As many bytes from `position` as are in memory."""
+        try:
+            return self._file.pread_cached_into(position, buffer)
+        except OSError as error:
+            self._guard.met(error, self._path)
+            raise
+
+    def append(self, buffers: Sequence[Buffer]) -> int:
+        """Write all buffers at the end, or none."""
+        try:
+            return self._file.append(buffers)
+        except OSError as error:
+            self._guard.met(error, self._path)
+            raise
+
+    def truncate(self, size: int) -> None:
+        """Cut the file."""
+        try:
+            self._file.truncate(size)
+        except OSError as error:
+            self._guard.met(error, self._path)
+            raise
+
+    def fsync(self) -> None:
+        """Make the content durable, unless the directory has failed."""
+        self._guard.sync(self._file.fsync, self._path, _NOTHING_WAS_LOST)
+
+
+class GuardedFiles:
+    """The `FileSystem` of one log directory. `failure` is the error that ended its use."""
+
+    def __init__(self, files: FileSystem) -> None:
+        self._files = files
+        self.failure: OSError | None = None
+        self.on_failure: Callable[[OSError], object] | None = None
+        """Called once with the failure, on the thread that met it."""
+        self.read_bytes, self.rename = self._heeding(files.read_bytes), self._heeding(files.rename)
+        self.list, self.sizes = self._heeding(files.list), self._heeding(files.sizes)
+        self.make_dirs, self.remove = self._heeding(files.make_dirs), self._heeding(files.remove)
+        self.remove_tree = self._heeding(files.remove_tree)
+        self.remove_empty_dir, self.exists = files.remove_empty_dir, files.exists
+
+    def _heeding(self, function: Callable[P, T]) -> Callable[P, T]:
+        def call(*args: P.args, **kwargs: P.kwargs) -> T:
+            try:
+                return function(*args, **kwargs)
+            except OSError as error:
+                self.met(error, str(args[0]) if args else "")
+                raise
+
+        return call
+
+    def open(self, path: str, *, create: bool = False) -> GuardedFile:
+        """Open for reading and appending."""
+        try:
+            return GuardedFile(self, path, self._files.open(path, create=create))
+        except OSError as error:
+            self.met(error, path)
+            raise
+
+    def write_atomic(self, path: str, data: bytes) -> None:
+        """Replace a file durably, unless the directory has failed."""
+        self.sync(lambda: self._files.write_atomic(path, data), path, _NOTHING_WAS_REPLACED)
+
+    def fsync_dir(self, path: str) -> None:
+        """Make a folder's entries durable, unless the directory has failed."""
+        self.sync(lambda: self._files.fsync_dir(path), path, _NOTHING_WAS_LOST)
+
+    def lock(self, path: str) -> FileLock:
+        """Take the exclusive lock file."""
+        return self._files.lock(path)
+
+    # -- failures ----------------------------------------------------------------------------------
+
+    def sync(self, do: Callable[[], None], path: str, harmless: frozenset[int]) -> None:
+        """Make something durable. OSError, which names the file, if that fails, or if anything
+        failed before; other errors than the `harmless` are the directory's failure."""
+        failure = self.failure
+        if failure is not None:
+            raise OSError(failure.errno, failure.strerror, failure.filename) from failure
+        try:
+            do()
+        except OSError as error:
+            _name(error, path)
+            if error.errno not in harmless:
+                self.fail(error)
+            raise
+
+    def met(self, error: OSError, path: str) -> None:
+        """Take note of an error at a path."""
+        _name(error, path)
+        if is_broken(error):
+            self.fail(error)
+
+    def fail(self, error: OSError) -> None:
+        """From now on nothing here is made durable."""
+        if self.failure is None:
+            self.failure = error
+            if self.on_failure is not None:
+                self.on_failure(error)
+
+
+def _name(error: OSError, path: str) -> None:
+    if error.filename is None and error.errno is not None:
+        error.filename = path

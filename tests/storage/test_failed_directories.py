@@ -1,0 +1,86 @@
+"""Log directories whose disk fails: what is written then, and what the next start finds."""
+
+from __future__ import annotations
+
+import pytest
+
+from storage.test_manager import A0, A1, B0, Broker
+from support.logs import NOW, offsets
+
+
+def test_after_a_failed_sync_the_directory_is_neither_marked_nor_checkpointed(disk):
+    """The next sync of the same file would succeed, and what was lost would pass for durable."""
+    broker = Broker(disk, ("one", "two"))
+    first, second = broker.create(A0, 9), broker.create(A1, 9)
+    assert (broker.logs.log_dir(A0), broker.logs.log_dir(A1)) == ("one", "two")
+    disk.trouble.sync_fails = lambda path: path.endswith(".log")
+    with pytest.raises(OSError, match="failed sync"):
+        first.flush()
+    with pytest.raises(OSError, match="failed sync"):
+        broker.logs.shutdown(NOW)
+    assert disk.trouble.violation is None
+    assert not broker.files.exists("one/.kafka_cleanshutdown")
+    assert broker.files.exists("two/.kafka_cleanshutdown")
+    assert second.recovery_point == second.log_end_offset == 18
+    disk.kill()
+    broker.start()
+    log = broker.logs.get(A0)
+    assert offsets(log) == [(base, base + 1) for base in range(0, log.log_end_offset, 2)]
+    assert log.log_end_offset < 18
+    assert "one/a-0" not in "".join(broker.heard)
+    assert any("a-0: cut" in sentence for sentence in broker.heard)
+
+
+def test_a_failed_directory_lets_its_logs_go_and_the_other_goes_on(disk):
+    broker = Broker(disk, ("one", "two"))
+    broker.create(A0, 9)
+    broker.create(A1, 9)
+    broker.logs.fail("one", OSError(5, "no"))
+    with pytest.raises(OSError, match="no"):
+        broker.logs.get(A0)
+    assert [key for key, _ in broker.logs.items()] == [A1]
+    assert broker.create(B0).folder == "two/b-c-0"
+    broker.logs.prepare_checkpoints()()
+    for _, task in broker.logs.flush_dirty(NOW + 1_000_000):
+        task()
+    assert disk.trouble.violation is None
+    with pytest.raises(OSError, match="no"):
+        broker.logs.shutdown(NOW)
+    broker.start()
+    assert broker.logs.get(A0).log_end_offset == 18
+
+
+def test_an_orderly_stop_closes_all_logs_whatever_one_of_them_does(disk, monkeypatch):
+    broker = Broker(disk)
+    broken, well = broker.create(A0, 3), broker.create(B0, 3)
+    monkeypatch.setattr(type(broken.producers), "take_snapshot", failing_for(broken.producers))
+    with pytest.raises(KeyError, match="a bug"):
+        broker.logs.shutdown(NOW)
+    monkeypatch.undo()
+    assert well.recovery_point == 6
+    assert not broker.files.exists("data/.kafka_cleanshutdown")
+    assert b"b-c 0 6" in broker.files.read_bytes("data/recovery-point-offset-checkpoint")
+    broker.start()
+    assert broker.logs.get(A0).log_end_offset == broker.logs.get(B0).log_end_offset == 6
+
+
+def failing_for(producers):
+    take_snapshot = type(producers).take_snapshot
+
+    def fail(self, **options):
+        if self is producers:
+            raise KeyError("a bug")
+        return take_snapshot(self, **options)
+
+    return fail
+
+
+def test_temporary_checkpoint_files_of_a_crash_are_removed_and_no_others(disk):
+    broker = Broker(disk)
+    left = ["recovery-point-offset-checkpoint.7.tmp", "meta.properties.tmp"]
+    others = ["notes.7.tmp", "recovery-point-offset-checkpoint.old"]
+    for name in left + others:
+        broker.files.open(f"data/{name}", create=True)
+    broker.crash()
+    assert not any(broker.files.exists(f"data/{name}") for name in left)
+    assert all(broker.files.exists(f"data/{name}") for name in others)
