@@ -179,6 +179,10 @@ class LeaderEpochCheckpoint:
         data = _read_if_there(self._files, self.path)
         return [] if data is None else parse_epochs(data, self.path)
 
+    def is_there(self) -> bool:
+        """Whether there is a file with anything in it: one without entries has two lines."""
+        return bool(_read_if_there(self._files, self.path))
+
     def write(self, entries: Iterable[EpochEntry]) -> None:
         """Replace the file, durably."""
         self._files.write_atomic(self.path, format_epochs(entries))

@@ -42,7 +42,7 @@ class LeaderEpochCache:
         self._checkpoint = checkpoint
         self._epochs: list[int] = []
         self._starts: list[int] = []
-        self._written: list[EpochEntry] | None = None  # what the file holds
+        self._written: list[EpochEntry] | None = None  # what the file holds; None without one
         for epoch, start_offset in entries:
             self._insert(epoch, start_offset)
 
@@ -50,8 +50,13 @@ class LeaderEpochCache:
     def load(cls, checkpoint: LeaderEpochCheckpoint) -> LeaderEpochCache:
         """The cache as its file has it; CheckpointError if that is malformed."""
         cache = cls(checkpoint, checkpoint.read())
-        cache._written = cache.entries
+        cache._written = cache.entries if len(cache) or checkpoint.is_there() else None
         return cache
+
+    @property
+    def has_file(self) -> bool:
+        """Whether the file was written, if only to hold no entries."""
+        return self._written is not None
 
     # -- questions -----------------------------------------------------------------------------
 

@@ -415,7 +415,8 @@ class LogState:
         active = self.segments.active
         self.recovery_point = seal(active, self.recovery_point, self.log_end_offset)
         self.flush(closing=True)
-        self._flush_epochs()
+        if self.is_tiered or self.log_end_offset > self.log_start_offset:
+            self._flush_epochs()  # else loading would drop them
         self.release()
 
     def release(self) -> None:

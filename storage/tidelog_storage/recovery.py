@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog_storage.checkpoints import (
-    LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     CheckpointError,
     EpochEntry,
@@ -92,7 +91,7 @@ def load_log(
     `keep_below`.
     """
     loader = _Loader(files, folder, topic_partition, config=config, now_ms=now_ms, report=report)
-    names = loader.sizes = loader.list_files()
+    names = loader.list_files()
     segments = loader.open_segments(names, checkpointed.log_start_offset or 0)
     if had_clean_shutdown and is_provisional:
         checkpointed = loader.with_start_of_epochs(checkpointed, segments.first.base_offset)
@@ -160,7 +159,6 @@ class _Loader:
         self._recovered_from: int | None = None  # the offset; None without recovery
         self._recovered_epochs: list[EpochEntry] = []
         self.start_is_known = True  # else the log begins with its first segment, as most do
-        self.sizes: dict[str, int] = {}  # of the folder's files
         self.epochs_lost: str | None = None  # why the epochs below the first segment aren't known
 
     def _report(self, text: str) -> None:
@@ -335,7 +333,6 @@ class _Loader:
         What was cut off the epochs was cut off the log, though its checkpoint may be older.
         """
         epochs = self._epochs_found(segments, log_start_offset)
-        epochs.truncate_from_end(log_end_offset)
         first_offset = segments.first.base_offset
         if log_start_offset >= first_offset and (self.start_is_known or not first_offset):
             self.epochs_lost = None
@@ -344,7 +341,8 @@ class _Loader:
             start = first_offset if oldest is None else min(oldest.start_offset, first_offset)
             log_start_offset = max(log_start_offset, start)
         epochs.truncate_from_start(log_start_offset)
-        if self._recovered_from is None and self.epochs_lost is None:
+        epochs.truncate_from_end(log_end_offset)
+        if len(epochs) and self._recovered_from is None and self.epochs_lost is None:
             epochs.flush(log_end_offset)  # after a crash the next flush of the log will do
         return epochs, log_start_offset
 
@@ -353,8 +351,8 @@ class _Loader:
         checkpoint is lost.
 
         Kafka refuses to load then, and so does a log with a remote part. After a crash it may also
-        begin above the log start: the newest log start is forgotten then, but not what was cut off
-        the epochs for its sake.
+        begin above the log start, or hold no entries: the newest log start is forgotten then, but
+        not what was cut off the epochs for its sake.
         """
         checkpoint = LeaderEpochCheckpoint(self._files, self._folder)
         try:
@@ -368,11 +366,10 @@ class _Loader:
         older: list[EpochEntry] = []
         if oldest is None:
             older = self._epochs_before(segments, begun)
-            is_gone = segments.first.base_offset > 0 and (
-                not self.sizes.get(LEADER_EPOCH_CHECKPOINT)
-                or (begun is None and log_start_offset < segments.first.base_offset)
-            )
-            if (older or found or is_gone) and self.epochs_lost is None:
+            first_offset, has_file = segments.first.base_offset, epochs.has_file
+            is_gone = first_offset > 0 and (not has_file or log_start_offset < first_offset)
+            may_be_lost = begun is None or not has_file
+            if (older or found or is_gone) and may_be_lost and self.epochs_lost is None:
                 self.epochs_lost = f"{checkpoint.path} is missing or empty"
         elif begun is not None and log_start_offset < oldest.start_offset:
             older = self._epochs_before(segments, min(begun, oldest.start_offset))

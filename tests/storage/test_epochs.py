@@ -143,11 +143,16 @@ class TestFile:
             one.flush(9)
         assert list(tmp_path.iterdir()) == []
 
-    def test_a_log_without_records_needs_no_file(self, tmp_path: Path) -> None:
-        cache = LeaderEpochCache.load(LeaderEpochCheckpoint(OsFileSystem(), str(tmp_path)))
-        cache.assign(4, 0)
+    def test_a_file_without_entries_is_a_file(self, tmp_path: Path) -> None:
+        checkpoint = LeaderEpochCheckpoint(OsFileSystem(), str(tmp_path))
+        cache = LeaderEpochCache.load(checkpoint)
+        assert not cache.has_file
         cache.flush(0)
-        assert list(tmp_path.iterdir()) == []
+        assert (tmp_path / "leader-epoch-checkpoint").read_text() == "0\n0\n"
+        assert cache.has_file
+        assert LeaderEpochCache.load(checkpoint).has_file
+        (tmp_path / "leader-epoch-checkpoint").write_text("")
+        assert not LeaderEpochCache.load(checkpoint).has_file
 
     def test_truncation_reaches_the_file_with_the_next_flush(self, tmp_path: Path) -> None:
         checkpoint = LeaderEpochCheckpoint(OsFileSystem(), str(tmp_path))

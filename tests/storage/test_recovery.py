@@ -246,6 +246,27 @@ def test_epochs_below_the_recovery_point_are_in_the_file_whatever_was_flushed(fi
         assert [tuple(entry) for entry in log.epochs.entries] == expected
 
 
+def test_a_log_without_records_gets_no_epoch_file(files):
+    log = open_log(files, settings=SETTINGS)
+    log.assign_epoch(3)
+    log.close()
+    assert not files.exists(f"{FOLDER}/leader-epoch-checkpoint")
+    assert open_log(files, settings=SETTINGS).epochs.entries == []
+
+
+def test_a_tiered_log_that_began_anew_has_lost_no_epochs_in_a_crash(files):
+    """Its older log start is in the checkpoint; the epoch of its first records is in no file."""
+    settings = config(remote_storage_enable=True)
+    options = {"settings": settings, "remote_storage_system_enable": True}
+    log = open_log(files, **options)
+    append(log, 2)
+    log.truncate_fully_and_start_at(7)
+    append(log, 2, leader_epoch=4)
+    log = open_log(files, **options, clean=False, log_start_offset=1)
+    assert [tuple(entry) for entry in log.epochs.entries] == [(4, 7)]
+    assert (log.log_start_offset, log.log_end_offset) == (7, 9)
+
+
 def test_snapshots_above_the_recovered_segments_are_not_trusted(files):
     """The records they speak of may be others now."""
     log = open_log(files, settings=SETTINGS)
