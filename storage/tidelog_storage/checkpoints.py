@@ -207,8 +207,34 @@ def read_partition_metadata(files: FileSystem, folder: str) -> bytes | None:
 
 def write_partition_metadata(files: FileSystem, folder: str, topic_id: bytes) -> None:
     """Note the topic id in the partition's folder, durably."""
-    content = f"version: 0\ntopic_id: {uuid_to_str(topic_id)}"  # Kafka ends it without a newline
-    files.write_atomic(f"{folder}/{PARTITION_METADATA}", content.encode())
+    files.write_atomic(f"{folder}/{PARTITION_METADATA}", _partition_metadata(topic_id))
+
+
+def note_topic_id(files: FileSystem, folder: str, topic_id: bytes) -> None:
+    """Write `partition.metadata`; a power failure may undo it until `sync_topic_id`."""
+    file = files.open(f"{folder}/{PARTITION_METADATA}", create=True)
+    try:
+        file.truncate(0)
+        file.append((_partition_metadata(topic_id),))
+    finally:
+        file.close()
+
+
+def sync_topic_id(files: FileSystem, folder: str) -> None:
+    """Make `partition.metadata` durable, if there is one."""
+    try:
+        file = files.open(f"{folder}/{PARTITION_METADATA}")
+    except FileNotFoundError:
+        return
+    try:
+        file.fsync()
+    finally:
+        file.close()
+
+
+def _partition_metadata(topic_id: bytes) -> bytes:
+    # Kafka ends it without a newline
+    return f"version: 0\ntopic_id: {uuid_to_str(topic_id)}".encode()
 
 
 def _uuid(text: str, path: str) -> bytes:

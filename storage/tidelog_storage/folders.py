@@ -5,8 +5,9 @@ user's project. A folder is a log if it has `partition.metadata` or a segment's 
 others are left alone. Names are Kafka's (LocalLog): `topic-0`, and with an id and a suffix
 `topic-0.<unique id>-future`, `-delete` and `-stray`.
 
-A new log gets `partition.metadata` before its first segment. So a crash in between leaves an empty
-folder, or a log that knows its topic, and never records without a topic id.
+A new log gets `partition.metadata` before its first segment, and syncs it before its first batch,
+as Kafka (UnifiedLog.maybeFlushMetadataFile). So a crash in between leaves a log that was never
+written to, which is made again, or a log that knows its topic. Records never lack a topic id.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.checkpoints import (
     LEADER_EPOCH_CHECKPOINT,
     PARTITION_METADATA,
+    CheckpointError,
+    note_topic_id,
     read_partition_metadata,
-    write_partition_metadata,
 )
+from tidelog_storage.segment import LOG_SUFFIX, file_name
 from tidelog_storage.types import StorageError, TopicPartition
 
 if TYPE_CHECKING:
@@ -94,7 +97,7 @@ def _look_at(files: FileSystem, directory: str, name: str, found: Folders) -> No
     partition = _partition_of(name)
     if partition is None:
         return
-    topic_id = read_partition_metadata(files, f"{directory}/{name}")
+    topic_id = _topic_id(files, f"{directory}/{name}")
     if topic_id is not None:
         found.current[partition] = topic_id
     elif any(map(_SEGMENT_FILE.fullmatch, files.list(f"{directory}/{name}"))):
@@ -114,12 +117,28 @@ def _look_at_suffixed(
         suffix == FUTURE_SUFFIX
         and partition is not None
         and partition not in found.futures
-        and read_partition_metadata(files, folder) is not None
+        and _topic_id(files, folder) is not None
     ):
         found.futures[partition] = name
         return
     if not _foreign(files, folder):
         found.deleted.append(folder)
+
+
+def _topic_id(files: FileSystem, folder: str) -> bytes | None:
+    """The topic id, None if the file is missing or if a power failure took it from a log that was
+    never written to."""
+    try:
+        return read_partition_metadata(files, folder)
+    except CheckpointError:
+        if _foreign(files, folder) or not _was_never_written(files, folder):
+            raise
+        return None
+
+
+def _was_never_written(files: FileSystem, folder: str) -> bool:
+    segments = {n: size for n, size in files.sizes(folder).items() if n.endswith(LOG_SUFFIX)}
+    return set(segments) <= {file_name(0, LOG_SUFFIX)} and not any(segments.values())
 
 
 def _partition_of(name: str) -> TopicPartition | None:
@@ -159,4 +178,4 @@ def make_folder(files: FileSystem, folder: str, topic_id: bytes) -> None:
                 f"{folder} cannot become a log: {in_the_way[0]} lies in it; move the folder away",
             )
     files.make_dirs(folder)
-    write_partition_metadata(files, folder, topic_id)
+    note_topic_id(files, folder, topic_id)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from tidelog_protocol.records import coordinator_epoch, iter_records
 from tidelog_storage import lookup
+from tidelog_storage.checkpoints import sync_topic_id
 from tidelog_storage.compaction.swap import swap_files
 from tidelog_storage.indexes import RELATIVE_OFFSET_MAX
 from tidelog_storage.log_state import LogState
@@ -115,6 +116,8 @@ class Log(LogState):
         if self._rolls.is_due(active, len(buffer), last_offset, timestamp, now_ms):
             active = self.roll(now_ms, header.base_offset)
         try:
+            if not self.log_end_offset:
+                sync_topic_id(self._files, self.folder)
             active.append(buffer, last_offset, timestamp)
         except OSError as error:
             raise self._failed(error) from error
@@ -172,6 +175,8 @@ class Log(LogState):
         leaders and voters go by it.
         """
         try:
+            if not self.log_end_offset:
+                sync_topic_id(self._files, self.folder)
             active = self._active_for(batches, len(records), now_ms)
             active.append_all(records, [batch.header for batch in batches])
         except OSError as error:
@@ -358,6 +363,7 @@ class Log(LogState):
 
     def _begin_anew(self, offset: int, log_start_offset: int, now_ms: int) -> None:
         """One empty segment in the place of all, whose files are gone."""
+        sync_topic_id(self._files, self.folder)
         segment = self._new_segment(offset, now_ms)
         self.segments.clear()
         self.segments.add(segment)

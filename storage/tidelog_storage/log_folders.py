@@ -54,6 +54,7 @@ class LogFolders:
         assert log_dirs
         self._files = files
         self._defaults = defaults
+        self._provisional = defaults.keeping_all()
         self._producer_expiration_ms = producer_expiration_ms
         self._remote_storage_system_enable = remote_storage_system_enable
         self._report = report
@@ -86,7 +87,7 @@ class LogFolders:
             return log
         for directory in self.directories:
             if partition in directory.partitions:
-                return self._load(directory, partition, None, None)
+                return self._load(directory, partition)
         return None
 
     def fail(self, log_dir: str, error: OSError) -> None:
@@ -408,14 +409,9 @@ class LogFolders:
 
     # -- loading -----------------------------------------------------------------------------------
 
-    def _load(
-        self,
-        directory: LogDirectory,
-        partition: TopicPartition,
-        config: LogConfig | None,
-        topic_id: bytes | None,
-    ) -> Log:
-        log = self._load_from(directory, f"{partition}", partition, config, topic_id)
+    def _load(self, directory: LogDirectory, partition: TopicPartition) -> Log:
+        topic_id = directory.partitions[partition]
+        log = self._load_from(directory, f"{partition}", partition, None, topic_id)
         self._logs[partition] = log
         return log
 
@@ -438,7 +434,7 @@ class LogFolders:
             directory.files,
             f"{directory.path}/{name}",
             partition,
-            self._defaults.keeping_all() if config is None else config,
+            self._provisional if config is None else config,
             now_ms=self._now_ms,
             had_clean_shutdown=directory.had_clean_shutdown,
             checkpointed=directory.checkpointed(partition),

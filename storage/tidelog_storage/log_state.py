@@ -411,7 +411,8 @@ class LogState:
         """An orderly stop: all written, synced and closed. What did not change costs nothing."""
         self.producers.take_snapshot()
         for segment in self.segments:
-            segment.write_indexes(seal=True)
+            if segment.size:  # else nothing needs them: two files less for each empty log
+                segment.write_indexes(seal=True)
         active = self.segments.active
         self.recovery_point = seal(active, self.recovery_point, self.log_end_offset)
         self.flush(closing=True)

@@ -310,6 +310,8 @@ class OsFileSystem:
         while part := os.pread(descriptor, _COPY_BYTES, position):
             parts.append(part)
             position += len(part)
+            if len(part) < _COPY_BYTES:
+                break  # the end of the file
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def write_atomic(self, path: str, data: bytes) -> None:

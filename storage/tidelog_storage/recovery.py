@@ -263,6 +263,8 @@ class _Loader:
     def end_offset(self, segments: Segments, recovered: list[Segment]) -> int:
         """Offset after the last batch; an active segment that turns out torn is recovered."""
         active = segments.active
+        if not active.size:
+            return active.base_offset  # its indexes need not be loaded
         try:
             return active.next_offset()
         except StorageError as error:

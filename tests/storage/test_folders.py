@@ -187,3 +187,25 @@ def test_a_future_that_was_not_begun_goes(broker):
     broker.start()
     broker.remove_deleted()
     assert broker.folders() == []
+
+
+def test_a_log_that_was_never_written_to_may_go_in_a_power_failure():
+    """Its topic id is synced before its first batch, and not before: many are made at a time."""
+    for seed in range(30):
+        broker = Broker(SimDisk(seed))
+        syncs = broker.disk.syncs
+        broker.create(batches=0)
+        assert broker.disk.syncs == syncs
+        broker.disk.power_failure()
+        broker.start()
+        assert broker.logs.topic_ids() in ({}, {A0: ID})
+        assert broker.create().log_end_offset == 6
+
+
+def test_a_batch_that_is_there_after_a_power_failure_has_its_topic_id():
+    for seed in range(30):
+        broker = Broker(SimDisk(seed))
+        broker.create(batches=1)
+        broker.disk.power_failure()
+        broker.start()
+        assert broker.logs.topic_ids() == {A0: ID}

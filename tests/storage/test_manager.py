@@ -364,11 +364,11 @@ def test_the_metadata_log_is_not_touched(disk):
 def test_a_log_that_could_not_be_made_is_made_the_next_time(disk, monkeypatch):
     broker = Broker(disk)
 
-    def fail(*_):
+    def fail(*_, **__):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as full:
-        full.setattr(broker.files, "write_atomic", fail, raising=True)
+        full.setattr(broker.files, "open", fail, raising=True)
         with pytest.raises(OSError, match="No space"):
             broker.logs.create(A0, ID, SMALL)
     assert broker.logs.get(A0) is None
