@@ -39,6 +39,7 @@ from tidelog.foundation import (
 )
 from tidelog.groups.admin import GroupAdmin
 from tidelog.groups.coordinator import GroupCoordinator
+from tidelog.healing.schedule import Healing
 from tidelog.maintenance import Maintenance
 from tidelog.metadata.log import MetadataLog
 from tidelog.metadata.replay import ReplayError
@@ -114,6 +115,7 @@ class BrokerServer:
         self._tier: RemoteTier | None = None
         self._group_admin: GroupAdmin | None = None
         self._maintenance: Maintenance | None = None
+        self._healing: Healing | None = None
         self._dispatcher: Dispatcher | None = None
         self.meters = Meters()
         self._metrics: PrometheusEndpoint | None = None
@@ -138,6 +140,11 @@ class BrokerServer:
         """Its partitions; only after `start`."""
         assert self._replicas is not None, "start() comes first"
         return self._replicas
+
+    @property
+    def healing(self) -> Healing | None:
+        """Its scrubs and repairs, after `start`."""
+        return self._healing
 
     @property
     def tier(self) -> RemoteTier | None:
@@ -249,6 +256,8 @@ class BrokerServer:
             executor=runtime.executor,
             on_failure=disks.file_failed,
         )
+        new_channel = None if membership is None else membership.colleague_channel
+        self._healing = Healing(config, runtime, replicas, new_channel, self._tier)
         self._dispatcher = Dispatcher(self._handlers(replicas, cluster_id))
         self._group_admin.start()
         self._maintenance.start()
@@ -407,6 +416,8 @@ class BrokerServer:
             await self._metrics.stop()
         if self._dispatcher is not None:
             await self._dispatcher.stop()
+        if self._healing is not None:
+            await self._healing.stop()
         if self._maintenance is not None:
             await self._maintenance.stop()
         if self._group_admin is not None:

@@ -424,6 +424,20 @@ class Log(LogState):
         for segment in old[1:]:
             self.producers.remove_snapshot(segment.base_offset)
 
+    def replace_damaged(self, old: Sequence[Segment], new: Segment, now_ms: int) -> None:
+        """Let the repaired segment take its place; who works on the log off the loop begins anew:
+        positions are others now, and the log may have records that were missing."""
+        self.replace_segments(old, new, now_ms)
+        self._truncations += 1
+
+    def restore_start(self, new: Segment, epochs: Sequence[tuple[int, int]], now_ms: int) -> None:
+        """Put a segment back that was lost before the first one, with the leader epochs of all."""
+        assert new.base_offset < self.segments.first.base_offset
+        self.replace_damaged([], new, now_ms)
+        self.epochs.replace(epochs)
+        self.lost_start = None
+        self._start_at(new.base_offset)
+
     def sealed_files(self, segment: Segment) -> SealedFiles:
         """The files of a sealed segment of this log, which are all there: what is missing of them
         is built. OSError if that fails."""

@@ -55,7 +55,9 @@ class LogState:
     `high_watermark`: first offset not known to be on all replicas that count; moved from outside.
     `local_log_start_offset`: first offset that may be read here; above the log start only if what
     is between is in the remote tier. `is_tiered`: whether there is one. `highest_remote_offset`:
-    last offset known to be there, -1 if none is.
+    last offset known to be there, -1 if none is. `lost_start`, `lost_end`: offsets from the one to
+    the first segment, and from the log end to the other, were on disk when the log was last open
+    and are not there any more; None if nothing is known to be lost.
     """
 
     __slots__ = (
@@ -78,6 +80,8 @@ class LogState:
         "local_log_start_offset",
         "log_end_offset",
         "log_start_offset",
+        "lost_end",
+        "lost_start",
         "producers",
         "recovery_point",
         "removals",
@@ -126,6 +130,8 @@ class LogState:
         self.high_watermark = min(max(high_watermark, self.local_log_start_offset), log_end_offset)
         self.highest_remote_offset = -1
         self.recovery_point = min(recovery_point, log_end_offset)
+        self.lost_start: int | None = None
+        self.lost_end: int | None = None
         self.last_flushed_ms = 0
         self.removals = Removals(files.remove)
         self._on_roll = on_roll
@@ -172,6 +178,14 @@ class LogState:
     def has_lost_epochs(self) -> bool:
         """Whether the epochs below the first segment are not known, and so is the log start."""
         return self._epochs_lost is not None
+
+    @property
+    def has_lost_records(self) -> bool:
+        """Whether durable records were missing when the log was loaded: another replica has more.
+
+        What a tiered log does not have locally is in its remote tier.
+        """
+        return self.lost_end is not None or (self.lost_start is not None and not self.is_tiered)
 
     @property
     def size_in_bytes(self) -> int:

@@ -27,12 +27,14 @@ class LogManager(LogFolders):
 
     @property
     def clean_broker_epoch(self) -> int:
-        """Epoch of the broker's last life if that closed all directories in order, and all logs of
-        it are there; else -1."""
+        """Epoch of the broker's last life if that closed all directories in order and nothing is
+        lost since, else -1: other replicas that are in sync have more than this broker then."""
         if self.missing():
             return -1
         epochs = {directory.clean_broker_epoch for directory in self.directories}
-        return epochs.pop() if len(epochs) == 1 else -1
+        if len(epochs) > 1 or any(log.has_lost_records for _, log in self.items()):
+            return -1
+        return epochs.pop()
 
     @property
     def ended_broker_epoch(self) -> int:

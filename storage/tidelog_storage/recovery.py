@@ -93,6 +93,7 @@ def load_log(
     loader = _Loader(files, folder, topic_partition, config=config, now_ms=now_ms, report=report)
     names = loader.list_files()
     segments = loader.open_segments(names, checkpointed.log_start_offset or 0)
+    found = checkpointed
     if had_clean_shutdown and is_provisional:
         checkpointed = loader.with_start_of_epochs(checkpointed, segments.first.base_offset)
     recovered: list[Segment] = []
@@ -130,6 +131,7 @@ def load_log(
         on_roll=on_roll,
         on_recovery_point_lowered=on_recovery_point_lowered,
     )
+    loader.note_losses(log, found)
     producers.truncate_and_reload(log_start_offset, log_end_offset, now_ms)
     replay_producers(log, {segment.base_offset for segment in recovered})
     if recovered:
@@ -159,6 +161,7 @@ class _Loader:
         self._recovered_from: int | None = None  # the offset; None without recovery
         self._recovered_epochs: list[EpochEntry] = []
         self.start_is_known = True  # else the log begins with its first segment, as most do
+        self._oldest: int | None = None  # where the oldest leader epoch began
         self.epochs_lost: str | None = None  # why the epochs below the first segment aren't known
 
     def _report(self, text: str) -> None:
@@ -266,12 +269,22 @@ class _Loader:
         if not active.size:
             return active.base_offset  # its indexes need not be loaded
         try:
-            return active.next_offset()
+            end_offset = active.next_offset()
+            self._report_index_fault(active)
+            return end_offset
         except StorageError as error:
             self._report(f"segment {active.base_offset} is torn after a clean stop: {error}")
             torn = Checkpointed(recovery_point=active.base_offset)
             recovered += self.recover(segments, torn)
             return active.next_offset()
+
+    def _report_index_fault(self, active: Segment) -> None:
+        """All was written at the orderly stop: index files that do not fit the records are no
+        leftovers."""
+        if active.index_fault is not None:
+            self._report(
+                f"{active.index_fault}; the indexes were built again, but it may be the records that are damaged"
+            )
 
     def start_anew(self, segments: Segments, log_start_offset: int) -> int:
         """The log ends below its log start: nothing in it may be read any more."""
@@ -336,10 +349,11 @@ class _Loader:
         """
         epochs = self._epochs_found(segments, log_start_offset)
         first_offset = segments.first.base_offset
+        oldest = epochs.earliest_entry
+        self._oldest = None if oldest is None else oldest.start_offset
         if log_start_offset >= first_offset and (self.start_is_known or not first_offset):
             self.epochs_lost = None
         elif self.epochs_lost is None:
-            oldest = epochs.earliest_entry
             start = first_offset if oldest is None else min(oldest.start_offset, first_offset)
             log_start_offset = max(log_start_offset, start)
         epochs.truncate_from_start(log_start_offset)
@@ -347,6 +361,19 @@ class _Loader:
         if len(epochs) and self._recovered_from is None and self.epochs_lost is None:
             epochs.flush(log_end_offset)  # after a crash the next flush of the log will do
         return epochs, log_start_offset
+
+    def note_losses(self, log: Log, checkpointed: Checkpointed) -> None:
+        """Tell the log, and who reads the broker's log, what was durable and is not there."""
+        first_offset, end, oldest = log.segments.first.base_offset, log.log_end_offset, self._oldest
+        known_start = checkpointed.log_start_offset  # of a log that begins remotely, its first
+        is_local = known_start is None or known_start >= first_offset
+        if is_local and oldest is not None and oldest < first_offset:
+            log.lost_start = oldest  # unless it turns out to have a remote part
+        if checkpointed.recovery_point > end:
+            log.lost_end = checkpointed.recovery_point
+            self._report(
+                f"offsets {end} to {log.lost_end - 1} are lost: they were on disk when it stopped"
+            )
 
     def _epochs_found(self, segments: Segments, log_start_offset: int) -> LeaderEpochCache:
         """The checkpoint up to where recovery began, and what that found; from the records if the

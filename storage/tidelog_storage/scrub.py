@@ -134,6 +134,8 @@ class SegmentCheck:
             why = "no record batch" if batch is None else ""
             if batch is not None:
                 why = bad_batch(extent, header, batch, next_offset)
+                if why and self._is_gap(records, position, end, header, next_offset):
+                    why = bad_batch(extent, header, batch, header.base_offset)
             if why:
                 position, next_offset = self._skip(records, position, end, next_offset, why)
             else:
@@ -149,6 +151,19 @@ class SegmentCheck:
         if next_offset < extent.end_offset and (is_short or not extent.has_gaps):
             why = f"{extent.path} ends after {end} of {extent.size} bytes"
             self._note(next_offset, extent.end_offset, position, extent.size, why)
+
+    def _is_gap(
+        self, records: File, position: int, end: int, header: BatchHeader, next_offset: int
+    ) -> bool:
+        """Whether offsets are missing before a batch that is right: what follows it fits. Logs that
+        were compacted once have gaps; a base offset that rotted does not fit at both its ends."""
+        if header.base_offset <= next_offset:
+            return False
+        position += header.size_in_bytes
+        if position >= end:
+            return header.next_offset == self.extent.end_offset
+        following, _ = _batch_at(records, position, end)
+        return following.base_offset == header.next_offset
 
     def _skip(
         self, records: File, position: int, end: int, next_offset: int, why: str

@@ -83,6 +83,7 @@ class Segment:
         "created_ms",
         "files",
         "folder",
+        "index_fault",
         "index_is_full",
         "is_idle",
         "max_timestamp",
@@ -111,6 +112,7 @@ class Segment:
         self.max_timestamp_offset = base_offset  # last offset of the batch that has it
         self.bytes_since_index_entry = 0
         self.is_idle = False  # not read since the log last looked
+        self.index_fault: str | None = None  # what was wrong with index files that were there
         self.transactions_are_proven = False  # the transaction index is what the records say
         self._records: File | None = None
         self._offset_index: OffsetIndex | None = None
@@ -237,7 +239,8 @@ class Segment:
             if self.size or len(time_index):
                 interval = max(self._index_interval_bytes, SHORT_INDEX_BYTES)
                 check_opened(self.records, self.size, offset_index, time_index, interval)
-        except (CorruptIndexError, FileNotFoundError):
+        except (CorruptIndexError, FileNotFoundError) as error:
+            self.index_fault = str(error) if isinstance(error, CorruptIndexError) else None
             self.rebuild_indexes()
             return
         self._offset_index, self._time_index = offset_index, time_index
@@ -374,8 +377,6 @@ class Segment:
         """Largest timestamp of the first batch; -1 when there is none."""
         first = self._first_timestamp
         if first is None:
-            if not self.size:
-                return NO_TIMESTAMP
             batch = next(self.batches(), None)
             first = self._first_timestamp = batch[1].max_timestamp if batch else NO_TIMESTAMP
         return first
@@ -406,8 +407,7 @@ class Segment:
         return whole_batches(self.records, position, self.size if end is None else end)
 
     def find(self, offset: int, position: int = 0) -> BatchPlace | None:
-        """The first batch that ends at or after `offset`, from a batch's `position` on; None if all
-        end before."""
+        """The first batch from `position` on that ends at or after `offset`; None if none does."""
         for place in places_from(self, lambda index: index.floor(offset), position):
             if place.last_offset >= offset:
                 return place

@@ -87,9 +87,7 @@ async def _start_and_read(place: Path, truth: Truth, listener: Listener) -> Outc
 
 
 async def _scrub(server: BrokerServer) -> None:
-    healer = getattr(server, "healer", None)
-    if healer is not None:
-        await healer.scrub_all()
+    await server.healing.healer.scrub_all()
 
 
 def _names(said: list[str], partition: str) -> bool:

@@ -295,6 +295,16 @@ class LogKeys:
     log_cleaner_io_max_bytes_per_second: float = double(
         1.7976931348623157e308, "Bytes a second of compaction.", mode=CLUSTER_WIDE
     )
+    log_scrub_interval_ms: int = long(
+        604800000,
+        "Time between two passes that read all local and remote segments and repair what rotted; "
+        "0 or less switches them off. The first begins ten minutes after the start, or sooner if "
+        "this is shorter. tidelog's own: Kafka reads nothing again.",
+        internal=True,
+    )
+    log_scrub_io_max_bytes_per_second: float = double(
+        16777216.0, "Bytes a second of these passes. tidelog's own.", low=1.0, internal=True
+    )
     producer_id_expiration_ms: int = integer(
         86400000,
         "Forget a producer that wrote nothing for this long.",

@@ -53,11 +53,17 @@ def tell_logs(meters: Meters, logs: LogManager) -> None:
 
         meters.gauge(Name("kafka.log", "Log", name), read)
 
+    tell("DamagedOffsets", _damaged_offsets)
     tell("LogEndOffset", lambda held: held.log_end_offset)
     tell("LogStartOffset", lambda held: held.log_start_offset)
     tell("NumLogSegments", lambda held: len(held.segments))
     tell("RetentionSizeInPercent", _retention_percent)
     tell("Size", lambda held: held.size_in_bytes)
+
+
+def _damaged_offsets(held: Log) -> int:
+    """Offsets that are known to be unreadable here. tidelog's own: see `healing`."""
+    return sum([damage.end_offset - damage.first_offset for damage in held.damages])
 
 
 def _retention_percent(held: Log) -> int:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tidelog.replication.roles import RoleListener
     from tidelog.seams import Clock
     from tidelog_storage.config import LogConfig
+    from tidelog_storage.log import Log
     from tidelog_storage.manager import LogManager
 
 __all__ = ["HostedPartitions"]
@@ -92,6 +93,8 @@ class HostedPartitions:
         self.aux_state_of: AuxStateOf | None = None
         """What followers ask of the remote tier; set with it, before there are any."""
         self.lost_logs = LostLogs(logs, node_id)
+        self.on_corrupt_read: Callable[[TopicPartition], None] | None = None
+        """Hears of a partition of which a read met bytes that cannot be right."""
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._offline: dict[tuple[str, int], bytes] = {}  # to the topic id
 
@@ -175,6 +178,7 @@ class HostedPartitions:
                 log = self.logs.create(key, topic_id, config)
             else:
                 log.config = config
+                _tell_lost_start(key, log)
         except (OSError, StorageError, CheckpointError) as error:
             self._take_offline(key, topic_id, error)
             return None
@@ -327,6 +331,10 @@ class HostedPartitions:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
+    def hosted(self, key: TopicPartition) -> Partition | None:
+        """The replica here, None if there is none that is open."""
+        return self._partitions.get(key)
+
     def partitions(self) -> Iterator[Partition]:
         """All replicas here."""
         return iter(list(self._partitions.values()))
@@ -385,3 +393,17 @@ def _is_assigned(image: ClusterImage, key: TopicPartition, topic_id: bytes, node
         and state is not None
         and node_id in state.replicas
     )
+
+
+def _tell_lost_start(key: TopicPartition, log: Log) -> None:
+    """Name what is missing before a log's first segment; of a tiered one that is remote."""
+    if log.lost_start is not None and not log.is_tiered:
+        first_offset = log.segments.first.base_offset
+        _log.warning(
+            "%s: offsets %d to %d are not there: the segments below %d are lost, or were deleted"
+            " just before a crash",
+            key,
+            log.lost_start,
+            first_offset - 1,
+            first_offset,
+        )

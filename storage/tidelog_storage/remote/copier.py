@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tidelog_storage.log import Log
     from tidelog_storage.remote.api import TopicIdPartition
 
-__all__ = ["CopyCandidate", "CopyLag", "LocalSegment", "candidates", "eligible"]
+__all__ = ["CopyCandidate", "CopyLag", "LocalSegment", "candidates", "eligible", "local_copy"]
 
 _LIKE_LOCAL_RETENTION = -1
 
@@ -125,6 +125,24 @@ def candidates(log: Log, copied_offset: int, now_ms: int) -> list[CopyCandidate]
     ]
     chosen = eligible(listed, from_offset, last_stable_offset, CopyLag.of(log.config), now_ms)
     return [_candidate(log, segment) for segment in chosen]
+
+
+def local_copy(log: Log, remote: RemoteSegment) -> SegmentFiles | None:
+    """The files of the sealed segment that a remote one was made of; None if they are not here, or
+    are known to be damaged."""
+    held = log.segments.floor(remote.start_offset)
+    following = log.segments.after(remote.start_offset)
+    if (
+        held is None
+        or following is None
+        or (held.base_offset, held.size) != (remote.start_offset, remote.size)
+        or following.base_offset != remote.end_offset + 1
+        or any(damage.base_offset == held.base_offset for damage in log.damages)
+    ):
+        return None
+    log.sealed_files(held)  # makes what a crash has left out
+    local = LocalSegment(held.base_offset, following.base_offset, held.size, held.know_timestamps())
+    return _candidate(log, local).files
 
 
 def _candidate(log: Log, segment: LocalSegment) -> CopyCandidate:

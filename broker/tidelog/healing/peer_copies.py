@@ -1,0 +1,110 @@
+"""Asks other in-sync replicas for the records of a damage.
+
+As a consumer asks the closest replica (KIP-392): a replica answers below its high watermark, so
+nothing comes that could be truncated later.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tidelog.peers import Channels
+from tidelog_protocol.batch import iter_batches
+from tidelog_protocol.errors import ErrorCode, ProtocolError
+from tidelog_protocol.messages.data import FetchRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tidelog.peers import PeerChannel
+    from tidelog.replication.partition import Partition
+    from tidelog.replication.replica_manager import ReplicaManager
+    from tidelog_storage.types import Damage
+
+__all__ = ["NoCopyError", "PeerCopies"]
+
+FETCH_BYTES = 8 << 20
+COPY_BYTES_MAX = 2**31 - 1  # positions in a segment are int32
+
+
+class NoCopyError(Exception):
+    """A replica does not have what is asked for; the text says why."""
+
+
+class PeerCopies:
+    """Channels to other brokers' client listeners."""
+
+    def __init__(
+        self, new_channel: Callable[[str, int], PeerChannel], replicas: ReplicaManager
+    ) -> None:
+        self._channels = Channels(new_channel, self._address_of)
+        self._replicas = replicas
+
+    def _address_of(self, node_id: int) -> tuple[str, int] | None:
+        image = self._replicas.image
+        return None if image is None else image.address_of(node_id)
+
+    def close(self) -> None:
+        """Ask nothing any more."""
+        self._channels.close()
+
+    def sources(self, partition: Partition) -> list[int]:
+        """The other replicas that are in sync and alive; the leader first, which has most."""
+        image, node_id = self._replicas.image, self._replicas.node_id
+        state = None if image is None else image.partition(*partition.topic_partition)
+        if image is None or state is None:
+            return []
+        others = [one for one in state.isr if one != node_id and image.is_alive(one)]
+        return sorted(others, key=lambda one: one != state.leader)
+
+    async def fetch(self, partition: Partition, damage: Damage, source: int) -> memoryview:
+        """All that a replica has of a damage's offsets. NoCopyError, PeerError."""
+        offset = damage.first_offset
+        parts: list[memoryview] = []
+        while offset < damage.end_offset:
+            data = await self._ask(partition, offset, source)
+            taken, offset = _take(memoryview(data.records or b""), offset, damage.end_offset)
+            if not taken and offset < damage.end_offset:
+                if data.high_watermark < damage.end_offset:
+                    raise NoCopyError(f"its high watermark is {data.high_watermark}")
+                break  # the log has nothing there
+            parts += taken
+            if sum(map(len, parts)) > COPY_BYTES_MAX:
+                raise NoCopyError("it is larger than a segment can be")
+        return memoryview(b"".join(parts))
+
+    async def _ask(self, partition: Partition, offset: int, source: int) -> Any:
+        asked = FetchRequest.FetchTopic.FetchPartition(
+            partition=partition.topic_partition.partition,
+            fetch_offset=offset,
+            partition_max_bytes=FETCH_BYTES,
+        )
+        request = FetchRequest(
+            max_wait_ms=0,
+            min_bytes=0,
+            max_bytes=FETCH_BYTES,
+            session_epoch=-1,
+            topics=[FetchRequest.FetchTopic(topic_id=partition.topic_id, partitions=[asked])],
+        )
+        response = await self._channels.to(source).ask(request)
+        answers = [each for topic in response.responses for each in topic.partitions]
+        error = answers[0].error_code if len(answers) == 1 else response.error_code
+        if error or len(answers) != 1:
+            raise NoCopyError(ErrorCode(error).name)
+        return answers[0]
+
+
+def _take(records: memoryview, offset: int, end_offset: int) -> tuple[list[memoryview], int]:
+    """Whole batches from `offset` on that begin below `end_offset`, and the offset to go on at."""
+    taken: list[memoryview] = []
+    try:
+        for position, header in iter_batches(records):
+            if header.base_offset >= end_offset:
+                return taken, end_offset
+            taken.append(records[position : position + header.size_in_bytes])
+            if header.next_offset <= offset:
+                raise NoCopyError(f"its batch at {header.base_offset} is below offset {offset}")
+            offset = header.next_offset
+    except ProtocolError as error:
+        raise NoCopyError(str(error)) from error
+    return taken, offset

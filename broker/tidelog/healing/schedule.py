@@ -1,0 +1,111 @@
+"""When logs are scrubbed: every log.scrub.interval.ms, and soon after a read met something bad.
+
+Owns the tasks. What they do is `healer.py`'s, imported when it is first due: a test broker ends
+before that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tidelog.config.broker import BrokerConfig
+    from tidelog.healing.healer import Healer
+    from tidelog.peers import PeerChannel
+    from tidelog.remote.tier import RemoteTier
+    from tidelog.replication.replica_manager import ReplicaManager
+    from tidelog.seams import Runtime
+    from tidelog_storage.types import TopicPartition
+
+__all__ = ["Healing"]
+
+FIRST_PASS_S = 600.0  # after the start, or sooner if the interval is shorter
+SUSPECTS_S = 1.0  # between two looks at what reads have met
+WAIT_S_MAX = 86_400.0  # timers of some platforms can't be set for centuries
+
+
+class Healing:
+    """The tasks of one broker."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        runtime: Runtime,
+        replicas: ReplicaManager,
+        new_channel: Callable[[str, int], PeerChannel] | None,
+        tier: RemoteTier | None,
+    ) -> None:
+        """Begins at once. `new_channel` is None for a broker that is a cluster by itself, `tier`
+        without one."""
+        self._config = config
+        self._runtime = runtime
+        self._replicas = replicas
+        self._new_channel = new_channel
+        self._tier = tier
+        self._healer: Healer | None = None
+        self._suspects: dict[TopicPartition, None] = {}
+        self._has_suspects = asyncio.Event()
+        replicas.on_corrupt_read = self.suspect
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(self._look_at_suspects(), name="healing suspects")]
+        if config.log_scrub_interval_ms > 0:
+            self._tasks.append(loop.create_task(self._repeat(), name="healing scrub"))
+
+    @property
+    def healer(self) -> Healer:
+        """What scrubs and repairs, made when it is first asked for."""
+        if self._healer is None:
+            from tidelog.healing.healer import Healer  # noqa: PLC0415 - see above
+            from tidelog.healing.peer_copies import PeerCopies  # noqa: PLC0415
+
+            peers = remote = None
+            if self._new_channel is not None:
+                peers = PeerCopies(self._new_channel, self._replicas)
+            if self._tier is not None:
+                from tidelog.healing.remote_copies import RemoteCopies  # noqa: PLC0415
+
+                remote = RemoteCopies(self._tier)
+            self._healer = Healer(
+                bytes_per_second=self._config.log_scrub_io_max_bytes_per_second,
+                runtime=self._runtime,
+                replicas=self._replicas,
+                peers=peers,
+                remote=remote,
+            )
+        return self._healer
+
+    async def stop(self) -> None:
+        """End now; what was not swapped in is forgotten."""
+        self._replicas.on_corrupt_read = None
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+        if self._healer is not None:
+            self._healer.close()
+
+    def suspect(self, key: TopicPartition) -> None:
+        """A read of the partition met something that cannot be right: look at it soon."""
+        self._suspects[key] = None
+        self._has_suspects.set()
+
+    async def _repeat(self) -> None:
+        interval_s = self._config.log_scrub_interval_ms / 1000
+        await asyncio.sleep(min(interval_s, FIRST_PASS_S))
+        while True:
+            await self.healer.scrub_all()
+            await asyncio.sleep(min(interval_s, WAIT_S_MAX))
+
+    async def _look_at_suspects(self) -> None:
+        while True:
+            await self._has_suspects.wait()
+            self._has_suspects.clear()
+            suspects, self._suspects = self._suspects, {}
+            for key in suspects:
+                partition = self._replicas.hosted(key)
+                if partition is not None:
+                    await self.healer.scrub_guarded(partition)
+            await asyncio.sleep(SUSPECTS_S)
