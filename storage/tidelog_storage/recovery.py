@@ -96,9 +96,7 @@ def load_log(
     found = checkpointed
     if had_clean_shutdown and is_provisional:
         checkpointed = loader.with_start_of_epochs(checkpointed, segments.first.base_offset)
-    recovered: list[Segment] = []
-    if not had_clean_shutdown:
-        recovered = loader.recover(segments, checkpointed)
+    recovered = [] if had_clean_shutdown else loader.recover(segments, checkpointed)
     log_end_offset = loader.end_offset(segments, recovered)
     if log_end_offset < (checkpointed.log_start_offset or 0):
         log_end_offset = loader.start_anew(segments, checkpointed.log_start_offset or 0)
@@ -283,7 +281,8 @@ class _Loader:
         leftovers."""
         if active.index_fault is not None:
             self._report(
-                f"{active.index_fault}; the indexes were built again, but it may be the records that are damaged"
+                f"{active.index_fault}; the indexes were built again, but it may be the records"
+                " that are damaged"
             )
 
     def start_anew(self, segments: Segments, log_start_offset: int) -> int:
