@@ -115,7 +115,7 @@ class BrokerServer:
         self._tier: RemoteTier | None = None
         self._group_admin: GroupAdmin | None = None
         self._maintenance: Maintenance | None = None
-        self._healing: Healing | None = None
+        self.healing: Healing | None = None
         self._dispatcher: Dispatcher | None = None
         self.meters = Meters()
         self._metrics: PrometheusEndpoint | None = None
@@ -142,11 +142,6 @@ class BrokerServer:
         return self._replicas
 
     @property
-    def healing(self) -> Healing | None:
-        """Its scrubs and repairs, after `start`."""
-        return self._healing
-
-    @property
     def tier(self) -> RemoteTier | None:
         """Its remote tier, if it has one."""
         return self._tier
@@ -166,6 +161,9 @@ class BrokerServer:
             )
             check_metadata_log(self.config, self.runtime, self._logs)
             await self._start_on_logs(cluster_id)
+            others = self._membership
+            channel = None if others is None else others.colleague_channel
+            self.healing = Healing(self.config, self.runtime, self.replicas, channel, self._tier)
             check_tier(self.config, self.metadata.image)
             self._check_disk()
             self._is_started = True
@@ -256,8 +254,6 @@ class BrokerServer:
             executor=runtime.executor,
             on_failure=disks.file_failed,
         )
-        new_channel = None if membership is None else membership.colleague_channel
-        self._healing = Healing(config, runtime, replicas, new_channel, self._tier)
         self._dispatcher = Dispatcher(self._handlers(replicas, cluster_id))
         self._group_admin.start()
         self._maintenance.start()
@@ -416,8 +412,8 @@ class BrokerServer:
             await self._metrics.stop()
         if self._dispatcher is not None:
             await self._dispatcher.stop()
-        if self._healing is not None:
-            await self._healing.stop()
+        if self.healing is not None:
+            await self.healing.stop()
         if self._maintenance is not None:
             await self._maintenance.stop()
         if self._group_admin is not None:
