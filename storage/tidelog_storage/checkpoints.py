@@ -74,6 +74,9 @@ def parse_checkpoint(data: bytes, path: str) -> list[str]:
         raise UnknownCheckpointVersionError(msg)
     if len(lines) == 1:
         return []
+    if not data.endswith(b"\n"):
+        msg = f"{path}: ends in the middle of a line"
+        raise CheckpointError(msg)
     expected = _number(lines[1], path)
     if expected != len(lines) - 2:
         msg = f"{path}: {expected} entries announced, {len(lines) - 2} found"

@@ -12,6 +12,7 @@ from sim.cluster.checkers import ClusterCheckers
 from sim.cluster.client import ClusterClient
 from sim.cluster.consumers import ClusterConsumer
 from sim.cluster.faults import ClusterFaults
+from sim.cluster.file_rot import FileRot
 from sim.cluster.groups import ClusterGroup, ClusterMember
 from sim.cluster.growth import Operator
 from sim.cluster.machines import Machines
@@ -70,6 +71,7 @@ class ClusterWorld:
         self.faults = ClusterFaults(self, plan)
         self.base_topics: list[TopicHistory] = []
         self.metadata_rot = MetadataRot(self)
+        self.file_rot = FileRot(self)
         self.producer_ids: set[int] = set()
         self.clients: list[str] = ["admin", "mover", "operator", "tier-admin"]
         self.leaving: set[int] = set()  # brokers that get no replicas any more
@@ -295,6 +297,7 @@ class ClusterWorld:
         """Keep a broker running: who dies is started again after a while."""
         rng = random.Random(f"{self.seed}:{machine.host}:keeper")
         while True:
+            self.file_rot.between_lives(machine)
             if await machine.start():
                 self.checkers.after_start(machine)
                 await machine.ended()

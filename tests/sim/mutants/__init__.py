@@ -4,7 +4,7 @@ A mutant is a function that changes one thing in the broker or its storage, thro
 long as it is planted. Each says which promise it breaks. `storage.py`: on disk; `broker.py`: above;
 `clients.py`: in answers alone;
 `cluster.py` and `transactions.py`: what several brokers show, and one does not. `remote.py` and
-`tier.py`: of the remote tier.
+`tier.py`: of the remote tier. `files.py`: of damaged files.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import contextlib
 from typing import TYPE_CHECKING
 from unittest import mock
 
-from sim.mutants import broker, clients, cluster, storage, tier, transactions
+from sim.mutants import broker, clients, cluster, files, storage, tier, transactions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -39,7 +39,7 @@ def planted(name: str | None) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         if name is not None:
             known = {**MUTANTS, **CLUSTER_MUTANTS, **CUT_MUTANTS, **TIER_MUTANTS, **tier.BRANCHES}
-            {**known, **transactions.TOLD_MUTANTS}[name](
+            {**known, **transactions.TOLD_MUTANTS, **files.PLAYED}[name](
                 lambda owner, attribute, value: stack.enter_context(
                     mock.patch.object(owner, attribute, value)
                 )
