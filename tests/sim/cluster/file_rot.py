@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from sim.machine import Machine
 
 FILE_ROT = "rot of files"
-SEEDS_WITH_IT = 0.35
+SEEDS_WITH_IT = 0.2
 STRIKES = 0.6  # of the pauses between two lives
 FILES_MAX = 6
 INDEXES = (".index", ".timeindex", ".txnindex")
