@@ -17,6 +17,7 @@ import contextlib
 import random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sim.cluster.lost_disks import LOST_DISK, draw_lost_disks, lose_disk
 from sim.cluster.machines import host_of
 from sim.cluster.metadata_rot import METADATA_ROT, draw_metadata_rot
 from sim.cluster.rare_plays import RARE, draw_rare, play_rare
@@ -148,6 +149,10 @@ def _draw_sequences(seed: int | str, brokers: int) -> list[ClusterFault]:
             ClusterFault(at_s, kind, rng.randint(1, brokers), 0, 0)
             for at_s, kind in draw_rare(seed, PLAN_S)
         ]
+        + [
+            ClusterFault(at_s, LOST_DISK, node, 0, for_s)
+            for at_s, node, for_s in draw_lost_disks(seed, brokers, PLAN_S)
+        ]
     )
 
 
@@ -255,6 +260,8 @@ class ClusterFaults:
                 await self._elect(fault.node)
             case "bit rot":
                 await self.world.rot.strike(fault.node, fault.amount, fault.for_s)
+            case "lost disk":
+                await lose_disk(self, fault.node, fault.for_s)
             case "metadata rot":
                 await self.world.metadata_rot.strike(fault.node, fault.for_s)
             case "pause":
