@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 LOCK_NAME = ".lock"
 STRAYS_NAMED_MAX = 20  # in one line
+_LOST = -1  # recovery point of a log that is known to be lost
 
 
 _REPLACED = (
@@ -159,11 +160,16 @@ class LogDirectory:
         compacted = self._read(CLEANER_OFFSET_CHECKPOINT)
         self._compacted = {key: compacted[key] for key in compacted if key in self.partitions}
         self.is_new = not self._files.exists(f"{self.path}/{RECOVERY_POINT_CHECKPOINT}")
-        names = [folder.rpartition("/")[2] for folder in self.deleted_folders]
+        # After an orderly stop the recovery points name what is here; after a crash also what was
+        # deleted since they were written, and is not removed before they are written again.
+        deleted = self.deleted_folders if marked is None else []
+        names = [folder.rpartition("/")[2] for folder in deleted]
         for offsets in (self._recovery_points, self._log_starts, self._high_watermarks):
             for partition in offsets.keys() - self.partitions.keys() - self.futures.keys():
                 was_deleted = any(name.startswith(f"{partition}.") for name in names)
-                if offsets is self._recovery_points and not was_deleted:
+                if offsets is self._recovery_points and (
+                    offsets[partition] == _LOST or not was_deleted
+                ):
                     self.missing.add(partition)
                 else:
                     del offsets[partition]
@@ -172,14 +178,15 @@ class LogDirectory:
     def note_missing(self, partition: TopicPartition) -> None:
         """A log is lost that was here, or in a directory that this one replaces."""
         self.missing.add(partition)
-        self._recovery_points.setdefault(partition, 0)
+        self._recovery_points[partition] = _LOST
 
-    def forget_missing(self, partition: TopicPartition) -> None:
+    def forget_missing(self, partition: TopicPartition, logs: Mapping[TopicPartition, Log]) -> None:
         """The log is needed no more, or is found elsewhere."""
         if partition in self.missing:
             self.missing.remove(partition)
             del self._recovery_points[partition]
             self._gone[partition] = 0
+            self.prepare_recovery_points(logs)()
 
     def _remove_temporary(self) -> None:
         """What a crash left of files that were to be replaced."""
@@ -203,16 +210,25 @@ class LogDirectory:
             stray = self._rename_to_stray(f"{partition}", partition, bytes(16))
             self._report(f"{partition} has no partition.metadata: its log is kept as {stray}")
 
-    def set_aside(self, partition: TopicPartition) -> list[str]:
-        """Rename the folders of a partition, current and future, to strays, durably; their new
+    def set_aside(
+        self, partitions: Sequence[TopicPartition], logs: Mapping[TopicPartition, Log]
+    ) -> list[str]:
+        """Rename the folders of partitions, current and future, to strays, durably; their new
         paths. Nothing of them is deleted, and nothing uses them any more (LogManager.addStrayLog).
+
+        The recovery points forget them before: after a crash they would count as lost.
         """
-        topic_id = self.partitions.get(partition, bytes(16))
-        names = [f"{partition}"] if partition in self.partitions else []
-        if partition in self.futures:
-            names.append(self.futures[partition])
-        self.forget(partition)
-        return [self._rename_to_stray(name, partition, topic_id) for name in names]
+        found = []
+        for partition in partitions:
+            topic_id = self.partitions.get(partition, bytes(16))
+            if partition in self.partitions:
+                found.append((f"{partition}", partition, topic_id))
+            if partition in self.futures:
+                found.append((self.futures[partition], partition, topic_id))
+            self.forget(partition)
+        if found:
+            self.prepare_recovery_points(logs)()
+        return [self._rename_to_stray(*one) for one in found]
 
     def _rename_to_stray(self, name: str, partition: TopicPartition, topic_id: bytes) -> str:
         stray = free_folder(self._files, self.path, partition, topic_id, STRAY_SUFFIX)
@@ -294,7 +310,7 @@ class LogDirectory:
     def checkpointed(self, partition: TopicPartition) -> Checkpointed:
         """What the files say of a partition."""
         return Checkpointed(
-            recovery_point=self._recovery_points.get(partition, 0),
+            recovery_point=max(0, self._recovery_points.get(partition, 0)),
             log_start_offset=self._log_starts.get(partition),
             high_watermark=self._high_watermarks.get(partition, 0),
             compacted_to=self._compacted.get(partition, 0),

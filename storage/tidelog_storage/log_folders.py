@@ -226,15 +226,20 @@ class LogFolders:
         self._files.rename(folder, target)
         self._removals.add(now_ms + delay_ms, [target])
 
-    def set_aside(self, partition: TopicPartition) -> list[str]:
-        """Take a log out, and its future, and keep their folders as strays; their new paths."""
-        current = self._logs.pop(partition, None)
-        futures = [directory.future_logs.get(partition) for directory in self.directories]
-        for log in (current, *futures):
-            if log is not None:
-                log.release()
-                self._rolled.discard(log)
-        return [path for directory in self.directories for path in directory.set_aside(partition)]
+    def set_aside(self, partitions: Sequence[TopicPartition]) -> list[str]:
+        """Take logs out, and their futures, and keep their folders as strays; their new paths."""
+        for partition in partitions:
+            current = self._logs.pop(partition, None)
+            futures = [directory.future_logs.get(partition) for directory in self.directories]
+            for log in (current, *futures):
+                if log is not None:
+                    log.release()
+                    self._rolled.discard(log)
+        return [
+            path
+            for directory in self.directories
+            for path in directory.set_aside(partitions, self._logs)
+        ]
 
     def _deleted_folder(
         self, directory: LogDirectory, partition: TopicPartition, log: Log | None
@@ -279,7 +284,7 @@ class LogFolders:
     def forget_missing(self, partition: TopicPartition) -> None:
         """The partition may begin anew."""
         for directory in self.directories:
-            directory.forget_missing(partition)
+            directory.forget_missing(partition, self._logs)
 
     # -- future logs -------------------------------------------------------------------------------
 

@@ -189,9 +189,27 @@ class LogManager(LogFolders):
     def prepare_removals(self, now_ms: int) -> list[Callable[[], None]]:
         """Removals of files and folders of what was deleted `file.delete.delay.ms` ago; call them
         off the loop."""
-        waiting = [*(log.removals for log in self._all()), self._removals]
-        prepared = (removals.prepare(now_ms) for removals in waiting if len(removals))
-        return [remove for remove in prepared if remove is not None]
+        prepared = [log.removals.prepare(now_ms) for log in self._all() if len(log.removals)]
+        return [
+            remove
+            for remove in (*prepared, self._prepare_folder_removals(now_ms))
+            if remove is not None
+        ]
+
+    def _prepare_folder_removals(self, now_ms: int) -> Callable[[], None] | None:
+        """A folder goes when the recovery points do not name it any more: after a crash it would
+        count as lost."""
+        remove = self._removals.prepare(now_ms)
+        if remove is None:
+            return None
+        writes = [directory.prepare_recovery_points(self._logs) for directory in self.directories]
+
+        def run() -> None:
+            for write in writes:
+                write()
+            remove()
+
+        return run
 
     def prepare_checkpoints(self) -> Callable[[], None]:
         """Recovery points, high watermarks and log starts of now; call the result off the loop.

@@ -262,7 +262,7 @@ class Machine:
         except StartError as error:
             self.die(f"refused to start: {error}")
             return False
-        self.is_ready = True
+        self.is_ready = self.is_formatted = True
         self.loop.tell(self.lane, "starts")
         return True
 

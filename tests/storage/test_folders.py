@@ -124,17 +124,17 @@ def test_a_log_without_a_topic_id_is_kept_as_a_stray(broker):
 
 def test_strays_are_kept_and_named_at_every_start(broker):
     broker.create()
-    assert broker.logs.set_aside(A0) == [f"data/a-0.{ID.hex()}-stray"]
+    assert broker.logs.set_aside([A0]) == [f"data/a-0.{ID.hex()}-stray"]
     assert broker.logs.get(A0) is None
     broker.create()
-    assert broker.logs.set_aside(A0) == [f"data/a-0.{ID.hex()}-2-stray"]
+    assert broker.logs.set_aside([A0]) == [f"data/a-0.{ID.hex()}-2-stray"]
     broker.stop()
     broker.start()
     names = f"a-0.{ID.hex()}-2-stray, a-0.{ID.hex()}-stray"
     assert broker.heard == [f"data keeps 2 stray logs, which nothing uses: {names}"]
     broker.remove_deleted()
     assert len(broker.folders()) == 2
-    assert broker.logs.set_aside(A0) == []
+    assert broker.logs.set_aside([A0]) == []
 
 
 @pytest.mark.parametrize(

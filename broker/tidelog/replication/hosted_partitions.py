@@ -287,12 +287,11 @@ class HostedPartitions:
         self.lost_logs.find(image)
 
     def _set_aside(self, keys: Sequence[TopicPartition], reason: str) -> None:
-        kept: list[str] = []
-        for key in keys:
-            try:
-                kept += self.logs.set_aside(key)
-            except OSError as error:
-                _log.error("the stray log of %s could not be renamed: %s", key, error)
+        try:
+            kept = self.logs.set_aside(keys)
+        except OSError as error:
+            _log.error("%d stray logs could not be renamed: %s", len(keys), error)
+            return
         if kept:
             _log.warning(
                 "%d stray logs are kept, %s: %s. Nothing uses them: remove them when their records"

@@ -45,9 +45,8 @@ async def lose_disk(faults: ClusterFaults, node_id: int, for_s: float) -> None:
         await asyncio.sleep(0.01)
     else:
         return
-    faults.lose_bytes(node_id)
     machine.die("kill")
-    world.checkers.in_sync.lost_records(node_id)
+    faults.lost_bytes(node_id)
     _empty(machine)
     world.history.count("disks lost")
     await asyncio.sleep(for_s)

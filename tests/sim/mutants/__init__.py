@@ -4,7 +4,7 @@ A mutant is a function that changes one thing in the broker or its storage, thro
 long as it is planted. Each says which promise it breaks. `storage.py`: on disk; `broker.py`: above;
 `clients.py`: in answers alone;
 `cluster.py` and `transactions.py`: what several brokers show, and one does not. `remote.py` and
-`tier.py`: of the remote tier. `files.py`: of damaged files.
+`tier.py`: of the remote tier. `files.py`: of damaged files. `folders.py`: of log directories.
 """
 
 from __future__ import annotations
@@ -13,12 +13,20 @@ import contextlib
 from typing import TYPE_CHECKING
 from unittest import mock
 
-from sim.mutants import broker, clients, cluster, files, storage, tier, transactions
+from sim.mutants import broker, clients, cluster, files, folders, storage, tier, transactions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["CLUSTER_MUTANTS", "CUT_MUTANTS", "MUTANTS", "TIER_MUTANTS", "planted"]
+__all__ = [
+    "CLUSTER_MUTANTS",
+    "CUT_MUTANTS",
+    "FOLDER_MUTANTS",
+    "MUTANTS",
+    "TIER_MUTANTS",
+    "VOTER_MUTANTS",
+    "planted",
+]
 
 MUTANTS: dict[str, Callable[[Callable[..., None]], None]] = {
     **storage.MUTANTS,
@@ -30,6 +38,8 @@ CLUSTER_MUTANTS: dict[str, Callable[[Callable[..., None]], None]] = {
     **transactions.MUTANTS,
 }
 CUT_MUTANTS = storage.CUTS  # to be found by the play of `cuts.py`
+FOLDER_MUTANTS = folders.LIVES  # by `folder_lives.py`
+VOTER_MUTANTS = folders.VOTERS  # by `lost_voter.py`
 TIER_MUTANTS = tier.CLUSTER  # to be found by seeds that have a remote tier
 
 
@@ -39,7 +49,13 @@ def planted(name: str | None) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         if name is not None:
             known = {**MUTANTS, **CLUSTER_MUTANTS, **CUT_MUTANTS, **TIER_MUTANTS, **tier.BRANCHES}
-            {**known, **transactions.TOLD_MUTANTS, **files.PLAYED}[name](
+            known |= {
+                **FOLDER_MUTANTS,
+                **VOTER_MUTANTS,
+                **transactions.TOLD_MUTANTS,
+                **files.PLAYED,
+            }
+            known[name](
                 lambda owner, attribute, value: stack.enter_context(
                     mock.patch.object(owner, attribute, value)
                 )
