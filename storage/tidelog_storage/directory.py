@@ -97,6 +97,7 @@ class LogDirectory:
         self.futures: dict[TopicPartition, str] = {}
         self.future_logs: dict[TopicPartition, Log] = {}
         self.deleted_folders: list[str] = []
+        self._unwritten: list[TopicPartition] = []
         self.missing: set[TopicPartition] = set()
         """Partitions that the recovery points name, and whose folder is neither here nor deleted.
         They stay there until `forget_missing`."""
@@ -164,6 +165,7 @@ class LogDirectory:
         # deleted since they were written, and is not removed before they are written again.
         deleted = self.deleted_folders if marked is None else []
         names = [folder.rpartition("/")[2] for folder in deleted]
+        names += [f"{partition}." for partition in self._unwritten]
         for offsets in (self._recovery_points, self._log_starts, self._high_watermarks):
             for partition in offsets.keys() - self.partitions.keys() - self.futures.keys():
                 was_deleted = any(name.startswith(f"{partition}.") for name in names)
@@ -200,7 +202,7 @@ class LogDirectory:
         except CheckpointError as error:
             raise LogDirectoryError(f"{error}: restore the file, or move its folder away") from None
         self.partitions, self.futures = found.current, found.futures
-        self.deleted_folders = found.deleted
+        self.deleted_folders, self._unwritten = found.deleted, found.unwritten
         if found.strays:
             self._report(
                 f"{self.path} keeps {len(found.strays)} stray logs, which nothing uses: "

@@ -47,7 +47,9 @@ class Folders(NamedTuple):
     """Logs with their topic ids; the folder's name is the partition's."""
     futures: dict[TopicPartition, str]
     without_id: list[TopicPartition]
-    """Logs under a plain name that have no `partition.metadata`."""
+    """Logs under a plain name that have records, and no `partition.metadata`."""
+    unwritten: list[TopicPartition]
+    """Those that were never written to; they are made again when they are needed."""
     strays: list[str]
     deleted: list[str]
     """Logs that are to be removed, and futures that were never begun."""
@@ -77,7 +79,7 @@ def free_folder(
 
 def scan(files: FileSystem, directory: str) -> Folders:
     """Look at all folders. CheckpointError for a `partition.metadata` that cannot be understood."""
-    found = Folders({}, {}, [], [], [])
+    found = Folders({}, {}, [], [], [], [])
     plain_files = files.sizes(directory)
     for name in files.list(directory):
         if name in plain_files:
@@ -97,11 +99,13 @@ def _look_at(files: FileSystem, directory: str, name: str, found: Folders) -> No
     partition = _partition_of(name)
     if partition is None:
         return
-    topic_id = _topic_id(files, f"{directory}/{name}")
+    folder = f"{directory}/{name}"
+    topic_id = _topic_id(files, folder)
     if topic_id is not None:
         found.current[partition] = topic_id
-    elif any(map(_SEGMENT_FILE.fullmatch, files.list(f"{directory}/{name}"))):
-        found.without_id.append(partition)
+    elif any(map(_SEGMENT_FILE.fullmatch, files.list(folder))):
+        kind = found.unwritten if _was_never_written(files, folder) else found.without_id
+        kind.append(partition)
 
 
 def _look_at_suffixed(
@@ -131,12 +135,14 @@ def _topic_id(files: FileSystem, folder: str) -> bytes | None:
     try:
         return read_partition_metadata(files, folder)
     except CheckpointError:
-        if _foreign(files, folder) or not _was_never_written(files, folder):
+        if not _was_never_written(files, folder):
             raise
         return None
 
 
 def _was_never_written(files: FileSystem, folder: str) -> bool:
+    if _foreign(files, folder):
+        return False
     segments = {n: size for n, size in files.sizes(folder).items() if n.endswith(LOG_SUFFIX)}
     return set(segments) <= {file_name(0, LOG_SUFFIX)} and not any(segments.values())
 

@@ -20,8 +20,9 @@ from tidelog.metadata.image import BrokerImage, ClusterImage, PartitionImage, To
 from tidelog.replication.partition import Partition
 from tidelog.replication.replica_manager import ReplicaManager
 from tidelog_protocol.records import Record, build_batch
-from tidelog_storage.checkpoints import read_partition_metadata
+from tidelog_storage.folders import scan
 from tidelog_storage.manager import LogManager
+from tidelog_storage.types import TopicPartition
 
 if TYPE_CHECKING:
     from tidelog_storage.log import Log
@@ -93,7 +94,7 @@ class FolderLives:
         topic, folder = self.topics.get(name), f"{DATA}/{name}-0"
         if topic is None or not self.disk.has_files(folder):
             return
-        if read_partition_metadata(self.disk.files(), folder) == topic.topic_id:
+        if scan(self.disk.files(), DATA).current.get(TopicPartition(name, 0)) == topic.topic_id:
             self.disk.files().remove_tree(folder)
             self.lost.add(topic.topic_id)
 

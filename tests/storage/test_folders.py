@@ -88,14 +88,14 @@ def test_folders_without_a_log_are_never_touched(broker):
 @pytest.mark.parametrize("name", ["a-٣", "a-00", "a-", "-0", "a-1x", "__cluster_metadata-0"])
 def test_other_names_are_no_partitions(broker, name):
     broker.write(f"data/{name}/partition.metadata", b"version: 0\ntopic_id: " + b"A" * 22)
-    assert scan(broker.files, "data") == ({}, {}, [], [], [])
+    assert scan(broker.files, "data") == ({}, {}, [], [], [], [])
 
 
 def test_files_links_and_sockets_are_no_logs(tmp_path):
     (tmp_path / "a-0").write_text("a file")
     (tmp_path / "b-0").symlink_to(tmp_path / "nowhere")
     (tmp_path / "c-0").mkdir()
-    assert scan(OsFileSystem(), str(tmp_path)) == ({}, {}, [], [], [])
+    assert scan(OsFileSystem(), str(tmp_path)) == ({}, {}, [], [], [], [])
 
 
 def test_a_topic_does_not_move_into_a_foreign_folder(broker):
@@ -209,3 +209,14 @@ def test_a_batch_that_is_there_after_a_power_failure_has_its_topic_id():
         broker.disk.power_failure()
         broker.start()
         assert broker.logs.topic_ids() == {A0: ID}
+
+
+def test_a_log_that_was_never_written_to_is_made_again_and_not_missed(broker):
+    broker.create(0)
+    broker.logs.prepare_checkpoints()()
+    broker.disk.kill()
+    broker.disk.files().write_atomic("data/a-0/partition.metadata", b"")
+    broker.start()
+    assert (broker.logs.topic_ids(), broker.logs.missing()) == ({}, set())
+    assert broker.folders() == ["data/a-0"]
+    assert broker.create(1).log_end_offset == 2

@@ -55,8 +55,11 @@ async def lose_disk(faults: ClusterFaults, node_id: int, for_s: float) -> None:
             break
         await asyncio.sleep(0.001)
     rng = random.Random(f"{world.seed}:{LOST_DISK}:{for_s}")
-    owner = MetaProperties(machine.cluster_id, node_id, rng.randbytes(16))
-    write_meta_properties(machine.disk.files(), DATA, owner)
+    files = machine.disk.files()
+    for path in machine.config.log_directories():
+        files.make_dirs(path)
+        owner = MetaProperties(machine.cluster_id, node_id, rng.randbytes(16))
+        write_meta_properties(files, path, owner)
     world.loop.tell(machine.host, "has a new, formatted disk")
 
 
@@ -67,7 +70,7 @@ def _empty(machine: Machine) -> None:
         if not name.startswith(f"{METADATA_FOLDER}/"):
             disk.change("remove", name)
     for folder in sorted(disk.folders, reverse=True):
-        if folder.startswith(f"{DATA}/") and folder != METADATA_FOLDER:
+        if folder not in ("", DATA, METADATA_FOLDER):
             disk.change("remove_tree", folder)
     disk.sync_names()
     assert f"{DATA}/{META_PROPERTIES}" not in disk.names

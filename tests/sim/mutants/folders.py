@@ -57,8 +57,9 @@ def adopt_logs_without_an_id(patch: Patch) -> None:
 
     def adopting_scan(*args: Any) -> Any:
         found = scan(*args)
-        found.current.update(dict.fromkeys(found.without_id, _AnyId(16)))
-        found.without_id.clear()
+        for adopted in (found.without_id, found.unwritten):
+            found.current.update(dict.fromkeys(adopted, _AnyId(16)))
+            adopted.clear()
         return found
 
     patch(LogFolders, "_make", make)
