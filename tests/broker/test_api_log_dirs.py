@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from support.data_path import DataPath, batch
 from tidelog.api.log_dirs import LogDirsApi
 from tidelog_protocol.apis import API, ApiKey
+from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.admin import DescribeLogDirsRequest, DescribeLogDirsResponse
 
 if TYPE_CHECKING:
@@ -34,6 +36,13 @@ def describe(
     codec = API[ApiKey.DESCRIBE_LOG_DIRS].response_codec(version)
     decoded: DescribeLogDirsResponse = codec.decode(codec.encode(response))
     return decoded
+
+
+def test_a_failed_directory_is_an_error(path: DataPath, tmp_path: Path) -> None:
+    path.logs.fail(str(tmp_path), OSError(errno.EIO, "disk"))
+    (result,) = describe(path, None).results
+    assert (result.error_code, result.log_dir) == (ErrorCode.KAFKA_STORAGE_ERROR, str(tmp_path))
+    assert result.topics == []
 
 
 def sizes(response: DescribeLogDirsResponse) -> dict[tuple[str, int], int]:

@@ -363,6 +363,27 @@ async def test_a_directory_that_fails_ends_the_move(mover: Mover) -> None:
 
 
 @played
+async def test_a_directory_that_fails_at_something_else_ends_the_moves_to_it(mover: Mover) -> None:
+    mover.create(batches=30)
+    await mover.half()
+    mover.moves.directory_failed(mover.dirs[1])
+    mover.replicas.directory_failed(mover.dirs[1], OSError(errno.EIO, "disk"))
+    mover.hold(held=False)
+    await asyncio.sleep(10)
+    assert mover.path.partition("a").future is None
+    assert not mover.logs.is_moving(TopicPartition("a", 0))
+    assert mover.describe() == {(mover.dirs[0], False): 0}
+    assert mover.alter(mover.dirs[1]) == [ErrorCode.KAFKA_STORAGE_ERROR]
+    mover.produce()
+    assert mover.alter(mover.dirs[2]) == [0]
+    await mover.moved(2)
+    with pytest.raises(OSError, match="disk"):
+        await mover.stop()
+    mover.start(mover.path.image)
+    assert mover.describe() == {(mover.dirs[2], False): 0}
+
+
+@played
 async def test_a_directory_that_fails_at_the_last_step(mover: Mover) -> None:
     mover.create(batches=3)
     rename = mover.logs._files.rename

@@ -19,6 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog_protocol.apis import ApiKey
+from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.admin import (
     AlterReplicaLogDirsResponse,
     DescribeLogDirsResponse,
@@ -107,7 +108,12 @@ class LogDirsApi:
             else {(topic.topic, index) for topic in request.topics for index in topic.partitions}
         )
         return DescribeLogDirsResponse(
-            results=[self._directory(directory, asked) for directory in self._logs.log_dirs]
+            results=[
+                self._directory(directory.path, asked)
+                if directory.failure is None
+                else _Result(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=directory.path)
+                for directory in self._logs.directories
+            ]
         )
 
     def _directory(self, directory: str, asked: set[tuple[str, int]] | None) -> _Result:

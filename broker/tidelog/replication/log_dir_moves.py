@@ -218,6 +218,13 @@ class LogDirMoves:
         if not lacks_descriptors(error):
             self._replicas.disk_failed(key, error, log_dir)
 
+    def directory_failed(self, log_dir: str) -> None:
+        """Give up the moves to a directory whose disk has failed."""
+        for move in list(self._moves.values()):
+            key = move.partition.topic_partition
+            if self._logs.future_log_dir(key) == log_dir:
+                self._give_up(key)
+
     def _give_up(self, key: TopicPartition) -> None:
         move = self._moves.get(key)
         self._end(key)
