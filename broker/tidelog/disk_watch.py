@@ -42,8 +42,8 @@ class DiskWatch:
         self._on_failure = on_failure
         self._failed: set[str] = set()
         self._loop = loop = asyncio.get_running_loop()
-        self.on_spare_failure: Callable[[str, OSError], None] = logs.fail
-        """Called with a directory that the broker can do without, and its error."""
+        self.on_spare_failure: list[Callable[[str, OSError], None]] = []
+        """Called in order with a directory that the broker can do without, and its error."""
         for directory in logs.taken():
             failed = partial(self.failed, directory.path)
             # Syncs fail on threads.
@@ -68,8 +68,9 @@ class DiskWatch:
             self._on_failure(cause)
         else:
             log.error("log directory %s has failed, and is not used: %s", path, one_line(cause))
-            # Later: the caller may be in the middle of an append.
-            self._loop.call_soon(self.on_spare_failure, path, cause)
+            for listener in self.on_spare_failure:
+                # Later: the caller may be in the middle of an append.
+                self._loop.call_soon(listener, path, cause)
 
     def file_failed(self, error: OSError) -> None:
         """The directory of the file that the error names has failed."""

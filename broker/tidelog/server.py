@@ -206,7 +206,7 @@ class BrokerServer:
             on_disk_failure=disks.failed,
             meters=self.meters if config.metrics_prometheus_listener else None,
         )
-        disks.on_spare_failure = self._lose_directory
+        disks.on_spare_failure.append(replicas.directory_failed)
         groups = self._groups = GroupCoordinator(
             config=config,
             clock=runtime.clock,
@@ -260,17 +260,13 @@ class BrokerServer:
         self._metrics = self._metrics_endpoint(replicas)
         self._connections.open(self._dispatcher)
 
-    def _lose_directory(self, log_dir: str, error: OSError) -> None:
-        assert self._replicas is not None
-        if self._moves is not None:
-            self._moves.directory_failed(log_dir)
-        self._replicas.directory_failed(log_dir, error)
-
     def _log_dir_moves(self) -> LogDirMoves:
         """Who moves replicas between log directories; made when the first of them moves."""
         if self._moves is None:
             assert self._replicas is not None
+            assert self._disks is not None
             self._moves = log_dir_moves(self._replicas, self.config, self.runtime)
+            self._disks.on_spare_failure.insert(0, self._moves.directory_failed)
         return self._moves
 
     def _remote_tier(

@@ -366,8 +366,9 @@ async def test_a_directory_that_fails_ends_the_move(mover: Mover) -> None:
 async def test_a_directory_that_fails_at_something_else_ends_the_moves_to_it(mover: Mover) -> None:
     mover.create(batches=30)
     await mover.half()
-    mover.moves.directory_failed(mover.dirs[1])
-    mover.replicas.directory_failed(mover.dirs[1], OSError(errno.EIO, "disk"))
+    error = OSError(errno.EIO, "disk")
+    mover.moves.directory_failed(mover.dirs[1], error)
+    mover.replicas.directory_failed(mover.dirs[1], error)
     mover.hold(held=False)
     await asyncio.sleep(10)
     assert mover.path.partition("a").future is None

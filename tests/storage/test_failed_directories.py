@@ -84,3 +84,17 @@ def test_temporary_checkpoint_files_of_a_crash_are_removed_and_no_others(disk):
     broker.crash()
     assert not any(broker.files.exists(f"data/{name}") for name in left)
     assert all(broker.files.exists(f"data/{name}") for name in others)
+
+
+def test_an_empty_log_that_a_power_failure_takes_is_not_missed(disk):
+    """The recovery points named it before its folder was durable: its partition stayed offline."""
+    broker = Broker(disk)
+    broker.create(B0, 1)
+    broker.logs.create(A0, b"i" * 16, broker.logs.get(B0).config)
+    broker.logs.prepare_checkpoints()()
+    disk.change("remove_tree", "data/a-0")
+    broker.crash()
+    assert broker.logs.missing() == set()
+    disk.change("remove_tree", "data/b-c-0")
+    broker.crash()
+    assert broker.logs.missing() == {B0}

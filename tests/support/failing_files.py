@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class FailingFiles(OsFileSystem):
-    """Whole files can't be replaced while `fails` says so of their paths, nor open ones be synced
+    """Files can't be made or replaced while `fails` says so of their paths, nor open ones be synced
     while `fails_to_sync` does."""
 
     def __init__(self) -> None:
@@ -30,6 +30,8 @@ class FailingFiles(OsFileSystem):
 
     def open(self, path: str, *, create: bool = False) -> OsFile:
         """Open a file that may not be synced."""
+        if create and self.fails(path):
+            raise OSError(errno.ENOSPC, "No space left on device", path)
         file = super().open(path, create=create)
         return _Unsynced(self, path, file)  # type: ignore[return-value]
 

@@ -218,8 +218,9 @@ class LogDirMoves:
         if not lacks_descriptors(error):
             self._replicas.disk_failed(key, error, log_dir)
 
-    def directory_failed(self, log_dir: str) -> None:
+    def directory_failed(self, log_dir: str, error: OSError) -> None:
         """Give up the moves to a directory whose disk has failed."""
+        del error
         for move in list(self._moves.values()):
             key = move.partition.topic_partition
             if self._logs.future_log_dir(key) == log_dir:
