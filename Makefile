@@ -4,7 +4,7 @@ BIN := .venv/bin
 SEEDS ?= 200
 MINUTES ?= 5
 
-.PHONY: setup demo test check programs lint types simulate mutants chaos bench pythons conformance
+.PHONY: setup demo test check programs lint types simulate mutants chaos damage bench pythons conformance
 
 setup: .venv/.ready
 
@@ -53,6 +53,10 @@ mutants: setup
 # Real clients on three brokers that are killed, paused and lose their disks, for MINUTES.
 chaos: programs
 	cd tests && ../$(BIN)/python -m compat.chaos --minutes $(MINUTES)
+
+# Every kind of file of a broker, damaged in every way: what the next start makes of it.
+damage: setup
+	cd tests && ../$(BIN)/python -m damage
 
 bench: setup
 	$(BIN)/python -m tidelog_bench

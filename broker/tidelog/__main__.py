@@ -17,6 +17,7 @@ COMMANDS = {
         "tidelog.cli.tiers",
         "show where a topic's segments are, local and remote; verify them",
     ),
+    "verify": ("tidelog.cli.verify", "read all records back and check them, in a directory too"),
     "scenario": (
         "tidelog.cli.scenario",
         "play scenarios of replication and tiering on a live cluster, step by step",

@@ -368,6 +368,11 @@ class _Loader:
         is_local = known_start is None or known_start >= first_offset
         if is_local and oldest is not None and oldest < first_offset:
             log.lost_start = oldest  # unless it turns out to have a remote part
+        if oldest is not None and oldest < min(log.log_start_offset, known_start or 0):
+            self._report(
+                f"the log begins at {log.log_start_offset}, as {LOG_START_OFFSET_CHECKPOINT} says:"
+                f" offsets from {oldest} on were deleted before the crash, or that file is wrong"
+            )
         if checkpointed.recovery_point > end:
             log.lost_end = checkpointed.recovery_point
             self._report(

@@ -96,6 +96,7 @@ class SegmentCheck:
         self.damages: list[Damage] = []
         self.index_faults: list[str] = []
         self.read_bytes = 0
+        self.end_offset = extent.base_offset  # after the last good batch
         self._steps = self._run()
 
     def step(self) -> bool:
@@ -142,7 +143,7 @@ class SegmentCheck:
                 if indexes is not None:
                     indexes.on_batch(position, header)
                 position += header.size_in_bytes
-                next_offset = header.next_offset
+                next_offset = self.end_offset = header.next_offset
             self.read_bytes = position
             if position - seen >= STEP_BYTES:
                 seen = position

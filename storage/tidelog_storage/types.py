@@ -81,7 +81,8 @@ class Damage(NamedTuple):
     why: str
 
     def __str__(self) -> str:
-        return f"offsets {self.first_offset} to {self.end_offset - 1}: {self.why}"
+        end = "the end" if self.end_offset == 2**63 - 1 else self.end_offset - 1
+        return f"offsets {self.first_offset} to {end}: {self.why}"
 
 
 class AppendResult(NamedTuple):

@@ -1,0 +1,100 @@
+"""`tidelog verify`: reads logs back and checks them, in a directory or by a cluster's replicas."""
+
+# ruff: noqa: PLC0415 - what a subcommand needs is imported by it
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import TYPE_CHECKING
+
+from tidelog.cli import common
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run the command; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    return common.run("verify", lambda: _verify(options.place))
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="tidelog verify",
+        description="Read all records back and check them: checksums, offsets, leader epochs and, "
+        "in a directory, the indexes and what is missing. Changes nothing; exits with 1 if "
+        "something is damaged. A broker may run on the directory meanwhile. `tidelog tiers verify` "
+        "checks the remote tier.",
+    )
+    parser.add_argument(
+        "place",
+        metavar="DIR | HOST:PORT",
+        help="a data directory, or a broker of the cluster of which all replicas are read",
+    )
+    return parser
+
+
+def _verify(place: str) -> None:
+    if os.path.isdir(place):
+        _verify_directories(_log_directories(place))
+    elif ":" in place:
+        _verify_cluster(place)
+    else:
+        raise common.CommandError(f"{place}: neither a directory nor of the form HOST:PORT")
+
+
+# ---- directories ---------------------------------------------------------------------------------
+
+
+def _log_directories(place: str) -> list[str]:
+    """The directory, or those of several brokers or log directories in it."""
+    from tidelog_storage.checkpoints import META_PROPERTIES
+
+    inside = sorted(folder for folder, _, names in os.walk(place) if META_PROPERTIES in names)
+    if not inside:
+        raise common.CommandError(f"{place}: no log directory (no {META_PROPERTIES})")
+    return inside
+
+
+def _verify_directories(directories: list[str]) -> None:
+    from tidelog.runtime import system_runtime
+    from tidelog_storage.checkpoints import CheckpointError
+    from tidelog_storage.scrub_folders import check_directory
+
+    files = system_runtime(durable=False).files
+    segments = size = broken = 0
+    for directory in directories:
+        try:
+            for checked in check_directory(files, directory):
+                segments += checked.size > 0
+                size += checked.size
+                broken += bool(checked.faults)
+                for fault in checked.faults:
+                    print(f"{directory}/{checked.partition}: {fault}")
+        except CheckpointError as error:
+            broken += 1
+            print(error)
+    if broken:
+        raise common.CommandError(f"{broken} of {segments} segments and their logs are damaged")
+    print(f"{segments} segments, {size} bytes: all as their checksums and indexes say")
+
+
+# ---- replicas ------------------------------------------------------------------------------------
+
+
+def _verify_cluster(bootstrap_server: str) -> None:
+    from tidelog.doors.replica_check import ReplicaChecker
+
+    checked = records = broken = 0
+    with common.connected(ReplicaChecker, bootstrap_server) as checker:
+        for partition, replica, seen, faults in checker.check_all():
+            checked += 1
+            records += seen
+            broken += bool(faults)
+            for fault in faults:
+                print(f"{partition} on broker {replica}: {fault}")
+    if broken:
+        raise common.CommandError(f"{broken} of {checked} replicas are damaged or can't be read")
+    print(f"{checked} replicas, {records} offsets: all as their checksums say")
