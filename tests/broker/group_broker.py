@@ -207,7 +207,13 @@ class GroupBroker:
         }
         self.dispatcher = Dispatcher(handlers)
         self.peer = Peer(self.dispatcher)
-        self.apply(first=True)
+        if self.logs.has_new_directory:  # topics come after the first image, else theirs were lost
+            topics, self.topics = self.topics, {}
+            self.apply(first=True)
+            self.topics = topics
+            self.apply()
+        else:
+            self.apply(first=True)
 
     def new_coordinator(self) -> GroupCoordinator:
         """Over the replica manager as it is."""
