@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from sim.cluster.faults import KINDS, brokers_of, draw_cluster_plan
+from sim.cluster.lost_disks import LOST_DISK
 from sim.cluster.machines import Machines
 from sim.cluster.metadata_rot import METADATA_ROT
 from sim.cluster.rare_plays import RARE
 from sim.cluster.sequences import SEQUENCES
+from sim.cluster.strangers import STRANGERS
 from sim.cluster.tier_habits import STORE_FAULTS
 from sim.cluster.transactions_plays import PLAYS
 from sim.failing_disks import DISK_FAILURES
@@ -42,7 +44,8 @@ def test_all_promises_hold(brokers, seed):
 
 def test_plans_hold_every_fault():
     drawn = {fault.kind for seed in range(60) for fault in draw_cluster_plan(seed, 3)}
-    assert drawn == {*KINDS, *DISK_FAILURES, *SEQUENCES, *PLAYS, *RARE, METADATA_ROT, *STORE_FAULTS}
+    plays = {*SEQUENCES, *PLAYS, *RARE, *STRANGERS}
+    assert drawn == {*KINDS, *DISK_FAILURES, *plays, LOST_DISK, METADATA_ROT, *STORE_FAULTS}
 
 
 def test_seeds_choose_how_many_brokers_there_are():

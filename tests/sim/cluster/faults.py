@@ -22,6 +22,7 @@ from sim.cluster.machines import host_of
 from sim.cluster.metadata_rot import METADATA_ROT, draw_metadata_rot
 from sim.cluster.rare_plays import RARE, draw_rare, play_rare
 from sim.cluster.sequences import SEQUENCES, Play
+from sim.cluster.strangers import STRANGERS, draw_strangers, play_stranger
 from sim.cluster.tier_habits import STORE_FAULTS, draw_store_faults, has_tier
 from sim.cluster.transactions_plays import PLAYS, draw_plays, play
 from sim.cluster.writers import SteadyIdempotent, SteadyPlain
@@ -153,6 +154,10 @@ def _draw_sequences(seed: int | str, brokers: int) -> list[ClusterFault]:
             ClusterFault(at_s, LOST_DISK, node, 0, for_s)
             for at_s, node, for_s in draw_lost_disks(seed, brokers, PLAN_S)
         ]
+        + [
+            ClusterFault(at_s, kind, rng.randint(1, brokers), 0, 0)
+            for at_s, kind in draw_strangers(seed, PLAN_S)
+        ]
     )
 
 
@@ -274,6 +279,8 @@ class ClusterFaults:
                 await self._play(fault)
             case kind if kind in STORE_FAULTS:
                 await self.world.tier.strike(fault)
+            case kind if kind in STRANGERS:
+                await play_stranger(self, kind, fault.node, str(fault))
             case kind if kind in RARE:
                 await play_rare(self, kind, str(fault))
             case kind if kind in PLAYS:

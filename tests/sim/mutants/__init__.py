@@ -5,6 +5,7 @@ long as it is planted. Each says which promise it breaks. `storage.py`: on disk;
 `clients.py`: in answers alone;
 `cluster.py` and `transactions.py`: what several brokers show, and one does not. `remote.py` and
 `tier.py`: of the remote tier. `files.py`: of damaged files. `folders.py`: of log directories.
+`strangers.py`: clients and processes that are believed.
 """
 
 from __future__ import annotations
@@ -13,7 +14,17 @@ import contextlib
 from typing import TYPE_CHECKING
 from unittest import mock
 
-from sim.mutants import broker, clients, cluster, files, folders, storage, tier, transactions
+from sim.mutants import (
+    broker,
+    clients,
+    cluster,
+    files,
+    folders,
+    storage,
+    strangers,
+    tier,
+    transactions,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -35,6 +46,7 @@ MUTANTS: dict[str, Callable[[Callable[..., None]], None]] = {
 }
 CLUSTER_MUTANTS: dict[str, Callable[[Callable[..., None]], None]] = {
     **cluster.MUTANTS,
+    **strangers.MUTANTS,
     **transactions.MUTANTS,
 }
 CUT_MUTANTS = storage.CUTS  # to be found by the play of `cuts.py`
