@@ -82,6 +82,7 @@ def test_a_partition_is_added_again_while_the_last_transaction_ends(
         add_partitions_to_txn_retry_backoff_max_ms="5",
     )
     asked = 0
+    renewed: list[int] = []
 
     async def ask(*_: Any, **__: Any) -> dict[TopicPartition, ErrorCode]:
         nonlocal asked
@@ -93,9 +94,16 @@ def test_a_partition_is_added_again_while_the_last_transaction_ends(
     transactions: Any = path.transactions
     transactions._ask_coordinator = ask
     outcome = asyncio.run(
-        transactions.add_partitions("tx", ProducerIdAndEpoch(7, 2), {FOO}, verify_only=verify_only)
+        transactions.add_partitions(
+            "tx",
+            ProducerIdAndEpoch(7, 2),
+            {FOO},
+            verify_only=verify_only,
+            again=lambda: renewed.append(asked),
+        )
     )
     path.logs.abandon()
+    assert renewed == list(range(1, asked))  # before each further try
     is_added = tries is not None and not verify_only
     assert outcome == {FOO: ErrorCode.NONE if is_added else ErrorCode.CONCURRENT_TRANSACTIONS}
     assert asked == (5 if tries is None else tries)

@@ -91,6 +91,23 @@ def test_a_guard_is_void_after_its_transaction_and_for_another_leader(partition:
     assert refusal(verifications, newer, partition, 0) is ErrorCode.INVALID_TXN_STATE
 
 
+def test_a_guard_that_is_renewed_outlives_the_marker_of_the_last_transaction(
+    partition: Partition,
+) -> None:
+    verifications = Verifications()
+    guard = verifications.begin(partition, PRODUCER, EPOCH, 0)
+    assert guard is not None
+    verifications.forget(FOO, PRODUCER, EPOCH)  # the marker has the epoch of the next one already
+    later = verifications.begin(partition, PRODUCER, EPOCH, 2)
+    assert verifications.renew(guard) is later
+    assert refusal(verifications, later, partition, 2) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert refusal(verifications, later, partition, 0) is ErrorCode.NONE
+    newer = verifications.begin(partition, PRODUCER, EPOCH + 1, 0)
+    assert verifications.renew(guard) is guard
+    assert refusal(verifications, guard, partition, 0) is ErrorCode.INVALID_TXN_STATE
+    assert refusal(verifications, newer, partition, 0) is ErrorCode.NONE
+
+
 def test_nobody_is_asked_while_the_transaction_is_open(partition: Partition) -> None:
     begin_transaction(partition)
     verifications = Verifications()

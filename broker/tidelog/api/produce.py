@@ -79,7 +79,7 @@ _ATTRIBUTES_LOW = 22  # low byte of a batch's attributes
 _TRANSACTIONAL_BIT = 0x10
 
 # What nearly all requests have, without a dictionary of their own.
-_NO_GUARDS: Mapping[TopicPartition, Guard] = {}
+_NO_GUARDS: dict[TopicPartition, Guard] = {}
 _NOT_REFUSED: Mapping[TopicPartition, RefusedError] = {}
 
 
@@ -109,7 +109,7 @@ class _Request:
         self.now_ms = now_ms
         self.internal_allowed = context.client_id == ADMIN_CLIENT_ID
         self.failed = False
-        self.guards: Mapping[TopicPartition, Guard] = _NO_GUARDS
+        self.guards: dict[TopicPartition, Guard] = _NO_GUARDS
         self.refused: Mapping[TopicPartition, RefusedError] = _NOT_REFUSED
         self.topics: list[tuple[str, bytes, list[Any]]] = []
         self.touched: list[TopicPartition] = []

@@ -13,7 +13,7 @@ from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from tidelog.replication.partition import Partition
     from tidelog.transactions.transactions import Transactions
@@ -96,19 +96,28 @@ class ProduceGate:
         return guards
 
     async def ask(
-        self, transactional_id: str, guards: Mapping[TopicPartition, Guard], version: int
+        self, transactional_id: str, guards: dict[TopicPartition, Guard], version: int
     ) -> dict[TopicPartition, RefusedError]:
-        """Why partitions may not be written, in the words of Produce; none for those that may."""
+        """Why partitions may not be written, in the words of Produce; none for those that may.
+
+        Guards that are renewed while the coordinator is asked take the place of the old ones.
+        """
         from tidelog.transactions.decisions import (  # noqa: PLC0415 - first transaction
             ProducerIdAndEpoch,
         )
 
         guard = next(iter(guards.values()))
+
+        def again() -> None:
+            for one, each in guards.items():
+                guards[one] = self._transactions.verifications.renew(each)
+
         outcome = await self._transactions.add_partitions(
             transactional_id,
             ProducerIdAndEpoch(guard.producer_id, guard.producer_epoch),
             guards.keys(),
             verify_only=version < _IMPLICIT_VERSION,
+            again=again,
         )
         refused = {}
         for one in guards:

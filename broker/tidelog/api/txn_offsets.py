@@ -167,8 +167,14 @@ class TxnOffsetsApi:
         guard = verifications.begin(partition, *producer, _NO_SEQUENCE)
         if guard is None:
             return ErrorCode.NONE
+
+        def again() -> None:
+            nonlocal guard
+            assert guard is not None
+            guard = verifications.renew(guard)
+
         outcome = await self._transactions.add_partitions(
-            transactional_id, producer, {home}, verify_only=verify_only
+            transactional_id, producer, {home}, verify_only=verify_only, again=again
         )
         error = outcome.get(home, ErrorCode.UNKNOWN_SERVER_ERROR)
         if error is ErrorCode.NONE:

@@ -158,12 +158,14 @@ class Transactions:
         partitions: AbstractSet[TopicPartition],
         *,
         verify_only: bool,
+        again: Callable[[], None],
     ) -> dict[TopicPartition, ErrorCode]:
         """Add partitions to a transaction, or ask whether it has them, wherever its coordinator
         is.
 
         While the markers of the producer's last transaction are on their way, partitions are tried
-        again for a while (KIP-890): clients pause for much longer.
+        again for a while (KIP-890): clients pause for much longer. `again` is called before each
+        further try: it renews the guards, which these markers may have made void.
         """
         config = self.config
         retry_ms = min(config.add_partitions_to_txn_retry_backoff_max_ms, config.request_timeout_ms)
@@ -176,6 +178,7 @@ class Transactions:
             if not is_busy or self._clock.monotonic() >= end_s:
                 return outcome
             await asyncio.sleep(config.add_partitions_to_txn_retry_backoff_ms / 1000)
+            again()
 
     async def _ask_coordinator(
         self,

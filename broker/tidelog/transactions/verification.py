@@ -77,6 +77,22 @@ class Verifications:
         self._guards[key] = known
         return known
 
+    def renew(self, guard: Guard) -> Guard:
+        """The guard to go on with when the coordinator has added nothing yet and is asked again.
+
+        The marker that ends the producer's last transaction may have come meanwhile. It carries the
+        epoch of the next one already (KIP-890), so `forget` took it for the end of that.
+        """
+        key = guard.topic_partition, guard.producer_id
+        known = self._guards.get(key)
+        epochs = guard.producer_epoch, guard.leader_epoch
+        if known is None or (known.producer_epoch, known.leader_epoch) < epochs:
+            known = self._guards[key] = guard
+        if (known.producer_epoch, known.leader_epoch) != epochs:
+            return guard  # void: a newer one has taken its place
+        known.lowest_sequence = min(known.lowest_sequence, guard.lowest_sequence)
+        return known
+
     def redeem(
         self, guard: Guard, partition: Partition, sequence: int, *, begins_with_0: bool = False
     ) -> None:
