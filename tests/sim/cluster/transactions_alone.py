@@ -55,12 +55,12 @@ class LoneFaults(ClusterFaults):
         """At any moment; topics with a flush.messages of their own promise nothing."""
         self.machines.by_id[node_id].die("power")
         self.world.history.count("power failures")
-        if not syncs(self.world.seed):
-            self.world.observer.losses.append(Loss(self.world.loop.time()))
         checkers = self.world.checkers
         for topic in self.world.base_topics:
             for index in () if topic.is_durable else range(topic.partitions_max):
                 topic.partition(index).cut(EVERY_LIFE, 0)
+                loss = Loss(self.world.loop.time(), (topic.topic_id.hex(), index))
+                self.world.observer.losses.append(loss)
                 checkers.logs.pop((topic.topic_id, index), None)
                 checkers.in_sync.memories.pop((topic.topic_id, index), None)
 
