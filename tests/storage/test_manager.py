@@ -389,6 +389,18 @@ def test_a_locked_directory_says_so(disk):
     Broker(disk, ("mine", "data"))
 
 
+def test_the_next_holder_of_the_locks_knows_which_life_has_ended(disk):
+    broker = Broker(disk, ("a", "b"))
+    assert broker.logs.ended_broker_epoch == -1
+    broker.logs.note_broker_epoch(12)
+    broker.logs.abandon()
+    broker.start()
+    assert broker.logs.ended_broker_epoch == 12
+    disk.power_failure()
+    broker.start()
+    assert broker.logs.ended_broker_epoch == -1, "the machine may be another"
+
+
 def test_a_directory_of_another_broker_is_refused(disk):
     broker = Broker(disk)
     broker.logs.shutdown()
