@@ -322,8 +322,10 @@ class LogDirectory:
     def _note(self, logs: Mapping[TopicPartition, Log]) -> None:
         here = [(key, logs[key]) for key in sorted(self.partitions) if key in logs]
         for partition, log in (*here, *self.future_logs.items()):
-            if log.log_end_offset:  # else a power failure may take its folder, and nothing is lost
+            if log.log_end_offset:
                 self._recovery_points[partition] = log.recovery_point
+            else:  # a power failure may take its folder, and nothing is lost
+                self._recovery_points.pop(partition, None)
             self._high_watermarks[partition] = log.high_watermark
             if log.has_lost_epochs:
                 continue  # its start may be made up: what the file says of it stays

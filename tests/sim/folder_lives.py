@@ -90,9 +90,9 @@ class FolderLives:
         return name in self.topics and self.topics[name].topic_id in self.lost
 
     def _lose(self, name: str) -> None:
-        """Somebody removes a log."""
+        """Somebody removes a log that has records."""
         topic, folder = self.topics.get(name), f"{DATA}/{name}-0"
-        if topic is None or not self.disk.has_files(folder):
+        if topic is None or not read_log(self.disk, folder).batches():
             return
         if scan(self.disk.files(), DATA).current.get(TopicPartition(name, 0)) == topic.topic_id:
             self.disk.files().remove_tree(folder)

@@ -80,7 +80,7 @@ def _config(options: argparse.Namespace) -> BrokerConfig:
 
 def _format(config: BrokerConfig, options: argparse.Namespace) -> int:
     from tidelog.formatting import format_directories, look, random_cluster_id
-    from tidelog.runtime import SystemRng, system_runtime
+    from tidelog.runtime import system_runtime
     from tidelog_protocol.primitives import uuid_to_str
 
     runtime = system_runtime()
@@ -94,7 +94,7 @@ def _format(config: BrokerConfig, options: argparse.Namespace) -> int:
         return refuse(
             f"{found.formatted[0]} is formatted already; --ignore-formatted formats the others"
         )
-    cluster_id = found.cluster_id or given or random_cluster_id(SystemRng().uuid)
+    cluster_id = found.cluster_id or given or random_cluster_id(runtime.rng.uuid)
     for path in found.formatted:
         say(f"{path} is formatted already, for node {config.node_id} of cluster {cluster_id}")
     for path, directory_id in format_directories(found, runtime, cluster_id):
