@@ -81,7 +81,11 @@ class Scenario:
         )
         path.replicas.use_controller(self._ask_controller, lambda: BROKER_EPOCH)
         path.image = self.image
-        path.replicas.apply(None, self.image)
+        old = None
+        if path.logs.has_new_directory:  # topics come after the first image, else theirs were lost
+            old = ClusterImage(cluster_id="test", brokers=self.image.brokers, offset=BROKER_EPOCH)
+            path.replicas.apply(None, old)
+        path.replicas.apply(old, self.image)
         return path
 
     def log(self, name: str) -> Log:
