@@ -160,7 +160,9 @@ class LogDirectory:
         self._high_watermarks = self._read(REPLICATION_OFFSET_CHECKPOINT)
         compacted = self._read(CLEANER_OFFSET_CHECKPOINT)
         self._compacted = {key: compacted[key] for key in compacted if key in self.partitions}
-        self.is_new = not self._files.exists(f"{self.path}/{RECOVERY_POINT_CHECKPOINT}")
+        was_used = marked is not None or self.partitions or self.futures or self.deleted_folders
+        has_file = self._files.exists(f"{self.path}/{RECOVERY_POINT_CHECKPOINT}")
+        self.is_new = not (was_used or has_file)  # the file alone may be lost
         # After an orderly stop the recovery points name what is here; after a crash also what was
         # deleted since they were written, and is not removed before they are written again.
         deleted = self.deleted_folders if marked is None else []

@@ -147,3 +147,19 @@ def test_the_recovery_point_is_not_needed_after_an_orderly_stop(broker, content)
 def test_a_new_directory_has_lost_nothing(broker):
     append(broker.create(1, PLAIN))
     assert not broker.logs.directories[0].checkpointed(PARTITION).log_starts_are_lost
+
+
+@pytest.mark.parametrize("is_orderly", [True, False])
+def test_a_directory_without_its_recovery_points_is_not_taken_for_a_new_one(broker, is_orderly):
+    """Else topics that were created while the broker was away would count as lost with it."""
+    assert broker.logs.has_new_directory
+    append(broker.create(1, PLAIN))
+    broker.logs.prepare_checkpoints()()
+    if is_orderly:
+        broker.logs.shutdown(NOW)
+    else:
+        broker.disk.kill()
+        broker.files = broker.disk.files()
+    broker.files.remove("data/recovery-point-offset-checkpoint")
+    broker.reopen(PLAIN)
+    assert not broker.logs.has_new_directory
