@@ -316,6 +316,22 @@ async def test_two_elections_take_several_rounds(tmp_path: Path) -> None:
 
 
 @played
+async def test_the_loop_runs_between_two_cuts_of_one_answer(tmp_path: Path) -> None:
+    """Each cut waits for the disk: a failover may ask for thousands."""
+    async with follower(tmp_path) as one:
+        logs = [one.fill(name, 0, 0, 1, 1).log for name in "abc"]
+        await settle()
+        assert len(one.last) == 3
+        ends: list[list[int]] = []
+        one.say(a=diverging(0, 2), b=diverging(0, 2), c=diverging(0, 2))
+        for _ in range(60):
+            await asyncio.sleep(0)
+            ends.append([log.log_end_offset for log in logs])
+        cuts = sorted({end.count(2) for end in ends})
+        assert cuts == [1, 2, 3]
+
+
+@played
 async def test_a_divergence_without_end_is_slowed_down(tmp_path: Path) -> None:
     async with follower(tmp_path) as one:
         one.fill("a", 0, 0)

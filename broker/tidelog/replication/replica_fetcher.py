@@ -281,9 +281,10 @@ class ReplicaFetcher:
             raise PeerError(f"the fetch was refused: {error_name(response.error_code)}")
         session.answered(response.session_id)
         self._backoff.succeeded()
-        self._take(response)
+        await self._take(response)
 
-    def _take(self, response: Any) -> None:
+    async def _take(self, response: Any) -> None:
+        """Partition by partition: each cut waits for the disk, and others run between two."""
         advanced: list[TopicPartition] = []
         for topic in response.responses:
             for data in topic.partitions:
@@ -296,6 +297,8 @@ class ReplicaFetcher:
                     continue
                 if self.guarded(state, self._take_partition, state, data):
                     advanced.append(state.partition.topic_partition)
+                if data.diverging_epoch is not None:
+                    await asyncio.sleep(0)
         if advanced:
             self._on_advanced(advanced)
 

@@ -136,10 +136,10 @@ class GatedFetcher(ReplicaFetcher):
         if self._answer is not None:
             self._turnstile.passed(self._node_id, Fetched(asked, *self._answer))
 
-    def _take(self, response: Any) -> None:
+    async def _take(self, response: Any) -> None:
         answers = [data for topic in response.responses for data in topic.partitions]
         self._answer = (answers[0] if answers else None,)
-        super()._take(response)
+        await super()._take(response)
 
     async def _build(self, state: FetchState) -> None:
         await self._turnstile.may_build(self._node_id).wait()
