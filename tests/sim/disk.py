@@ -61,6 +61,7 @@ class SimDisk:
         self.operations = 0  # that changed something
         self.die_at: int | None = None  # the operation in which the process is killed
         self.on_death: Callable[[], None] | None = None
+        self.on_sync: Callable[[], None] = lambda: None  # each that somebody waits for
         self.unwinding = False  # the step that was killed has not ended yet
         self.trouble = Trouble(seed)
 
@@ -244,6 +245,7 @@ class SimFiles:
         inode = Inode()
         self.disk.change("create", path + ".tmp", inode)
         inode.data = bytearray(data)
+        self.disk.on_sync()
         try:
             self.disk.trouble.sync(path, inode)
         except OSError:
@@ -252,6 +254,7 @@ class SimFiles:
         self.disk.sync(inode)
         self._change()
         self.disk.change("rename", path + ".tmp", path)
+        self.disk.on_sync()
         self.disk.sync_names()
 
     def rename(self, source: str, target: str) -> None:
@@ -264,6 +267,7 @@ class SimFiles:
     def fsync_dir(self, path: str) -> None:
         """Names are durable."""
         self._change()
+        self.disk.on_sync()
         self.disk.trouble.sync(path, None)
         self.disk.sync_names()
 
@@ -404,6 +408,7 @@ class SimFile:
     def fsync(self) -> None:
         """Durable."""
         self.files._change()
+        self.files.disk.on_sync()
         self.files.disk.trouble.sync(self.path, self.inode)
         self.files.disk.sync(self.inode)
 

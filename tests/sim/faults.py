@@ -11,6 +11,7 @@ import random
 from typing import TYPE_CHECKING, NamedTuple
 
 from sim.failing_disks import DISK_FAILURES, draw_disk_failures, fail_disk
+from sim.machine import CALM_DISK_S
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from sim.machine import Machine
 
 PLAN_S = 6.0
-CALM_DISK_S = (0.0005, 0.005)
 CALM_NETWORK_S = (0.00005, 0.001)
 SKEW_MS_MAX = 1_200_000  # together far below message.timestamp.after.max.ms
 

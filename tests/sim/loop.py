@@ -6,6 +6,9 @@ futures rely on it; between lanes the seed chooses. Time stands still while anyt
 then jumps to the next timer. Nothing ready and no timer while somebody waits is a deadlock, and an
 error.
 
+A step takes no time, unless it waits in a call that blocks (`stall`): then its lane stands still
+for so long, and the others go on.
+
 A crash closes a lane: its callbacks, timers and transports never run again, as if the power had
 gone. (A cancelled task would still run its `finally` blocks and write to a dead machine's disk.)
 """
@@ -47,7 +50,9 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._sequence = 0
         self._closed_lanes: set[str] = set()
-        self._paused_lanes: set[str] = set()
+        self._paused_lanes: dict[str, int] = {}  # by how many pauses that overlap
+        self._stall_s = 0.0  # of the step that runs
+        self.stalls: dict[str, float] = {}  # the longest of each lane
         self._trace = hashlib.blake2b(digest_size=16)
         self._notes: list[str] = []  # that are not hashed yet
         self._running = False
@@ -96,16 +101,27 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def pause_lane(self, lane: str) -> None:
         """A machine stands still (SIGSTOP): what comes waits, timers that end included."""
-        self._paused_lanes.add(lane)
+        self._paused_lanes[lane] = self._paused_lanes.get(lane, 0) + 1
         if lane in self._lanes:
             self._lanes.remove(lane)
 
     def resume_lane(self, lane: str) -> None:
-        """It goes on, with all that has come meanwhile."""
-        if lane in self._paused_lanes:
-            self._paused_lanes.remove(lane)
-            if self._ready.get(lane):
-                self._lanes.append(lane)
+        """It goes on, with all that has come meanwhile, unless another pause holds it."""
+        pauses = self._paused_lanes.pop(lane, 0)
+        if pauses > 1:
+            self._paused_lanes[lane] = pauses - 1
+        elif pauses and self._ready.get(lane):
+            self._lanes.append(lane)
+
+    def stall(self, seconds: float) -> None:
+        """The step that runs blocks for so long: nothing else of its lane runs meanwhile."""
+        self._stall_s += seconds
+
+    def _stand_still(self, lane: str) -> None:
+        seconds, self._stall_s = self._stall_s, 0.0
+        self.stalls[lane] = max(self.stalls.get(lane, 0.0), seconds)
+        self.pause_lane(lane)
+        self.call_later(seconds, self.resume_lane, lane)
 
     # scheduling
 
@@ -178,6 +194,8 @@ class SimLoop(asyncio.AbstractEventLoop):
         name = getattr(handle._callback, "__qualname__", type(handle._callback).__name__)
         self.note(f"{lane} {name}")
         handle._run()
+        if self._stall_s:
+            self._stand_still(lane)
         if self.after_step is not None:
             self.after_step()
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 HOST = "broker"
 PORT = 9092
+CALM_DISK_S = (0.0005, 0.005)  # what a sync takes
 START_MS = 1_700_000_000_000
 STOP_S_MAX = 5.0  # as `tidelog serve` gives it
 PROPERTIES: Mapping[str, str] = {
@@ -130,12 +131,15 @@ class SimExecutor:
         def work() -> None:
             if self._waiting.pop(number, None) is None:
                 return
+            self._machine.is_on_thread = True
             try:
                 result = function(*args, **kwargs)
             except Exception as error:  # noqa: BLE001 - whoever waits gets it
                 settle = (future.set_exception, error)
             else:
                 settle = (future.set_result, result)
+            finally:
+                self._machine.is_on_thread = False
             loop.call_later(
                 self._machine.draw_disk_delay() / 10,
                 lambda: None if future.done() else settle[0](settle[1]),
@@ -200,6 +204,7 @@ class Machine:
         self.loop, self.network, self.seed = loop, network, seed
         self.disk = SimDisk(seed)
         self.disk.on_death = lambda: self.die(self.death_inside)
+        self.disk.on_sync = self._stall
         self.death_inside = "kill"  # how the machine dies inside a file operation
         self.clock = SimClock(loop)
         self.config = BrokerConfig.from_properties({**PROPERTIES, **(settings or {})})
@@ -210,11 +215,13 @@ class Machine:
         self.lane = ""
         self.server: BrokerServer | None = None
         self.is_ready = False
-        self.disk_delay_s = (0.0005, 0.005)
+        self.disk_delay_s = CALM_DISK_S
+        self.is_on_thread = False  # what runs now is an executor's
         self.store_delay_s: Callable[[], float] = lambda: 0.0  # more, for a remote store
         self.before_death: Callable[[str], None] = lambda _how: None
         self.deaths: list[tuple[int, str]] = []  # (life, how)
         self._delays = random.Random(f"{seed}:delays")
+        self._stalls = random.Random(f"{seed}:stalls")
         self._ended: asyncio.Future[str] | None = None
         self._asked_to_stop: asyncio.Future[None] | None = None
         self._graves: list[Any] = []
@@ -222,6 +229,12 @@ class Machine:
     def draw_disk_delay(self) -> float:
         """Seconds that a sync takes."""
         return self._delays.uniform(*self.disk_delay_s)
+
+    def _stall(self) -> None:
+        """A sync on the loop stops it, for as long as a slow disk takes."""
+        is_on_loop = self.loop.lane == self.lane and not self.is_on_thread
+        if is_on_loop and self.disk_delay_s != CALM_DISK_S:
+            self.loop.stall(self._stalls.uniform(*self.disk_delay_s))
 
     # -- life --------------------------------------------------------------------------------------
 

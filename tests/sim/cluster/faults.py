@@ -27,8 +27,9 @@ from sim.cluster.tier_habits import STORE_FAULTS, draw_store_faults, has_tier
 from sim.cluster.transactions_plays import PLAYS, draw_plays, play
 from sim.cluster.writers import SteadyIdempotent, SteadyPlain
 from sim.failing_disks import DISK_FAILURES, draw_disk_failures, fail_disk_of_member
-from sim.faults import CALM_DISK_S, CALM_NETWORK_S
+from sim.faults import CALM_NETWORK_S
 from sim.history import require
+from sim.machine import CALM_DISK_S
 from tidelog_protocol.messages.cluster_admin import ElectLeadersRequest
 
 if TYPE_CHECKING:

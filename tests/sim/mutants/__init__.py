@@ -34,6 +34,7 @@ __all__ = [
     "CUT_MUTANTS",
     "FOLDER_MUTANTS",
     "MUTANTS",
+    "SLOW_DISK_MUTANTS",
     "TIER_MUTANTS",
     "VOTER_MUTANTS",
     "planted",
@@ -49,6 +50,7 @@ CLUSTER_MUTANTS: dict[str, Callable[[Callable[..., None]], None]] = {
     **strangers.MUTANTS,
     **transactions.MUTANTS,
 }
+SLOW_DISK_MUTANTS = cluster.SLOW_DISK  # to be found by `test_slow_disk.py`
 CUT_MUTANTS = storage.CUTS  # to be found by the play of `cuts.py`
 FOLDER_MUTANTS = folders.LIVES  # by `folder_lives.py`
 VOTER_MUTANTS = folders.VOTERS  # by `lost_voter.py`
@@ -64,6 +66,7 @@ def planted(name: str | None) -> Iterator[None]:
             known |= {
                 **FOLDER_MUTANTS,
                 **VOTER_MUTANTS,
+                **SLOW_DISK_MUTANTS,
                 **transactions.TOLD_MUTANTS,
                 **files.PLAYED,
             }

@@ -143,6 +143,17 @@ def trust_the_epoch_checkpoint(patch: Patch) -> None:
     patch(recovery._Loader, "_epochs_found", epochs_found)
 
 
+def epochs_are_synced_on_the_loop(patch: Patch) -> None:
+    """Each new leader epoch is on disk before anything else happens: a failover stops the loop."""
+    assign = Log.assign_epoch
+
+    def assign_epoch(self: Log, epoch: int) -> None:
+        assign(self, epoch)
+        self.epochs.flush(self.log_end_offset + 1)
+
+    patch(Log, "assign_epoch", assign_epoch)
+
+
 def acknowledge_before_replication(patch: Patch) -> None:
     """acks=all is answered as acks=1."""
     patch(Partition, "acknowledged", lambda *_: 0)
@@ -277,3 +288,4 @@ MUTANTS = {
     "metadata-before-fsync": metadata_before_fsync,
     "follow-without-producers": follow_without_producers,
 }
+SLOW_DISK = {"epochs-are-synced-on-the-loop": epochs_are_synced_on_the_loop}
