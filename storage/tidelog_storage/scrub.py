@@ -117,7 +117,8 @@ class SegmentCheck:
         try:
             records = self._files.open(extent.path)
         except FileNotFoundError:
-            self._note(extent.base_offset, extent.end_offset, 0, 0, f"{extent.path} is missing")
+            why = f"{extent.path} is missing"
+            self._note(extent.base_offset, extent.end_offset, 0, extent.size, why)
             return
         try:
             indexes = _IndexCheck(self._files, extent) if extent.is_sealed else None
@@ -171,7 +172,7 @@ class SegmentCheck:
     ) -> tuple[int, int]:
         """Note a damage at `position`; where the next good batch lies and its offset."""
         found = self._next_good(records, position + 1, end, next_offset)
-        resume, offset = found if found is not None else (end, self.extent.end_offset)
+        resume, offset = found or (self.extent.size, self.extent.end_offset)
         self._note(next_offset, offset, position, resume, why)
         return resume, offset
 

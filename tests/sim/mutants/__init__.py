@@ -6,6 +6,7 @@ long as it is planted. Each says which promise it breaks. `storage.py`: on disk;
 `cluster.py` and `transactions.py`: what several brokers show, and one does not. `remote.py` and
 `tier.py`: of the remote tier. `files.py`: of damaged files. `folders.py`: of log directories.
 `strangers.py`: clients and processes that are believed.
+`healing.py`: of scrubs and repairs.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from sim.mutants import (
     cluster,
     files,
     folders,
+    healing,
     storage,
     strangers,
     tier,
@@ -34,6 +36,7 @@ __all__ = [
     "CUT_MUTANTS",
     "FOLDER_MUTANTS",
     "MUTANTS",
+    "SCRUB_MUTANTS",
     "SLOW_DISK_MUTANTS",
     "TIER_MUTANTS",
     "VOTER_MUTANTS",
@@ -53,6 +56,7 @@ CLUSTER_MUTANTS: dict[str, Callable[[Callable[..., None]], None]] = {
 SLOW_DISK_MUTANTS = cluster.SLOW_DISK  # to be found by `test_slow_disk.py`
 CUT_MUTANTS = storage.CUTS  # to be found by the play of `cuts.py`
 FOLDER_MUTANTS = folders.LIVES  # by `folder_lives.py`
+SCRUB_MUTANTS = healing.MUTANTS  # by `scrubs.py`
 VOTER_MUTANTS = folders.VOTERS  # by `lost_voter.py`
 TIER_MUTANTS = tier.CLUSTER  # to be found by seeds that have a remote tier
 
@@ -65,6 +69,7 @@ def planted(name: str | None) -> Iterator[None]:
             known = {**MUTANTS, **CLUSTER_MUTANTS, **CUT_MUTANTS, **TIER_MUTANTS, **tier.BRANCHES}
             known |= {
                 **FOLDER_MUTANTS,
+                **SCRUB_MUTANTS,
                 **VOTER_MUTANTS,
                 **SLOW_DISK_MUTANTS,
                 **transactions.TOLD_MUTANTS,
