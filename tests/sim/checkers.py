@@ -14,6 +14,7 @@ from tidelog_protocol.apis import ApiKey
 from tidelog_storage.checkpoints import (
     CLEAN_SHUTDOWN_MARKER,
     CLEANER_OFFSET_CHECKPOINT,
+    CheckpointError,
     OffsetCheckpoint,
     read_partition_metadata,
 )
@@ -128,7 +129,10 @@ class Checkers:
         inode = self.machine.disk.names.get(f"{folder}/partition.metadata")
         if inode is None:
             return None
-        topic_id = read_partition_metadata(_OneFile(bytes(inode.data)), folder)  # type: ignore[arg-type]
+        try:
+            topic_id = read_partition_metadata(_OneFile(bytes(inode.data)), folder)  # type: ignore[arg-type]
+        except CheckpointError:
+            return None  # torn by a power failure before the first batch
         topic = self.history.topic(topic_id or b"")
         return None if topic is None else topic.partition(int(folder.rpartition("-")[2]))
 
