@@ -131,8 +131,9 @@ class Checkers:
             return None
         try:
             topic_id = read_partition_metadata(_OneFile(bytes(inode.data)), folder)  # type: ignore[arg-type]
-        except CheckpointError:
-            return None  # torn by a power failure before the first batch
+        except CheckpointError as error:  # a power failure tore it before it was synced
+            require(not read_log(self.machine.disk, folder).batches(), str(error))
+            return None
         topic = self.history.topic(topic_id or b"")
         return None if topic is None else topic.partition(int(folder.rpartition("-")[2]))
 
@@ -164,6 +165,8 @@ class Checkers:
         if owner is not None and owner.topic.state != "exists":
             return
         new = read_log(self.machine.disk, folder)
+        if not new.segments and not max(old.segments) and not old.end_offset():
+            return  # never written to; made again as soon as there is a descriptor for it
         require(new.segments, f"{folder} has vanished")
         batches, kept = old.batches(), {b.header.base_offset: b.data for b in new.batches()}
         first = min(new.segments)
@@ -291,7 +294,9 @@ class Checkers:
         for topic in self.history.existing():
             for partition in topic.partitions.values():
                 if partition.index < topic.partitions_min:
-                    self._check_contents(partition, starts[f"{DATA}/{partition}"])
+                    folder = f"{DATA}/{partition}"
+                    require(folder in starts, f"{folder} is not open")
+                    self._check_contents(partition, starts[folder])
 
     def _check_contents(self, partition: PartitionHistory, log_start_offset: int) -> None:
         folder = f"{DATA}/{partition}"

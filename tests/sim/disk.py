@@ -10,7 +10,8 @@ changes files (`die_at`), a write half done included. A power failure keeps, by 
 of the journal not shorter than the durable one, and of each file its synced bytes, then a part of
 the rest, whose end may be torn into zeros or noise. A truncation that was not synced may be undone.
 
-A disk that fails at something is `disk_trouble.py`'s.
+A disk that fails at something is `disk_trouble.py`'s, a process without descriptors
+`descriptors.py`'s.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import errno
 import random
 from typing import TYPE_CHECKING, Any
 
+from sim.descriptors import Descriptors
 from sim.disk_trouble import Trouble
 
 if TYPE_CHECKING:
@@ -64,6 +66,7 @@ class SimDisk:
         self.on_sync: Callable[[], None] = lambda: None  # each that somebody waits for
         self.unwinding = False  # the step that was killed has not ended yet
         self.trouble = Trouble(seed)
+        self.descriptors = Descriptors()
 
     # lives
 
@@ -74,6 +77,7 @@ class SimDisk:
     def kill(self) -> None:
         """The process dies; the operating system lives on and keeps what was written."""
         self.trouble.end_life()
+        self.descriptors.end_life()
         self.life += 1
         self.locks.clear()
 
@@ -81,6 +85,7 @@ class SimDisk:
         """No fault of the disk waits to strike any more."""
         self.die_at = None
         self.trouble.calm()
+        self.descriptors.calm()
 
     def power_failure(self) -> None:
         """The machine dies: unsynced names and bytes survive in part."""
@@ -220,6 +225,7 @@ class SimFiles:
             if not create:
                 raise FileNotFoundError(errno.ENOENT, path)
             self._need_folder(path)
+            self.disk.descriptors.use_for_a_moment()
             self._change()
             inode = Inode()
             self.disk.change("create", path, inode)
@@ -232,7 +238,11 @@ class SimFiles:
 
     def read_bytes(self, path: str) -> bytes:
         """The whole content."""
-        inode = self.open(path).inode
+        self.fence()
+        inode = self.disk.names.get(path)
+        if inode is None:
+            raise FileNotFoundError(errno.ENOENT, path)
+        self.disk.descriptors.use_for_a_moment()
         self.disk.trouble.read(inode)
         return bytes(inode.data)
 
@@ -240,6 +250,7 @@ class SimFiles:
         """Replace as a whole, durably."""
         self.fence()
         self._need_folder(path)
+        self.disk.descriptors.use_for_a_moment()
         self.disk.check_room(len(data))
         self._change()
         inode = Inode()
@@ -266,6 +277,8 @@ class SimFiles:
 
     def fsync_dir(self, path: str) -> None:
         """Names are durable."""
+        self.fence()
+        self.disk.descriptors.use_for_a_moment()
         self._change()
         self.disk.on_sync()
         self.disk.trouble.sync(path, None)
@@ -289,6 +302,7 @@ class SimFiles:
         self.fence()
         if path not in self.disk.folders:
             raise FileNotFoundError(errno.ENOENT, path)
+        self.disk.descriptors.use_for_a_moment()
         prefix = path + "/"
         everything = [*self.disk.names, *self.disk.folders]
         return {name[len(prefix) :].split("/")[0] for name in everything if name.startswith(prefix)}
@@ -361,6 +375,19 @@ class SimFile:
 
     def __init__(self, files: SimFiles, inode: Inode, path: str) -> None:
         self.files, self.inode, self.path = files, inode, path
+        self.is_closed = False
+        self.is_recent = True
+        self.descriptors = 0
+        self._use()
+
+    def _use(self, descriptors: int = 1) -> None:
+        if not self.is_closed:
+            self.files.disk.descriptors.use(self, descriptors)
+
+    def give_up(self) -> None:
+        """Release the descriptors until the next use."""
+        self.files.disk.descriptors.taken -= self.descriptors
+        self.descriptors = 0
 
     def size(self) -> int:
         """Length in bytes."""
@@ -369,6 +396,7 @@ class SimFile:
     def pread(self, position: int, length: int) -> bytes:
         """A copy of a part."""
         self.files.fence()
+        self._use()
         self.files.disk.trouble.read(self.inode)
         return bytes(self.inode.data[position : position + length])
 
@@ -382,11 +410,14 @@ class SimFile:
 
     def view(self, position: int, length: int) -> memoryview:
         """A copy too: it stays valid whatever happens to the file."""
+        self.files.fence()
+        self._use(2)
         return memoryview(self.pread(position, length))
 
     def append(self, buffers: Sequence[Buffer]) -> int:
         """Write at the end; a full disk takes nothing."""
         self.files.fence()
+        self._use()
         disk = self.files.disk
         size = sum(len(buffer) for buffer in buffers)
         disk.check_room(size)
@@ -400,6 +431,8 @@ class SimFile:
 
     def truncate(self, size: int) -> None:
         """Cut; what is cut counts as unsynced."""
+        self.files.fence()
+        self._use()
         self.files._change()
         assert size <= len(self.inode.data)
         del self.inode.data[size:]
@@ -407,10 +440,17 @@ class SimFile:
 
     def fsync(self) -> None:
         """Durable."""
+        self.files.fence()
+        if not (self.is_closed or self.descriptors):
+            self.files.disk.descriptors.use_for_a_moment()
         self.files._change()
         self.files.disk.on_sync()
         self.files.disk.trouble.sync(self.path, self.inode)
         self.files.disk.sync(self.inode)
 
     def close(self) -> None:
-        """Nothing to release."""
+        """Release the descriptors."""
+        if self.files.life == self.files.disk.life:
+            self.is_closed = True
+            self.files.disk.descriptors.files.remove(self)
+            self.give_up()

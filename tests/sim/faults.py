@@ -10,6 +10,7 @@ import asyncio
 import random
 from typing import TYPE_CHECKING, NamedTuple
 
+from sim.descriptors import LACK, draw_lack, lack_descriptors
 from sim.failing_disks import DISK_FAILURES, draw_disk_failures, fail_disk
 from sim.machine import CALM_DISK_S
 
@@ -61,6 +62,7 @@ def draw_plan(seed: int | str) -> list[Fault]:
         for_s = rng.uniform(0.2, 1.5)
         plan.append(Fault(rng.uniform(0.1, PLAN_S), kind, round(rng.uniform(low, high), 3), for_s))
     plan += [Fault(at_s, kind, 0, for_s) for at_s, kind, for_s in draw_disk_failures(seed, PLAN_S)]
+    plan += [Fault(*row) for row in draw_lack(seed, PLAN_S)]
     return sorted(plan)
 
 
@@ -116,6 +118,8 @@ class Faults:
                 machine.clock.skew_ms = max(-SKEW_MS_MAX, min(SKEW_MS_MAX, skew_ms))
             case kind if kind in DISK_FAILURES:
                 await fail_disk(machine.disk.trouble, kind, fault.for_s)
+            case kind if kind == LACK:
+                await lack_descriptors(machine, int(fault.amount), fault.for_s)
             case _:
                 await self._for_a_while(fault)
 

@@ -215,6 +215,7 @@ class Machine:
         self.lane = ""
         self.server: BrokerServer | None = None
         self.is_ready = False
+        self._is_stopping = False
         self.disk_delay_s = CALM_DISK_S
         self.is_on_thread = False  # what runs now is an executor's
         self.store_delay_s: Callable[[], float] = lambda: 0.0  # more, for a remote store
@@ -247,6 +248,7 @@ class Machine:
         self.life += 1
         self.lane = f"{self.host}.{self.life}"
         self.disk.unwinding = False
+        self._is_stopping = False
         self._ended = self.loop.create_future()
         files = self.disk.files()
         runtime = Runtime(
@@ -297,6 +299,8 @@ class Machine:
         if not self._ended.done():
             assert self.server is not None
             self.loop.tell(self.lane, f"gives up: {self.server.failure!r}")
+            if not self._is_stopping:  # an orderly stop may fail at that
+                self.disk.descriptors.judge(self.server.failure)
             ending = [in_lane(self.lane, self.server.stop()), self._ended]
             await asyncio.wait(ending, timeout=STOP_S_MAX, return_when=asyncio.FIRST_COMPLETED)
             self.die("given up")
@@ -307,6 +311,7 @@ class Machine:
         server, ended = self.server, self._ended
         assert server is not None
         assert ended is not None
+        self._is_stopping = True
         task = in_lane(self.lane, server.stop())
         await asyncio.wait([task, ended], timeout=STOP_S_MAX, return_when=asyncio.FIRST_COMPLETED)
         if ended.done():

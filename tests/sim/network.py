@@ -38,6 +38,7 @@ class SimNetwork:
         self.slow_links: dict[tuple[str, str], tuple[float, float]] = {}  # latencies of their own
         self.listeners: dict[tuple[str, int], SimListener] = {}
         self.connections: list[tuple[SimTransport, SimTransport]] = []
+        self.crowded: set[str] = set()  # hosts that have no descriptor for a connection
         self._port = 20_000
         self._cuts: dict[Link, int] = {}  # how many cuts part them
         self._healed: list[asyncio.Future[None]] = []
@@ -146,6 +147,8 @@ class SimDoor:
         await asyncio.sleep(self.network.draw_latency(self.host, host))
         await self.network.reachable(self.host, host, port)
         listener = self.network.listeners.get((host, port))
+        if host in self.network.crowded:
+            raise ConnectionResetError(errno.ECONNRESET, f"{host}:{port}")
         if listener is None:
             raise ConnectionRefusedError(errno.ECONNREFUSED, f"{host}:{port}")
         here = SimTransport(self.network, self.host, LANE.get(), self.network.free_port())

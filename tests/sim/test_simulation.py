@@ -10,6 +10,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from sim.descriptors import LACK
 from sim.failing_disks import DISK_FAILURES
 from sim.faults import KINDS, Fault, draw_plan
 from sim.mutants import MUTANTS, planted
@@ -34,7 +35,7 @@ def test_all_promises_hold(first):
 
 def test_plans_hold_every_fault():
     drawn = {fault.kind for seed in range(60) for fault in draw_plan(seed)}
-    assert drawn == {*KINDS, *DISK_FAILURES}
+    assert drawn == {*KINDS, *DISK_FAILURES, LACK}
 
 
 def test_a_seed_gives_the_same_run_twice():
@@ -83,6 +84,7 @@ FOUND_AT = {
     "sync-a-failed-directory-again": 77,
     "offsets-in-memory": 4,
     "recovery-point-before-fsync": 1,
+    "take-no-descriptors-for-a-broken-disk": 30,
     "trust-the-torn-tail": 10,
 }
 

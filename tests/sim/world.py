@@ -94,7 +94,8 @@ class World:
     def _after_step(self) -> None:
         if self._failure is not None:
             raise self._failure
-        violation = self.machine.disk.trouble.violation
+        disk = self.machine.disk
+        violation = disk.trouble.violation or disk.descriptors.violation
         require(violation is None, violation or "")
         self.checkers.after_step()
 

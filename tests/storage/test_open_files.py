@@ -11,7 +11,7 @@ from contextlib import suppress
 import pytest
 
 from tidelog_storage.open_files import OpenFiles, lacks_descriptors
-from tidelog_storage.os_files import OsFileSystem
+from tidelog_storage.os_files import OsFile, OsFileSystem
 
 DESCRIPTORS = "/proc/self/fd"
 
@@ -183,3 +183,20 @@ def test_readers_on_threads_are_not_disturbed(files, open_files, tmp_path):
         thread.join()
     assert not wrong
     assert len(open_files) <= 5, "a file may be put back by a thread that has just closed it"
+
+
+def test_a_planted_bug_is_found_that_syncs_no_file_without_descriptor(
+    files, open_files, tmp_path, monkeypatch
+):
+    """A file that gave its descriptor up counts as closed, and its sync as done."""
+    give_up = OsFile.give_up
+
+    def close(file):
+        give_up(file)
+        file._is_closed = True
+
+    monkeypatch.setattr(OsFile, "give_up", close)
+    with pytest.raises(AssertionError):
+        test_unsynced_bytes_of_a_file_without_descriptor_are_synced(
+            files, open_files, tmp_path, monkeypatch
+        )

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tidelog import maintenance
 from tidelog.groups.coordinator import GroupCoordinator
+from tidelog.metadata import durable
 from tidelog.metadata.log import MetadataLog
+from tidelog.replication import hosted_partitions, replica_manager
 from tidelog.replication.partition import Partition
 from tidelog.replication.purgatory import Purgatory
 from tidelog_protocol.errors import ErrorCode
@@ -78,10 +81,17 @@ def leak_parked_requests(patch: Patch) -> None:
     patch(Purgatory, "cancel", lambda _self, operation: setattr(operation, "closed", True))
 
 
+def take_no_descriptors_for_a_broken_disk(patch: Patch) -> None:
+    """EMFILE ends the broker, as an error of its disk."""
+    for module in (durable, maintenance, hosted_partitions, replica_manager):
+        patch(module, "lacks_descriptors", lambda _error: False)
+
+
 MUTANTS = {
     "acknowledge-before-append": acknowledge_before_append,
     "high-watermark-not-restored": high_watermark_not_restored,
     "topics-before-fsync": topics_before_fsync,
     "offsets-in-memory": offsets_in_memory,
     "leak-parked-requests": leak_parked_requests,
+    "take-no-descriptors-for-a-broken-disk": take_no_descriptors_for_a_broken_disk,
 }
