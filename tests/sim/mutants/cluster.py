@@ -184,6 +184,13 @@ def elect_anybody(patch: Patch) -> None:
 
 def trust_who_crashed(patch: Patch) -> None:
     """A broker back from a power failure stays in sync and leads again."""
+    original = controller_brokers.fence
+
+    def fence(*args: Any, is_silent: bool = True) -> list[Any]:
+        records = original(*args, is_silent=is_silent)
+        return records if is_silent else records[-1:]  # the fence alone: its life before has ended
+
+    patch(controller_brokers, "fence", fence)
     patch(controller_brokers, "_end_of_life", lambda *_: [])
 
 
