@@ -132,7 +132,10 @@ class _Queue:
                 yield Anomaly("unseen", f"{self.name}: {send.value[:40]!r} was acknowledged")
 
     def duplicates(self) -> Iterator[Anomaly]:
-        """A record that its producer numbers lies at two offsets."""
+        """A record that its producer numbers lies at two offsets.
+
+        A broker may forget a producer with its records: what was deleted may come again.
+        """
         found: dict[bytes, int] = {}
         for offset in self.offsets:
             value, known = self.facts[offset]
@@ -140,7 +143,9 @@ class _Queue:
             if send is None or not send.is_once:
                 continue
             other = found.setdefault(value, offset)
-            if other != offset and not self._is_void(min(other, offset), 0, known):
+            if other == offset or other < self.first:
+                continue
+            if not self._is_void(min(other, offset), 0, known):
                 yield Anomaly("duplicate", f"{self.name}: {value[:40]!r} at {other} and {offset}")
 
     def reordered(self) -> Iterator[Anomaly]:
@@ -170,11 +175,13 @@ class _Queue:
 
     def out_of_order(self) -> Iterator[Anomaly]:
         """A producer that numbers its records finds two of them in another order than it sent."""
-        at = {value: offset for offset, (value, _) in self.facts.items()}
+        at = {self.facts[offset][0]: offset for offset in reversed(self.offsets)}  # the first
         last: dict[str, Send] = {}
         for send in self.sends:
-            if not send.is_once or send.outcome is not Outcome.OK or send.value not in at:
+            if not send.is_once or send.outcome is not Outcome.OK:
                 continue
+            if at.get(send.value, -1) < self.first:
+                continue  # not found, or deleted, and so perhaps written again
             before = last.get(send.client)
             last[send.client] = send
             if before is None or at[before.value] < at[send.value]:

@@ -92,6 +92,12 @@ def test_what_was_deleted_compacted_or_lost_with_leave_is_excused():
     assert kinds(ClientHistory(sends=THREE, polls=polls, losses=[early, elsewhere])) == ["lost"]
 
 
+def test_what_was_deleted_may_come_again():
+    sends, polls = [send("a", 0, 0, is_once=True)], [poll(0, "a", 2), poll(5, "a", 4)]
+    assert kinds(ClientHistory(sends=sends, polls=polls)) == ["duplicate"]
+    assert kinds(ClientHistory(sends=sends, polls=polls, deleted={PLACE: 1})) == []
+
+
 def transaction(outcome: Outcome, at: float = 10) -> Transaction:
     return Transaction(f"txn {outcome.value}", outcome, Span(at, at + 1))
 
