@@ -79,7 +79,7 @@ def registered(epoch: int) -> tables.RegisterBrokerRecord:
     [
         (
             registered(9),
-            "another process has registered as broker 1, with epoch 9; .* 5, ends",
+            "another process has registered as broker 1, with epoch 9: .* 5, ends",
         ),
         (tables.UnregisterBrokerRecord(broker_id=1, broker_epoch=5), "broker 1 was unregistered"),
     ],

@@ -52,14 +52,13 @@ READ_BYTES_MAX = 8 << 20  # of one fetch; KRaft's MAX_FETCH_SIZE
 def superseded(node_id: int, own_epoch: int, epoch: int) -> StorageError:
     """Why a broker ends that the cluster knows by another epoch; -1: by none."""
     what = (
-        f"broker {node_id} was unregistered"
+        f"broker {node_id} was unregistered: this process, with epoch {own_epoch}, ends. Its next"
+        " start registers it again"
         if epoch < 0
-        else f"another process has registered as broker {node_id}, with epoch {epoch}"
+        else f"another process has registered as broker {node_id}, with epoch {epoch}: this one,"
+        f" with epoch {own_epoch}, ends. Give each process a node.id and directories of its own"
     )
-    return StorageError(
-        ErrorCode.STALE_BROKER_EPOCH,
-        f"{what}; this one, with epoch {own_epoch}, ends. Start one process per node.id and disk",
-    )
+    return StorageError(ErrorCode.STALE_BROKER_EPOCH, what)
 
 
 class ReplicatedMetadataLog(MetadataLog):
