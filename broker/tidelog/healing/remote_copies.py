@@ -33,14 +33,10 @@ _log = logging.getLogger("tidelog.healing")
 
 
 class RemoteCopies:
-    """The remote tier of this broker as a source of copies, and what is wrong with it.
-
-    `faults` are those of remote segments that could not be put right, by segment id.
-    """
+    """The remote tier of this broker as a source of copies, and what is wrong with it."""
 
     def __init__(self, tier: RemoteTier) -> None:
         self._tier = tier
-        self.faults: dict[bytes, str] = {}
 
     async def fetch(self, partition: Partition, damage: Damage) -> memoryview:
         """All that the remote tier has of a damage's offsets. NoCopyError, RemoteStorageError."""
@@ -78,10 +74,9 @@ class RemoteCopies:
                     return
 
     async def _check(self, partition: Partition, segment: RemoteSegment) -> None:
-        tier, key = self._tier, segment.segment_id.bytes
+        tier = self._tier
         faults = await tier.pools.reader.run(check_segment, tier.storage, segment)
         if not faults or not self._is_live(segment):
-            self.faults.pop(key, None)
             return
         name = f"remote segment {segment.start_offset}..{segment.end_offset}"
         _log.warning("%s: %s is damaged: %s", partition.topic_partition, name, faults[0])
@@ -91,14 +86,12 @@ class RemoteCopies:
             tier.reads.forget((segment.segment_id,))
             faults = await tier.pools.reader.run(check_segment, tier.storage, segment)
         if faults:
-            self.faults[key] = faults[0]
             _log.error(
                 "%s: %s cannot be repaired: no local copy of it is left. Its offsets may be lost",
                 partition.topic_partition,
                 name,
             )
         else:
-            self.faults.pop(key, None)
             _log.warning("%s: %s was copied again", partition.topic_partition, name)
 
     def _is_live(self, segment: RemoteSegment) -> bool:
