@@ -15,7 +15,6 @@ import argparse
 import json
 import mmap
 import os
-import shutil
 import subprocess
 import tempfile
 import threading
@@ -288,16 +287,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", default="", help="cases whose name has this in it")
     parser.add_argument("--fsync-ms", type=int, default=10, help="what each fsync takes")
-    parser.add_argument("--keep", type=Path, help="keep the brokers' logs in this folder")
     options = parser.parse_args()
     results = {}
     for name, partitions in CASES.items():
         if options.only in name:
             with tempfile.TemporaryDirectory(prefix="tidelog-failover-") as folder:
                 results[name] = measure(partitions, options.fsync_ms, Path(folder))
-                if options.keep:
-                    for log in Path(folder).glob("brokers/*.log"):
-                        shutil.copy(log, options.keep)
     print(json.dumps(results, indent=1))
 
 
