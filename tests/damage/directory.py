@@ -66,7 +66,7 @@ async def build(folder: Path) -> Truth:
 
 async def _write(nodes: Nodes) -> Truth:
     for name, config in TOPICS.items():
-        await _create(nodes, name, config)
+        await create(nodes, name, config)
     producer = TxnProducer(nodes, "producer")
     assert await producer.init() is ErrorCode.NONE
     values: dict[str, list[bytes]] = {}
@@ -83,7 +83,7 @@ async def _write(nodes: Nodes) -> Truth:
     return Truth(values, 7)
 
 
-async def _create(nodes: Nodes, name: str, config: dict[str, str]) -> None:
+async def create(nodes: Nodes, name: str, config: dict[str, str]) -> None:
     Config = CreateTopicsRequest.CreatableTopicConfig  # noqa: N806
     topic = CreateTopicsRequest.CreatableTopic(
         name=name,
