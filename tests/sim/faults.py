@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
     from sim.machine import Machine
 
-PLAN_S = 6.0
+PLAN_S = 5.0
+FAULTS_IN_A_PLAN = (2, 14)
 CALM_NETWORK_S = (0.00005, 0.001)
 SKEW_MS_MAX = 1_200_000  # together far below message.timestamp.after.max.ms
 
@@ -56,7 +57,7 @@ def draw_plan(seed: int | str) -> list[Fault]:
     rng = random.Random(f"{seed}:faults")
     kinds, weights = list(KINDS), [weight for weight, _, _ in KINDS.values()]
     plan = []
-    for _ in range(rng.randint(1, 7)):
+    for _ in range(rng.randint(*FAULTS_IN_A_PLAN)):
         kind = rng.choices(kinds, weights)[0]
         _, low, high = KINDS[kind]
         for_s = rng.uniform(0.2, 1.5)

@@ -54,7 +54,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self._stall_s = 0.0  # of the step that runs
         self.stalls: dict[str, float] = {}  # the longest of each lane
         self._trace = hashlib.blake2b(digest_size=16)
-        self._notes: list[str] = []  # that are not hashed yet
+        self._notes: list[tuple[float, str, str]] = []  # that are not hashed yet
         self._running = False
         self._stopping = False
         self._closed = False
@@ -69,7 +69,10 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def note(self, text: str) -> None:
         """Put something into the trace, so that two runs of a seed can be compared."""
-        self._notes.append(f"{self._now:.9f} {text}\n")
+        self._note("", text)
+
+    def _note(self, lane: str, text: str) -> None:
+        self._notes.append((self._now, lane, text))
         if len(self._notes) >= NOTES_KEPT:
             self._hash_notes()
 
@@ -83,7 +86,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.events.append(Event(self._now, "clients", log, end))
 
     def _hash_notes(self) -> None:
-        self._trace.update("".join(self._notes).encode())
+        self._trace.update(repr(self._notes).encode())
         self._notes.clear()
 
     @property
@@ -192,7 +195,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.lane = lane
         assert self.steps < STEPS_MAX, "the run does not end"
         name = getattr(handle._callback, "__qualname__", type(handle._callback).__name__)
-        self.note(f"{lane} {name}")
+        self._note(lane, name)
         handle._run()
         if self._stall_s:
             self._stand_still(lane)

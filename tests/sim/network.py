@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 Link = tuple[str, str] | tuple[str, str, int]  # from, to, and the listening port if only that
 HIGH_WATER_BYTES = 64 * 1024
 LOW_WATER_BYTES = 16 * 1024
+TORN = 0.1  # deliveries that come in pieces: each piece is a step more
 
 
 class SimNetwork:
@@ -318,7 +319,7 @@ class SimTransport(asyncio.Transport):
             return
         if self._arrived:
             size = len(self._arrived)
-            if size > 1 and self.network.rng.random() < 0.3:
+            if size > 1 and self.network.rng.random() < TORN:
                 size = self.network.rng.randrange(1, size)  # torn
             taken = self._give(size)
             del self._arrived[:taken]

@@ -180,6 +180,8 @@ class ClusterAdmin(AdminClient):
         )
         request = CreatePartitionsRequest(topics=[asked], timeout_ms=3000, validate_only=False)
         result, _ = await self.until_known(request, 3, lambda r: r.results[0])
+        if topic.state != "exists":
+            return  # a play has deleted it meanwhile
         error = ErrorCode(result.error_code)
         require(
             error is ErrorCode.NONE or error is ErrorCode.INVALID_PARTITIONS,

@@ -6,6 +6,7 @@ anywhere. It may never be another one anywhere else, and every new leader must h
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 from sim.checkers import METADATA_FOLDER
@@ -26,9 +27,10 @@ STEPS_BETWEEN_READS = 2_500
 COMPACTED_TOPICS = (GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC)
 
 
-def _node_of(host: str) -> int | None:
-    """The broker that lives on a host; None if none does."""
-    name, _, number = host.partition("-")
+@functools.cache  # asked at every step
+def _node_of(lane: str) -> int | None:
+    """The broker that lives in a lane or on a host; None if none does."""
+    name, _, number = lane.partition(".")[0].partition("-")
     return int(number) if name == "broker" else None
 
 
@@ -78,7 +80,7 @@ class ClusterCheckers:
 
     def after_step(self) -> None:
         """What the broker whose step it was has made of its state; bytes more seldom."""
-        node_id = _node_of(self.machines.loop.lane.rpartition(".")[0])
+        node_id = _node_of(self.machines.loop.lane)
         if node_id in self.machines.by_id:
             self._look(node_id)
             self._steps += 1

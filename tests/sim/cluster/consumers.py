@@ -159,7 +159,7 @@ class ClusterConsumer:
             partition_max_bytes=self.partition_bytes * (20 if self.world.all_written else 1),
         )
         request = FetchRequest(
-            max_wait_ms=0 if self.world.all_written else 50,
+            max_wait_ms=0 if self.world.all_written else 200,
             min_bytes=1,
             max_bytes=200_000,
             session_epoch=SESSIONLESS,

@@ -39,9 +39,10 @@ if TYPE_CHECKING:
     from sim.machine import Machine
     from sim.network import Link
 
-PLAN_S = 12.0
+PLAN_S = 7.0
+SINGLE_FAULTS = (6, 18)
 SKEW_MS_MAX = 60_000
-SEQUENCES_MAX = 3
+SEQUENCES_IN_A_PLAN = (2, 5)
 BROKERS = (1, 1, 2, 3, 3, 3, 3, 3, 4, 4, 5, 5, 6, 7)  # in a run, by weight
 WRITTEN_S_MAX = 60.0
 
@@ -101,7 +102,7 @@ def draw_cluster_plan(seed: int | str, brokers: int) -> list[ClusterFault]:
     rng = random.Random(f"{seed}:faults")
     kinds, weights = list(KINDS), [row[0] for row in KINDS.values()]
     plan = []
-    for _ in range(rng.randint(1, 8)):
+    for _ in range(rng.randint(*SINGLE_FAULTS)):
         kind = rng.choices(kinds, weights)[0]
         _, low, high, longest = KINDS[kind]
         at_s, node = rng.uniform(0.1, PLAN_S), rng.randint(1, brokers)
@@ -133,7 +134,9 @@ def _draw_sequences(seed: int | str, brokers: int) -> list[ClusterFault]:
     if brokers < 3:
         return []  # nobody may be missed
     rng = random.Random(f"{seed}:sequences")
-    kinds = rng.choices(list(SEQUENCES), list(SEQUENCES.values()), k=rng.randint(1, SEQUENCES_MAX))
+    kinds = rng.choices(
+        list(SEQUENCES), list(SEQUENCES.values()), k=rng.randint(*SEQUENCES_IN_A_PLAN)
+    )
     return (
         [
             ClusterFault(rng.uniform(0.1, PLAN_S), kind, rng.randint(1, brokers), 0, 0)

@@ -32,7 +32,7 @@ PROPERTIES: Mapping[str, str] = {
     "controller.quorum.election.backoff.max.ms": "200",
     "controller.quorum.request.timeout.ms": "1200",
     "replica.lag.time.max.ms": str(int(LAG_S_MAX * 1000)),
-    "replica.fetch.wait.max.ms": "100",
+    "replica.fetch.wait.max.ms": "250",
     "replica.fetch.backoff.ms": "100",
     "replica.high.watermark.checkpoint.interval.ms": "500",
     "request.timeout.ms": "3000",

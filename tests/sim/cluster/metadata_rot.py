@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 METADATA_ROT = "metadata rot"
 BAD_S = (0.3, 3.0)
-SEEDS_WITH_IT = 0.2
+SEEDS_WITH_IT = 0.3
 
 
 def draw_metadata_rot(seed: int | str, brokers: int, plan_s: float) -> list[Any]:

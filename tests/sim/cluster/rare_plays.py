@@ -23,7 +23,7 @@ from tidelog.internal_topics import partition_for
 if TYPE_CHECKING:
     from sim.cluster.faults import ClusterFaults
 
-SEEDS_WITH_IT = 0.12
+SEEDS_WITH_IT = 0.25
 RARE = ("offsets and kill", "name comes back")
 GROUP = "group"
 NAME = "back"

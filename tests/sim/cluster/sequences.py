@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tidelog.metadata.image import PartitionImage
     from tidelog.replication.partition import Partition
 
-LOOK_S = 0.002
+LOOK_S = 0.003
 LEADERLESS_S_MAX = 4.0  # a session ends, and somebody is elected
 LAG_S = (2.1, 3.6)  # replica.lag.time.max.ms is 2 s, looked at every second
 

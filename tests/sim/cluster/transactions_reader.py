@@ -80,7 +80,7 @@ class CommittedClient:
             partition_max_bytes=self.partition_bytes * (50 if self.world.is_quiet else 1),
         )
         request = FetchRequest(
-            max_wait_ms=50,
+            max_wait_ms=200,
             min_bytes=1,
             max_bytes=200_000,
             isolation_level=READ_COMMITTED,

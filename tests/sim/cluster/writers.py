@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from sim.history import PartitionHistory
 
 RECORDS_MAX = 1_000_000  # that is, no limit
-PAUSES_S = (0.0, 0.01, 0.05, 0.2, 0.4)
+PAUSES_S = (0.0, 0.02, 0.1, 0.3, 0.7)
 
 
 class SteadyIdempotent(IdempotentClusterProducer):
