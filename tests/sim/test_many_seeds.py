@@ -7,7 +7,7 @@ import pytest
 from sim.cluster.faults import brokers_of
 from sim.run import run_seed
 
-SEEDS = 150
+SEEDS = 100
 SEEDS_PER_TEST = 5  # some seconds each, on a quiet machine
 
 

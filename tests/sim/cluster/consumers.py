@@ -38,8 +38,8 @@ LATER = frozenset(
     }
 )
 SESSIONLESS = -1
-REWIND = 0.005  # what was read once is read again, and is still the same
-REWIND_TIERED = 0.05  # the more if it may be elsewhere by then
+REWIND = 0.01  # what was read once is read again, and is still the same
+REWIND_TIERED = 0.12  # the more if it may be elsewhere by then
 
 
 def later_of(topic: TopicHistory) -> frozenset[ErrorCode]:
@@ -159,7 +159,7 @@ class ClusterConsumer:
             partition_max_bytes=self.partition_bytes * (20 if self.world.all_written else 1),
         )
         request = FetchRequest(
-            max_wait_ms=0 if self.world.all_written else 200,
+            max_wait_ms=0 if self.world.all_written else 120,
             min_bytes=1,
             max_bytes=200_000,
             session_epoch=SESSIONLESS,

@@ -22,7 +22,7 @@ STORE_FAULTS: dict[str, tuple[int, float, float, float]] = {
     "late sight": (3, 0.2, 3, 5),  # seconds until a copy is seen, at most
     "rotten reads": (4, 0.05, 0.8, 8),  # their chance
 }
-STORE_FAULTS_MAX = 6
+STORE_FAULTS_IN_A_PLAN = (2, 9)
 
 
 def has_tier(seed: int | str) -> bool:
@@ -77,7 +77,7 @@ def draw_store_faults(seed: int | str, plan_s: float) -> list[tuple[float, str, 
     rng = random.Random(f"{seed}:faults of the store")
     kinds, weights = list(STORE_FAULTS), [row[0] for row in STORE_FAULTS.values()]
     drawn = []
-    for kind in rng.choices(kinds, weights, k=rng.randint(0, STORE_FAULTS_MAX)):
+    for kind in rng.choices(kinds, weights, k=rng.randint(*STORE_FAULTS_IN_A_PLAN)):
         _, low, high, longest = STORE_FAULTS[kind]
         amount = round(rng.uniform(low, high), 3)
         drawn.append((rng.uniform(0.1, plan_s), kind, amount, rng.uniform(0.2, 1) * longest))
