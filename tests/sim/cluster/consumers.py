@@ -71,6 +71,7 @@ class ClusterConsumer:
         self.version = self.rng.choice((12, 16, 18))
         self.rack = self.rng.choice((*RACKS, ""))
         self.partition_bytes = self.rng.choice((200, 2000, 50_000))
+        self.wait_ms = 50 if world.tier.is_on else 120  # the tier is found out by many reads
         self.places: dict[Key, Place] = {}
 
     async def run(self) -> None:
@@ -159,7 +160,7 @@ class ClusterConsumer:
             partition_max_bytes=self.partition_bytes * (20 if self.world.all_written else 1),
         )
         request = FetchRequest(
-            max_wait_ms=0 if self.world.all_written else 120,
+            max_wait_ms=0 if self.world.all_written else self.wait_ms,
             min_bytes=1,
             max_bytes=200_000,
             session_epoch=SESSIONLESS,

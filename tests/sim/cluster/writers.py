@@ -9,11 +9,19 @@ from sim.cluster.producers import IdempotentClusterProducer, PlainClusterProduce
 from sim.producers import Batch
 
 if TYPE_CHECKING:
+    import random
+
     from sim.cluster.world import ClusterWorld
     from sim.history import PartitionHistory
 
 RECORDS_MAX = 1_000_000  # that is, no limit
 PAUSES_S = (0.0, 0.02, 0.1, 0.3, 0.7)
+PAUSES_TIERED_S = (0.0, 0.01, 0.05, 0.2, 0.4)  # what is copied has to be written
+
+
+async def pause(world: ClusterWorld, rng: random.Random) -> None:
+    """Between two batches of a steady writer."""
+    await asyncio.sleep(rng.choice(PAUSES_TIERED_S if world.tier.is_on else PAUSES_S))
 
 
 class SteadyIdempotent(IdempotentClusterProducer):
@@ -28,7 +36,7 @@ class SteadyIdempotent(IdempotentClusterProducer):
         await self.begin()
         while not self.is_stopped:
             await self.write(self.target())
-            await asyncio.sleep(self.rng.choice(PAUSES_S))
+            await pause(self.world, self.rng)
         self.cluster.close()
 
 
@@ -43,7 +51,7 @@ class SteadyPlain(PlainClusterProducer):
         """Write until the faults are over."""
         while not self.is_stopped:
             await self.write(self.target())
-            await asyncio.sleep(self.rng.choice(PAUSES_S))
+            await pause(self.world, self.rng)
         self.cluster.close()
 
 
