@@ -19,7 +19,7 @@ STORE_FAULTS: dict[str, tuple[int, float, float, float]] = {
     "store errors": (5, 0.05, 0.7, 5),  # their chance
     "store outage": (3, 1, 1, 4),
     "slow store": (3, 0.05, 1.5, 4),  # seconds a call takes at most
-    "late sight": (3, 0.2, 3, 5),  # seconds until a copy is seen, at most
+    "late sight": (5, 0.5, 4, 6),  # seconds until a copy is seen, at most
     "rotten reads": (4, 0.05, 0.8, 8),  # their chance
 }
 STORE_FAULTS_IN_A_PLAN = (2, 9)
