@@ -195,10 +195,9 @@ class InSyncChecker:
                     continue
                 if before is not None:
                     self._check_change(memory, before, state)
-                self._tell(
-                    memory.name,
-                    f"is led by {state.leader} in epoch {state.leader_epoch}, in sync {state.isr}",
-                )
+                if before is None or (before.leader, before.isr) != (state.leader, state.isr):
+                    led = f"is led by {state.leader} in epoch {state.leader_epoch}"
+                    self._tell(memory.name, f"{led}, in sync {state.isr}")
                 for member in state.isr:
                     self._check_member(memory, member)
 

@@ -305,7 +305,8 @@ class Stranger:
             end_s = self.world.loop.time() + self.rng.uniform(0.3, 2.5)
             while self.world.loop.time() < end_s:
                 server: Any = machine.server
-                quorum = None if server is None else server._membership._quorum
+                membership = None if server is None else server._membership
+                quorum = None if membership is None else membership._quorum
                 votes = quorum is not None and quorum._core is not None
                 require(not votes, f"node {self.node_id} votes without knowing how it voted")
                 await asyncio.sleep(LOOK_S)
