@@ -126,15 +126,16 @@ class Bench:
             PartitionImage(index, NODE_ID, 0, 0, (NODE_ID,), (NODE_ID,))
             for index in range(partitions)
         )
-        self.replicas.apply(
-            None,
-            ClusterImage(
-                cluster_id="bench",
-                brokers={NODE_ID: BrokerImage(NODE_ID, "127.0.0.1", 9092)},
-                topics={TOPIC: TopicImage(TOPIC, TOPIC_ID, states)},
-                topic_configs={TOPIC: {"message.timestamp.after.max.ms": str(2**62)}},
-            ),
+        brokers = {NODE_ID: BrokerImage(NODE_ID, "127.0.0.1", 9092)}
+        empty = ClusterImage(cluster_id="bench", brokers=brokers)
+        self.replicas.apply(None, empty)  # topics of the first image would have lost their logs
+        full = ClusterImage(
+            cluster_id="bench",
+            brokers=brokers,
+            topics={TOPIC: TopicImage(TOPIC, TOPIC_ID, states)},
+            topic_configs={TOPIC: {"message.timestamp.after.max.ms": str(2**62)}},
         )
+        self.replicas.apply(empty, full)
         transactions = Transactions(
             config=config,
             clock=clock,

@@ -162,7 +162,7 @@ def test_a_stop_in_the_middle_leaves_no_file_open(
         driven.executor.close()
         driven.manager.shutdown()
         assert files.exists(path)
-        assert all(file._fd < 0 for file in files.opened)
+        assert all(file._is_closed for file in files.opened)
         again = open_manager(files, compacted())
         log = again.get(PARTITION)
         assert log is not None

@@ -18,6 +18,8 @@ from support.wire_client import WireClient
 from tidelog.config.broker import BrokerConfig
 from tidelog.controller.decisions import RefusedError
 from tidelog.controller.directories import assign_replicas_to_dirs
+from tidelog.formatting import format_directories, look
+from tidelog.runtime import system_runtime
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.admin import AlterReplicaLogDirsRequest
 from tidelog_protocol.messages.controller import (
@@ -193,6 +195,11 @@ def test_a_directory_is_emptied_and_taken_away(tmp_path: Path) -> None:
         await node.stop()
         named = {key.replace("_", "."): value for key, value in settings.items()}
         node.config = BrokerConfig.from_properties({**node.config.given, **named})
+        runtime = system_runtime(durable=False)
+        found = look([node.config], runtime.files)
+        if found.missing:
+            assert found.cluster_id is not None
+            format_directories(found, runtime, found.cluster_id)
         await node.start()
 
     async def test() -> None:

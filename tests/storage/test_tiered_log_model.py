@@ -219,7 +219,10 @@ class TieredLog(RuleBasedStateMachine):
 
     def reopen(self):
         self.open()
-        self.log = self.logs.get(PARTITION)
+        log = self.logs.get(PARTITION)
+        if log is None:  # a power failure may take a log that was never written to
+            log = self.logs.create(PARTITION, ID, self.settings())
+        self.log = log
         self.log.config = self.settings()
         self.log.set_high_watermark(self.end)
         self.log.assign_epoch(self.epoch)

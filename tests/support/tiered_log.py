@@ -40,6 +40,8 @@ class Broker:
     def reopen(self, settings=TIERED):
         self.start()
         log = self.logs.get(PARTITION)
+        if log is None:  # a power failure may take a log that was never written to
+            return self.create(settings=settings)
         log.config = settings
         return log
 
