@@ -147,6 +147,11 @@ def _was_never_written(files: FileSystem, folder: str) -> bool:
     return set(segments) <= {file_name(0, LOG_SUFFIX)} and not any(segments.values())
 
 
+def has_begun(files: FileSystem, folder: str) -> bool:
+    """Whether a crash left this folder of a log that was about to be made."""
+    return files.exists(folder) and _was_never_written(files, folder)
+
+
 def _partition_of(name: str) -> TopicPartition | None:
     """The partition that a folder of this plain name would be of."""
     topic, _, number = name.rpartition("-")

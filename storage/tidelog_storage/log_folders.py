@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING
 
 from tidelog_storage.checkpoints import read_partition_metadata
 from tidelog_storage.directory import LogDirectory
-from tidelog_storage.folders import DELETE_SUFFIX, free_folder, future_folder, make_folder
+from tidelog_storage.folders import (
+    DELETE_SUFFIX,
+    free_folder,
+    future_folder,
+    has_begun,
+    make_folder,
+)
 from tidelog_storage.recovery import load_log
 from tidelog_storage.removals import Removals
 
@@ -193,6 +199,9 @@ class LogFolders:
         if preferred is not None:
             return self._directory_at(preferred)
         live = [one for one in self.directories if one.failure is None] or self.directories
+        if len(live) > 1:  # what a crash left is gone on with, else it would stay beside the log
+            begun = [one for one in live if has_begun(one.files, f"{one.path}/{partition}")]
+            live = begun or live
         return min(live, key=lambda one: len(one.partitions) + len(one.futures))
 
     def delete(self, partition: TopicPartition, now_ms: int = 0) -> None:

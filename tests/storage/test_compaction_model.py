@@ -46,6 +46,9 @@ def reopen(disk):
     disk.unwinding = False
     manager = open_manager(disk.files(), compacted(**VALUES))
     log = manager.get(PARTITION)
+    if log is None:  # a power failure may take a log that was never written to
+        log = manager.create(PARTITION, b"i" * 16, compacted(**VALUES))
+        log.assign_epoch(0)
     log.set_high_watermark(log.log_end_offset)
     return manager, log
 

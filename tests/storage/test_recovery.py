@@ -149,7 +149,13 @@ def test_a_clean_start_opens_nothing_it_does_not_need(files, monkeypatch):
         opened.append(path.rpartition("/")[2])
         return original(self, path, **options)
 
+    def watch_bytes(self, path):
+        opened.append(path.rpartition("/")[2])
+        return original_bytes(self, path)
+
+    original_bytes = type(files).read_bytes
     monkeypatch.setattr(type(files), "open", watch)
+    monkeypatch.setattr(type(files), "read_bytes", watch_bytes)
     open_log(files, settings=SETTINGS)
     assert {name[:20] for name in opened if name[0].isdigit()} == {
         f"{bases[-1]:020d}",

@@ -267,6 +267,7 @@ class ZombieWorld(StepWorld):
 
     async def _join(self, client: TransactionalClient, member_id: str) -> Membership:
         """A generation of its own: whoever else was there does not come back."""
+        promised = None  # an id that was given with MEMBER_ID_REQUIRED
         while True:
             join = JoinGroupRequest(
                 group_id=self.group,
@@ -277,8 +278,12 @@ class ZombieWorld(StepWorld):
                 protocols=[JoinGroupRequest.JoinGroupRequestProtocol(name="all", metadata=b"")],
             )
             joined = await self._answered(client, join, 7)
-            member_id = joined.member_id
+            is_promised = joined.error_code == ErrorCode.UNKNOWN_MEMBER_ID and member_id == promised
+            member_id = "" if is_promised else joined.member_id
+            if is_promised:
+                continue  # the coordinator that gave the id is another one by now
             if joined.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+                promised = member_id
                 continue
             require(joined.error_code == 0, f"JoinGroup gives {joined.error_code}")
             share = SyncGroupRequest.SyncGroupRequestAssignment(member_id=member_id, assignment=b"")
