@@ -108,10 +108,10 @@ class TransactionCheckers:
         topics = {*self.world.transactions.topics, GROUP_METADATA_TOPIC}
         for node_id, _, partition in self._replicas(topics):
             log: Any = partition.log
-            if log.last_stable_offset != log.log_end_offset:
+            if log.producers.first_unstable_offset is not None:
                 return (
-                    f"{log!r} of {node_id}: last stable offset {log.last_stable_offset}, end"
-                    f" {log.log_end_offset}"
+                    f"{log!r} of {node_id}: a transaction is open at"
+                    f" {log.producers.first_unstable_offset}"
                 )
         return self._unstable_group()
 
