@@ -37,7 +37,7 @@ FOUND_AT = {
     "nobody-marks": 4,
     "one-id-for-all-tries": 9,
     "open-transactions-are-copied": 9,
-    "out-of-sight-is-out-of-range": 12,
+    "out-of-sight-is-out-of-range": 113,
     "retention-does-not-wait": 1,
     "rotten-bytes-are-served": 18,
     "segments-are-found-by-offset-alone": 2,

@@ -31,7 +31,7 @@ def test_strangers_are_not_believed():
     [
         ("known-directory-overrides-a-session", "second process", 1),
         ("no-sessions-after-an-election", "second process", 1),
-        ("follow-the-image-of-another-life", "broker replaced", 4),
+        ("follow-the-image-of-another-life", "broker replaced", 7),
         ("believe-any-quorum-epoch", "quorum out of range", 1),
         ("rotten-vote-is-no-vote", "vote rots", 1),
     ],
