@@ -64,20 +64,22 @@ def _verify_directories(directories: list[str]) -> None:
     from tidelog_storage.scrub_folders import check_directory
 
     files = system_runtime(durable=False).files
-    segments = size = broken = 0
+    segments = size = 0
+    damaged: dict[str, bool] = {}  # by log; a directory that cannot be understood counts as one
     for directory in directories:
         try:
             for checked in check_directory(files, directory):
                 segments += checked.size > 0
                 size += checked.size
-                broken += bool(checked.faults)
+                log = f"{directory}/{checked.partition}"
+                damaged[log] = damaged.get(log, False) or bool(checked.faults)
                 for fault in checked.faults:
-                    print(f"{directory}/{checked.partition}: {fault}")
+                    print(f"{log}: {fault}")
         except CheckpointError as error:
-            broken += 1
+            damaged[directory] = True
             print(error)
-    if broken:
-        raise common.CommandError(f"{broken} of {segments} segments and their logs are damaged")
+    if any(damaged.values()):
+        raise common.CommandError(f"{sum(damaged.values())} of {len(damaged)} logs are damaged")
     print(f"{segments} segments, {size} bytes: all as their checksums and indexes say")
 
 
