@@ -135,7 +135,9 @@ def test_one_of_three_brokers_ends_and_the_others_go_on(
     served = serve(library, tmp_path, log, *words)
     servers = served.bootstrap.split(",")
     (tmp_path / "armed").touch()
-    assert command("topics", "-b", servers[0], "create", "t").returncode == 0
+    created = command("topics", "-b", servers[0], "create", "t")
+    # A controller that ends before it answers leaves the topic, and the client's retry finds it.
+    assert created.returncode == 0 or "TOPIC_ALREADY_EXISTS" in created.stderr, created.stderr
     assert served.process.stderr is not None
     assert served.process.stderr.readline() == (
         f"tidelog: broker 2 is gone: {tmp_path}/data/{log}: Input/output error;"

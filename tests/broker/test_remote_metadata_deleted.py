@@ -102,8 +102,10 @@ def test_what_is_known_stays_and_is_told_again(tmp_path: Path, far: bool) -> Non
     run(test)
 
 
-def test_files_outlive_the_topic(tmp_path: Path) -> None:
-    """They are written at once: a broker that is killed then knows all the same what it did."""
+@pytest.mark.parametrize("is_read", [True, False])
+def test_files_outlive_the_topic(tmp_path: Path, is_read: bool) -> None:
+    """They are written at once: a broker that is killed then knows all the same what it did, and
+    what it reads of that in the new topic is no news."""
 
     async def test() -> None:
         topic = MemoryTopic(COUNT)
@@ -111,6 +113,7 @@ def test_files_outlive_the_topic(tmp_path: Path) -> None:
         await broker.lead(P0, SAME)
         await broker.copy(P0, 1)
         await broker.copy(SAME, 2)
+        broker.client.is_stuck = not is_read
         await delete(topic, broker)
         await told(topic, index_of(P0), 4)
         files = MetadataFiles(AwaitedFiles(syncs=False), str(tmp_path))

@@ -42,21 +42,25 @@ log = logging.getLogger("tidelog.remote.metadata")
 COMMITTED_OFFSETS = "_rlmm_committed_offsets"
 TOPIC_ID = "_rlmm_topic_id"
 SUFFIX = ".snapshot"
-VERSION = 1  # Kafka's, which had neither checksum nor ids, was 0
+VERSION = 2  # 1 did not say whether it is older than its topic; Kafka's had no checksum and no ids
 ENTRIES_AT_ONCE = 200  # some ten milliseconds of coding, between which the loop runs
 
 _HEAD = struct.Struct(">hI")  # version, checksum of the rest
-# ids, partitions, length of the name, offset, state; counts of what follows
-_FACTS = struct.Struct(">16s16siihqbiii")
+# ids, partitions, length of the name, offset, older or not, state; counts of what follows
+_FACTS = struct.Struct(">16s16siihq?biii")
 _PAIR = struct.Struct(">iq")
 
 
 class SavedPartition(NamedTuple):
-    """A snapshot, which has everything of its metadata partition below `next_offset`."""
+    """A snapshot, which has everything of its metadata partition below `next_offset`.
+
+    One that is older than the topic has more: what was in the topic before it was deleted.
+    """
 
     snapshot: PartitionSnapshot
     metadata_partition: int
     next_offset: int
+    is_older: bool
 
 
 class MetadataFiles:
@@ -178,6 +182,7 @@ async def _encode(saved: SavedPartition, topic_id: bytes) -> bytes:
             saved.metadata_partition,
             len(name),
             saved.next_offset,
+            saved.is_older,
             -1 if state is None else state,
             len(snapshot.segments),
             len(snapshot.finished),
@@ -213,7 +218,8 @@ async def _decode(data: bytes, partition: TopicIdPartition, topic_id: bytes) -> 
     found_id, found, facts, body = _parse_head(data)
     if (found_id, found) != (topic_id, partition):
         raise ValueError("it is of another topic")
-    metadata_partition, next_offset, state, segments_count, finished_count, pairs_count = facts
+    metadata_partition, next_offset, is_older, state, *counts = facts
+    segments_count, finished_count, pairs_count = counts
     position = 0
     segments: list[RemoteSegment] = []
     for number in range(1, segments_count + 1):
@@ -232,4 +238,4 @@ async def _decode(data: bytes, partition: TopicIdPartition, topic_id: bytes) -> 
         tuple((int(epoch), int(offset)) for epoch, offset in pairs),
         None if state < 0 else PartitionDeleteState(state),
     )
-    return SavedPartition(snapshot, metadata_partition, next_offset)
+    return SavedPartition(snapshot, metadata_partition, next_offset, bool(is_older))

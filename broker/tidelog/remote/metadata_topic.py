@@ -232,6 +232,7 @@ class TopicBasedMetadata:
             tracked.has_file = True
             if topic_id != self._topic_id:
                 return
+            tracked.is_older = saved.is_older
             committed = self._committed.get(tracked.index, 0)
             tracked.next_offset = max(saved.next_offset, committed)
             tracked.is_saved = True

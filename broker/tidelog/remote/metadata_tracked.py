@@ -95,7 +95,7 @@ class Tracked:
 
     def saved(self) -> SavedPartition:
         """As its file has it."""
-        return SavedPartition(self.cache.snapshot(), self.index, self.next_offset)
+        return SavedPartition(self.cache.snapshot(), self.index, self.next_offset, self.is_older)
 
     @property
     def is_caught_up(self) -> bool:
