@@ -430,8 +430,8 @@ class LogState:
         active = self.segments.active
         self.recovery_point = seal(active, self.recovery_point, self.log_end_offset)
         self.flush(closing=True)
-        if self.is_tiered or self.log_end_offset > self.log_start_offset:
-            self._flush_epochs()  # else loading would drop them
+        if self.log_end_offset:  # also if all is deleted: older epochs would say that it is not
+            self._flush_epochs()
         self.release()
 
     def release(self) -> None:

@@ -82,6 +82,17 @@ def test_what_was_deleted_from_a_plain_log_does_not_come_back(broker, content):
     assert starts(broker.reopen(PLAIN)) == (3, 3)
 
 
+@pytest.mark.parametrize("settings", [PLAIN, TIERED])
+def test_records_stay_deleted_if_no_other_is_left(broker, settings):
+    broker.create(12, settings)
+    log = broker.restart(settings)  # its epochs are on disk
+    end = log.log_end_offset
+    log.maybe_increment_log_start(end, "DeleteRecords")
+    for _ in range(2):
+        log = broker.restart(settings)
+        assert (*starts(log), log.log_end_offset) == (end, end, end)
+
+
 @pytest.mark.parametrize("content", DAMAGES)
 def test_a_plain_log_whose_segments_were_deleted_begins_with_its_first(broker, content):
     settings = config(internal_segment_bytes=500, retention_bytes=700)
