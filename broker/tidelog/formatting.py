@@ -21,7 +21,7 @@ from tidelog_storage.checkpoints import (
     read_meta_properties,
     write_meta_properties,
 )
-from tidelog_storage.folders import scan
+from tidelog_storage.folders import make_durable_folder, scan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -155,7 +155,7 @@ def format_directories(
     files, now_ms = runtime.files, runtime.clock.wall_ms()
     done = []
     for config, path in found.missing:
-        files.make_dirs(path)
+        make_durable_folder(files, path)
         files.write_atomic(f"{path}/{BOOTSTRAP_CHECKPOINT}", bootstrap_checkpoint(now_ms))
         directory_id = runtime.rng.uuid()
         owner = MetaProperties(cluster_id, config.node_id, directory_id)

@@ -20,7 +20,7 @@ from tidelog_storage.checkpoints import (
     write_clean_shutdown,
     write_meta_properties,
 )
-from tidelog_storage.folders import STRAY_SUFFIX, free_folder, scan
+from tidelog_storage.folders import STRAY_SUFFIX, free_folder, make_durable_folder, scan
 from tidelog_storage.guarded_files import GuardedFiles
 from tidelog_storage.recovery import Checkpointed
 
@@ -131,6 +131,7 @@ class LogDirectory:
             if new_directory_id is None:
                 raise LogDirectoryError(f"log directory {self.path} is not formatted")
             owner = MetaProperties(cluster_id, node_id, new_directory_id())
+            make_durable_folder(self._files, self.path)
             write_meta_properties(self._files, self.path, owner)
         if owner.cluster_id != cluster_id or owner.node_id != node_id:
             msg = (

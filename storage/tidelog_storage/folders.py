@@ -13,6 +13,7 @@ written to, which is made again, or a log that knows its topic. Records never la
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog_protocol.errors import ErrorCode
@@ -190,3 +191,21 @@ def make_folder(files: FileSystem, folder: str, topic_id: bytes) -> None:
             )
     files.make_dirs(folder)
     note_topic_id(files, folder, topic_id)
+
+
+def make_durable_folder(files: FileSystem, folder: str) -> None:
+    """Make a folder and its parents, and their names durable.
+
+    A sync of what is in a folder says nothing of the folder's own name: without it a power failure
+    may take the folder with everything in it. One that is there may come from a process that was
+    killed before this.
+    """
+    missing = []
+    path = folder.rpartition("/")[0]
+    while path and not files.exists(path):
+        missing.append(path)
+        path = path.rpartition("/")[0]
+    files.make_dirs(folder)
+    for path in (*reversed(missing), folder):
+        with suppress(PermissionError):  # a parent of somebody else, which was there before
+            files.fsync_dir(path.rpartition("/")[0] or ("/" if path.startswith("/") else "."))

@@ -26,8 +26,8 @@ _BROKEN = frozenset(
     getattr(errno, name, errno.EIO)
     for name in ("EIO", "EROFS", "ENODEV", "ENXIO", "ESTALE", "EUCLEAN")
 )
-_NOTHING_WAS_LOST = frozenset({errno.ENOENT, errno.EMFILE, errno.ENFILE})
-"""Nothing was synced: the folder is gone, or there are no descriptors now."""
+_NOTHING_WAS_LOST = frozenset({errno.ENOENT, errno.EMFILE, errno.ENFILE, errno.EACCES})
+"""Nothing was synced: the folder is gone or may not be read, or there are no descriptors now."""
 _NOTHING_WAS_REPLACED = _NOTHING_WAS_LOST | {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 

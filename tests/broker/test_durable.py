@@ -12,6 +12,7 @@ from support.quorum_nodes import setting
 from tidelog.metadata.durable import DurableEnd
 from tidelog_storage.types import StorageError
 
+STATE = "data/__cluster_metadata-0/quorum-state"
 LOG = "data/__cluster_metadata-0/00000000000000000000.log"
 
 
@@ -79,3 +80,16 @@ def test_the_durable_end_outlives_torn_notes() -> None:
     assert again.read() == 3
     again.advance(4)
     assert again.read() == 4
+
+
+def test_a_vote_outlives_a_power_failure() -> None:
+    """The name of the metadata log's folder was not durable: a node forgot how it had voted."""
+    for seed in range(10):
+        disk = SimDisk(seed)
+        disk.is_apart = True
+        disk.files().make_dirs("data")
+        disk.sync_names()
+        metadata = Metadata(disk)  # has begun an epoch
+        election = metadata.disk.files().read_bytes(STATE)
+        disk.power_failure()
+        assert disk.files().read_bytes(STATE) == election

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from sim.disk import SimDisk
+from support.metadata import CountedRng, FixedClock
 from tidelog.config.broker import BrokerConfig
 from tidelog.doors.cluster_settings import broker_properties, node_properties
 from tidelog.formatting import format_new, random_cluster_id
@@ -13,9 +16,6 @@ from tidelog.foundation import open_logs
 from tidelog.runtime import system_runtime
 from tidelog.start_error import StartError
 from tidelog_storage.directory import LogDirectoryError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 RUNTIME = system_runtime(durable=False)
 
@@ -114,3 +114,20 @@ def test_a_new_cluster_is_formatted_whole_or_not_at_all(tmp_path: Path) -> None:
         format_new(configs, RUNTIME)
     with pytest.raises(StartError, match=r"belongs to node 1 of cluster .*, not to node 2"):
         opened(node(2, tmp_path / "1"))
+
+
+@pytest.mark.parametrize("formats", [True, False])
+def test_a_formatted_directory_outlives_a_power_failure(*, formats: bool) -> None:
+    """Its own name was not durable: the directory was gone, with all that was synced in it."""
+    for seed in range(10):
+        disk = SimDisk(seed)
+        disk.is_apart = True
+        runtime = replace(RUNTIME, files=disk.files(), rng=CountedRng(), clock=FixedClock())
+        config = alone(Path("data"), metadata_log_dir="metadata")
+        if formats:
+            format_new([config], runtime)
+        else:
+            open_logs(config, runtime)
+        disk.power_failure()
+        assert disk.files().exists("data/meta.properties")
+        assert disk.files().exists("metadata/meta.properties")

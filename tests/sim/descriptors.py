@@ -50,10 +50,16 @@ class Descriptors:
     def use(self, file: SimFile, wanted: int = 1) -> None:
         """See that a file holds as many as it needs."""
         file.is_recent = True
-        while file.descriptors < wanted:
-            self.files.retry(self._take, 1)
-            file.descriptors += 1
-            self.files.add(file)
+        if file.descriptors >= wanted:
+            return
+        self.files.remove(file)  # a call that uses it keeps what it has
+        try:
+            while file.descriptors < wanted:
+                self.files.retry(self._take, 1)
+                file.descriptors += 1
+        finally:
+            if file.descriptors:
+                self.files.add(file)
 
     def use_for_a_moment(self) -> None:
         """Something is opened, and closed again by the same call."""

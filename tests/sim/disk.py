@@ -12,6 +12,10 @@ the rest, whose end may be torn into zeros or noise. A truncation that was not s
 
 A disk that fails at something is `disk_trouble.py`'s, a process without descriptors
 `descriptors.py`'s.
+
+Where names are `apart`, each folder has a journal of its own, as some file systems do: a sync makes
+the names of one folder durable, and after a power failure a later change of one folder may be there
+without an earlier one of another.
 """
 
 from __future__ import annotations
@@ -59,6 +63,7 @@ class SimDisk:
         self.durable_names: dict[str, Inode] = {}
         self.durable_folders: set[str] = {""}
         self.journal: list[tuple[Any, ...]] = []  # name changes that are not durable yet
+        self.is_apart = False  # each folder's changes become durable by themselves
         self.syncs = 0
         self.operations = 0  # that changed something
         self.die_at: int | None = None  # the operation in which the process is killed
@@ -91,13 +96,36 @@ class SimDisk:
         """The machine dies: unsynced names and bytes survive in part."""
         self.kill()
         self.lock_notes.clear()
-        for change in self.journal[: self.rng.randint(0, len(self.journal))]:
+        for change in self._surviving_changes():
             _apply(self.durable_names, self.durable_folders, change)
+        self._forget_orphans()
         self.names = dict(self.durable_names)
         self.folders = set(self.durable_folders)
         self.journal.clear()
         for inode in dict.fromkeys(self.names.values()):
             self._tear(inode)
+
+    def _surviving_changes(self) -> list[tuple[Any, ...]]:
+        """Of the changes that are not durable: a prefix, or one of each folder's."""
+        if not self.is_apart:
+            return self.journal[: self.rng.randint(0, len(self.journal))]
+        by_folder: dict[str, list[int]] = {}
+        for index, change in enumerate(self.journal):
+            by_folder.setdefault(_folder_of(change), []).append(index)
+        kept: set[int] = set()
+        for indexes in by_folder.values():
+            kept.update(indexes[: self.rng.randint(0, len(indexes))])
+        return [change for index, change in enumerate(self.journal) if index in kept]
+
+    def _forget_orphans(self) -> None:
+        """What is in a folder whose own name did not become durable cannot be reached."""
+        folders = self.durable_folders
+        for folder in sorted(folders):  # parents first
+            if folder and folder.rpartition("/")[0] not in folders:
+                folders.discard(folder)
+        for name in list(self.durable_names):
+            if name.rpartition("/")[0] not in folders:
+                del self.durable_names[name]
 
     def _tear(self, inode: Inode) -> None:
         rest = bytes(inode.data[inode.synced :])
@@ -141,14 +169,29 @@ class SimDisk:
 
     def change(self, *change: Any) -> None:
         """A name changes: visible at once, durable later."""
+        if change[0] == "rename" and change[1] in self.folders:
+            self._follow(change[1], change[2])
         _apply(self.names, self.folders, change)
         self.journal.append(change)
 
-    def sync_names(self) -> None:
-        """All name changes so far are durable."""
+    def _follow(self, source: str, target: str) -> None:
+        """A folder is renamed: what changed in it is found under its new name from now on."""
+        if self.is_apart:
+            self.journal = [
+                (kind, *(_moved(one, source, target) for one in rest))
+                for kind, *rest in self.journal
+            ]
+
+    def sync_names(self, folder: str | None = None) -> None:
+        """All name changes so far are durable, or those of the one folder if names are apart."""
+        folder = "" if folder == "." else folder
+        later: list[tuple[Any, ...]] = []
         for change in self.journal:
-            _apply(self.durable_names, self.durable_folders, change)
-        self.journal.clear()
+            if self.is_apart and folder is not None and _folder_of(change) != folder:
+                later.append(change)
+            else:
+                _apply(self.durable_names, self.durable_folders, change)
+        self.journal = later
 
     def sync(self, inode: Inode) -> None:
         """A file's bytes, and the names that led to it, are durable."""
@@ -156,7 +199,11 @@ class SimDisk:
         del inode.durable[inode.synced :]
         inode.durable += memoryview(inode.data)[inode.synced :]
         inode.synced = len(inode.data)
-        self.sync_names()
+        if not self.is_apart:
+            self.sync_names()
+            return
+        for name in [name for name, one in self.names.items() if one is inode]:
+            self.sync_names(name.rpartition("/")[0])
 
     def operate(self) -> bool:
         """Count an operation that changes files; whether the process dies in it."""
@@ -170,6 +217,17 @@ class SimDisk:
         assert self.on_death is not None
         self.on_death()
         raise MachineDiedError
+
+
+def _moved(path: Any, source: str, target: str) -> Any:
+    is_inside = isinstance(path, str) and path.startswith(source + "/")
+    return target + path[len(source) :] if is_inside else path
+
+
+def _folder_of(change: tuple[Any, ...]) -> str:
+    """The folder in which a name changes."""
+    path: str = change[1]
+    return path.rpartition("/")[0]
 
 
 def _apply(names: dict[str, Inode], folders: set[str], change: tuple[Any, ...]) -> None:
@@ -266,7 +324,7 @@ class SimFiles:
         self._change()
         self.disk.change("rename", path + ".tmp", path)
         self.disk.on_sync()
-        self.disk.sync_names()
+        self.disk.sync_names(path.rpartition("/")[0])
 
     def rename(self, source: str, target: str) -> None:
         """Rename over the target."""
@@ -282,7 +340,7 @@ class SimFiles:
         self._change()
         self.disk.on_sync()
         self.disk.trouble.sync(path, None)
-        self.disk.sync_names()
+        self.disk.sync_names(path)
 
     def list(self, path: str) -> list[str]:
         """Sorted names in a folder."""

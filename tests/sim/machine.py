@@ -34,6 +34,7 @@ HOST = "broker"
 PORT = 9092
 CALM_DISK_S = (0.0005, 0.005)  # what a sync takes
 START_MS = 1_700_000_000_000
+APART = 0.0  # 0.4: then the name of the log directory itself is lost, see `formatting.py`
 STOP_S_MAX = 5.0  # as `tidelog serve` gives it
 PROPERTIES: Mapping[str, str] = {
     **DEVELOPER_PROFILE,
@@ -69,19 +70,27 @@ def in_lane(lane: str, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]
 
 
 class SimClock:
-    """Loop time; the wall clock has a skew that faults change."""
+    """Loop time, a little faster or slower; the wall clock has a skew, too. Faults change both."""
 
     def __init__(self, loop: SimLoop) -> None:
         self._loop = loop
         self.skew_ms = 0
+        self._rate = 1.0
+        self._since = (0.0, 0.0)  # loop time and this clock's when the rate last changed
+
+    def set_rate(self, rate: float) -> None:
+        """Go on at so many seconds a second."""
+        self._since = (self._loop.time(), self.monotonic())
+        self._rate = rate
 
     def monotonic(self) -> float:
         """Virtual seconds."""
-        return self._loop.time()
+        loop_s, clock_s = self._since
+        return clock_s + (self._loop.time() - loop_s) * self._rate
 
     def wall_ms(self) -> int:
         """Virtual wall time."""
-        return START_MS + int(self._loop.time() * 1000) + self.skew_ms
+        return START_MS + int(self.monotonic() * 1000) + self.skew_ms
 
 
 class SimRng:
@@ -203,6 +212,7 @@ class Machine:
         self.host = host
         self.loop, self.network, self.seed = loop, network, seed
         self.disk = SimDisk(seed)
+        self.disk.is_apart = random.Random(f"{seed}:file system").random() < APART
         self.disk.on_death = lambda: self.die(self.death_inside)
         self.disk.on_sync = self._stall
         self.death_inside = "kill"  # how the machine dies inside a file operation

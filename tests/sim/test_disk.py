@@ -120,3 +120,59 @@ def test_a_flipped_bit_stays_flipped_after_a_power_failure():
     disk.flip("t", 1, 3)
     disk.power_failure()
     assert disk.files().read_bytes("t") == b"\x00\x08"
+
+
+def apart(seed=1):
+    disk = SimDisk(seed)
+    disk.is_apart = True
+    return disk, disk.files()
+
+
+def test_where_names_are_apart_later_ones_may_survive_without_earlier_ones():
+    survivors = set()
+    for seed in range(60):
+        disk, files = apart(seed)
+        files.make_dirs("data/t-0")
+        files.fsync_dir(".")
+        files.fsync_dir("data")
+        for path in ("data/t-0/a", "data/b"):
+            files.open(path, create=True)
+        disk.power_failure()
+        survivors.add(tuple(sorted(disk.names)))
+    assert survivors == {(), ("data/t-0/a",), ("data/b",), ("data/b", "data/t-0/a")}
+
+
+def test_where_names_are_apart_a_sync_does_not_keep_the_folder_it_is_in():
+    kept = set()
+    for seed in range(20):
+        disk, files = apart(seed)
+        files.make_dirs("data/t-0")
+        files.write_atomic("data/t-0/a", b"synced")
+        disk.power_failure()
+        kept.add(disk.files().exists("data/t-0/a"))
+    assert kept == {False, True}
+
+
+def test_where_names_are_apart_a_renamed_folder_keeps_what_was_synced_in_it():
+    for seed in range(20):
+        disk, files = apart(seed)
+        files.make_dirs("data/t-0")
+        files.fsync_dir(".")
+        files.fsync_dir("data")
+        file = files.open("data/t-0/a", create=True)
+        files.rename("data/t-0", "data/t-1")
+        files.fsync_dir("data")
+        file.fsync()
+        disk.power_failure()
+        assert list(disk.names) == ["data/t-1/a"]
+
+
+def test_a_view_that_lacks_its_second_descriptor_does_not_wait_for_its_own_first():
+    disk, files = fresh()
+    file = files.open("data/t-0/a", create=True)
+    disk.descriptors.limit = 1
+    with pytest.raises(OSError, match="lack of descriptors"):
+        file.view(0, 0)
+    disk.descriptors.calm()
+    file.view(0, 0)
+    assert disk.descriptors.taken == 2

@@ -9,7 +9,7 @@ from support.logs import NOW, append, config
 from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.checkpoints import read_partition_metadata
 from tidelog_storage.directory import LogDirectoryError
-from tidelog_storage.folders import scan
+from tidelog_storage.folders import make_durable_folder, scan
 from tidelog_storage.manager import LogManager
 from tidelog_storage.os_files import OsFileSystem
 from tidelog_storage.types import StorageError, TopicPartition
@@ -220,3 +220,30 @@ def test_a_log_that_was_never_written_to_is_made_again_and_not_missed(broker):
     assert (broker.logs.topic_ids(), broker.logs.missing()) == ({}, set())
     assert broker.folders() == ["data/a-0"]
     assert broker.create(1).log_end_offset == 2
+
+
+@pytest.mark.parametrize("was_begun", [False, True])
+def test_a_durable_folder_outlives_a_power_failure_that_keeps_nothing_else(was_begun):
+    for seed in range(10):
+        disk = SimDisk(seed)
+        disk.is_apart = True
+        files = disk.files()
+        if was_begun:  # by a process that was killed
+            files.make_dirs("a/b/c")
+            files.fsync_dir(".")
+            files.fsync_dir("a")
+        make_durable_folder(files, "a/b/c")
+        disk.power_failure()
+        assert disk.folders == {"", "a", "a/b", "a/b/c"}
+
+
+def test_a_durable_folder_may_lie_in_one_that_cannot_be_read(monkeypatch):
+    files = SimDisk(1).files()
+    files.make_dirs("a")
+
+    def refused(_path):
+        raise PermissionError
+
+    monkeypatch.setattr(files, "fsync_dir", refused)
+    make_durable_folder(files, "a/b")
+    assert files.exists("a/b")

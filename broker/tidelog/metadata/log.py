@@ -40,6 +40,7 @@ from tidelog_protocol.messages import metadata_records as tables
 from tidelog_protocol.records import ControlType, Record, build_batch, iter_records
 from tidelog_storage.checkpoints import write_partition_metadata
 from tidelog_storage.config import LogConfig
+from tidelog_storage.folders import make_durable_folder
 from tidelog_storage.recovery import Checkpointed, load_log
 from tidelog_storage.types import Records, StorageError, TopicPartition, damage_below
 
@@ -227,6 +228,8 @@ class MetadataLog:
         """Load the newest snapshot as `image`, and the log; StorageError if anything is missing
         that was on disk."""
         created = not self._files.exists(f"{self._folder}/partition.metadata")
+        if created:  # a vote may be the first that is durable in it
+            make_durable_folder(self._files, self._folder)
         promised = self._durable.read()
         log_start_offset = 0 if created else self._load_snapshot()
         log = self._log = load_log(

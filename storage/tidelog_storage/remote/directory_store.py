@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, cast
 
 from tidelog_protocol.checksum import crc32c
+from tidelog_storage.folders import make_durable_folder
 from tidelog_storage.remote.api import (
     RemoteResourceNotFound,
     RemoteStorageError,
@@ -82,7 +83,7 @@ class DirectoryStore:
             return  # a subclass has its own
         trial = f"{directory}/{_TRIAL}"
         try:
-            self._make_folder(files, directory)
+            make_durable_folder(files, directory)
             files.open(trial, create=True).close()
             files.remove(trial)
         except OSError as error:
@@ -106,7 +107,7 @@ class DirectoryStore:
 
     def _copy_all(self, segment: RemoteSegment, data: SegmentFiles) -> None:
         files, folder = self._place(segment)
-        self._make_folder(files, folder)
+        make_durable_folder(files, folder)
         files.remove(f"{folder}/{object_name(segment, MANIFEST_ENDING)}")
         objects = {
             ending: self._copy(files, source, f"{folder}/{object_name(segment, ending)}")
@@ -120,17 +121,6 @@ class DirectoryStore:
         target = f"{folder}/{object_name(segment, MANIFEST_ENDING)}"
         self._write(files, (manifest(segment, objects),), target)
         files.fsync_dir(folder)
-
-    def _make_folder(self, files: FileSystem, folder: str) -> None:
-        """Make the folder and its name durable: else a power failure takes all that is in it."""
-        missing = []
-        path = folder
-        while path and not files.exists(path):
-            missing.append(path)
-            path = path.rpartition("/")[0]
-        files.make_dirs(folder)
-        for path in reversed(missing):
-            files.fsync_dir(path.rpartition("/")[0] or ("/" if path.startswith("/") else "."))
 
     def _copy(self, files: FileSystem, source: Source, target: str) -> ObjectFacts:
         facts = [0, 0]
