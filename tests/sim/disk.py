@@ -33,6 +33,15 @@ if TYPE_CHECKING:
     from tidelog_storage.seams import Buffer
 
 
+NAMES_APART = "names apart"
+SEEDS_WITH_IT = 0.15
+
+
+def has_names_apart(seed: int | str) -> bool:
+    """Whether the file systems of a seed's machines keep a journal for each folder."""
+    return random.Random(f"{seed}:{NAMES_APART}").random() < SEEDS_WITH_IT
+
+
 class MachineDiedError(BaseException):
     """The process was killed inside this file operation; nothing of it runs on."""
 

@@ -34,7 +34,6 @@ HOST = "broker"
 PORT = 9092
 CALM_DISK_S = (0.0005, 0.005)  # what a sync takes
 START_MS = 1_700_000_000_000
-APART = 0.0  # 0.4: then the name of the log directory itself is lost, see `formatting.py`
 STOP_S_MAX = 5.0  # as `tidelog serve` gives it
 PROPERTIES: Mapping[str, str] = {
     **DEVELOPER_PROFILE,
@@ -212,7 +211,6 @@ class Machine:
         self.host = host
         self.loop, self.network, self.seed = loop, network, seed
         self.disk = SimDisk(seed)
-        self.disk.is_apart = random.Random(f"{seed}:file system").random() < APART
         self.disk.on_death = lambda: self.die(self.death_inside)
         self.disk.on_sync = self._stall
         self.death_inside = "kill"  # how the machine dies inside a file operation

@@ -82,6 +82,7 @@ FOUND_AT = {
     "high-watermark-not-restored": 15,
     "leak-parked-requests": 4,
     "sync-a-failed-directory-again": 77,
+    "names-of-folders-are-not-synced": 26,
     "offsets-in-memory": 4,
     "recovery-point-before-fsync": 1,
     "take-no-descriptors-for-a-broken-disk": 30,

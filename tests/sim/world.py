@@ -11,7 +11,7 @@ from histories.calls import Loss
 from sim.admin import Admin
 from sim.checkers import Checkers
 from sim.consumers import Consumer
-from sim.disk import MachineDiedError
+from sim.disk import MachineDiedError, has_names_apart
 from sim.faults import Faults
 from sim.groups import Member, SimpleGroup
 from sim.history import History, Violation, require
@@ -39,6 +39,7 @@ class World:
         self.rng = random.Random(f"{seed}:world")
         settings = {} if seed % 2 else COMPACTION
         self.machine = Machine(loop, SimNetwork(loop, seed), seed, settings)
+        self.machine.disk.is_apart = has_names_apart(seed)
         self.history = History()
         self.checkers = Checkers(self.machine, self.history)
         self.check_topics = self.checkers.check_topics

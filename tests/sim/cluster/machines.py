@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sim.disk import has_names_apart
 from sim.machine import PORT, Machine
 from sim.network import SimNetwork
 from tidelog.quorum.core import Role
@@ -95,6 +96,7 @@ class Machines:
         machine = Machine(
             self.loop, self.network, f"{self.seed}:{host}", self._settings(node_id), host=host
         )
+        machine.disk.is_apart = has_names_apart(self.seed)
         machine.store_delay_s = self._draw_store_delay
         self.by_id[node_id] = machine
         self.all.append(machine)

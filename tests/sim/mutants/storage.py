@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tidelog.metadata import log as metadata_log
+from tidelog_storage import directory as log_directory
 from tidelog_storage import recovery
 from tidelog_storage.checkpoints import write_clean_shutdown
 from tidelog_storage.compaction.offset_map import OffsetMap
@@ -116,6 +118,12 @@ def truncate_oldest_first(patch: Patch) -> None:
     patch(Segments, "remove_above", lambda self, offset: original(self, offset)[::-1])
 
 
+def names_of_folders_are_not_synced(patch: Patch) -> None:
+    """What is in a new directory is durable, and the directory's own name is not."""
+    for module in (log_directory, metadata_log):
+        patch(module, "make_durable_folder", lambda files, folder: files.make_dirs(folder))
+
+
 def lower_the_recovery_point_after_the_cut(patch: Patch) -> None:
     """A crash inside of a truncation leaves the recovery point that the log had before."""
     begin, end = Log._begin_cut, Log._make_cut_durable
@@ -165,4 +173,5 @@ MUTANTS = {
     "compact-the-newest-away": compact_the_newest_away,
     "mark-a-failed-directory-clean": mark_a_failed_directory_clean,
     "sync-a-failed-directory-again": sync_a_failed_directory_again,
+    "names-of-folders-are-not-synced": names_of_folders_are_not_synced,
 }
