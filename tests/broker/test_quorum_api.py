@@ -10,7 +10,7 @@ import pytest
 from support.quorum_nodes import CLUSTER_ID, PORT, QuorumNode, simulate
 from tidelog.metadata.log import METADATA_TOPIC_ID
 from tidelog.metadata.quorum_state import QuorumStateError
-from tidelog.peers import PeerChannel
+from tidelog.peers import PeerChannel, PeerError
 from tidelog_protocol.batch import iter_batches
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.data import FetchRequest
@@ -110,6 +110,32 @@ def test_refusals() -> None:
         assert not refused.vote_granted
 
     simulate(story)
+
+
+def test_a_failed_node_gives_no_answer(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(world: QuorumWorld) -> None:
+        await world.start()
+        node = await world.elected()
+        topic = BeginQuorumEpochRequest.TopicData(
+            topic_name=TOPIC,
+            partitions=[BeginQuorumEpochRequest.PartitionData(leader_id=2, leader_epoch=9)],
+        )
+        ended = EndQuorumEpochRequest.TopicData(
+            topic_name=TOPIC,
+            partitions=[EndQuorumEpochRequest.PartitionData(leader_id=2, leader_epoch=9)],
+        )
+        node.metadata.fail(OSError(5, "the disk is broken"))
+        for request in (
+            vote(),
+            BeginQuorumEpochRequest(cluster_id=CLUSTER_ID, topics=[topic]),
+            EndQuorumEpochRequest(cluster_id=CLUSTER_ID, topics=[ended]),
+        ):
+            with pytest.raises(PeerError):
+                await Outsider(world, node).ask(request)
+        node.failures.clear()
+
+    simulate(story)
+    assert not [record for record in caplog.records if record.exc_info]
 
 
 @pytest.mark.parametrize("version", [17, 18])

@@ -16,10 +16,11 @@ watermark a follower has (KIP-1166). Vote 2: pre-votes (KIP-996).
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Any
 
 from tidelog.api.describe_quorum import QuorumView, Replica
-from tidelog.metadata.log import METADATA_PARTITION, METADATA_TOPIC_ID
+from tidelog.metadata.log import METADATA_PARTITION, METADATA_TOPIC_ID, NotControllerError
 from tidelog.quorum import events as e
 from tidelog.quorum.core import Role
 from tidelog_protocol.apis import ApiKey
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
     )
 
 __all__ = ["QuorumApi", "view_of"]
+
+log = logging.getLogger("tidelog.api.quorum")
 
 WAIT_S_MAX = 30.0
 SNAPSHOT_BYTES_MAX = 1 << 20  # of one answer: the file is read on the loop
@@ -73,7 +76,17 @@ class QuorumApi:
 
     # ---- elections ----------------------------------------------------------------------------
 
-    def vote(self, context: RequestContext, request: VoteRequest) -> VoteResponse:
+    def _step(self, context: RequestContext, event: e.Event) -> e.Reply | None:
+        """The reply to an event. None, and the connection closes, if this node takes part no more
+        or its disk fails now; `on_failure` of the metadata log has said why."""
+        try:
+            return self._quorum.step(event)
+        except (NotControllerError, OSError) as error:
+            log.debug("no answer to %s: %r", type(event).__name__, error)
+            context.close()
+            return None
+
+    def vote(self, context: RequestContext, request: VoteRequest) -> VoteResponse | None:
         """Vote and pre-vote."""
         if self._is_other_cluster(request.cluster_id):
             return VoteResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
@@ -83,11 +96,9 @@ class QuorumApi:
             return self._vote_response(e.Reply(ErrorCode.INVALID_VOTER_KEY))
         asked = request.topics[0].partitions[0]
         end = e.LogEnd(asked.last_offset_epoch, asked.last_offset)
-        return self._vote_response(
-            self._quorum.step(
-                e.VoteAsked(asked.replica_id, asked.replica_epoch, end, asked.pre_vote)
-            )
-        )
+        event = e.VoteAsked(asked.replica_id, asked.replica_epoch, end, asked.pre_vote)
+        reply = self._step(context, event)
+        return None if reply is None else self._vote_response(reply)
 
     def _vote_response(self, reply: e.Reply) -> VoteResponse:
         partition = VoteResponse.PartitionData(vote_granted=reply.granted, **self._common(reply))
@@ -96,16 +107,18 @@ class QuorumApi:
 
     def begin_epoch(
         self, context: RequestContext, request: BeginQuorumEpochRequest
-    ) -> BeginQuorumEpochResponse:
+    ) -> BeginQuorumEpochResponse | None:
         """A leader makes itself known."""
         if self._is_other_cluster(request.cluster_id):
             return BeginQuorumEpochResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
         if not _names_the_log(request.topics):
             return BeginQuorumEpochResponse(error_code=ErrorCode.INVALID_REQUEST)
         told = request.topics[0].partitions[0]
-        reply = e.Reply(ErrorCode.INVALID_VOTER_KEY)
+        reply: e.Reply | None = e.Reply(ErrorCode.INVALID_VOTER_KEY)
         if request.voter_id in (-1, self._quorum.node_id):
-            reply = self._quorum.step(e.EpochBegun(told.leader_id, told.leader_epoch))
+            reply = self._step(context, e.EpochBegun(told.leader_id, told.leader_epoch))
+        if reply is None:
+            return None
         partition = BeginQuorumEpochResponse.PartitionData(**self._common(reply))
         topic = BeginQuorumEpochResponse.TopicData(
             topic_name=METADATA_PARTITION.topic, partitions=[partition]
@@ -114,7 +127,7 @@ class QuorumApi:
 
     def end_epoch(
         self, context: RequestContext, request: EndQuorumEpochRequest
-    ) -> EndQuorumEpochResponse:
+    ) -> EndQuorumEpochResponse | None:
         """A leader resigns."""
         if self._is_other_cluster(request.cluster_id):
             return EndQuorumEpochResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
@@ -125,7 +138,10 @@ class QuorumApi:
             told.preferred_successors
             or [candidate.candidate_id for candidate in told.preferred_candidates]
         )
-        reply = self._quorum.step(e.EpochEnded(told.leader_id, told.leader_epoch, preferred))
+        event = e.EpochEnded(told.leader_id, told.leader_epoch, preferred)
+        reply = self._step(context, event)
+        if reply is None:
+            return None
         partition = EndQuorumEpochResponse.PartitionData(**self._common(reply))
         topic = EndQuorumEpochResponse.TopicData(
             topic_name=METADATA_PARTITION.topic, partitions=[partition]
