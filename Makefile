@@ -4,7 +4,7 @@ BIN := .venv/bin
 SEEDS ?= 200
 MINUTES ?= 5
 
-.PHONY: setup demo test check programs lint types simulate mutants chaos damage bench pythons conformance
+.PHONY: setup demo test check programs lint types docs simulate mutants chaos damage bench pythons conformance
 
 setup: .venv/.ready
 
@@ -12,7 +12,7 @@ setup: .venv/.ready
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tidelog needs Python >= 3.11: make PYTHON=python3.12 ...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	$(BIN)/uv pip install --quiet --python $(BIN)/python -e '.[test,spark,s3,metrics]'
+	$(BIN)/uv pip install --quiet --python $(BIN)/python -e '.[test,docs,spark,s3,metrics]'
 	touch $@
 
 demo: setup
@@ -22,7 +22,7 @@ demo: setup
 test: setup programs
 	$(BIN)/python -m pytest -n 3 --dist loadgroup
 
-check: setup lint types programs pythons test
+check: setup lint types docs programs pythons test
 
 # Kafka's jars and what tests run of Go, fetched and built once into the user's cache.
 programs: setup
@@ -35,6 +35,10 @@ lint: setup
 
 types: setup
 	$(BIN)/mypy
+
+# The site, in docs/_build/html. A warning is an error.
+docs: setup
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs docs/_build/html
 
 # The rooms' own tests on every further Python this machine has.
 pythons: setup
