@@ -10,7 +10,7 @@ import gc
 
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ("support.remote_places",)
+pytest_plugins = ("support.processes", "support.remote_places")
 
 settings.register_profile(
     "same",

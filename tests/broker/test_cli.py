@@ -17,16 +17,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 import tidelog
+from support.processes import COMMAND, END_S_MAX, READY, Serve, Start, ended
 from tidelog.__main__ import COMMANDS, main
 from tidelog.doors.simple_client import create_topic, delete_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
-
-READY = "tidelog ready bootstrap.servers="
-COMMAND = [sys.executable, "-m", "tidelog"]
-END_S_MAX = 60.0  # for the machine; a broker says so itself when its end takes 4.5 s
 
 
 def command(*words: str, text: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -47,33 +44,6 @@ def until(is_so: Callable[[], object]) -> None:
         time.sleep(0.05)
 
 
-class Served:
-    """A `tidelog serve` process that is ready."""
-
-    def __init__(self, *words: str, **environment: str) -> None:
-        self.process = subprocess.Popen(
-            [*COMMAND, "serve", *words],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            env={**os.environ, **environment},
-        )
-        assert self.process.stdout is not None
-        self.line = self.process.stdout.readline()
-        self.bootstrap = self.line.strip().removeprefix(READY)
-
-    def end(self, number: int) -> tuple[int, str, str]:
-        """Send a signal; exit code and what else was printed."""
-        self.process.send_signal(number)
-        out, err = self.process.communicate(timeout=END_S_MAX)
-        return self.process.returncode, out, err
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.communicate()
-
-
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[tidelog.RunningCluster]:
     with tidelog.run() as running:
@@ -84,26 +54,26 @@ def cluster() -> Iterator[tidelog.RunningCluster]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_serve_says_one_line_and_stops_cleanly(number: int, tmp_path: Path) -> None:
-    served = Served("--port", "0", TMPDIR=str(tmp_path))
+def test_serve_says_one_line_and_stops_cleanly(serve: Serve, number: int, tmp_path: Path) -> None:
+    served = serve("--port", "0", TMPDIR=str(tmp_path))
     assert served.line.startswith(f"{READY}127.0.0.1:")
     assert len(list(tmp_path.iterdir())) == 1  # its data
     assert served.end(number) == (0, "", "")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_serve_keeps_a_data_dir(tmp_path: Path) -> None:
+def test_serve_keeps_a_data_dir(serve: Serve, tmp_path: Path) -> None:
     data = tmp_path / "data"
-    served = Served("--port", "0", "--data-dir", str(data))
+    served = serve("--port", "0", "--data-dir", str(data))
     assert command("topics", "-b", served.bootstrap, "create", "kept").returncode == 0
     assert served.end(signal.SIGTERM)[0] == 0
-    again = Served("--port", "0", "--data-dir", str(data))
+    again = serve("--port", "0", "--data-dir", str(data))
     assert "kept" in command("topics", "-b", again.bootstrap, "list").stdout
     assert again.end(signal.SIGTERM)[0] == 0
 
 
-def test_serve_stops_with_a_client_that_waits() -> None:
-    served = Served("--port", "0")
+def test_serve_stops_with_a_client_that_waits(serve: Serve) -> None:
+    served = serve("--port", "0")
     host, _, port = served.bootstrap.rpartition(":")
     with socket.create_connection((host, int(port))) as client:
         client.sendall(b"\0\0\1\0")  # a request that never comes whole
@@ -112,14 +82,12 @@ def test_serve_stops_with_a_client_that_waits() -> None:
             assert client.recv(1) == b""
 
 
-def test_serve_stops_cleanly_while_it_starts(tmp_path: Path) -> None:
-    environment = {**os.environ, "TMPDIR": str(tmp_path)}
-    process = subprocess.Popen([*COMMAND, "serve", "--port", "0"], stdout=-1, env=environment)
+def test_serve_stops_cleanly_while_it_starts(start: Start, tmp_path: Path) -> None:
+    process = start(*COMMAND, "serve", "--port", "0", TMPDIR=str(tmp_path))
     while not list(tmp_path.iterdir()):  # its data
         time.sleep(0.001)
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=END_S_MAX)
-    assert process.returncode == 0
+    assert ended(process)[0] == 0
     assert list(tmp_path.iterdir()) == []
 
 
@@ -142,8 +110,8 @@ def test_a_taken_port_is_one_line() -> None:
     )
 
 
-def test_a_locked_data_dir_is_one_line(tmp_path: Path) -> None:
-    first = Served("--port", "0", "--data-dir", str(tmp_path))
+def test_a_locked_data_dir_is_one_line(serve: Serve, tmp_path: Path) -> None:
+    first = serve("--port", "0", "--data-dir", str(tmp_path))
     second = command("serve", "--port", "0", "--data-dir", str(tmp_path))
     assert second.returncode == 1
     assert second.stderr.startswith(f"tidelog: log directory {tmp_path} is locked")
@@ -169,13 +137,13 @@ def test_a_bad_setting_is_one_line_naming_its_key(words: list[str], key: str) ->
     assert result.stderr.count("\n") == 1
 
 
-def test_settings_come_from_file_and_command_line(tmp_path: Path) -> None:
+def test_settings_come_from_file_and_command_line(serve: Serve, tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text(
         "# ours\nlisteners=PLAINTEXT://127.0.0.1:0\nnum.partitions=3\n"
         f"log.dirs={tmp_path}/data\nauto.create.topics.enable=false\n"
     )
-    served = Served("-c", str(file), "--set", "num.partitions=4")
+    served = serve("-c", str(file), "--set", "num.partitions=4")
     assert command("topics", "-b", served.bootstrap, "create", "t").returncode == 0
     listed = command("topics", "-b", served.bootstrap, "list", "--json")
     assert json.loads(listed.stdout) == [{"name": "t", "partitions": 4}]
@@ -183,9 +151,9 @@ def test_settings_come_from_file_and_command_line(tmp_path: Path) -> None:
     assert (tmp_path / "data" / "meta.properties").exists()
 
 
-def test_a_tier_beside_the_data_takes_the_topics_of_a_pattern(tmp_path: Path) -> None:
+def test_a_tier_beside_the_data_takes_the_topics_of_a_pattern(serve: Serve, tmp_path: Path) -> None:
     words = ["--tiered", "--tiered-topics", "fl*,train", "--set", "log.segment.bytes=1048576"]
-    served = Served("--port", "0", *words, TMPDIR=str(tmp_path))
+    served = serve("--port", "0", *words, TMPDIR=str(tmp_path))
     create_topic(served.bootstrap, "other", 1, {})
     create_topic(served.bootstrap, "flights", 1, {})
     line = 400_000 * "x" + "\n"
@@ -203,12 +171,12 @@ def test_a_tier_beside_the_data_takes_the_topics_of_a_pattern(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == []
 
 
-def test_isolated_brokers_tell_their_metrics_on_ports_that_follow_each_other() -> None:
+def test_isolated_brokers_tell_their_metrics_on_ports_that_follow_each_other(serve: Serve) -> None:
     """And of their lives, if it is asked for."""
     first = two_ports_in_a_row()
     listener = f"metrics.prometheus.listener=127.0.0.1:{first}"
     asked = ("--set", listener, "--log-level", "info")
-    served = Served("--port", "0", "--brokers", "2", "--isolated", *asked)
+    served = serve("--port", "0", "--brokers", "2", "--isolated", *asked)
     words = ["create", "spread", "--partitions", "2", "--replication-factor", "1"]
     assert command("topics", "-b", served.bootstrap, *words).returncode == 0
 
@@ -242,9 +210,9 @@ def test_a_missing_file_is_one_line(tmp_path: Path) -> None:
     assert result.stderr == f"tidelog: {tmp_path}/none: No such file or directory\n"
 
 
-def test_serve_says_so_when_it_could_not_stop_in_order(tmp_path: Path) -> None:
+def test_serve_says_so_when_it_could_not_stop_in_order(serve: Serve, tmp_path: Path) -> None:
     """A disk that takes no byte more: requests are refused, and there is no clean-shutdown mark."""
-    served = Served("--port", "0", "--data-dir", str(tmp_path))
+    served = serve("--port", "0", "--data-dir", str(tmp_path))
     script = (
         "import os, resource, sys\n"
         "resource.prlimit(int(sys.argv[1]), resource.RLIMIT_FSIZE, (0, 0))"
@@ -258,10 +226,9 @@ def test_serve_says_so_when_it_could_not_stop_in_order(tmp_path: Path) -> None:
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
 
 
-def test_serve_ends_with_its_standard_input() -> None:
-    served = Served("--port", "0", "--until-stdin-ends")
-    out, err = served.process.communicate(timeout=END_S_MAX)  # closes it
-    assert (served.process.returncode, out, err) == (0, "", "")
+def test_serve_ends_with_its_standard_input(serve: Serve) -> None:
+    served = serve("--port", "0", "--until-stdin-ends")
+    assert ended(served.process) == (0, "", "")  # which closes its input
 
 
 # -- the overview ----------------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import subprocess
@@ -12,13 +11,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from support.processes import END_S_MAX, Start, ended
 from tidelog.__main__ import main
 from tidelog_bench.peers.address import free_ports
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-END_S_MAX = 60.0  # for the machine; the process itself says so when it takes 4.5 s
 
 # The broker's own code but for a recovery that takes for ever; `hears` decides what it does when
 # somebody interrupts it.
@@ -69,15 +67,11 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def recovering(tmp_path: Path, *words: str, hears: bool = True) -> subprocess.Popen[str]:
-    process = subprocess.Popen(
-        [sys.executable, "-c", LONG_RECOVERY.format(hears=hears), *words],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-    )
+def recovering(
+    start: Start, tmp_path: Path, *words: str, hears: bool = True
+) -> subprocess.Popen[str]:
+    code = LONG_RECOVERY.format(hears=hears)
+    process = start(sys.executable, "-c", code, *words, TMPDIR=str(tmp_path))
     assert process.stdout is not None
     assert process.stdout.readline() == "recovering\n"
     return process
@@ -85,66 +79,60 @@ def recovering(tmp_path: Path, *words: str, hears: bool = True) -> subprocess.Po
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("more", [(), ("--brokers", "3"), ("--until-stdin-ends",)], ids=str)
-def test_a_long_recovery_is_interrupted(number: int, more: tuple[str, ...], tmp_path: Path) -> None:
-    process = recovering(tmp_path, "serve", "--port", "0", *more)
+def test_a_long_recovery_is_interrupted(
+    start: Start, number: int, more: tuple[str, ...], tmp_path: Path
+) -> None:
+    process = recovering(start, tmp_path, "serve", "--port", "0", *more)
     process.send_signal(number)
-    out, err = said_by(process)
-    assert (process.returncode, err) == (0, "")
+    code, out, err = ended(process)
+    assert (code, err) == (0, "")
     assert "ready" not in out
     assert list(tmp_path.iterdir()) == [], "the temporary data"
 
 
-def test_one_that_cannot_be_interrupted_is_ended(tmp_path: Path) -> None:
-    process = recovering(tmp_path, "serve", "--port", "0", hears=False)
+def test_one_that_cannot_be_interrupted_is_ended(start: Start, tmp_path: Path) -> None:
+    process = recovering(start, tmp_path, "serve", "--port", "0", hears=False)
     process.send_signal(signal.SIGTERM)
-    _, err = said_by(process)
-    assert process.returncode == 1
+    code, _, err = ended(process)
+    assert code == 1
     assert err == "tidelog: not stopped within 4.5 s, ending\n"
 
 
-def waiting(tmp_path: Path, *program: str) -> tuple[subprocess.Popen[str], int]:
+def waiting(start: Start, tmp_path: Path, *program: str) -> tuple[subprocess.Popen[str], int]:
     """One of two brokers, which finds no other; and the port of its controller listener."""
     ports = free_ports(2)
     assert main(["format", "--node-id", "1", "--data-dir", str(tmp_path)]) == 0
-    process = subprocess.Popen(
-        [
-            *(sys.executable, *program, "broker", "--node-id", "1", "--port", "0"),
-            f"--controller-quorum=1@127.0.0.1:{ports[0]},2@127.0.0.1:{ports[1]}",
-            f"--data-dir={tmp_path}",
-            "--until-stdin-ends",
-        ],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+    process = start(
+        *(sys.executable, *program, "broker", "--node-id", "1", "--port", "0"),
+        f"--controller-quorum=1@127.0.0.1:{ports[0]},2@127.0.0.1:{ports[1]}",
+        f"--data-dir={tmp_path}",
+        "--until-stdin-ends",
     )
     return process, ports[0]
 
 
 @pytest.mark.parametrize("how", ["signal", "end of input"])
-def test_waiting_for_other_brokers_is_interrupted(how: str, tmp_path: Path) -> None:
-    process, port = waiting(tmp_path, "-m", "tidelog")
+def test_waiting_for_other_brokers_is_interrupted(start: Start, how: str, tmp_path: Path) -> None:
+    process, port = waiting(start, tmp_path, "-m", "tidelog")
     while not listens(port):
         assert process.poll() is None
         time.sleep(0.01)
     if how == "signal":
         process.send_signal(signal.SIGTERM)
         process.wait(END_S_MAX)  # its input goes on
-    out, err = said_by(process)
-    assert (process.returncode, out, err) == (0, "", "")
+    assert ended(process) == (0, "", "")
 
 
 @pytest.mark.parametrize("place", ["Closing", "Generated"])
 def test_a_signal_finds_the_start_in_no_wrong_place(
-    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start: Start, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An exception raised there was printed and forgotten, or the exit code said SIGINT."""
     (tmp_path / "signalled.py").write_text(SIGNALLED_AT.format(place=place))
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    process, _ = waiting(tmp_path / "data", "-m", "signalled")
+    process, _ = waiting(start, tmp_path / "data", "-m", "signalled")
     process.wait(END_S_MAX)
-    out, err = said_by(process)
-    assert (process.returncode, out, err) == (0, "", "")
+    assert ended(process) == (0, "", "")
 
 
 @pytest.mark.parametrize("more", [(), ("--brokers", "3")], ids=str)
@@ -161,14 +149,6 @@ def test_the_end_of_an_input_that_cannot_be_watched_is_refused(more: tuple[str, 
     assert process.stderr.endswith(
         "--until-stdin-ends: standard input is no pipe and no terminal\n"
     )
-
-
-def said_by(process: subprocess.Popen[str]) -> tuple[str, str]:
-    """What it said before it ended; its input ends now."""
-    try:
-        return process.communicate(timeout=END_S_MAX)
-    finally:
-        process.kill()
 
 
 def listens(port: int) -> bool:
@@ -205,21 +185,17 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def test_temporary_data_has_a_limit_of_its_own_to_be_removed_in(tmp_path: Path) -> None:
+def test_temporary_data_has_a_limit_of_its_own_to_be_removed_in(
+    start: Start, tmp_path: Path
+) -> None:
     """Brokers that had stopped well were said not to have, on a disk busy with removing."""
-    process = subprocess.Popen(
-        [sys.executable, "-u", "-c", TOLD_END, "serve", "--brokers", "2", "--port", "0"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-    )
+    words = ("serve", "--brokers", "2", "--port", "0")
+    process = start(sys.executable, "-u", "-c", TOLD_END, *words, TMPDIR=str(tmp_path))
     assert process.stdout is not None
     assert process.stdout.readline().startswith("tidelog ready")
     process.send_signal(signal.SIGTERM)
-    out, err = said_by(process)
-    assert (process.returncode, err) == (0, "")
+    code, out, err = ended(process)
+    assert (code, err) == (0, "")
     assert out.split() == ["[", "stop", "]", "[", "remove", "]"]
     assert list(tmp_path.iterdir()) == []
 
@@ -240,19 +216,12 @@ sys.exit(code)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("more", [(), ("--brokers", "2")], ids=str)
 def test_one_that_is_asked_twice_ends_as_if_asked_once(
-    number: int, more: tuple[str, ...], tmp_path: Path
+    start: Start, number: int, more: tuple[str, ...], tmp_path: Path
 ) -> None:
     """The loop's signal handlers went with it: a second SIGTERM just then was exit code -15."""
-    process = subprocess.Popen(
-        [sys.executable, "-u", "-c", ASKED_AGAIN, "serve", "--port", "0", *more],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-    )
+    words = ("serve", "--port", "0", *more)
+    process = start(sys.executable, "-u", "-c", ASKED_AGAIN, *words, TMPDIR=str(tmp_path))
     assert process.stdout is not None
     assert process.stdout.readline().startswith("tidelog ready")
     process.send_signal(number)
-    out, err = said_by(process)
-    assert (process.returncode, out, err) == (0, "ended\n", "")
+    assert ended(process) == (0, "ended\n", "")

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from typing import IO, TYPE_CHECKING
 
 import pytest
 
+from support.processes import END_S_MAX, READY, Start, ended
 from tidelog.__main__ import main
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-READY = "tidelog ready bootstrap.servers="
-END_S_MAX = 120.0  # for the machine
 
 # Its own code, which says the process ids of the brokers before it is ready.
 TELLS_PIDS = """
@@ -51,25 +48,22 @@ sys.exit(main(["broker", *sys.argv[1:]]))
 """
 
 
-class Served:
+class Isolated:
     """Isolated brokers, whose processes can be killed."""
 
-    def __init__(self, brokers: int, program: tuple[str, ...] = ("tidelog", "broker")) -> None:
+    def __init__(
+        self, start: Start, brokers: int, program: tuple[str, ...] = ("tidelog", "broker")
+    ) -> None:
         words = ["serve", "--port", "0", "--brokers", str(brokers), "--isolated"]
         words += ["--log-level", "error"]  # brokers may warn of one that is gone
-        self.process = subprocess.Popen(
-            [sys.executable, "-u", "-c", TELLS_PIDS.format(program=program), *words],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        self.process = start(sys.executable, "-u", "-c", TELLS_PIDS.format(program=program), *words)
         self.pids = [int(word) for word in self._line(self.process.stdout).split()]
         self.servers = self._line(self.process.stdout).removeprefix(READY).split(",")
 
     def _line(self, stream: IO[str] | None) -> str:
         assert stream is not None
         line = stream.readline()
-        assert line, self.process.communicate()
+        assert line, self.process.communicate(timeout=END_S_MAX)
         return line.strip()
 
     def kill(self, broker: int) -> str:
@@ -79,11 +73,7 @@ class Served:
 
     def end(self) -> tuple[int, str, str]:
         """Exit code, and what else is said."""
-        try:
-            out, err = self.process.communicate(timeout=END_S_MAX)
-        finally:
-            self.process.kill()
-        return self.process.returncode, out, err
+        return ended(self.process)
 
 
 def gone(broker: int, left: str) -> str:
@@ -92,9 +82,10 @@ def gone(broker: int, left: str) -> str:
 
 
 def test_a_broker_that_is_killed_is_told_and_the_others_go_on(
+    start: Start,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    served = Served(3)
+    served = Isolated(start, 3)
     assert served.kill(2) == gone(2, "1, 3")
     for broker in (1, 3):
         assert main(["topics", "-b", served.servers[broker - 1], "list"]) == 0
@@ -103,8 +94,8 @@ def test_a_broker_that_is_killed_is_told_and_the_others_go_on(
     assert served.end() == (0, "", "")
 
 
-def test_when_no_broker_is_left_it_ends_and_says_so() -> None:
-    served = Served(2)
+def test_when_no_broker_is_left_it_ends_and_says_so(start: Start) -> None:
+    served = Isolated(start, 2)
     assert served.kill(2) == gone(2, "1")
     assert served.kill(1) == gone(1, "none")
     assert served.end() == (1, "", "")
@@ -119,13 +110,13 @@ def test_when_no_broker_is_left_it_ends_and_says_so() -> None:
     ids=["fails", "dies"],
 )
 def test_a_broker_that_stops_badly_is_told(
-    end: str, said: str, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start: Start, end: str, said: str, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The exit code was 0, though what the broker had was not all flushed."""
     (tmp_path / "badly.py").write_text(STOPS_BADLY.format(end=end))
     path = os.environ.get("PYTHONPATH", "")
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{path}")
-    served = Served(2, program=("badly",))
+    served = Isolated(start, 2, program=("badly",))
     served.process.send_signal(signal.SIGTERM)
     line = f"tidelog: broker 2 did not stop in order: its process {how}\n"
     assert served.end() == (1, "", f"{said}{line}")

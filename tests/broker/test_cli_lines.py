@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from itertools import chain
@@ -15,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import tidelog
+from support.processes import COMMAND, END_S_MAX, Start, ended
 from tidelog.__main__ import main
 from tidelog_protocol.records import iter_batches
 
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-END_S_MAX = 120.0  # for the machine
 LINES = 20_000
 
 
@@ -48,16 +46,15 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def started(server: str, *words: str, stdin: object = subprocess.PIPE) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-c", LISTENING, "produce", "-b", server, *words]
-    return subprocess.Popen(command, stdin=stdin, stderr=subprocess.PIPE)
+def producing(server: str, *words: str) -> tuple[str, ...]:
+    """The command."""
+    return (sys.executable, "-c", LISTENING, "produce", "-b", server, *words)
 
 
-def produced(server: str, *words: str, text: bytes) -> tuple[int, str]:
+def produced(start: Start, server: str, *words: str, text: str) -> tuple[int, str]:
     """Exit code and errors."""
-    process = started(server, *words)
-    _, err = process.communicate(text, timeout=END_S_MAX)
-    return process.returncode, err.decode()
+    code, _, err = ended(start(*producing(server, *words)), text)
+    return code, err
 
 
 def consumed(server: str, capsys: pytest.CaptureFixture[str], topic: str, *words: str) -> list[str]:
@@ -73,16 +70,15 @@ def created(server: str, topic: str, partitions: int = 1) -> None:
 
 
 def test_many_lines_are_written_in_order_and_in_few_batches(
-    server: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    start: Start, server: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It took a thread's turn for each line: 4,000 a second."""
     created(server, "many", 3)
     lines = [f"{number % 1000}:{number} and so on" for number in range(LINES)]
     (tmp_path / "lines").write_text("\n".join(lines) + "\r\n")
     with (tmp_path / "lines").open("rb") as file:
-        process = started(server, "many", "--key-separator", ":", stdin=file)
-        _, err = process.communicate(timeout=END_S_MAX)
-    assert (process.returncode, err.decode()) == (0, f"{LINES} records written to many\n")
+        process = start(*producing(server, "many", "--key-separator", ":"), stdin=file)
+    assert ended(process) == (0, "", f"{LINES} records written to many\n")
     batches, found = 0, []
     for partition in range(3):
         words = ["--partition", str(partition), "--key", ":"]
@@ -102,53 +98,54 @@ def number_in(line: str) -> int:
     return int(line.split(maxsplit=1)[0].split(":")[1])
 
 
-def test_lines_are_written_as_they_come(server: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_are_written_as_they_come(
+    start: Start, server: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     created(server, "typed")
-    process = started(server, "typed")
+    process = start(*producing(server, "typed"))
     assert process.stdin is not None
-    for number, line in enumerate((b"one\n", b"\n", b"three\nfo", b"ur\r\nfive")):
+    for number, line in enumerate(("one\n", "\n", "three\nfo", "ur\r\nfive")):
         process.stdin.write(line)
         process.stdin.flush()
         if number < 3:  # as soon as it is a line
             words = ["--from-beginning", "-n", str(number + 1)]
             assert main(["consume", "-b", server, "typed", *words]) == 0
-    _, err = process.communicate(timeout=END_S_MAX)
-    assert (process.returncode, err) == (0, b"5 records written to typed\n")
+    assert ended(process) == (0, "", "5 records written to typed\n")
     assert consumed(server, capsys, "typed") == ["one", "", "three", "four", "five"]
 
 
 def test_ctrl_c_ends_it_while_it_waits_for_lines(
-    server: str, capsys: pytest.CaptureFixture[str]
+    start: Start, server: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A thread waited for the next line first."""
     created(server, "interrupted")
-    process = started(server, "interrupted")
+    process = start(*producing(server, "interrupted"))
     assert process.stdin is not None
-    process.stdin.write(b"typed\n")
+    process.stdin.write("typed\n")
     process.stdin.flush()
     assert main(["consume", "-b", server, "interrupted", "--from-beginning", "-n", "1"]) == 0
     process.send_signal(signal.SIGINT)
-    assert process.wait(END_S_MAX) == 130
-    assert process.communicate()[1] == b""
+    assert process.wait(END_S_MAX) == 130  # its input goes on
+    assert ended(process) == (130, "", "")
     assert consumed(server, capsys, "interrupted") == ["typed"]
 
 
 def test_what_stands_before_a_line_that_cannot_be_sent_is_written(
-    server: str, capsys: pytest.CaptureFixture[str]
+    start: Start, server: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     created(server, "bad")
-    told = produced(server, "bad", "--key-separator", ":", text=b"a:1\nb:2\nnone\nc:3\n")
+    told = produced(start, server, "bad", "--key-separator", ":", text="a:1\nb:2\nnone\nc:3\n")
     assert told == (1, "tidelog produce: no ':' in line b'none'\n")
-    told = produced(server, "bad", text=b"3\n" + b"x" * 2_000_000)
+    told = produced(start, server, "bad", text="3\n" + "x" * 2_000_000)
     assert told == (1, "tidelog produce: a line has more than 1048576 bytes\n")
     assert consumed(server, capsys, "bad") == ["1", "2", "3"]
-    code, err = produced(server, "bad", text=b"x" * 1_048_576 + b"\n")  # more as a batch
+    code, err = produced(start, server, "bad", text="x" * 1_048_576 + "\n")  # more as a batch
     assert (code, "MessageSizeTooLarge" in err, err.count("\n")) == (1, True, 1)
-    assert produced(server, "bad", "--partition", "1", text=b"4\n") == (
+    assert produced(start, server, "bad", "--partition", "1", text="4\n") == (
         1,
         "tidelog produce: bad has no partition 1\n",
     )
-    assert produced(server, "bad", "--partition", "0", "--null", "4", text=b"4\n")[0] == 0
+    assert produced(start, server, "bad", "--partition", "0", "--null", "4", text="4\n")[0] == 0
     assert json.loads(consumed(server, capsys, "bad", "--json")[-1])["value"] is None
 
 
@@ -163,24 +160,21 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def test_lines_that_no_broker_takes_are_told() -> None:
+def test_lines_that_no_broker_takes_are_told(start: Start) -> None:
     """The client library tries for ever, and so did we, Ctrl-C or not."""
     with tidelog.run() as cluster:
         words = ["produce", "-b", cluster.bootstrap_servers, "t"]
-        process = subprocess.Popen(
-            [sys.executable, "-c", IMPATIENT, *words],
-            stdin=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
+        process = start(sys.executable, "-c", IMPATIENT, *words)
         assert process.stdin is not None
-        process.stdin.write(b"taken\n")
+        process.stdin.write("taken\n")
         process.stdin.flush()
         consume = ["consume", "-b", cluster.bootstrap_servers, "t", "--from-beginning", "-n", "1"]
         until(lambda: main(consume) == 0)  # the topic is made by the line
         cluster.kill()
-        _, err = process.communicate(b"not taken\n", timeout=END_S_MAX)
-    assert (process.returncode, err.decode()) == (
+        result = ended(process, "not taken\n")
+    assert result == (
         1,
+        "",
         "tidelog produce: the last lines were not acknowledged within 0.5 s\n",
     )
 
@@ -192,16 +186,14 @@ def until(is_so: Callable[[], object]) -> None:
         time.sleep(0.05)
 
 
-def test_an_output_that_is_closed_ends_consume(server: str) -> None:
+def test_an_output_that_is_closed_ends_consume(start: Start, server: str) -> None:
     created(server, "head")
-    assert produced(server, "head", text=b"line\n" * 50_000)[0] == 0
+    assert produced(start, server, "head", text="line\n" * 50_000)[0] == 0
     words = ["consume", "-b", server, "head", "--from-beginning"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tidelog", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+    process = start(*COMMAND, *words)
     assert process.stdout is not None
     assert os.read(process.stdout.fileno(), 5) == b"line\n"
     process.stdout.close()
     assert process.wait(END_S_MAX) == 0
-    with contextlib.closing(process.stderr) as errors:
-        assert errors.read() == b""
+    assert process.stderr is not None
+    assert process.stderr.read() == ""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
 import sys
 import tempfile
 from typing import TYPE_CHECKING
@@ -22,6 +21,8 @@ from tidelog_protocol.messages.cluster import MetadataRequest
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from support.processes import Start
 
 
 def test_settings_become_properties() -> None:
@@ -188,7 +189,7 @@ def test_nothing_is_left_of_a_killed_cluster(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_broker_ends_with_the_process_that_ran_it(tmp_path: Path) -> None:
+def test_the_broker_ends_with_the_process_that_ran_it(start: Start, tmp_path: Path) -> None:
     """Even if that process is killed, or forgets it; and its temporary data goes with it."""
     script = (
         "import sys, tidelog\n"
@@ -196,20 +197,12 @@ def test_the_broker_ends_with_the_process_that_ran_it(tmp_path: Path) -> None:
         "print(cluster.pid, flush=True)\n"
         "sys.stdin.read()"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", script],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-    )
+    process = start(sys.executable, "-c", script, TMPDIR=str(tmp_path))
     assert process.stdout is not None
-    assert process.stdin is not None
     pid = int(process.stdout.readline())
     descriptor = os.pidfd_open(pid)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    process.stdout.close()
-    process.stdin.close()
 
     async def ended() -> None:
         event = asyncio.Event()

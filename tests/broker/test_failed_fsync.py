@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from broker.test_cli import END_S_MAX, Served, command
+from broker.test_cli import command
+from support.processes import Serve, Served, ended
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -62,7 +63,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "fails.so"
 
 
-def serve(library: Path, folder: Path, part: str, *words: str) -> Served:
+def serve_failing(serve: Serve, library: Path, folder: Path, part: str, *words: str) -> Served:
     environment = {
         "LD_PRELOAD": str(library),
         "FAIL_PART": part,
@@ -71,22 +72,24 @@ def serve(library: Path, folder: Path, part: str, *words: str) -> Served:
         "FAIL_NOTES": str(folder / "notes"),
     }
     data = str(folder / "data")
-    return Served("--port", "0", "--data-dir", data, *FLUSHING, *words, **environment)
+    return serve("--port", "0", "--data-dir", data, *FLUSHING, *words, **environment)
 
 
 def end(served: Served, folder: Path) -> str:
     """The one line that it ends with; nothing is synced after the failure."""
-    out, err = served.process.communicate(timeout=END_S_MAX)
-    assert (served.process.returncode, out) == (1, "")
+    code, out, err = ended(served.process)
+    assert (code, out) == (1, "")
     assert not (folder / "notes").exists(), (folder / "notes").read_text()
     assert not (folder / "data" / ".kafka_cleanshutdown").exists()
     assert err.count("\n") == 1
     return err
 
 
-def test_what_a_failed_fsync_lost_is_cut_off_and_told(library: Path, tmp_path: Path) -> None:
+def test_what_a_failed_fsync_lost_is_cut_off_and_told(
+    serve: Serve, library: Path, tmp_path: Path
+) -> None:
     """The broker marked itself clean, and readers stopped at a hole with records behind it."""
-    served = serve(library, tmp_path, "/t-0/00000000000000000000.log")
+    served = serve_failing(serve, library, tmp_path, "/t-0/00000000000000000000.log")
     bootstrap = ("-b", served.bootstrap)
     segments = ("--config", "segment.bytes=1048576", "--config", "flush.ms=86400000")
     assert command("topics", *bootstrap, "create", "t", *segments).returncode == 0
@@ -103,7 +106,7 @@ def test_what_a_failed_fsync_lost_is_cut_off_and_told(library: Path, tmp_path: P
     with log.open("r+b") as file:  # as the next read from the disk finds it
         file.seek(lost_from)
         file.write(bytes(4096))
-    again = Served("--port", "0", "--data-dir", str(tmp_path / "data"))
+    again = serve("--port", "0", "--data-dir", str(tmp_path / "data"))
     shown = command("consume", "-b", again.bootstrap, "t", "--from-beginning", "--until-end")
     numbers = [int(line.split("-")[1]) for line in shown.stdout.splitlines()]
     code, _, err = again.end(signal.SIGTERM)
@@ -117,10 +120,10 @@ def test_what_a_failed_fsync_lost_is_cut_off_and_told(library: Path, tmp_path: P
     "part", ["__cluster_metadata-0/00000000000000000000.log", "/recovery-point-offset-checkpoint"]
 )
 def test_other_files_that_cannot_be_synced_end_the_broker_too(
-    part: str, library: Path, tmp_path: Path
+    serve: Serve, part: str, library: Path, tmp_path: Path
 ) -> None:
     often = ("--set", "log.flush.offset.checkpoint.interval.ms=50")  # may be under way otherwise
-    served = serve(library, tmp_path, part, *(often if "checkpoint" in part else ()))
+    served = serve_failing(serve, library, tmp_path, part, *(often if "checkpoint" in part else ()))
     (tmp_path / "armed").touch()
     command("topics", "-b", served.bootstrap, "create", "t")  # it may be gone already
     assert f"{part}: Input/output error" in end(served, tmp_path)
@@ -128,11 +131,11 @@ def test_other_files_that_cannot_be_synced_end_the_broker_too(
 
 @pytest.mark.parametrize("isolated", [(), ("--isolated",)], ids=["together", "isolated"])
 def test_one_of_three_brokers_ends_and_the_others_go_on(
-    isolated: tuple[str, ...], library: Path, tmp_path: Path
+    serve: Serve, isolated: tuple[str, ...], library: Path, tmp_path: Path
 ) -> None:
     log = "broker-2/__cluster_metadata-0/00000000000000000000.log"
     words = ("--brokers", "3", "--log-level", "error", *isolated)
-    served = serve(library, tmp_path, log, *words)
+    served = serve_failing(serve, library, tmp_path, log, *words)
     servers = served.bootstrap.split(",")
     (tmp_path / "armed").touch()
     created = command("topics", "-b", servers[0], "create", "t")
