@@ -54,6 +54,13 @@ class Closing:
         for _ in range(1000):
             pass
 
+class Waiting:
+    def __del__(self):
+        os.kill(os.getpid(), signal.SIGTERM)
+        signal.raise_signal(signal.SIGALRM)  # as half a second later
+        for _ in range(1000):
+            pass
+
 class Generated:
     def __init__(self):
         exec("os.kill(os.getpid(), signal.SIGTERM)\\nfor _ in range(1000): pass")
@@ -123,7 +130,7 @@ def test_waiting_for_other_brokers_is_interrupted(start: Start, how: str, tmp_pa
     assert ended(process) == (0, "", "")
 
 
-@pytest.mark.parametrize("place", ["Closing", "Generated"])
+@pytest.mark.parametrize("place", ["Closing", "Waiting", "Generated"])
 def test_a_signal_finds_the_start_in_no_wrong_place(
     start: Start, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

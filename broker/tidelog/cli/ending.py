@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Task
     from collections.abc import Callable, Coroutine, Iterator
+    from types import FrameType
     from typing import Any
 
 __all__ = ["Ending", "stop_within_limit"]
@@ -74,12 +75,12 @@ class Ending:
         elif self._starting is not None:
             self._starting.cancel()
 
-    def _insist(self, *_: object) -> None:
+    def _insist(self, _: int, frame: FrameType | None) -> None:
         """Another `PATIENCE_S` has gone."""
         self._insisted += 1
         if self._insisted * PATIENCE_S >= STOP_SECONDS_MAX:
             _end_now()
-        if self._loop is not None and not self._is_heard:
+        if self._loop is not None and not self._is_heard and not _is_finalizing(frame):
             raise KeyboardInterrupt
 
     def run(self, broker: Callable[[], Coroutine[Any, Any, int]]) -> int:
@@ -107,6 +108,13 @@ class Ending:
         self._is_heard = True  # no exception from now on, wherever the process is
         if self._is_asked:
             stop()
+
+
+def _is_finalizing(frame: FrameType | None) -> bool:
+    """Whether a `__del__` is running: Python prints what is raised there, and goes on."""
+    while frame is not None and frame.f_code.co_name != "__del__":
+        frame = frame.f_back
+    return frame is not None
 
 
 @contextmanager
