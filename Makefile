@@ -2,7 +2,6 @@
 PYTHON ?= python3
 BIN := .venv/bin
 SEEDS ?= 200
-MINUTES ?= 5
 
 .PHONY: setup demo test check programs lint types docs simulate mutants chaos damage bench pythons conformance
 
@@ -44,19 +43,19 @@ docs: setup
 pythons: setup
 	$(BIN)/python tests/pythons.py 3.12 3.13
 
-# Clusters of 1 to 7 brokers, as each seed says, or BROKERS=N of them. MINUTES=N instead of SEEDS:
-# as many seeds as that time allows.
+# Clusters of 1 to 7 brokers, as each seed says, or BROKERS=N of them: SEEDS of them, or with
+# MINUTES=N as many as that time allows.
 simulate: setup
 	cd tests && ../$(BIN)/python -m sim $(if $(MINUTES),--minutes $(MINUTES),--seeds $(SEEDS)) \
 		$(if $(BROKERS),--brokers $(BROKERS))
 
-# How many seeds it takes to find each planted bug (tests/sim/mutants).
+# At which seed each planted bug (tests/sim/mutants) is found, in random runs or in a play.
 mutants: setup
-	cd tests && ../$(BIN)/python -m sim --mutants --seeds $(SEEDS) $(if $(BROKERS),--brokers $(BROKERS))
+	cd tests && ../$(BIN)/python -m sim --mutants --seeds $(SEEDS)
 
 # Real clients on three brokers that are killed, paused and lose their disks, for MINUTES.
 chaos: programs
-	cd tests && ../$(BIN)/python -m compat.chaos --minutes $(MINUTES)
+	cd tests && ../$(BIN)/python -m compat.chaos --minutes $(or $(MINUTES),5)
 
 # Every kind of file of a broker, damaged in every way: what the next start makes of it.
 damage: setup

@@ -4,7 +4,7 @@
 Unless `--brokers` says how many brokers there are, each seed does: one (in a world of its own, with
 a disk that loses power at any moment) or a cluster of up to seven. With `--directories` clusters
 have two log directories a broker, and replicas that move between them. `--mutants` plants the bugs
-of `mutants/` one by one, and says how many seeds it took to find each.
+of `mutants/` one by one, each where it may be found (`grounds.py`), and says at which seed it is.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING
 import sim.run
 from sim.cluster.directories import MovingWorld
 from sim.cluster.faults import brokers_of
-from sim.mutants import CLUSTER_MUTANTS, MUTANTS, TIER_MUTANTS, planted
+from sim.hunting import hunt
+from sim.mutants import ALL, planted
 from sim.run import plan_of, run_seed
-from sim.runner import hunt, judge, report, run_many
+from sim.runner import judge, report, run_many
 from sim.timeline import lines
 
 if TYPE_CHECKING:
@@ -61,9 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--brokers", type=int, help="how many brokers, 1 to 7 (by the seed)")
     parser.add_argument("--seed", type=int, help="run this one and show it")
     parser.add_argument("--faults", help="with --seed: only these of its faults, by number")
-    parser.add_argument(
-        "--mutant", choices=sorted({**MUTANTS, **CLUSTER_MUTANTS, **TIER_MUTANTS}), help="plant one"
-    )
+    parser.add_argument("--mutant", choices=sorted(ALL), help="plant one")
     parser.add_argument("--mutants", action="store_true", help="find every planted bug")
     parser.add_argument(
         "--directories", action="store_true", help="replicas move between log directories"
@@ -85,7 +84,7 @@ def main() -> int:
     if options.seeds is not None or options.minutes is None or options.mutants:
         seeds = range(options.first, options.first + (options.seeds or SEEDS))
     if options.mutants:
-        return hunt(seeds, options.processes, options.brokers, options.mutant)
+        return hunt(seeds, options.processes, options.mutant)
     minutes = math.inf if options.minutes is None else options.minutes
     tally = run_many(seeds, options.processes, options.brokers, options.mutant, minutes)
     for verdict in tally.failed:

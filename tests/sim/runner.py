@@ -1,4 +1,4 @@
-"""Many seeds over the cores, and the hunt for planted bugs.
+"""Many seeds over the cores.
 
 Every seed is a job of its own, so that no process waits for another: results come in the order in
 which the seeds end, one line each.
@@ -10,19 +10,19 @@ import itertools
 import time
 from collections import Counter
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from sim.cluster.faults import brokers_of
-from sim.cluster.tier_habits import has_tier
-from sim.mutants import CLUSTER_MUTANTS, MUTANTS, TIER_MUTANTS, planted
+from sim.mutants import planted
 from sim.run import Verdict, plan_of, run_seed, shrink
 from sim.timeline import lines
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
+T = TypeVar("T")
+U = TypeVar("U")
 FAILURES_MAX = 3  # the run ends with the third
-MUTANT_BROKERS = 3  # where a planted bug of a cluster is looked for by default
 TIMELINE_LINES_MAX = 150
 LINE_MAX = 120
 
@@ -55,17 +55,17 @@ def _judge(job: Job) -> Judged:
     return Judged(job, verdict, time.process_time() - started)
 
 
-def judged(jobs: Iterator[Job], processes: int) -> Iterator[Judged]:
-    """Run jobs, as many at a time as there are processes; the next job is asked for when one of
+def in_parallel(work: Callable[[T], U], jobs: Iterator[T], processes: int) -> Iterator[U]:
+    """Do jobs, as many at a time as there are processes; the next job is asked for when one of
     them is free."""
     if processes == 1:
-        yield from map(_judge, jobs)
+        yield from map(work, jobs)
         return
     with ProcessPoolExecutor(processes) as pool:
-        running: set[Future[Judged]] = set()
+        running: set[Future[U]] = set()
         while True:
             running |= {
-                pool.submit(_judge, job) for job in itertools.islice(jobs, processes - len(running))
+                pool.submit(work, job) for job in itertools.islice(jobs, processes - len(running))
             }
             if not running:
                 return
@@ -125,7 +125,7 @@ def run_many(
             yield Job(seed, mutant, brokers)
 
     tally = Tally()
-    for one in judged(jobs(), processes):
+    for one in in_parallel(_judge, jobs(), processes):
         tally.add(one)
         verdict = one.verdict
         faults = sum(verdict.faults.values())
@@ -156,80 +156,3 @@ def report(verdict: Verdict, mutant: str | None, flags: str = "") -> None:
         f" --faults {','.join(kept) or 'none'}{planting} --brokers {best.brokers}{flags}",
         flush=True,
     )
-
-
-class Hunt:
-    """The search for one planted bug: its seeds in order, several at a time."""
-
-    def __init__(self, name: str, brokers: int, seeds: Iterable[int]) -> None:
-        self.name, self.brokers = name, brokers
-        tier = name in TIER_MUTANTS  # to be found where there is a remote tier
-        self.seeds = [seed for seed in seeds if not tier or has_tier(seed)]
-        self.cpu_s = 0.0
-        self.begun = 0
-        self.ended: dict[int, Verdict] = {}
-
-    @property
-    def running(self) -> int:
-        """Jobs that have not ended."""
-        return self.begun - len(self.ended)
-
-    def is_open(self) -> bool:
-        """Whether another seed is to be tried."""
-        found = any(verdict.failure is not None for verdict in self.ended.values())
-        return not found and self.begun < len(self.seeds)
-
-    def next(self) -> Job:
-        """The next seed."""
-        self.begun += 1
-        return Job(self.seeds[self.begun - 1], self.name, self.brokers)
-
-    def result(self) -> tuple[int, Verdict | None] | None:
-        """How many seeds it took and the verdict that shows the bug, None if no seed does; None
-        altogether while it is not known."""
-        if self.is_open() or self.running:
-            return None
-        for count, seed in enumerate(self.seeds[: self.begun], 1):
-            if self.ended[seed].failure is not None:
-                return count, self.ended[seed]
-        return self.begun, None
-
-
-def hunt(seeds: Iterable[int], processes: int, brokers: int | None, mutant: str | None) -> int:
-    """How many seeds it takes to find each planted bug (or the one); the exit code."""
-    homes = [(name, 1) for name in MUTANTS] if brokers in (None, 1) else []
-    if brokers != 1:
-        homes += [(name, brokers or MUTANT_BROKERS) for name in {**CLUSTER_MUTANTS, **TIER_MUTANTS}]
-    tried = list(seeds)
-    hunts = [Hunt(name, size, tried) for name, size in homes if mutant in (None, name)]
-    by_name = {one.name: one for one in hunts}
-
-    def jobs() -> Iterator[Job]:
-        """Each process takes a bug of its own as long as there are enough of them."""
-        while waiting := [one for one in hunts if one.is_open()]:
-            yield min(waiting, key=lambda one: one.running).next()
-
-    started = time.monotonic()
-    survivors: list[str] = []
-    cpu_s = 0.0
-    for done in judged(jobs(), processes):
-        assert done.job.mutant is not None
-        one = by_name[done.job.mutant]
-        one.ended[done.job.seed] = done.verdict
-        one.cpu_s += done.cpu_s
-        cpu_s += done.cpu_s
-        result = one.result()
-        if result is not None:
-            count, verdict = result
-            if verdict is None:
-                survivors.append(one.name)
-            found = "survives" if verdict is None else "found in"
-            print(f"{one.name:34} {one.brokers} brokers: {found} {count:3} seeds", end="")
-            failure = verdict.failure if verdict else None
-            print(f", {one.cpu_s:6.1f} CPU s  {(failure or '')[:LINE_MAX]}", flush=True)
-    print(
-        f"{len(hunts) - len(survivors)} of {len(hunts)} planted bugs found in"
-        f" {time.monotonic() - started:.1f} s on {processes} processes, {cpu_s:.1f} CPU s",
-        *survivors,
-    )
-    return 1 if survivors else 0

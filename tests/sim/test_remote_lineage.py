@@ -41,7 +41,7 @@ LATER = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
 }
 READ_S_MAX = 60.0
-SEEDS = 3  # by which `test_remote_mutants.py` finds its bugs
+SEEDS = 3  # by which `test_planted_bugs.py` finds its bugs
 
 
 class Branches:

@@ -1,26 +1,23 @@
-"""Whole runs: some dozens of seeds hold, each of them replays, and planted bugs are found."""
+"""Whole runs: some dozens of seeds hold, and each of them replays."""
 
 from __future__ import annotations
 
-import random
 import subprocess
 import sys
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 
 from sim.descriptors import LACK
 from sim.failing_disks import DISK_FAILURES
-from sim.faults import KINDS, Fault, draw_plan
-from sim.mutants import MUTANTS, planted
+from sim.faults import KINDS, draw_plan
+from sim.grounds import flushes_cut_short
+from sim.mutants import planted
 from sim.run import run_seed, shrink
-from sim.runner import Hunt
 from sim.timeline import Event, lines
 
 TESTS = Path(__file__).parent.parent
 SEEDS_PER_TEST = 6
-SEEDS_FOR_A_MUTANT_MAX = 60
 
 
 @pytest.mark.parametrize("first", range(0, 36, SEEDS_PER_TEST))
@@ -61,55 +58,11 @@ def test_a_seed_gives_the_same_run_under_every_hash_seed():
     assert len(traces) == 1
 
 
-def flushes_cut_short(seed):
-    """A plan: the power fails while the disk is slow to sync, three times."""
-    rng = random.Random(f"{seed}:flushes")
-    plan = []
-    for number in range(3):
-        at_s = 0.3 + 1.8 * number + rng.uniform(0, 0.3)
-        plan.append(Fault(at_s, "slow disk", 0.4, 1.5))
-        plan.append(Fault(at_s + rng.uniform(0.5, 1.4), "power failure", 0, 0.3))
-    return plan
-
-
-# Plans for bugs that need more to meet than chance brings about often; others draw theirs.
-PLANS = {"recovery-point-before-fsync": flushes_cut_short}
-
-
-# Where some were found the last time; the others are looked through after these.
-FOUND_AT = {
-    "acknowledge-before-append": 9,
-    "high-watermark-not-restored": 15,
-    "leak-parked-requests": 4,
-    "sync-a-failed-directory-again": 77,
-    "names-of-folders-are-not-synced": 26,
-    "offsets-in-memory": 4,
-    "recovery-point-before-fsync": 1,
-    "take-no-descriptors-for-a-broken-disk": 30,
-    "trust-the-torn-tail": 10,
-}
-
-
-@pytest.mark.parametrize("name", MUTANTS)
-def test_a_planted_bug_is_found(name):
-    plan_of = PLANS.get(name, draw_plan)
-    with planted(name):
-        for seed in dict.fromkeys((FOUND_AT.get(name, 0), *range(SEEDS_FOR_A_MUTANT_MAX))):
-            failure = run_seed(seed, plan_of(seed)).failure
-            if failure is not None:
-                # Anything else is a mutant that no longer fits what it changes.
-                assert failure.startswith(("Violation:", "the broker logged:")), failure
-                return
-    pytest.fail(f"{name} survived {SEEDS_FOR_A_MUTANT_MAX} seeds")
-
-
 def test_a_failing_plan_is_made_shorter():
     with planted("recovery-point-before-fsync"):
         verdict = next(
             verdict
-            for verdict in (
-                run_seed(seed, flushes_cut_short(seed)) for seed in range(SEEDS_FOR_A_MUTANT_MAX)
-            )
+            for verdict in (run_seed(seed, flushes_cut_short(seed)) for seed in range(60))
             if verdict.failure is not None and len(verdict.plan) > 1
         )
         best = shrink(verdict)
@@ -155,26 +108,6 @@ def test_the_command_line_ends_in_order_when_its_minutes_are_over():
     seeds = [line for line in done.stdout.splitlines() if line.startswith("seed ")]
     assert f"{len(seeds)} seeds, " in done.stdout
     assert all(line.endswith(": holds") for line in seeds)
-
-
-def test_a_hunt_counts_seeds_in_their_order_however_they_end():
-    hunt = Hunt("vote-in-memory", 3, range(5))
-    jobs = [hunt.next() for _ in range(3)]
-    holds, fails = (Mock(failure=failure) for failure in (None, "Violation"))
-    hunt.ended[jobs[2].seed] = fails
-    assert not hunt.is_open()  # no further seed is tried
-    assert hunt.result() is None  # an earlier one may fail yet
-    hunt.ended[jobs[0].seed] = holds
-    hunt.ended[jobs[1].seed] = fails
-    assert hunt.result() == (2, fails)
-
-
-def test_a_hunt_that_finds_nothing_says_so():
-    hunt = Hunt("vote-in-memory", 3, range(2))
-    for _ in range(2):
-        assert hunt.result() is None
-        hunt.ended[hunt.next().seed] = Mock(failure=None)
-    assert hunt.result() == (2, None)
 
 
 def test_a_timeline_puts_what_repeats_into_one_line():

@@ -6,7 +6,7 @@ long as it is planted. Each says which promise it breaks. `storage.py`: on disk;
 `cluster.py` and `transactions.py`: what several brokers show, and one does not. `remote.py` and
 `tier.py`: of the remote tier. `files.py`: of damaged files. `folders.py`: of log directories.
 `strangers.py`: clients and processes that are believed.
-`healing.py`: of scrubs and repairs.
+`healing.py`: of scrubs and repairs. `sim/grounds.py` says where each is looked for.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from sim.mutants import (
     files,
     folders,
     healing,
+    remote,
     storage,
     strangers,
     tier,
@@ -29,36 +30,35 @@ from sim.mutants import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
-__all__ = [
-    "CLUSTER_MUTANTS",
-    "CUT_MUTANTS",
-    "FOLDER_MUTANTS",
-    "MUTANTS",
-    "SCRUB_MUTANTS",
-    "SLOW_DISK_MUTANTS",
-    "TIER_MUTANTS",
-    "VOTER_MUTANTS",
-    "planted",
-]
+    Planting = Callable[[Callable[..., None]], None]
 
-MUTANTS: dict[str, Callable[[Callable[..., None]], None]] = {
-    **storage.MUTANTS,
-    **broker.MUTANTS,
-    **clients.MUTANTS,
-}
-CLUSTER_MUTANTS: dict[str, Callable[[Callable[..., None]], None]] = {
+__all__ = ["ALL", "CLUSTER_MUTANTS", "MUTANTS", "TIER_MUTANTS", "planted"]
+
+MUTANTS: dict[str, Planting] = {**storage.MUTANTS, **broker.MUTANTS, **clients.MUTANTS}
+CLUSTER_MUTANTS: dict[str, Planting] = {
     **cluster.MUTANTS,
     **strangers.MUTANTS,
     **transactions.MUTANTS,
 }
-SLOW_DISK_MUTANTS = cluster.SLOW_DISK  # to be found by `test_slow_disk.py`
-CUT_MUTANTS = storage.CUTS  # to be found by the play of `cuts.py`
-FOLDER_MUTANTS = folders.LIVES  # by `folder_lives.py`
-SCRUB_MUTANTS = healing.MUTANTS  # by `scrubs.py`
-VOTER_MUTANTS = folders.VOTERS  # by `lost_voter.py`
-TIER_MUTANTS = tier.CLUSTER  # to be found by seeds that have a remote tier
+TIER_MUTANTS: dict[str, Planting] = tier.CLUSTER  # to be found by seeds that have a remote tier
+_PLAYED: tuple[Mapping[str, Planting], ...] = (  # chance seldom meets these
+    cluster.SLOW_DISK,
+    files.PLAYED,
+    folders.LIVES,
+    folders.VOTERS,
+    healing.MUTANTS,
+    remote.MUTANTS,
+    storage.CUTS,
+    tier.BRANCHES,
+    transactions.TOLD_MUTANTS,
+)
+ALL: dict[str, Planting] = {
+    name: plant
+    for mutants in (MUTANTS, CLUSTER_MUTANTS, TIER_MUTANTS, *_PLAYED)
+    for name, plant in mutants.items()
+}
 
 
 @contextlib.contextmanager
@@ -66,16 +66,7 @@ def planted(name: str | None) -> Iterator[None]:
     """Plant a mutant by name (None: none) while the block runs."""
     with contextlib.ExitStack() as stack:
         if name is not None:
-            known = {**MUTANTS, **CLUSTER_MUTANTS, **CUT_MUTANTS, **TIER_MUTANTS, **tier.BRANCHES}
-            known |= {
-                **FOLDER_MUTANTS,
-                **SCRUB_MUTANTS,
-                **VOTER_MUTANTS,
-                **SLOW_DISK_MUTANTS,
-                **transactions.TOLD_MUTANTS,
-                **files.PLAYED,
-            }
-            known[name](
+            ALL[name](
                 lambda owner, attribute, value: stack.enter_context(
                     mock.patch.object(owner, attribute, value)
                 )

@@ -1,0 +1,140 @@
+"""Where each planted bug is looked for.
+
+Chance shows most of them in random runs, of one broker or of three. The others need more to meet
+than chance brings about often: each has a play.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from sim.cluster.tier_habits import has_tier
+from sim.cluster.transactions_habits import has_transactions
+from sim.cluster.transactions_steps import Case, play
+from sim.cluster.transactions_zombies import tell
+from sim.cuts import run_cuts
+from sim.faults import Fault
+from sim.folder_lives import run_folder_lives
+from sim.loop import simulate
+from sim.lost_voter import run_lost_voter
+from sim.mutants import (
+    CLUSTER_MUTANTS,
+    MUTANTS,
+    TIER_MUTANTS,
+    cluster,
+    files,
+    folders,
+    healing,
+    remote,
+    storage,
+    transactions,
+)
+from sim.mutants import tier as tier_mutants
+from sim.run import run_seed
+from sim.scrubs import run_scrubs
+from sim.test_file_mutants import PLAYS as FILE_PLAYS
+from sim.test_remote_lineage import live as live_branches
+from sim.test_remote_tier import live
+from sim.test_slow_disk import test_a_failover_does_not_wait_for_a_slow_disk as fail_over
+from tidelog_storage.remote.api import RemoteStorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+BROKERS = 3
+# Anything else that a play raises is a bug that no longer fits what it changes.
+FOUND = (AssertionError, RemoteStorageError)
+
+
+class Ground(NamedTuple):
+    """Runs in which planted bugs are looked for."""
+
+    name: str
+    bugs: Collection[str]
+    run: Callable[[str, int], str | None]  # of a bug at a seed: the failure, if there is one
+    suits: Callable[[int], bool] = lambda _seed: True  # which seeds may show one
+
+
+def _random(brokers: int) -> Callable[[str, int], str | None]:
+    return lambda _bug, seed: run_seed(seed, brokers=brokers).failure
+
+
+def _play(run: Callable[[int], Any]) -> Callable[[str, int], str | None]:
+    return lambda _bug, seed: _failure(lambda: run(seed))
+
+
+def _failure(run: Callable[[], Any]) -> str | None:
+    try:
+        run()
+    except FOUND as error:
+        return f"{type(error).__name__}: {' '.join(str(error).split())}"
+    return None
+
+
+def _is_first(seed: int) -> bool:
+    """Of a play without chance."""
+    return seed == 0
+
+
+# -- plays -----------------------------------------------------------------------------------------
+
+
+def _flushes_cut_short(_bug: str, seed: int) -> str | None:
+    return run_seed(seed, flushes_cut_short(seed)).failure
+
+
+def flushes_cut_short(seed: int) -> list[Fault]:
+    """A plan: the power fails while the disk is slow to sync, three times."""
+    rng = random.Random(f"{seed}:flushes")
+    plan = []
+    for number in range(3):
+        at_s = 0.3 + 1.8 * number + rng.uniform(0, 0.3)
+        plan.append(Fault(at_s, "slow disk", 0.4, 1.5))
+        plan.append(Fault(at_s + rng.uniform(0.5, 1.4), "power failure", 0, 0.3))
+    return plan
+
+
+def _tier(seed: int) -> None:
+    name = f"tier-{seed}"
+    simulate(name, lambda loop: live(loop, name, 1 + seed % 3, 6))
+
+
+def _branches(seed: int) -> None:
+    name = f"branches-{seed}"
+    simulate(name, lambda loop: live_branches(loop, name, 3))
+
+
+def _late_write(_bug: str, seed: int) -> str | None:
+    is_v2 = bool(seed % 2)
+    return play(Case("a partition is being added", "coordinator", is_v2, True, True, "late"))
+
+
+def _open_offsets(_bug: str, seed: int) -> str | None:
+    return tell("offsets that are open", is_v2=bool(seed % 2), seed=seed // 2)
+
+
+def _damaged_file(bug: str, _seed: int) -> str | None:
+    return _failure(FILE_PLAYS[bug])
+
+
+LATE_WRITES = ("late-writes-are-given-up",)
+PLAN = ("recovery-point-before-fsync",)  # chance brings its faults together too seldom
+GROUNDS = (
+    Ground("one broker", MUTANTS.keys() - PLAN, _random(1)),
+    Ground("flushes cut short", PLAN, _flushes_cut_short),
+    Ground("three brokers", CLUSTER_MUTANTS.keys() - transactions.MUTANTS, _random(BROKERS)),
+    Ground("transactions", transactions.MUTANTS, _random(BROKERS), has_transactions),
+    Ground("remote tier", TIER_MUTANTS, _random(BROKERS), has_tier),
+    Ground("three replicas and a store", remote.MUTANTS, _play(_tier)),
+    Ground("dead branches", tier_mutants.BRANCHES, _play(_branches)),
+    Ground("cuts", storage.CUTS, _play(run_cuts)),
+    Ground("folder lives", folders.LIVES, _play(run_folder_lives)),
+    Ground("scrubs", healing.MUTANTS, _play(run_scrubs)),
+    Ground("lost voter", folders.VOTERS, _play(run_lost_voter)),
+    Ground("slow disk", cluster.SLOW_DISK, _play(lambda _seed: fail_over()), _is_first),
+    Ground("damaged files", files.PLAYED, _damaged_file, _is_first),
+    Ground("late writes", LATE_WRITES, _late_write, lambda seed: seed < 2),
+    Ground("open offsets", transactions.TOLD_MUTANTS.keys() - LATE_WRITES, _open_offsets),
+)
+GROUND_OF = {bug: ground for ground in GROUNDS for bug in sorted(ground.bugs)}
