@@ -39,6 +39,7 @@ class Trouble:
         self.on_failed_sync: Callable[[], None] = lambda: None
         self.write_fails = self.read_fails = False
         self.violation: str | None = None  # a failed folder was synced again
+        self.on_violation: Callable[[str], None] = lambda _violation: None
         self._bad: Any = None  # the file that cannot be read
         self._lost: list[LostPages] = []
         self._failed: set[str] = set()  # log directories of this life
@@ -59,8 +60,9 @@ class Trouble:
         if REBUILT in path:
             return
         log_dir = path.partition("/")[0]
-        if log_dir in self._failed:
-            self.violation = self.violation or f"{path} was synced after {log_dir} had failed"
+        if log_dir in self._failed and self.violation is None:
+            self.violation = f"{path} was synced after {log_dir} had failed"
+            self.on_violation(self.violation)
         has_nothing = inode is not None and inode.synced == len(inode.data)
         if has_nothing or self.sync_fails is None or not self.sync_fails(path):
             return

@@ -178,7 +178,9 @@ class SimLoop(asyncio.AbstractEventLoop):
                 self._enqueue(handle)
 
     def _step(self) -> None:
-        self._wake_timers()
+        timers = self._timers
+        if not self._lanes or (timers and timers[0][0] <= self._now):
+            self._wake_timers()
         if not self._lanes:
             if self._timers:
                 return

@@ -13,7 +13,7 @@ from sim.checkers import METADATA_FOLDER
 from sim.cluster.compacted_checkers import Compacted
 from sim.cluster.in_sync_checkers import InSyncChecker
 from sim.cluster.quorum_checkers import QuorumChecker
-from sim.history import require
+from sim.history import Violation, require
 from sim.raw_logs import DATA, RawBatch, read_log
 from tidelog.metadata.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 
@@ -55,12 +55,11 @@ class Committed:
                 break
             if header.last_offset < log_start_offset:
                 continue
-            known = self.batches.setdefault(header.base_offset, batch.data)
-            require(
-                known == batch.data,
-                f"{self.name}: replicas differ below the high watermark, at {header.base_offset}"
-                f" on {machine.host} (epoch {header.leader_epoch})",
-            )
+            if self.batches.setdefault(header.base_offset, batch.data) != batch.data:
+                raise Violation(
+                    f"{self.name}: replicas differ below the high watermark, at"
+                    f" {header.base_offset} on {machine.host} (epoch {header.leader_epoch})"
+                )
 
 
 class ClusterCheckers:
@@ -158,11 +157,11 @@ class ClusterCheckers:
                 offset = batch.header.base_offset
                 if offset >= log.log_start_offset:
                     known = log.epochs.epoch_for_offset(offset)
-                    require(
-                        known == batch.header.leader_epoch,
-                        f"{log!r} on {machine.host}: the batch at {offset} is of epoch"
-                        f" {batch.header.leader_epoch}, remembered is {known}",
-                    )
+                    if known != batch.header.leader_epoch:
+                        raise Violation(
+                            f"{log!r} on {machine.host}: the batch at {offset} is of epoch"
+                            f" {batch.header.leader_epoch}, remembered is {known}"
+                        )
 
     # -- the end -----------------------------------------------------------------------------------
 
@@ -263,13 +262,13 @@ class ClusterCheckers:
             for record in batch.records():
                 values[record.offset] = record.value or b""
         for offset, value in partition.facts.items():
-            require(
-                offset < first or values.get(offset) == value,
-                f"{name}: {value[:40]!r} at {offset} has become {values.get(offset, b'')[:40]!r}",
-            )
+            if offset >= first and (found_value := values.get(offset)) != value:
+                was, has_become = value[:40], (found_value or b"")[:40]
+                raise Violation(f"{name}: {was!r} at {offset} has become {has_become!r}")
         last: dict[bytes, int] = {}
         for offset, value in values.items():
-            require(value in partition.sent, f"{name}: nobody sent {value[:40]!r} at {offset}")
+            if value not in partition.sent:
+                raise Violation(f"{name}: nobody sent {value[:40]!r} at {offset}")
             writer, number, _ = value.split(b"/")
             # A producer may be forgotten with its records: what was deleted may come again.
             if writer.startswith(b"idempotent") and offset >= partition.delete_bound:

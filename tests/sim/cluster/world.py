@@ -96,7 +96,11 @@ class ClusterWorld:
             except Exception as error:  # noqa: BLE001 - the broker, in whose step it is, may catch it
                 self._failure = self._failure or error
 
+        def on_violation(violation: str) -> None:
+            self._failure = self._failure or Violation(violation)
+
         machine.before_death = before_death
+        machine.disk.trouble.on_violation = on_violation
         machine.clock.skew_ms = self.rng.randint(-SKEW_MS_MAX, SKEW_MS_MAX)
 
     def settings(self, brokers: int) -> dict[str, str]:
@@ -174,9 +178,6 @@ class ClusterWorld:
     def _after_step(self) -> None:
         if self._failure is not None:
             raise self._failure
-        for machine in self.machines:
-            violation = machine.disk.trouble.violation
-            require(violation is None, violation or "")
         self.checkers.after_step()
         self.rot.after_step()
         self.transactions.after_step()
