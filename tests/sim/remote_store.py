@@ -16,6 +16,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from sim.disk import SimDisk
+from tidelog_storage.folders import make_durable_folder
 from tidelog_storage.remote.api import (
     IndexKind,
     RemoteResourceNotFound,
@@ -214,7 +215,7 @@ class SimStore(DirectoryStore):
     def copy_half(self, segment: RemoteSegment) -> None:
         """Some bytes of the log, and no manifest."""
         files, folder = self._place(segment)
-        self._make_folder(files, folder)
+        make_durable_folder(files, folder)
         files.open(f"{folder}/{object_name(segment, '.log')}.tmp", create=True).append([b"ha"])
 
     def copy_segment(self, segment: RemoteSegment, data: SegmentFiles) -> None:
