@@ -1,17 +1,17 @@
-"""pytest fixtures, there as soon as tidelog is installed.
+"""pytest fixtures, available once tidelog is installed.
 
-- `tidelog_cluster` (session): a broker in a process of its own, started when a test first asks for
-  it; under pytest-xdist each worker has one. It is `tidelog.run(tidelog_settings)`, with a remote
-  tier if `tidelog_tiered` wants one.
-- `tidelog_settings` (session): the broker's settings, `{}`; define a fixture of this name in your
+- `tidelog_cluster` (session): a broker in its own process, `tidelog.run(tidelog_settings)`. It
+  starts when a test first uses it. Under pytest-xdist each worker has its own.
+- `tidelog_settings` (session): the broker's settings, `{}`. Define a fixture of this name in your
   conftest.py to change them: `{"auto.create.topics.enable": False}`.
-- `tidelog_tiered` (session): where old segments go, as `tiered` of `tidelog.run`: False, nowhere.
-  Let a fixture of this name return True (a folder that goes at the end), a directory or
-  "s3://bucket/prefix", and every topic is tiered that is not created with
-  `remote.storage.enable=false`. So that a test need not produce a gigabyte, settings such as
-  `{"log.segment.bytes": 1048576, "log.local.retention.bytes": 1048576}` belong to it.
-- `tidelog_bootstrap` (session): its address for clients, `host:port`.
-- `tidelog_topic`: the name of a topic of one partition, fresh for each test and deleted after it.
+- `tidelog_tiered` (session): the remote tier, as the parameter `tiered` of `tidelog.run`; False:
+  none. Define a fixture of this name that returns True (a temporary folder), a directory or
+  "s3://bucket/prefix". Then every topic is tiered unless it is created with
+  `remote.storage.enable=false`. Add settings such as
+  `{"log.segment.bytes": 1048576, "log.local.retention.bytes": 1048576}`, or a test has to produce
+  a gigabyte before a segment is copied.
+- `tidelog_bootstrap` (session): the broker's address for clients, `host:port`.
+- `tidelog_topic` (function): the name of a new topic with one partition, deleted after the test.
 
 Test runs that use none of them pay nothing: this module imports pytest alone.
 """

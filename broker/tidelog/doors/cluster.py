@@ -1,13 +1,12 @@
-"""The users' doors: `run()`, brokers in processes of their own, and `Cluster`, brokers looked after
-by this event loop.
+"""The public entry points: `run()` starts brokers in another process, `Cluster` in this event loop.
 
 Settings are Kafka's `server.properties` names, given as a mapping or as keywords with underscores
 for dots: `run({"log.retention.ms": 1000})` is `run(log_retention_ms=1000)`. Without `data_dir` the
 data lives in a temporary folder, which is removed at the end.
 
-With `brokers=3` there are three, each a voter of the metadata quorum as well; they share one
-process (and here, the loop) or have one each (`isolated=True`). `cluster.brokers[1]` is a handle on
-the second: `stop()` in order, `kill()` as a crash does, `start()` again on the same data and ports.
+`brokers=3` starts three brokers. Each is also a voter of the metadata quorum. They share one
+process (with `Cluster`, the event loop) or have one each (`isolated=True`). `cluster.brokers[1]` is
+a handle on the second: `stop()`, `kill()` as a crash does, `start()` on the same data and ports.
 """
 
 # ruff: noqa: PLC0415 - `import tidelog` and its users pay for what they use
@@ -70,11 +69,17 @@ def run(
     tiered_topics: Sequence[str] = (),
     **more: Setting,
 ) -> RunningCluster:
-    """Brokers in a process of their own, to be used by `with`; safe for tests without asyncio.
+    """Return brokers that run in another process, to be started by `with`.
 
-    `isolated` gives each a process; `racks` names the rack of each; `port` is the first broker's.
-    Without host, port and `listeners` it is a free port of 127.0.0.1. `tiered` is where old
-    segments go (`tiered.py`), of topics that say so or whose names match one of `tiered_topics`.
+    - `settings` and further keywords: the brokers' settings by their Kafka names.
+    - `brokers`: how many; `isolated` gives each broker its own process.
+    - `racks`: the rack of each broker.
+    - `host`, `port`: where the first broker listens; the next ones take the next ports. Without
+      host, port and the setting `listeners`, each takes a free port of 127.0.0.1.
+    - `data_dir`: folder of the data; without it the data is temporary.
+    - `tiered`: the remote tier: True for a folder beside the data, a directory, or
+      "s3://bucket/prefix". Topics join by `remote.storage.enable=true`, or if their names match one
+      of `tiered_topics` (`*` and `?` for any characters).
     """
     return RunningCluster(
         brokers=brokers,
@@ -88,10 +93,10 @@ def run(
 
 
 class Cluster:
-    """Brokers in the running event loop (or, `isolated`, in processes it looks after), used by
-    `async with` or `start()` and `stop()`.
+    """Brokers in the running event loop, used by `async with`, or by `start()` and `stop()`.
 
-    `brokers` are handles, one for each node in the order of their ids, whether they run or not.
+    With `isolated`, each broker has its own process. `brokers` has a handle for each broker, in the
+    order of their ids, whether it runs or not.
     """
 
     def __init__(
@@ -112,11 +117,11 @@ class Cluster:
         runtime: Runtime | None = None,
         **more: Setting,
     ) -> None:
-        """`tiered` as in `run`.
+        """Take the parameters of `run`, and these:
 
-        `temporary` data in `data_dir` is removed at the end, as all data is without `data_dir`:
-        nothing of it is forced to disk. `log_level` (debug, info, warning, error) is what isolated
-        brokers tell on standard error. `runtime` replaces the real seams, of a single broker only.
+        - `temporary`: remove `data_dir` at the end, and force nothing to disk.
+        - `log_level`: what isolated brokers log on standard error: debug, info, warning or error.
+        - `runtime`: replacement of clock, network, files and threads; for a single broker only.
         """
         if brokers < 1:
             raise ClusterError(f"a cluster of {brokers} brokers")
@@ -146,7 +151,7 @@ class Cluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What clients need: `host:port` of every broker that runs."""
+        """`host:port` of every running broker, for clients."""
         servers = [node.bootstrap_server for node in self.brokers if node.is_running]
         if not servers:
             raise ClusterError("the cluster is not running")
@@ -154,14 +159,16 @@ class Cluster:
 
     @property
     def failure(self) -> BaseException | None:
-        """Why a broker that should run does not."""
+        """Why a broker ended by itself; None if none did."""
         return next((node.failure for node in self.brokers if node.failure is not None), None)
 
     # -- start and stop ----------------------------------------------------------------------------
 
     async def start(self) -> Self:
-        """Start all brokers, until each knows of all; ConfigError or StartError say in one line why
-        it can't be."""
+        """Start all brokers and return when each knows all others.
+
+        ConfigError or StartError say in one line why that fails.
+        """
         from tidelog.start_error import StartError, one_line
 
         if any(node.is_running for node in self.brokers):
@@ -300,7 +307,7 @@ class Cluster:
         rack: str | None = None,
         **more: Setting,
     ) -> Node[Any]:
-        """Start one more broker, which is no voter of the metadata quorum; a handle on it."""
+        """Start one more broker and return its handle. It is no voter of the metadata quorum."""
         if not self._voters or not self.brokers:
             raise ClusterError("only a running cluster of several brokers can grow")
         from tidelog.formatting import format_new
@@ -323,8 +330,10 @@ class Cluster:
         return node
 
     async def stop(self) -> None:
-        """Stop all brokers together and remove their temporary data; ClusterError if one did not
-        stop in order."""
+        """Stop all brokers together and remove temporary data.
+
+        ClusterError if a broker did not stop cleanly.
+        """
         try:
             await self.stop_brokers()
         finally:

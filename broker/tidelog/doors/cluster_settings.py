@@ -52,7 +52,7 @@ _MAPPED_PROTOCOLS = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT"
 
 
 class ClusterError(Exception):
-    """A cluster did not start, or ended by itself; the text says what the broker said."""
+    """A cluster did not start, ended by itself or refused; the text has the broker's reason."""
 
 
 @contextlib.contextmanager

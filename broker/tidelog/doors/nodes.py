@@ -43,7 +43,7 @@ LOOK_AGAIN_S = 0.01
 
 
 class Node(ABC, Generic[Life]):
-    """What both kinds do alike; `Life` is what there is of a node while it runs."""
+    """A handle on one broker of a `Cluster`, in this event loop or in its own process."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Node(ABC, Generic[Life]):
 
     @property
     def is_running(self) -> bool:
-        """Whether it was started and not ended."""
+        """Whether it is running."""
         return self._life is not None
 
     @property
@@ -86,10 +86,10 @@ class Node(ABC, Generic[Life]):
     @property
     @abstractmethod
     def bootstrap_server(self) -> str:
-        """Its `host:port`; ClusterError if it doesn't run."""
+        """Its `host:port`; ClusterError if it is not running."""
 
     async def start(self) -> None:
-        """Start; StartError says in one line why it can't."""
+        """Start it on its data and its ports; StartError says in one line why that fails."""
         if self._life is not None:
             raise ClusterError(f"broker {self.node_id} is running already")
         self.failure = None
@@ -109,12 +109,11 @@ class Node(ABC, Generic[Life]):
         """The ids of the brokers that it knows to be there; none if it can't be asked."""
 
     async def stop(self, *, controlled: bool = True, keeps_data: bool = True) -> None:
-        """Stop in order, leaderships moved before if `controlled`; nothing if it doesn't run, but a
-        ClusterError if it ended by itself.
+        """Stop it; with `controlled`, move its leaderships to other brokers first.
 
-        Without `keeps_data` its files are removed next, and need no end: hundreds of partitions
-        take a second to close. ClusterError if its process did not end in order, or had to be
-        killed.
+        Does nothing if it is not running. Without `keeps_data` its files are not closed properly,
+        which saves time if they are removed next. ClusterError if it ended by itself before, did
+        not stop cleanly or had to be killed.
         """
         self._raise_failure()
         life, self._life = self._life, None
@@ -125,7 +124,7 @@ class Node(ABC, Generic[Life]):
     async def _stop(self, life: Life, *, controlled: bool, keeps_data: bool) -> None: ...
 
     async def kill(self) -> None:
-        """End without a word to anybody; the next start recovers. Nothing if it doesn't run."""
+        """End it as a crash does; the next start recovers. Does nothing if it is not running."""
         life, self._life = self._life, None
         if life is not None:
             await self._kill(life)

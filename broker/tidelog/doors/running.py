@@ -36,30 +36,30 @@ STOP_SECONDS_MAX = 10.0
 
 
 class RunningBroker:
-    """A handle on one broker of a `RunningCluster`; ClusterError when an order fails."""
+    """A handle on one broker of a `RunningCluster`. Methods raise ClusterError if they fail."""
 
     def __init__(self, cluster: RunningCluster, node_id: int) -> None:
         self.node_id = node_id
         self._cluster = cluster
 
     def stop(self) -> None:
-        """Stop it in order: its leaderships are moved before."""
+        """Move its leaderships to other brokers, then stop it."""
         self._cluster.order(f"stop {self.node_id}")
 
     def kill(self) -> None:
-        """End it as a crash does; only one with a process of its own gets a SIGKILL."""
+        """End it as a crash does: by SIGKILL if it has its own process."""
         self._cluster.order(f"kill {self.node_id}")
 
     def start(self) -> None:
-        """Start it again, on its data and its ports."""
+        """Start it again on its data and its ports."""
         self._cluster.order(f"start {self.node_id}")
 
 
 class RunningCluster:
-    """Brokers in a process: started by `with` or `start()`, ended by their ends.
+    """Brokers in another process, started by `with` or `start()`; made by `run`.
 
-    `brokers` are handles on them. The process also ends when this one does, whatever way: it
-    watches its standard input.
+    `brokers` has a handle for each broker. The process watches its standard input, so it also ends
+    when this process ends in any way.
     """
 
     def __init__(
@@ -101,21 +101,21 @@ class RunningCluster:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What clients need: `host:port`."""
+        """`host:port` of the running brokers, for clients."""
         if self._bootstrap_servers is None:
             raise ClusterError("the cluster is not running")
         return self._bootstrap_servers
 
     @property
     def pid(self) -> int:
-        """Process id of the broker."""
+        """Id of the brokers' process."""
         if self._process is None:
             raise ClusterError("the cluster is not running")
         return self._process.pid
 
     @property
     def log(self) -> str:
-        """What the broker has written to its standard error so far."""
+        """What the brokers' process has written to standard error so far."""
         if self._errors is None:
             return ""
         size = os.fstat(self._errors.fileno()).st_size
@@ -137,7 +137,7 @@ class RunningCluster:
             self._errors = None
 
     def start(self) -> Self:
-        """Start the broker and wait until it answers; ClusterError says why it did not."""
+        """Start the brokers and wait until they answer; ClusterError says why they do not."""
         import subprocess
         import sys
         import tempfile
@@ -192,7 +192,7 @@ class RunningCluster:
         return said
 
     def add_broker(self, *, rack: str | None = None) -> RunningBroker:
-        """Start one more broker, which is no voter of the metadata quorum."""
+        """Start one more broker and return its handle. It is no voter of the metadata quorum."""
         node_id = int(self.order(f"add {rack or ''}".rstrip()))
         self.brokers.append(RunningBroker(self, node_id))
         return self.brokers[-1]
@@ -217,7 +217,7 @@ class RunningCluster:
         return said.decode().strip()
 
     def stop(self) -> None:
-        """End the broker cleanly; ClusterError if it ended by itself or had to be killed."""
+        """Stop all brokers cleanly; ClusterError if one ended by itself or had to be killed."""
         process = self._process
         if process is None:
             self._forget()
@@ -232,7 +232,7 @@ class RunningCluster:
             raise ClusterError(f"the broker did not stop well ({process.returncode}): {said}")
 
     def kill(self) -> None:
-        """End the broker as a power cut would (SIGKILL); `start()` begins anew on the same data."""
+        """Kill the process (SIGKILL). `start()` starts it again on the same data."""
         if self._process is not None:
             self._end(self._process, at_once=True)
 
@@ -257,7 +257,7 @@ class RunningCluster:
     def create_topic(
         self, name: str, partitions: int = 1, configs: Mapping[str, Setting] | None = None
     ) -> None:
-        """Create a topic and return when clients can use it; ClusterError if the broker refuses."""
+        """Create a topic and wait until clients can use it; ClusterError if the broker refuses."""
         from tidelog.doors.simple_client import create_topic
 
         create_topic(self.bootstrap_servers, name, partitions, properties_of(configs, {}))

@@ -1,8 +1,8 @@
-"""Remote segments, their legal states, and the interfaces that a remote tier is plugged in by.
+"""Remote segments, their legal states, and the interfaces of a remote tier (KIP-405).
 
-KIP-405. `RemoteStorage` is Kafka's RemoteStorageManager, `RemoteLogMetadata` its
-RemoteLogMetadataManager; users bring their own by
-`remote.log.storage.manager.class.name` and `remote.log.metadata.manager.class.name`.
+`RemoteStorage` is Kafka's RemoteStorageManager, `RemoteLogMetadata` its RemoteLogMetadataManager.
+The settings `remote.log.storage.manager.class.name` and
+`remote.log.metadata.manager.class.name` name a class of the user's own.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ __all__ = [
 
 
 class RemoteStorageError(Exception):
-    """The remote tier failed. Whether trying again helps is not known."""
+    """The remote tier failed. A retry may or may not help."""
 
 
 class RetriableRemoteStorageError(RemoteStorageError):
-    """The remote tier is away for a while: the same call may succeed later."""
+    """The remote tier is unavailable for a while: the same call may succeed later."""
 
 
 class RemoteStorageNotReady(RetriableRemoteStorageError):  # noqa: N818 - the field's own name
@@ -64,12 +64,12 @@ class RemoteResourceNotFound(RemoteStorageError):  # noqa: N818 - the field's ow
 
 
 class SegmentState(IntEnum):
-    """Of a remote segment; values as in the records of `__remote_log_metadata`.
+    """State of a remote segment; values as in the records of `__remote_log_metadata`.
 
-    - COPY_SEGMENT_STARTED: bytes may be there, in part; no reader sees it.
-    - COPY_SEGMENT_FINISHED: all of it can be read.
-    - DELETE_SEGMENT_STARTED: no reader is sent to it any more; bytes may be there, in part.
-    - DELETE_SEGMENT_FINISHED: nothing is left of it; forgotten.
+    - COPY_SEGMENT_STARTED: the store may have a part of it; no reader sees it.
+    - COPY_SEGMENT_FINISHED: it can be read whole.
+    - DELETE_SEGMENT_STARTED: the store may have a part of it; no new read begins.
+    - DELETE_SEGMENT_FINISHED: nothing is left of it, and it is forgotten.
     """
 
     COPY_SEGMENT_STARTED = 0
@@ -99,7 +99,7 @@ SEGMENT_TRANSITIONS: dict[SegmentState | None, frozenset[SegmentState]] = {
 
 
 class PartitionDeleteState(IntEnum):
-    """Of a partition whose topic was deleted."""
+    """State of a partition whose topic was deleted."""
 
     DELETE_PARTITION_MARKED = 0
     DELETE_PARTITION_STARTED = 1
@@ -135,7 +135,7 @@ def is_legal(source: SegmentState | None, target: SegmentState) -> bool:
 
 
 class TopicIdPartition(NamedTuple):
-    """A partition that keeps its identity when a topic of the same name comes after it."""
+    """A partition with its topic's id, which a later topic of the same name does not have."""
 
     topic_id: UUID
     topic: str
@@ -144,7 +144,7 @@ class TopicIdPartition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RemoteSegment:
-    """What is known of one remote segment (Kafka: RemoteLogSegmentMetadata).
+    """Metadata of one remote segment (Kafka: RemoteLogSegmentMetadata).
 
     `end_offset` is inclusive. `epochs` are (leader epoch, first offset of it inside the segment),
     ascending and not empty. Times are in ms since 1970, `size` is of the `.log` in bytes.
@@ -219,7 +219,7 @@ class PartitionDelete:
 
 
 class IndexKind(Enum):
-    """What is kept beside a segment's records."""
+    """Files that are kept beside a segment's records."""
 
     OFFSET = "OFFSET"
     TIMESTAMP = "TIMESTAMP"
@@ -244,11 +244,11 @@ class SegmentFiles:
 
 
 class RemoteStorage(Protocol):
-    """Bytes to and from a remote store (Kafka: RemoteStorageManager).
+    """A store of remote segments (Kafka: RemoteStorageManager).
 
-    Calls block and come from several worker threads at once. Copying the same segment id again
-    overwrites, deleting what is not there is no error; a copy is visible to reads of its id once
-    it returned.
+    Methods may block; several worker threads call them at the same time. A second copy of a segment
+    id overwrites the first. Deleting a segment that does not exist is no error. A copy is visible
+    to reads once `copy_segment` has returned.
     """
 
     def configure(self, config: Mapping[str, str]) -> None:
@@ -257,25 +257,32 @@ class RemoteStorage(Protocol):
         ...
 
     def copy_segment(self, segment: RemoteSegment, data: SegmentFiles) -> bytes | None:
-        """Copy all of a segment; custom metadata to be kept with it, if any. RemoteStorageError."""
+        """Copy a segment whole; return custom metadata to keep with it, or None.
+
+        RemoteStorageError if that fails.
+        """
         ...
 
     def fetch_segment(self, segment: RemoteSegment, start: int, end: int | None = None) -> BinaryIO:
-        """The bytes of the `.log` from `start` to `end` inclusive (None: to its end); it may end
-        early at the end of the segment. RemoteResourceNotFound, RemoteStorageError."""
+        """Return the bytes of the `.log` from `start` to `end` inclusive; None: to its end.
+
+        Fewer bytes if the segment ends before. RemoteResourceNotFound, RemoteStorageError.
+        """
         ...
 
     def fetch_index(self, segment: RemoteSegment, kind: IndexKind) -> BinaryIO:
-        """One index, whole. RemoteResourceNotFound also for a transaction index that there is
-        not."""
+        """Return one index, whole.
+
+        RemoteResourceNotFound, also for a segment without transaction index.
+        """
         ...
 
     def delete_segment(self, segment: RemoteSegment) -> None:
-        """Delete all of a segment. RemoteStorageError."""
+        """Delete a segment with its indexes. RemoteStorageError."""
         ...
 
     def close(self) -> None:
-        """Give up connections and files; closing twice is allowed."""
+        """Close connections and files. It may be called twice."""
         ...
 
 
@@ -283,22 +290,24 @@ class OpenSegment(Protocol):
     """The `.log` of one remote segment, kept open by its reader."""
 
     def read_now(self, position: int, buffer: memoryview) -> int:
-        """Fill a buffer with the bytes from `position` on that are in this machine's memory.
+        """Fill a buffer with bytes from `position` on, as far as they are in this machine's memory.
 
-        How many; 0 for none of them, at the end too. Waits for nothing, so it is called on the
-        loop. RemoteStorageError.
+        Returns their number; 0 if there are none, or at the end. It is called on the event loop and
+        must not block. RemoteStorageError.
         """
         ...
 
     def close(self) -> None:
-        """Let go of it; closing twice is allowed. May block."""
+        """Close it. It may be called twice, and may block."""
         ...
 
 
 class NearRemoteStorage(Protocol):
-    """What a `RemoteStorage` may offer besides, if the operating system keeps what it has read: a
-    cache of the broker's own would be a second one of the same bytes. A class that has its own
-    `fetch_segment` is asked in that way, unless it has its own `open_segment` too."""
+    """Optional methods of a `RemoteStorage` whose bytes the operating system caches.
+
+    The broker then keeps no second copy in memory. A subclass that overrides `fetch_segment` must
+    override `open_segment` too, or the broker uses `fetch_segment`.
+    """
 
     def open_segment(self, segment: RemoteSegment) -> OpenSegment:
         """Open the `.log` of a segment. Blocks. RemoteResourceNotFound, RemoteStorageError."""
@@ -306,9 +315,11 @@ class NearRemoteStorage(Protocol):
 
 
 class DescribedRemoteStorage(Protocol):
-    """What a `RemoteStorage` may offer besides, if it keeps a manifest of what it has copied
-    (`layout.py`), to check its objects by. A class that has its own `fetch_segment` or
-    `fetch_index` is not asked, unless it has its own `fetch_manifest` too."""
+    """Optional method of a `RemoteStorage` that keeps a manifest of each copy, to check objects by.
+
+    A subclass that overrides `fetch_segment` or `fetch_index` must override `fetch_manifest` too,
+    or no manifest is read.
+    """
 
     def fetch_manifest(self, segment: RemoteSegment) -> BinaryIO:
         """The manifest, whole. RemoteResourceNotFound, RemoteStorageError."""
@@ -316,11 +327,11 @@ class DescribedRemoteStorage(Protocol):
 
 
 class RemoteLogMetadata(Protocol):
-    """What all brokers know of remote segments (Kafka: RemoteLogMetadataManager).
+    """The metadata of remote segments, shared by all brokers (Kafka: RemoteLogMetadataManager).
 
-    Strongly consistent for one broker: after `add` or `update` returned, its look-ups see it.
-    Every event may come twice. Called on the broker's loop; look-ups never block. Look-ups raise
-    RemoteStorageNotReady while a partition is not ready.
+    It is strongly consistent for one broker: once `add` or `update` has returned, look-ups see the
+    change. Every event may come twice. Methods are called on the event loop; look-ups never block,
+    and raise RemoteStorageNotReady while a partition is not ready.
     """
 
     def configure(self, config: Mapping[str, str]) -> None:
