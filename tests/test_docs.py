@@ -6,6 +6,9 @@ import re
 import runpy
 from pathlib import Path
 
+from tidelog.config.broker import BrokerConfig
+from tidelog.config.vocabulary import BrokerKey
+
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = {"protocol": "tidelog_protocol", "storage": "tidelog_storage", "broker": "tidelog"}
 
@@ -20,6 +23,22 @@ def test_every_setting_has_a_text() -> None:
     rows = re.findall(r"^\| `([\w.]+)` \| .* \| (.*) \|$", page, re.MULTILINE)
     assert len(rows) > 150
     assert [name for name, text in rows if len(text) < 10] == []
+
+
+def test_settings_that_nothing_reads_say_so() -> None:
+    code = "".join(
+        path.read_text()
+        for room in ("storage", "broker")
+        for path in (ROOT / room).rglob("*.py")
+        if path.name not in ("keys.py", "tiered_keys.py")
+    )
+    unread = [
+        name
+        for name, key in BrokerConfig.KEYS.items()
+        if isinstance(key, BrokerKey)
+        and not re.search(rf'\b{name.replace(".", "_")}\b|"{re.escape(name)}"', code)
+    ]
+    assert [name for name in unread if not BrokerConfig.KEYS[name].inert] == []
 
 
 def test_files_that_the_architecture_names_are_there() -> None:

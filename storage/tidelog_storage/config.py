@@ -246,12 +246,14 @@ class LogConfig:
     )
     leader_replication_throttled_replicas: list[str] = strings(
         [],
-        "Replicas (partition:broker, or *) whose reading by followers is throttled at the leader.",
+        "Replicas (partition:broker, or *) whose reading by followers is throttled at the leader. "
+        "Accepted for Kafka's sake, without effect here.",
         check=_check_throttled_replicas,
     )
     follower_replication_throttled_replicas: list[str] = strings(
         [],
-        "Replicas (partition:broker, or *) whose fetching is throttled at the follower.",
+        "Replicas (partition:broker, or *) whose fetching is throttled at the follower. "
+        "Accepted for Kafka's sake, without effect here.",
         check=_check_throttled_replicas,
     )
     # -- the remote tier ---------------------------------------------------------------------------
@@ -289,7 +291,9 @@ class LogConfig:
         False, "Delete the remote data when remote.storage.enable is switched off."
     )
     errors_deadletterqueue_group_enable: bool = boolean(
-        False, "Allow the topic to be the dead letter queue of share groups."
+        False,
+        "Allow the topic to be the dead letter queue of share groups. Accepted for Kafka's sake, "
+        "without effect here.",
     )
     internal_segment_bytes: int | None = integer(
         None, "Segment size without the lower bound of segment.bytes, for tests.", internal=True

@@ -68,7 +68,7 @@ class ProcessKeys:
         ("CONTROLLER",), "Names of the listeners that serve the controller.", importance=HIGH
     )
     controller_quorum_bootstrap_servers: list[str] = strings(
-        (), "Controllers to ask first, as host:port.", importance=HIGH
+        (), "Controllers to ask first, as host:port.", importance=HIGH, inert=True
     )
     controller_quorum_voters: list[str] = strings(
         (), "Voters of the metadata quorum, as id@host:port.", importance=HIGH
@@ -80,13 +80,13 @@ class ProcessKeys:
         importance=HIGH,
     )
     socket_receive_buffer_bytes: int = integer(
-        102400, "SO_RCVBUF of client sockets; -1 leaves it to the system.", importance=HIGH
+        102400, "SO_RCVBUF of client sockets.", importance=HIGH, inert=True
     )
     socket_send_buffer_bytes: int = integer(
-        102400, "SO_SNDBUF of client sockets; -1 leaves it to the system.", importance=HIGH
+        102400, "SO_SNDBUF of client sockets.", importance=HIGH, inert=True
     )
     socket_listen_backlog_size: int = integer(
-        50, "Connections the system may hold before they are accepted.", low=1
+        50, "Connections the system may hold before they are accepted.", low=1, inert=True
     )
     connections_max_idle_ms: int = long(
         600000, "Close a connection that sent nothing for this long."
@@ -95,7 +95,7 @@ class ProcessKeys:
         2147483647, "Connections to the broker at a time.", low=0, mode=CLUSTER_WIDE
     )
     max_connections_per_ip: int = integer(
-        2147483647, "Connections from one address at a time.", low=0, mode=CLUSTER_WIDE
+        2147483647, "Connections from one address at a time.", low=0, mode=CLUSTER_WIDE, inert=True
     )
     queued_max_requests: int = integer(
         500, "Requests waiting to be handled.", low=1, importance=HIGH, inert=True
@@ -159,7 +159,7 @@ class QuorumKeys:
         1073741824, "Segment size of the metadata log.", low=8388608, importance=HIGH
     )
     metadata_log_segment_ms: int = long(
-        604800000, "Age at which a metadata segment is rolled.", importance=HIGH
+        604800000, "Age at which a metadata segment is rolled.", importance=HIGH, inert=True
     )
     metadata_log_max_record_bytes_between_snapshots: int = long(
         20971520, "Growth of the metadata log between snapshots.", low=1, importance=HIGH
@@ -268,7 +268,11 @@ class LogKeys:
         30000, "Wait before the first retention, flush and checkpoint runs.", low=0, importance=LOW
     )
     log_dir_failure_timeout_ms: int = long(
-        30000, "Time to report a failed log directory before stopping.", low=1, importance=LOW
+        30000,
+        "Time to report a failed log directory before stopping.",
+        low=1,
+        importance=LOW,
+        inert=True,
     )
     num_recovery_threads_per_data_dir: int = integer(
         2, "Recovery threads.", low=1, importance=HIGH, mode=CLUSTER_WIDE, inert=True
@@ -313,7 +317,7 @@ class LogKeys:
         mode=CLUSTER_WIDE,
     )
     producer_id_expiration_check_interval_ms: int = integer(
-        600000, "Time between looks for forgotten producers.", low=1, importance=LOW
+        600000, "Time between looks for forgotten producers.", low=1, importance=LOW, inert=True
     )
 
 
