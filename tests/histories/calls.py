@@ -53,6 +53,7 @@ class Send:
 
     `is_all`: acks=all, so an acknowledgement promises that the record stays. `is_once`: its
     producer numbers records, so that it is written at most once. `offset`: None if not answered.
+    `appended_ms`: the append time that was answered, -1 for none.
     """
 
     client: str
@@ -64,6 +65,15 @@ class Send:
     is_all: bool = True
     is_once: bool = False
     transaction: Transaction | None = None
+    appended_ms: int = -1
+
+
+class Stamp(NamedTuple):
+    """The append time that a reader finds in a record, and the leader epoch that it is of."""
+
+    offset: int
+    time_ms: int
+    epoch: int
 
 
 @dataclass(slots=True)
@@ -72,7 +82,7 @@ class Poll:
 
     `is_committed`: by isolation.level=read_committed. `assignment` numbers a consumer's seeks and
     assignments: within one, it goes on where it was. `transaction`: the reader's own, if the read
-    is part of one.
+    is part of one. `stamps`: those of records with LogAppendTime.
     """
 
     client: str
@@ -84,6 +94,7 @@ class Poll:
     is_committed: bool = False
     assignment: int = 0
     transaction: Transaction | None = None
+    stamps: tuple[Stamp, ...] = ()
 
 
 @dataclass(slots=True)
@@ -146,7 +157,8 @@ class ClientHistory:
     """All calls of a run, in the order in which they were made.
 
     `deleted` has, by place, the offset below which somebody asked to delete (or lets retention
-    delete: `math.inf`). `quiet_since`: from then on there were no faults.
+    delete: `math.inf`). `quiet_since`: from then on there were no faults. `clocks_are_steady`: no
+    broker's clock was set back.
     """
 
     sends: list[Send] = field(default_factory=list)
@@ -160,6 +172,7 @@ class ClientHistory:
     compacted: set[str] = field(default_factory=set)
     losses: list[Loss] = field(default_factory=list)
     quiet_since: float = math.inf
+    clocks_are_steady: bool = True
 
     def is_void(self, place: Place, offset: int, known: float, asked: float) -> bool:
         """Whether a loss between two moments excuses that a record is gone."""

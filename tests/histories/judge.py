@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from histories.queues import check_queues
 from histories.real_time import check_real_time
+from histories.stamps import check_stamps
 from histories.transactions import check_transactions
 
 if TYPE_CHECKING:
@@ -18,4 +19,5 @@ def anomalies(history: ClientHistory) -> list[Anomaly]:
         *check_queues(history),
         *check_transactions(history),
         *check_real_time(history),
+        *check_stamps(history),
     ]

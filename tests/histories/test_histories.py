@@ -17,6 +17,7 @@ from histories.calls import (
     Poll,
     Send,
     Span,
+    Stamp,
     Transaction,
 )
 from histories.judge import anomalies
@@ -197,3 +198,24 @@ def test_two_leaders_in_an_epoch():
     assert kinds(ClientHistory(led=led)) == []
     led.append(Led("c", PLACE, 2, 3, Span(5, 6)))
     assert kinds(ClientHistory(led=led)) == ["two leaders"]
+
+
+@pytest.mark.parametrize(
+    ("times", "epochs", "steady", "wanted"),
+    [
+        ((5, 5, 7), (1, 1, 1), True, []),
+        ((6, 5, 7), (1, 1, 1), True, ["append time went back"]),
+        ((6, 5, 7), (1, 1, 1), False, []),
+        ((6, 5, 7), (1, 2, 2), True, []),  # another leader has another clock
+    ],
+)
+def test_append_times(times, epochs, steady, wanted):
+    stamps = tuple(map(Stamp, range(3), times, epochs))
+    history = ClientHistory(
+        sends=[send(v, at, at, appended_ms=times[at]) for at, v in enumerate("abc")],
+        polls=[poll(0, "abc", 9, stamps=stamps)],
+        clocks_are_steady=steady,
+    )
+    assert kinds(history) == wanted
+    history.sends[1].appended_ms += 1
+    assert kinds(history) == ["append time", *wanted]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 Key = tuple[bytes, int]  # topic id, partition
+RETENTION = ("retention.bytes", "retention.ms")
 
 
 class Violation(AssertionError):  # noqa: N818 - a verdict, not an error of the simulator
@@ -80,7 +81,7 @@ class TopicHistory:
     @property
     def has_retention(self) -> bool:
         """Whether old segments may go, though nobody deletes records."""
-        return "retention.bytes" in self.config or self.loses_records
+        return self.loses_records or not self.config.keys().isdisjoint(RETENTION)
 
     def partition(self, index: int) -> PartitionHistory:
         """One partition's history."""

@@ -22,6 +22,7 @@ from histories.calls import (
     Poll,
     Send,
     Span,
+    Stamp,
     Transaction,
 )
 from histories.judge import anomalies
@@ -32,6 +33,7 @@ from tidelog_protocol.messages.data import FetchRequest, ListOffsetsRequest, Pro
 from tidelog_protocol.messages.group_offsets import OffsetCommitRequest, OffsetFetchRequest
 from tidelog_protocol.messages.txns import EndTxnRequest, TxnOffsetCommitRequest
 from tidelog_protocol.records import (
+    LOG_APPEND_TIME,
     ControlType,
     control_type,
     crc_is_valid,
@@ -91,6 +93,7 @@ class Observer:
         self.asked: list[Asked] = []
         self.losses: list[Loss] = []
         self.quiet_since = math.inf
+        self.clocks_are_steady = True
         self._now = now
 
     def invoked(self, client: str, host: str, message: Message) -> Asked | None:
@@ -122,7 +125,12 @@ class _Translation:
     """Requests become calls. A topic is its id; a name that several topics had is passed over."""
 
     def __init__(self, observer: Observer, topics: Sequence[TopicHistory]) -> None:
-        self.history = ClientHistory(quiet_since=observer.quiet_since, losses=observer.losses)
+        self.history = ClientHistory(
+            quiet_since=observer.quiet_since,
+            losses=observer.losses,
+            clocks_are_steady=observer.clocks_are_steady,
+        )
+        self._in_sessions: dict[tuple[str, str, int], dict[Place | None, int]] = {}
         self._sends: dict[tuple[Place, bytes], Send] = {}
         self._open: dict[tuple[str, int, int], Transaction] = {}  # by client, producer id, epoch
         self._polls: dict[str, int] = defaultdict(int)
@@ -192,6 +200,7 @@ class _Translation:
                     is_all=asked.message.acks == -1,  # type: ignore[attr-defined]
                     is_once=header.producer_id >= 0,
                     transaction=transaction,
+                    appended_ms=answer.log_append_time_ms if is_acknowledged else -1,
                 )
                 self._merge(send)
 
@@ -203,6 +212,7 @@ class _Translation:
         elif known.outcome is not Outcome.OK and send.outcome is Outcome.OK:
             known.span = Span(known.span.invoked, send.span.completed)
             known.outcome, known.offset, known.is_all = send.outcome, send.offset, send.is_all
+            known.appended_ms = send.appended_ms
 
     def _fetch(self, asked: Asked) -> None:
         message: Any = asked.message
@@ -213,11 +223,29 @@ class _Translation:
             for topic in message.topics
             for partition in topic.partitions
         }
+        starts = self._starts_in_session(asked, starts)
         for topic in asked.response.responses:
             for answer in topic.partitions:
                 place = self._place(topic, answer.partition_index)
                 if place in starts and place is not None and answer.records:
                     self._read(asked, place, starts[place], answer)
+
+    def _starts_in_session(
+        self, asked: Asked, starts: dict[Place | None, int]
+    ) -> dict[Place | None, int]:
+        """In a session a request names what has changed alone (KIP-227)."""
+        message: Any = asked.message
+        if message.session_epoch > 0:
+            known = self._in_sessions.get((asked.client, asked.host, message.session_id), {})
+            gone = {
+                self._place(topic, index)
+                for topic in message.forgotten_topics_data
+                for index in topic.partitions
+            }
+            starts = {place: at for place, at in known.items() if place not in gone} | starts
+        if asked.response.session_id:
+            self._in_sessions[asked.client, asked.host, asked.response.session_id] = starts
+        return starts
 
     def _read(self, asked: Asked, place: Place, start: int, answer: Any) -> None:
         is_committed = asked.message.isolation_level == 1  # type: ignore[attr-defined]
@@ -234,6 +262,7 @@ class _Translation:
                 span=asked.span,
                 is_committed=is_committed,
                 assignment=self._polls[asked.client],
+                stamps=tuple(stamp for stamp in reader.stamps if stamp.offset >= start),
             )
         )
 
@@ -344,6 +373,7 @@ class _Reader:
 
     def __init__(self, data: bytes, aborted: Any, is_committed: bool) -> None:
         self.end = 0
+        self.stamps: list[Stamp] = []
         self._data = data
         self._aborted = sorted((each.first_offset, each.producer_id) for each in aborted or ())
         self._is_committed = is_committed
@@ -364,6 +394,11 @@ class _Reader:
                         skipped.discard(header.producer_id)
                     continue
                 is_aborted = header.is_transactional and header.producer_id in skipped
+                if header.timestamp_type == LOG_APPEND_TIME:
+                    self.stamps += [
+                        Stamp(record.offset, record.timestamp, header.leader_epoch)
+                        for record in records
+                    ]
                 if not (self._is_committed and is_aborted):
                     yield from ((record.offset, record.value or b"") for record in records)
         except ProtocolError:

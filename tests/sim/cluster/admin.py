@@ -111,8 +111,12 @@ class ClusterAdmin(AdminClient):
         # By name: an earlier request of ours may be done late, and the topic is as that one says.
         rng = random.Random(f"{self.world.seed}:{name}")
         factor = rng.randint(min(2, factor), factor)
-        config = {**random_topic_config(rng), "min.insync.replicas": str(min_isr)}
-        config = self.world.tier.topic_config(name, config)
+        least = {"min.insync.replicas": str(min_isr)}
+        own = self.world.work.topic_config(name)
+        if own is not None:
+            config = {**own, **least}
+        else:
+            config = self.world.tier.topic_config(name, {**random_topic_config(rng), **least})
         topic = creatable_topic(name, partitions, factor, config)
         result, _ = await self.until_known(
             CreateTopicsRequest(topics=[topic], timeout_ms=3000), 7, lambda r: r.topics[0]

@@ -18,6 +18,8 @@ from sim.raw_logs import DATA, RawBatch, read_log
 from tidelog.metadata.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from sim.cluster.machines import Machines
     from sim.cluster.tier import Tier
     from sim.history import History, PartitionHistory
@@ -73,6 +75,7 @@ class ClusterCheckers:
         self.quorum = QuorumChecker(machines.loop.tell)
         self.in_sync = InSyncChecker(machines.loop.tell)
         self.tier: Tier | None = None
+        self.look_further: Callable[[int, Sequence[Any]], None] = lambda *_: None
         self._steps = 0
 
     # -- at every step -----------------------------------------------------------------------------
@@ -99,6 +102,7 @@ class ClusterCheckers:
             self.in_sync.image(metadata.image)
         if replicas is not None:
             changed = self.in_sync.look(node_id, machine.life, replicas._partitions.values())
+            self.look_further(node_id, changed)
             if self.tier is not None:
                 self.tier.look(changed)
 

@@ -27,6 +27,7 @@ from sim.cluster.promises import Promises
 from sim.cluster.rot import Rot
 from sim.cluster.tier import Tier, TierAdmin
 from sim.cluster.transactions import Transactions
+from sim.cluster.work.workload import Workload
 from sim.disk import MachineDiedError
 from sim.history import History, Violation, require
 from sim.machine import in_lane
@@ -63,9 +64,11 @@ class ClusterWorld:
         self.history = History()
         self.transactions = Transactions(self)
         self.tier = Tier(self)
+        self.work = Workload(self)
         self.machines = Machines(loop, seed, brokers, self.settings(brokers))
         self.checkers = ClusterCheckers(self.machines, self.history)
         self.checkers.tier = self.tier if self.tier.is_on else None
+        self.checkers.look_further = self.work.look
         self.promises = Promises(self.machines, self.history)
         self.rot = Rot(self)
         self.faults = ClusterFaults(self, plan)
@@ -105,7 +108,8 @@ class ClusterWorld:
 
     def settings(self, brokers: int) -> dict[str, str]:
         """Of all brokers, beside those of every cluster."""
-        return {**self.transactions.habits.settings(brokers), **self.tier.settings(brokers)}
+        parts = (self.transactions.habits.settings(brokers), self.tier.settings(brokers))
+        return {**parts[0], **parts[1], **self.work.settings()}
 
     @property
     def deaths(self) -> int:
@@ -209,6 +213,8 @@ class ClusterWorld:
         await self._served([self._start("admin", self._create(admin))], "creating topics")
         if self.transactions.is_on:
             await self._served([self._start("admin", self.transactions.create())], "topics")
+        if self.work.parts:
+            await self._served([self._start("admin", self.work.create())], "creating topics")
         writers: list[ClusterProducer] = [
             kind(self, f"{name}-{number}", rng.randint(20, 150))
             for kind, name in (
@@ -238,11 +244,13 @@ class ClusterWorld:
         membership = [self._start(actor.name, actor.run()) for actor in self._members]
         if self.transactions.is_on:
             self.transactions.start()
+        self.work.start()
         await self.faults.run()
         self.is_quiet = True
-        await self._served(writing, "producing")
+        await self._served(writing + self.work.writers(), "producing")
         self.all_written = True
         await self._served(others, "consuming, committing and administering")
+        await self.work.finish()
         if self.transactions.is_on:
             await self.transactions.finish()
         await self._served([self._start("mover", mover.settle())], "moving replicas")
@@ -308,6 +316,7 @@ class ClusterWorld:
         self.checkers.check_contents()
         self.promises.check()
         self.transactions.check()
+        self.work.check()
 
     async def _end(self, group: ClusterGroup) -> None:
         """Everybody catches up; the whole cluster is stopped, and has everything again."""

@@ -6,7 +6,8 @@ long as it is planted. Each says which promise it breaks. `storage.py`: on disk;
 `cluster.py` and `transactions.py`: what several brokers show, and one does not. `remote.py` and
 `tier.py`: of the remote tier. `files.py`: of damaged files. `folders.py`: of log directories.
 `strangers.py`: clients and processes that are believed.
-`healing.py`: of scrubs and repairs. `sim/grounds.py` says where each is looked for.
+`healing.py`: of scrubs and repairs. `work.py`: of work that a part of the seeds has.
+`sim/grounds.py` says where each is looked for.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from sim.mutants import (
     strangers,
     tier,
     transactions,
+    work,
 )
 
 if TYPE_CHECKING:
@@ -53,6 +55,7 @@ _PLAYED: tuple[Mapping[str, Planting], ...] = (  # chance seldom meets these
     storage.CUTS,
     tier.BRANCHES,
     transactions.TOLD_MUTANTS,
+    work.MUTANTS,
 )
 ALL: dict[str, Planting] = {
     name: plant

@@ -1,0 +1,20 @@
+"""Which seeds have which kinds of work, by chances of their own: the others stay what they were."""
+
+from __future__ import annotations
+
+import random
+
+KINDS = ("append time", "fetch sessions", "retention")
+SEEDS_WITH_IT = 0.3
+CHANCE_OF_A_KIND = 0.4
+FIRST = 32  # tests replay the seeds below, which find old bugs
+
+
+def work_of(seed: int | str) -> tuple[str, ...]:
+    """The kinds that a seed has."""
+    chance = random.Random(f"{seed}:more work").random()  # by this name: no later seed of old bugs
+    if not isinstance(seed, int) or seed < FIRST or chance >= SEEDS_WITH_IT:
+        return ()
+    return tuple(
+        kind for kind in KINDS if random.Random(f"{seed}:work {kind}").random() < CHANCE_OF_A_KIND
+    )

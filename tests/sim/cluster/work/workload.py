@@ -1,0 +1,67 @@
+"""The kinds of work of one run, from its settings to what is checked at the end."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from sim.cluster.work.append_time import AppendTime
+from sim.cluster.work.retention import Retention
+from sim.cluster.work.seeds import work_of
+from sim.cluster.work.sessions import Sessions
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Mapping, Sequence
+
+    from sim.cluster.work.part import Part
+
+PARTS: Mapping[str, type[Part]] = {
+    "append time": AppendTime,
+    "fetch sessions": Sessions,
+    "retention": Retention,
+}
+
+
+class Workload:
+    """All kinds that the seed has."""
+
+    def __init__(self, world: Any) -> None:
+        self.parts = [PARTS[kind](world) for kind in work_of(world.seed)]
+
+    def settings(self) -> dict[str, str]:
+        """Of all brokers."""
+        return {key: value for part in self.parts for key, value in part.settings().items()}
+
+    def topic_config(self, name: str) -> dict[str, str] | None:
+        """What a topic of this name is created with; None for topics of others."""
+        return next(filter(None, (part.topic_config(name) for part in self.parts)), None)
+
+    def look(self, node_id: int, changed: Sequence[Any]) -> None:
+        """After a step of a broker that changed these replicas."""
+        for part in self.parts:
+            for partition in changed:
+                part.look(node_id, partition)
+
+    async def create(self) -> None:
+        """The topics."""
+        for part in self.parts:
+            await part.create()
+
+    def start(self) -> None:
+        """All clients begin."""
+        for part in self.parts:
+            part.start()
+
+    def writers(self) -> list[asyncio.Task[Any]]:
+        """Those whose end is the end of writing."""
+        return [writer for part in self.parts for writer in part.writers]
+
+    async def finish(self) -> None:
+        """All clients end: no fault will come, and the writers are done."""
+        for part in self.parts:
+            await part.finish()
+
+    def check(self) -> None:
+        """What holds at the end."""
+        for part in self.parts:
+            part.check()

@@ -1,0 +1,80 @@
+"""Planted bugs in what a part of the seeds does: sessions of consumers, append times, retention.
+
+Each is looked for in the seeds that have its kind of work.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tidelog.api import produce
+from tidelog.replication.fetch_sessions import FetchedPartition, FetchSession
+from tidelog_storage import retention, validator
+from tidelog_storage.retention import Retention
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Patch = Callable[..., None]
+
+
+def sessions_forget_nothing(patch: Patch) -> None:
+    """Partitions that a consumer took out of its session are answered on and on."""
+    patch(FetchSession, "forget", lambda *_: None)
+
+
+def sessions_stay_where_they_began(patch: Patch) -> None:
+    """An incremental request does not move the fetch offset of a partition in the session."""
+    patch(FetchedPartition, "update_request", lambda *_: None)
+
+
+def append_time_of_the_producer(patch: Patch) -> None:
+    """Records are marked as stamped by the leader, with the producer's time."""
+    original = validator.set_timestamp
+
+    def set_timestamp(records: Any, at: int, header: Any, kind: int, _ms: int) -> Any:
+        return original(records, at, header, kind, header.max_timestamp)
+
+    patch(validator, "set_timestamp", set_timestamp)
+
+
+def another_append_time_is_answered(patch: Patch) -> None:
+    """The producer is answered the time after the append, and not the record's."""
+    original = produce.produced
+
+    def produced(index: int, offset: int, append_time: int, log_start: int) -> Any:
+        return original(index, offset, append_time + (append_time >= 0), log_start)
+
+    patch(produce, "produced", produced)
+
+
+def one_segment_too_many(patch: Patch) -> None:
+    """Retention by size goes on until less than the limit is left."""
+    original = retention._too_large
+
+    def too_large(listed: Any, count: int, limit: int) -> Any:
+        return original(listed, count, limit - 1000)
+
+    patch(retention, "_too_large", too_large)
+
+
+def retention_ahead_of_time(patch: Patch) -> None:
+    """Records go a second before their time."""
+    original = Retention.of.__func__  # type: ignore[attr-defined]
+
+    def of(cls: Any, log: Any, now_ms: int) -> Any:
+        return original(cls, log, now_ms + 1000)
+
+    patch(Retention, "of", classmethod(of))
+
+
+HOMES: dict[str, tuple[str, Callable[[Callable[..., None]], None]]] = {
+    "another-append-time-is-answered": ("append time", another_append_time_is_answered),
+    "append-time-of-the-producer": ("append time", append_time_of_the_producer),
+    "one-segment-too-many": ("retention", one_segment_too_many),
+    "retention-ahead-of-time": ("retention", retention_ahead_of_time),
+    "sessions-forget-nothing": ("fetch sessions", sessions_forget_nothing),
+    "sessions-stay-where-they-began": ("fetch sessions", sessions_stay_where_they_began),
+}
+"""Planted bugs by name: the kind of work that shows each."""
+MUTANTS = {name: plant for name, (_, plant) in HOMES.items()}
