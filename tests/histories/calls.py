@@ -10,7 +10,10 @@ from __future__ import annotations
 import enum
 import math
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 Place = tuple[str, int]
 """Topic and partition. The topic is its id where a name may come back."""
@@ -145,11 +148,15 @@ class Led:
 
 class Loss(NamedTuple):
     """Something that Kafka does not promise to survive: from `at` on, what was known of a place
-    (of all if None) may be gone from `from_offset` on."""
+    (of all if None) may be gone from `from_offset` on.
+
+    `since`: it began before, and until `at` some are still told what others do not find.
+    """
 
     at: float
     place: Place | None = None
     from_offset: int = 0
+    since: float = math.inf
 
 
 @dataclass(slots=True)
@@ -177,9 +184,17 @@ class ClientHistory:
     def is_void(self, place: Place, offset: int, known: float, asked: float) -> bool:
         """Whether a loss between two moments excuses that a record is gone."""
         return any(
-            known <= loss.at <= asked and loss.place in (None, place) and offset >= loss.from_offset
+            known <= loss.at
+            and min(loss.since, loss.at) <= asked
+            and loss.place in (None, place)
+            and offset >= loss.from_offset
             for loss in self.losses
         )
+
+    def has_losses(self, places: Iterable[Place]) -> bool:
+        """Whether anything of these places may be lost."""
+        lost = {loss.place for loss in self.losses}
+        return None in lost or not lost.isdisjoint(places)
 
 
 class Anomaly(NamedTuple):

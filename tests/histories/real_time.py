@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 
 from histories.calls import Anomaly, Outcome
 
+OFFSETS = "__consumer_offsets"
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -65,7 +67,7 @@ def _going_back(
                     f"{_name(place)}: {highest.offset} for {highest.client}, then {later.offset}"
                     f" for {later.client} (epochs {highest.epoch} and {later.epoch})",
                 )
-    if is_end and not history.losses:
+    if is_end and not history.has_losses([place]):
         yield from _epochs_overlap(place, by_epoch)
 
 
@@ -129,6 +131,7 @@ def _committed(history: ClientHistory) -> Iterator[Anomaly]:
                 and not any(
                     commit.span.completed <= loss.at <= answer.span.completed
                     for loss in history.losses
+                    if loss.place is None or loss.place[0] == OFFSETS
                 )
             ),
             default=-1,

@@ -24,13 +24,14 @@ def check_stamps(history: ClientHistory) -> Iterator[Anomaly]:
         stamps = found[poll.place]
         for stamp in poll.stamps:
             known = stamps.setdefault(stamp.offset, stamp)
-            if known != stamp and not history.losses:
+            if known != stamp and not history.has_losses([poll.place]):
                 yield Anomaly("append time", f"{poll.place}: read as {known} and as {stamp}")
     for send in history.sends:
         if send.outcome is not Outcome.OK or not send.is_all or send.offset is None:
             continue
         read = found[send.place].get(send.offset)
-        if read is not None and read.time_ms != send.appended_ms and not history.losses:
+        is_other = read is not None and read.time_ms != send.appended_ms
+        if read is not None and is_other and not history.has_losses([send.place]):
             yield Anomaly(
                 "append time",
                 f"{send.place}: {send.appended_ms} was answered for {send.offset}, read is"

@@ -93,6 +93,17 @@ def test_what_was_deleted_compacted_or_lost_with_leave_is_excused():
     assert kinds(ClientHistory(sends=THREE, polls=polls, losses=[early, elsewhere])) == ["lost"]
 
 
+def test_a_loss_may_last():
+    polls = [poll(0, "abc", 6), poll(0, "ax", 7, client="d")]  # from a leader that was forgotten
+    sends = [*THREE, send("x", None, 6, UNKNOWN)]
+    history = ClientHistory(sends=sends, polls=polls, losses=[Loss(7, PLACE, 1)])
+    assert kinds(history) == ["inconsistent offset"]
+    history.losses = [Loss(9, PLACE, 1, since=5)]
+    assert kinds(history) == []
+    history.losses = [Loss(9, PLACE, 2, since=5)]
+    assert kinds(history) == ["inconsistent offset"]
+
+
 def test_what_was_deleted_may_come_again():
     sends, polls = [send("a", 0, 0, is_once=True)], [poll(0, "a", 2), poll(5, "a", 4)]
     assert kinds(ClientHistory(sends=sends, polls=polls)) == ["duplicate"]

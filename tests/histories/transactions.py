@@ -74,7 +74,7 @@ def _torn(history: ClientHistory) -> Iterator[Anomaly]:
             for place, value, offset in records
             if value not in seen[place] and offset is not None and offset < read_to[place]
         ]
-        if missing and not any(history.losses):
+        if missing and not history.has_losses(place for place, _, _ in records):
             yield Anomaly(
                 "torn transaction",
                 f"{transaction.name} ({transaction.outcome.value}): {len(found)} records are"

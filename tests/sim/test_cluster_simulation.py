@@ -18,6 +18,7 @@ from sim.cluster.sequences import SEQUENCES
 from sim.cluster.strangers import STRANGERS
 from sim.cluster.tier_habits import STORE_FAULTS
 from sim.cluster.transactions_plays import PLAYS
+from sim.cluster.work.seeds import WORK_FAULTS
 from sim.failing_disks import DISK_FAILURES
 from sim.loop import simulate
 from sim.machine import in_lane
@@ -43,7 +44,15 @@ def test_all_promises_hold(brokers, seed):
 def test_plans_hold_every_fault():
     drawn = {fault.kind for seed in range(60) for fault in draw_cluster_plan(seed, 3)}
     plays = {*SEQUENCES, *PLAYS, *RARE, *STRANGERS}
-    assert drawn == {*KINDS, *DISK_FAILURES, *plays, LOST_DISK, METADATA_ROT, *STORE_FAULTS}
+    assert drawn == {
+        *KINDS,
+        *DISK_FAILURES,
+        *plays,
+        LOST_DISK,
+        METADATA_ROT,
+        *STORE_FAULTS,
+        *WORK_FAULTS,
+    }
 
 
 def test_seeds_choose_how_many_brokers_there_are():

@@ -13,7 +13,9 @@ from sim.run import run_seed
 FOUND_AT = {
     "another-append-time-is-answered": 41,
     "append-time-of-the-producer": 41,
+    "elect-past-the-in-sync": 42,
     "one-segment-too-many": 45,
+    "recover-by-half": 41,
     "retention-ahead-of-time": 67,
     "sessions-forget-nothing": 45,
     "sessions-stay-where-they-began": 39,

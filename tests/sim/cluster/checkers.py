@@ -76,6 +76,8 @@ class ClusterCheckers:
         self.in_sync = InSyncChecker(machines.loop.tell)
         self.tier: Tier | None = None
         self.look_further: Callable[[int, Sequence[Any]], None] = lambda *_: None
+        self.is_behind: dict[tuple[bytes, int], Callable[[int, Any], bool]] = {}
+        """Logs of which a replica may be another branch: whether this one is."""
         self._steps = 0
 
     # -- at every step -----------------------------------------------------------------------------
@@ -139,6 +141,8 @@ class ClusterCheckers:
             for partition in server._replicas._partitions.values():
                 topic, index = partition.topic_partition
                 key = (partition.topic_id, index)
+                if key in self.is_behind and self.is_behind[key](node_id, partition):
+                    continue
                 committed = self.logs.get(key) or self._new_log(key, topic)
                 log = partition.log
                 committed.compare(machine, log.folder, log.high_watermark, log.log_start_offset)

@@ -25,6 +25,7 @@ from sim.cluster.sequences import SEQUENCES, Play
 from sim.cluster.strangers import STRANGERS, draw_strangers, play_stranger
 from sim.cluster.tier_habits import STORE_FAULTS, draw_store_faults, has_tier
 from sim.cluster.transactions_plays import PLAYS, draw_plays, play
+from sim.cluster.work.seeds import WORK_FAULTS, draw_work_faults
 from sim.cluster.writers import SteadyIdempotent, SteadyPlain
 from sim.failing_disks import DISK_FAILURES, draw_disk_failures, fail_disk_of_member
 from sim.faults import CALM_NETWORK_S
@@ -162,6 +163,10 @@ def _draw_sequences(seed: int | str, brokers: int) -> list[ClusterFault]:
             ClusterFault(at_s, kind, rng.randint(1, brokers), 0, 0)
             for at_s, kind in draw_strangers(seed, PLAN_S)
         ]
+        + [
+            ClusterFault(at_s, kind, rng.randint(1, brokers), 0, 0)
+            for at_s, kind in draw_work_faults(seed, PLAN_S)
+        ]
     )
 
 
@@ -283,6 +288,8 @@ class ClusterFaults:
                 await self._play(fault)
             case kind if kind in STORE_FAULTS:
                 await self.world.tier.strike(fault)
+            case kind if kind in WORK_FAULTS:
+                await self.world.work.play(self, kind, str(fault))
             case kind if kind in STRANGERS:
                 await play_stranger(self, kind, fault.node, str(fault))
             case kind if kind in RARE:

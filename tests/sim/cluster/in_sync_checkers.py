@@ -33,6 +33,7 @@ class PartitionMemory:
         self.proposals: set[tuple[int, int, tuple[int, ...]]] = set()
         """In-sync replicas that leaders asked for: leader epoch, partition epoch, members."""
         self.leading: Any = None  # the partition that was last seen to lead
+        self.unclean_epoch = -1  # of the last leader that was not in sync
 
     def known_end(self) -> int:
         """The highest high watermark of a leader, be it one whose disk failed in the same step."""
@@ -52,7 +53,10 @@ class InSyncChecker:
         self._looks: dict[Any, tuple[Any, ...]] = {}  # by replica: what was seen last
         self.image_offset = -1  # of the newest image that a broker has heard of
         self._brokers: dict[int, int] = {}  # broker epochs, as the controller knows them
+        self._active: dict[int, int] = {}  # broker epochs of those that may lead
         self._excused: dict[int, int] = {}  # nodes to the broker epoch that is over
+        self.unclean: dict[Key, Callable[[PartitionImage, PartitionImage], int]] = {}
+        """Partitions with unclean elections: told of each, these say from where on it may lose."""
 
     def memory(self, topic_id: bytes, index: int, name: str) -> PartitionMemory:
         """What is known of a partition."""
@@ -108,11 +112,13 @@ class InSyncChecker:
             require(False, f"{log!r} of {node_id}: high watermark {high_watermark}, end {end}")
         before = memory.ends.get(node_id, 0)
         memory.ends[node_id] = end
+        if partition.leader_epoch < memory.unclean_epoch:
+            return  # it has not heard of the unclean election: what it commits is void
         if end < before:
             self._check_member(memory, node_id)
         if partition.is_leader:
             self._look_at_leader(node_id, life, partition, memory)
-        elif high_watermark > memory.known_end():
+        elif memory.unclean_epoch < 0 and high_watermark > memory.known_end():
             require(
                 False,
                 f"{memory.name} on {node_id}: a follower's high watermark is {high_watermark}, and"
@@ -186,6 +192,7 @@ class InSyncChecker:
         if image.offset <= self.image_offset:
             return
         self.image_offset = image.offset
+        active_before, self._active = self._active, _active(image)
         self._brokers = {node_id: broker.epoch for node_id, broker in image.brokers.items()}
         for topic in image.topics.values():
             for state in topic.partitions:
@@ -193,6 +200,14 @@ class InSyncChecker:
                 before, memory.state = memory.state, state
                 if before is state:
                     continue
+                if before is not None and _is_unclean(before, state):
+                    living = [
+                        member
+                        for member in before.isr
+                        if member in active_before
+                        and self._active.get(member) == active_before[member]
+                    ]
+                    self._elect_unclean((topic.topic_id, state.partition), before, state, living)
                 if before is not None:
                     self._check_change(memory, before, state)
                 if before is None or (before.leader, before.isr) != (state.leader, state.isr):
@@ -200,6 +215,19 @@ class InSyncChecker:
                     self._tell(memory.name, f"{led}, in sync {state.isr}")
                 for member in state.isr:
                     self._check_member(memory, member)
+
+    def _elect_unclean(
+        self, key: Key, before: PartitionImage, state: PartitionImage, living: list[int]
+    ) -> None:
+        """A leader that was not in sync: where the topic allows it, and nobody else is there."""
+        memory = self.memories[key]
+        require(
+            key in self.unclean and not living,
+            f"{memory.name}: {state.leader} is elected, which was not in sync as {before.isr} were;"
+            f" {living} of them live",
+        )
+        memory.committed_end = self.unclean[key](before, state)
+        memory.unclean_epoch, memory.leading = state.leader_epoch, None
 
     def _check_change(
         self, memory: PartitionMemory, before: PartitionImage, state: PartitionImage
@@ -228,3 +256,14 @@ class InSyncChecker:
             f"{memory.name}: {sorted(joined)} joined the in-sync replicas {before.isr} after"
             f" partition epoch {before.partition_epoch}, and the leader had not asked for it then",
         )
+
+
+def _is_unclean(before: PartitionImage, state: PartitionImage) -> bool:
+    """Whether a leader was elected that was not in sync."""
+    is_new = state.leader >= 0 and state.leader_epoch > before.leader_epoch
+    is_recovering = state.leader_recovery_state == RECOVERING
+    return is_new and is_recovering and state.leader not in before.isr
+
+
+def _active(image: ClusterImage) -> dict[int, int]:
+    return {n: broker.epoch for n, broker in image.brokers.items() if image.is_active(n)}

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from sim.cluster.tier_habits import FOLDERS
 from sim.history import require
-from sim.raw_logs import DATA
+from sim.raw_logs import DATA, read_log
+from tidelog_storage.checkpoints import PARTITION_METADATA
 from tidelog_storage.folders import STRAY_SUFFIX
 
 if TYPE_CHECKING:
@@ -18,10 +19,12 @@ if TYPE_CHECKING:
 
     from sim.cluster.client import Key
     from sim.cluster.machines import Machines
+    from sim.disk import SimDisk
     from sim.history import History, PartitionHistory
     from tidelog.metadata.image import ClusterImage
 
 Replicas = frozenset[int]
+WHOLE_BYTES = 43  # of a partition.metadata
 
 
 class Placement:
@@ -100,14 +103,15 @@ class Promises:
     def _remains(self, image: ClusterImage) -> str | None:
         """Folders of topics or replicas that are not there any more.
 
-        Strays are kept. An empty folder is what a crash inside a creation leaves: nobody uses it.
+        Strays are kept. An empty folder is what a crash inside a creation leaves: nobody uses it,
+        nor one with a torn partition.metadata and no record, which tells no owner.
         """
         for machine in self.machines:
             for folder in sorted(machine.disk.folders):
                 name = folder.removeprefix(f"{DATA}/")
                 if name == folder or name in FOLDERS or name == "__cluster_metadata-0":
                     continue
-                if name.endswith(STRAY_SUFFIX) or not machine.disk.has_files(folder):
+                if name.endswith(STRAY_SUFFIX) or _has_no_owner(machine.disk, folder):
                     continue
                 topic, _, index = name.rpartition("-")
                 state = image.partition(topic, int(index)) if index.isdigit() else None
@@ -145,3 +149,9 @@ class Promises:
                     start >= offset,
                     f"{partition} on {node_id} starts at {start} again, {offset} was deleted",
                 )
+
+
+def _has_no_owner(disk: SimDisk, folder: str) -> bool:
+    owner = disk.names.get(f"{folder}/{PARTITION_METADATA}")
+    is_torn = owner is not None and len(owner.data) < WHOLE_BYTES
+    return not disk.has_files(folder) or (is_torn and not read_log(disk, folder).batches())

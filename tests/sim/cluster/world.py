@@ -344,7 +344,8 @@ class ClusterWorld:
         """What the clients saw is what Kafka promises, by nothing but their calls."""
         partitions = self.transactions.partitions() if self.transactions.is_on else []
         topics = {partition.topic.topic_id: partition.topic for partition in partitions}
-        judge_clients(self.observer, {**self.history.topics, **topics}.values())
+        own = {topic.topic_id: topic for topic in self.work.topics()}
+        judge_clients(self.observer, {**self.history.topics, **topics, **own}.values())
 
     def _check_failures(self) -> None:
         for failure in self.loop.failures:

@@ -8,7 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidelog.api import produce
+from tidelog.controller.changes import Election, PartitionDraft
 from tidelog.replication.fetch_sessions import FetchedPartition, FetchSession
+from tidelog.replication.replica import Replica
 from tidelog_storage import retention, validator
 from tidelog_storage.retention import Retention
 
@@ -68,10 +70,41 @@ def retention_ahead_of_time(patch: Patch) -> None:
     patch(Retention, "of", classmethod(of))
 
 
+def elect_past_the_in_sync(patch: Patch) -> None:
+    """Where unclean elections are allowed, the first replica that lives leads, in sync or not."""
+    original = PartitionDraft._new_leader
+
+    def new_leader(self: PartitionDraft) -> int:
+        first = self.replicas[0]
+        if self._rules.election is not Election.UNCLEAN or first == self.partition.leader:
+            return original(self)
+        if not self._rules.may_lead(self.partition, first):
+            return original(self)
+        self._unclean = first not in self.isr
+        return first
+
+    patch(PartitionDraft, "_new_leader", new_leader)
+
+
+def recover_by_half(patch: Patch) -> None:
+    """A leader that was elected uncleanly begins with half of what it has."""
+    original = Replica.update
+
+    def update(self: Replica, image: Any) -> None:
+        is_new = image.leader_epoch > self.leader_epoch
+        original(self, image)
+        if is_new and self.is_leader and image.leader_recovery_state:
+            self.log.truncate_to(self.log.log_end_offset // 2, 0)
+
+    patch(Replica, "update", update)
+
+
 HOMES: dict[str, tuple[str, Callable[[Callable[..., None]], None]]] = {
     "another-append-time-is-answered": ("append time", another_append_time_is_answered),
     "append-time-of-the-producer": ("append time", append_time_of_the_producer),
+    "elect-past-the-in-sync": ("unclean elections", elect_past_the_in_sync),
     "one-segment-too-many": ("retention", one_segment_too_many),
+    "recover-by-half": ("unclean elections", recover_by_half),
     "retention-ahead-of-time": ("retention", retention_ahead_of_time),
     "sessions-forget-nothing": ("fetch sessions", sessions_forget_nothing),
     "sessions-stay-where-they-began": ("fetch sessions", sessions_stay_where_they_began),

@@ -12,6 +12,7 @@ from sim.cluster.producers import IdempotentClusterProducer
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from sim.cluster.faults import ClusterFaults
     from sim.history import PartitionHistory, TopicHistory
 
 WRITTEN_MAX = 300  # records
@@ -57,6 +58,7 @@ class Part:
         self.rng = random.Random(f"{world.seed}:{self.name}")
         self.clients: list[asyncio.Task[Any]] = []
         self.writers: list[asyncio.Task[Any]] = []
+        self.topics: list[TopicHistory] = []  # those that nobody else uses
 
     def settings(self) -> Mapping[str, str]:
         """Of all brokers."""
@@ -74,6 +76,9 @@ class Part:
 
     def start(self) -> None:
         """Clients begin."""
+
+    async def play(self, faults: ClusterFaults, kind: str, name: str) -> None:
+        """A fault of this kind of work, if it is one."""
 
     async def finish(self) -> None:
         """Clients end."""

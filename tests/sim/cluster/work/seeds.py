@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 
-KINDS = ("append time", "fetch sessions", "retention")
+KINDS = ("append time", "fetch sessions", "retention", "unclean elections")
 SEEDS_WITH_IT = 0.3
 CHANCE_OF_A_KIND = 0.4
+UNCLEAN_ELECTION = "unclean election"
+WORK_FAULTS = (UNCLEAN_ELECTION,)
 FIRST = 32  # tests replay the seeds below, which find old bugs
 
 
@@ -18,3 +20,11 @@ def work_of(seed: int | str) -> tuple[str, ...]:
     return tuple(
         kind for kind in KINDS if random.Random(f"{seed}:work {kind}").random() < CHANCE_OF_A_KIND
     )
+
+
+def draw_work_faults(seed: int | str, plan_s: float) -> list[tuple[float, str]]:
+    """What belongs to a seed's work, and when."""
+    if "unclean elections" not in work_of(seed):
+        return []
+    rng = random.Random(f"{seed}:{UNCLEAN_ELECTION}")
+    return [(rng.uniform(0.5, plan_s), UNCLEAN_ELECTION) for _ in range(rng.randint(1, 2))]

@@ -8,17 +8,21 @@ from sim.cluster.work.append_time import AppendTime
 from sim.cluster.work.retention import Retention
 from sim.cluster.work.seeds import work_of
 from sim.cluster.work.sessions import Sessions
+from sim.cluster.work.unclean import Elections
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Mapping, Sequence
 
+    from sim.cluster.faults import ClusterFaults
     from sim.cluster.work.part import Part
+    from sim.history import TopicHistory
 
 PARTS: Mapping[str, type[Part]] = {
     "append time": AppendTime,
     "fetch sessions": Sessions,
     "retention": Retention,
+    "unclean elections": Elections,
 }
 
 
@@ -51,6 +55,15 @@ class Workload:
         """All clients begin."""
         for part in self.parts:
             part.start()
+
+    async def play(self, faults: ClusterFaults, kind: str, name: str) -> None:
+        """A fault that belongs to one kind."""
+        for part in self.parts:
+            await part.play(faults, kind, name)
+
+    def topics(self) -> list[TopicHistory]:
+        """Those that the others do not use."""
+        return [topic for part in self.parts for topic in part.topics]
 
     def writers(self) -> list[asyncio.Task[Any]]:
         """Those whose end is the end of writing."""
