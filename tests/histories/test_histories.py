@@ -96,7 +96,7 @@ def test_what_was_deleted_compacted_or_lost_with_leave_is_excused():
 def test_a_loss_may_last():
     polls = [poll(0, "abc", 6), poll(0, "ax", 7, client="d")]  # from a leader that was forgotten
     sends = [*THREE, send("x", None, 6, UNKNOWN)]
-    history = ClientHistory(sends=sends, polls=polls, losses=[Loss(7, PLACE, 1)])
+    history = ClientHistory(sends=sends, polls=polls, losses=[Loss(2, PLACE, 1)])
     assert kinds(history) == ["inconsistent offset"]
     history.losses = [Loss(9, PLACE, 1, since=5)]
     assert kinds(history) == []
