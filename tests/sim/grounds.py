@@ -13,6 +13,7 @@ from sim.cluster.tier_habits import has_tier
 from sim.cluster.transactions_habits import has_transactions
 from sim.cluster.transactions_steps import Case, play
 from sim.cluster.transactions_zombies import tell
+from sim.cluster.work.seeds import work_of
 from sim.cuts import run_cuts
 from sim.faults import Fault
 from sim.folder_lives import run_folder_lives
@@ -29,6 +30,7 @@ from sim.mutants import (
     remote,
     storage,
     transactions,
+    work,
 )
 from sim.mutants import tier as tier_mutants
 from sim.run import run_seed
@@ -58,6 +60,10 @@ class Ground(NamedTuple):
 
 def _random(brokers: int) -> Callable[[str, int], str | None]:
     return lambda _bug, seed: run_seed(seed, brokers=brokers).failure
+
+
+def _has(kind: str) -> Callable[[int], bool]:
+    return lambda seed: kind in work_of(seed)
 
 
 def _play(run: Callable[[int], Any]) -> Callable[[str, int], str | None]:
@@ -126,6 +132,7 @@ GROUNDS = (
     Ground("three brokers", CLUSTER_MUTANTS.keys() - transactions.MUTANTS, _random(BROKERS)),
     Ground("transactions", transactions.MUTANTS, _random(BROKERS), has_transactions),
     Ground("remote tier", TIER_MUTANTS, _random(BROKERS), has_tier),
+    *(Ground(kind, bugs, _random(BROKERS), _has(kind)) for kind, bugs in work.BY_KIND.items()),
     Ground("three replicas and a store", remote.MUTANTS, _play(_tier)),
     Ground("dead branches", tier_mutants.BRANCHES, _play(_branches)),
     Ground("cuts", storage.CUTS, _play(run_cuts)),

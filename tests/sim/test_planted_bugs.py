@@ -73,6 +73,14 @@ FOUND_AT = {
     "the-segment-of-the-log-start-goes": 9,
     "the-store-before-the-metadata": 9,
     "unfinished-segments-are-read": 12,
+    # work of a part of the seeds
+    "append-time-of-the-producer": 41,
+    "elect-past-the-in-sync": 42,
+    "one-segment-too-many": 45,
+    "recover-by-half": 41,
+    "retention-ahead-of-time": 67,
+    "sessions-forget-nothing": 45,
+    "sessions-stay-where-they-began": 39,
     # three replicas and a store
     "a-new-leader-trusts-no-metadata": 6,
     "copied-before-it-is": 1,

@@ -5,7 +5,8 @@ Each is looked for in the seeds that have its kind of work.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from tidelog.api import produce
 from tidelog.controller.changes import Election, PartitionDraft
@@ -14,10 +15,7 @@ from tidelog.replication.replica import Replica
 from tidelog_storage import retention, validator
 from tidelog_storage.retention import Retention
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    Patch = Callable[..., None]
+Patch = Callable[..., None]
 
 
 def sessions_forget_nothing(patch: Patch) -> None:
@@ -99,15 +97,23 @@ def recover_by_half(patch: Patch) -> None:
     patch(Replica, "update", update)
 
 
-HOMES: dict[str, tuple[str, Callable[[Callable[..., None]], None]]] = {
-    "another-append-time-is-answered": ("append time", another_append_time_is_answered),
-    "append-time-of-the-producer": ("append time", append_time_of_the_producer),
-    "elect-past-the-in-sync": ("unclean elections", elect_past_the_in_sync),
-    "one-segment-too-many": ("retention", one_segment_too_many),
-    "recover-by-half": ("unclean elections", recover_by_half),
-    "retention-ahead-of-time": ("retention", retention_ahead_of_time),
-    "sessions-forget-nothing": ("fetch sessions", sessions_forget_nothing),
-    "sessions-stay-where-they-began": ("fetch sessions", sessions_stay_where_they_began),
+Plantings = dict[str, Callable[[Callable[..., None]], None]]
+BY_KIND: dict[str, Plantings] = {
+    "append time": {
+        "another-append-time-is-answered": another_append_time_is_answered,
+        "append-time-of-the-producer": append_time_of_the_producer,
+    },
+    "fetch sessions": {
+        "sessions-forget-nothing": sessions_forget_nothing,
+        "sessions-stay-where-they-began": sessions_stay_where_they_began,
+    },
+    "retention": {
+        "one-segment-too-many": one_segment_too_many,
+        "retention-ahead-of-time": retention_ahead_of_time,
+    },
+    "unclean elections": {
+        "elect-past-the-in-sync": elect_past_the_in_sync,
+        "recover-by-half": recover_by_half,
+    },
 }
-"""Planted bugs by name: the kind of work that shows each."""
-MUTANTS = {name: plant for name, (_, plant) in HOMES.items()}
+MUTANTS: Plantings = {name: plant for some in BY_KIND.values() for name, plant in some.items()}
