@@ -162,7 +162,7 @@ def test_a_death_in_ones_own_snapshot(way: str, segment_bytes: int) -> None:
     whole = trimmed(segment_bytes)
 
     async def live(disk: SimDisk) -> None:
-        log = open_single(disk)
+        log = open_single(disk, snapshot_bytes=500)  # soon, and two of them
         known = log.log.log_start_offset
         growing = asyncio.ensure_future(commit_until(log, lambda: log.log.log_start_offset > known))
         while not growing.done():
