@@ -1,6 +1,6 @@
-"""What becomes of a broker whose disk fails: it ends as by a crash, or goes on without a directory.
+"""Decide what a broker does when its disk fails: end as by a crash, or go on without a directory.
 
-`server.py` builds it; failed syncs (`GuardedFiles`), replicas and periodic work tell it.
+`server.py` builds it. Failed syncs (`GuardedFiles`), replicas and periodic work report to it.
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class DiskWatch:
     def failed(self, path: str, error: BaseException) -> None:
         """End the broker, unless it can do without the log directory at `path`.
 
-        Kafka's ends with its last directory, or that of the metadata. A cluster member ends with
-        any, because the controller cannot tell which replicas were there (KIP-858; it knows only of
-        those that were moved). A lone broker keeps its other directories.
+        Kafka's broker ends with its last directory, or with that of the metadata. A cluster member
+        ends with any, because the controller knows the directory of few replicas (KIP-858: of those
+        that were moved). A lone broker keeps its other directories.
         """
         if path in self._failed:
             return

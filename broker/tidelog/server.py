@@ -84,7 +84,7 @@ class BrokerServer:
         new_cluster_id: str | None = None,
         new_fetcher: Callable[..., ReplicaFetcher] | None = None,
     ) -> None:
-        """`volume_bytes` tells total and usable bytes of a directory's volume; `new_cluster_id`
+        """`volume_bytes` gives total and usable bytes of a directory's volume; `new_cluster_id`
         as for `open_logs`; `new_fetcher` as for `FetcherManager`."""
         self.config = config
         self.runtime = runtime

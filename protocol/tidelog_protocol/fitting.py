@@ -56,7 +56,7 @@ def fit(message: Struct) -> bool:
 
 
 def _fitting(kind: str | type[Struct] | None, value: Any) -> tuple[Any, bool]:
-    """A value that fits a field of this kind, and whether an error is still to be told."""
+    """A value that fits a field of this kind, and whether the answer needs an error code for it."""
     if isinstance(value, Struct):
         return value, fit(value)
     if isinstance(value, str) and len(value.encode()) > STRING_BYTES_MAX:

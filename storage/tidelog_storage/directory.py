@@ -99,8 +99,8 @@ class LogDirectory:
         self.deleted_folders: list[str] = []
         self._unwritten: list[TopicPartition] = []
         self.missing: set[TopicPartition] = set()
-        """Partitions that the recovery points name, and whose folder is neither here nor deleted.
-        They stay there until `forget_missing`."""
+        """Partitions that the recovery points name and that have no folder here, not even a deleted
+        one. The recovery points keep them until `forget_missing`."""
         self.is_new = True  # no broker has used it
 
     @property
@@ -111,7 +111,7 @@ class LogDirectory:
     def take(
         self, cluster_id: str, node_id: int, new_directory_id: Callable[[], bytes] | None
     ) -> None:
-        """Lock the directory (made if missing) and check whose it is.
+        """Lock the directory (made if missing) and check its owner.
 
         A new one gets an id of `new_directory_id`; without that it is refused.
         """
@@ -267,7 +267,7 @@ class LogDirectory:
             self._lock = None
 
     def note_broker_epoch(self, broker_epoch: int) -> None:
-        """Tell the next holder of the lock which life of the broker ended before it got it."""
+        """Write this life's epoch for the next holder of the lock: by then this life has ended."""
         assert self._lock is not None
         self._lock.note(b"%d" % broker_epoch)
 

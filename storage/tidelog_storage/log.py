@@ -425,8 +425,8 @@ class Log(LogState):
             self.producers.remove_snapshot(segment.base_offset)
 
     def replace_damaged(self, old: Sequence[Segment], new: Segment, now_ms: int) -> None:
-        """Let the repaired segment take its place; who works on the log off the loop begins anew:
-        positions are others now, and the log may have records that were missing."""
+        """Put the repaired segment in its place. Work on the log off the loop begins anew: the
+        positions have changed, and the log may have records that were missing."""
         self.replace_segments(old, new, now_ms)
         self._truncations += 1
 

@@ -40,7 +40,7 @@ class LogManager(LogFolders):
     def ended_broker_epoch(self) -> int:
         """Epoch of the newest life of the broker that certainly has ended, -1 if none is known.
 
-        Each life held the locks that this one holds. A copied directory does not tell.
+        Each life held the locks that this one holds. A copied directory does not count.
         """
         return max(directory.ended_broker_epoch for directory in self.directories)
 

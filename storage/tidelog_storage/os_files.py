@@ -168,7 +168,7 @@ class OsFile:
         """Make the content durable.
 
         A file that gave its descriptor up is opened for it: the new descriptor syncs all that was
-        written, and Linux (4.16) reports to it an error that no descriptor was told yet.
+        written, and Linux (4.16) reports an error to it that no descriptor has reported yet.
         """
         if not self._syncs:
             return
@@ -269,8 +269,8 @@ class OsFileLock:
         os.ftruncate(self._descriptor, len(content))
 
     def _identity(self) -> bytes:
-        """No copy of this file has the same; empty where the system does not tell its starts
-        apart."""
+        """No copy of this file has the same; empty if the system has no id for each of its
+        starts."""
         assert self._descriptor is not None
         try:
             with open(_BOOT_ID, "rb") as file:

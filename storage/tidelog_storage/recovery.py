@@ -319,8 +319,8 @@ class _Loader:
     # -- epochs ------------------------------------------------------------------------------------
 
     def with_start_of_epochs(self, checkpointed: Checkpointed, first_offset: int) -> Checkpointed:
-        """The same, with the log start of a log that was closed in order, which the oldest epoch
-        tells as well.
+        """The same, with the log start of a log that was closed in order: the oldest epoch begins
+        there.
 
         The checkpoint may be lost or damaged: where it says nothing, or more than the epochs, these
         count. Kafka then begins with the first local segment, and deletes what is remote below it.
@@ -362,7 +362,7 @@ class _Loader:
         return epochs, log_start_offset
 
     def note_losses(self, log: Log, checkpointed: Checkpointed) -> None:
-        """Tell the log, and who reads the broker's log, what was durable and is not there."""
+        """Note in the log, and write to the broker's log, what was durable and is not there."""
         first_offset, end, oldest = log.segments.first.base_offset, log.log_end_offset, self._oldest
         known_start = checkpointed.log_start_offset  # of a log that begins remotely, its first
         is_local = known_start is None or known_start >= first_offset

@@ -91,7 +91,7 @@ async def _serve(
     failure = server.failure
     try:
         with stop_within_limit():
-            # Who ended the input ends all of the cluster: nobody is left to take over.
+            # The end of the input ends the whole cluster: no broker is left to take over.
             await server.stop(controlled=not input_ended)
             if failure is None and server.failure is not None:
                 raise server.failure

@@ -22,7 +22,7 @@ __all__ = ["CheckedReplica", "ReplicaChecker"]
 
 _FETCH_BYTES = 8 << 20
 _FETCH_VERSION = 12  # the last that names topics
-_FAULTS_MAX = 20  # of a replica: one that is cut to pieces is told soon
+_FAULTS_MAX = 20  # of a replica; further ones are not reported
 
 
 class CheckedReplica(NamedTuple):
@@ -117,7 +117,7 @@ def _fetch(client: SimpleClient, partition: TopicPartition, offset: int) -> Any:
 
 
 def _start(client: SimpleClient, partition: TopicPartition) -> int:
-    """Where this replica's log begins; -1 if it does not tell."""
+    """Where this replica's log begins; -1 if it does not answer."""
     topic = ListOffsetsRequest.ListOffsetsTopic
     asked = topic.ListOffsetsPartition(partition_index=partition.partition, timestamp=-2)
     request = ListOffsetsRequest(

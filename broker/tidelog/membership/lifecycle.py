@@ -106,9 +106,9 @@ class BrokerLifecycle:
         previous_broker_epoch: int = -1,
         ended_broker_epoch: int = -1,
     ) -> None:
-        """`ask` asks the active controller; `endpoints` are where clients reach this broker, and by
-        the first of them brokers. `previous_broker_epoch` is that of a clean stop,
-        `ended_broker_epoch` that of a life whose locks are held here now."""
+        """`ask` sends a request to the active controller. Clients reach this broker at `endpoints`,
+        other brokers at the first of them. `previous_broker_epoch` is that of a clean stop,
+        `ended_broker_epoch` that of a life whose locks this broker holds now."""
         self.state = State.REGISTERING
         self.broker_epoch = -1
         self._config = config

@@ -216,8 +216,8 @@ class MetadataLog:
         return self.image
 
     def _stored_election(self) -> Election:
-        """What `quorum-state` says. A lone voter has nobody else to vote for: the epochs of its log
-        stand in for a damaged file."""
+        """Read `quorum-state`. A lone voter votes for itself alone, so its log's epochs stand in
+        for a damaged file."""
         try:
             return read_quorum_state(self._files, self._folder) or Election()
         except QuorumStateError as error:

@@ -1,9 +1,10 @@
-"""Telling the controller in which log directory a replica lies (AssignReplicasToDirs, KIP-858).
+"""Report to the controller in which log directory a replica lies (AssignReplicasToDirs, KIP-858).
 
 The controller knows the directories of replicas whose broker had only one when they were created,
-and elects nobody whose directory is gone. So one that leaves its directory is told of before it
-does: afterwards the directory may be taken from the broker. Of the other replicas the broker alone
-knows where they are; Kafka's tell of all. Called by `log_dir_moves.py` and `lost_replicas.py`.
+and elects no replica whose directory is gone. So a replica that leaves its directory is reported
+before it leaves: afterwards the directory may be taken from the broker. Of the other replicas the
+broker alone knows the directories; Kafka's brokers report all. Called by `log_dir_moves.py` and
+`lost_replicas.py`.
 """
 
 from __future__ import annotations

@@ -275,8 +275,8 @@ class HostedPartitions:
     def _set_strays_aside(self, image: ClusterImage) -> None:
         """Keep what the metadata does not know under another name (LogManager.isStrayKraftReplica).
 
-        Deletions happen only while this broker hears of them. Of a log that nobody knows at the
-        start, it cannot tell whether its topic was deleted, or the metadata is the wrong one.
+        A log is deleted only when this broker sees the deletion in the metadata. If the metadata
+        does not know a log at the start, its topic was deleted, or the metadata is the wrong one.
         """
         strays = [
             key

@@ -1,5 +1,5 @@
-"""Replicas whose logs are gone from this broker's disk: a folder that somebody removed, a directory
-that was formatted anew.
+"""Replicas whose logs are gone from this broker's disk: a folder was removed, or a directory was
+formatted anew.
 
 A replica that is in sync has promised to hold what is committed. With an empty log it must not
 lead, nor count for others, so it stays offline as long as the metadata has it in sync. As soon as

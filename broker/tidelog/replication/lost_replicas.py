@@ -1,11 +1,11 @@
-"""Has the controller know which replicas of this broker lost their logs (AssignReplicasToDirs).
+"""Report to the controller which replicas of this broker lost their logs (AssignReplicasToDirs).
 
-Told that a replica is in no directory (Kafka's DirectoryId.LOST, KIP-858), the controller takes it
-out of the in-sync replicas and elects another one. Where it is the last in sync the partition has
-no leader, and stays so. A replica that began anew, or whose directory has another id than the
-metadata knows, is told to be where it lies: else it could never lead.
+A lost replica is reported in no directory (Kafka's DirectoryId.LOST, KIP-858). The controller then
+takes it out of the in-sync replicas and elects another one. If it is the last one in sync, the
+partition has no leader, and stays so. A replica that began anew, or whose directory has another id
+than in the metadata, is reported in its directory: else it could never lead.
 
-Follows images after the replica manager. A broker that is alone has no controller to tell.
+Follows images after the replica manager. A broker that is alone has no other controller.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Assignment(NamedTuple):
 
 
 class LostReplicas:
-    """Tells of them until the metadata shows it."""
+    """Reports them until the metadata shows it."""
 
     def __init__(self, replicas: ReplicaManager) -> None:
         self._replicas = replicas
@@ -51,14 +51,14 @@ class LostReplicas:
         self._begin()
 
     def _begin(self) -> None:
-        if self._watched and self._task is None and self._to_tell():
+        if self._watched and self._task is None and self._unreported():
             self._task = asyncio.get_running_loop().create_task(
-                self._tell(), name=f"lost replicas of {self._replicas.node_id}"
+                self._report(), name=f"lost replicas of {self._replicas.node_id}"
             )
-            self._task.add_done_callback(self._told)
+            self._task.add_done_callback(self._reported)
 
     def _suspects(self, image: ClusterImage) -> set[TopicPartition]:
-        """Replicas in a directory that this broker has not, and those whose logs are lost."""
+        """Replicas in a directory that this broker does not have, and those whose logs are lost."""
         own = {ZERO_UUID, *(one.directory_id for one in self._replicas.logs.directories)}
         found = set()
         for topic in image.topics.values():
@@ -70,7 +70,7 @@ class LostReplicas:
                     found.add(key)
         return found
 
-    def _to_tell(self) -> list[_Assignment]:
+    def _unreported(self) -> list[_Assignment]:
         """What the metadata does not show yet. Replicas that need no care any more are dropped."""
         image, replicas = self._replicas.image, self._replicas
         assert image is not None
@@ -94,20 +94,20 @@ class LostReplicas:
                 self._watched.remove(key)
         return found
 
-    async def _tell(self) -> None:
-        """Ask again until the image has it: answers may be lost, and controllers change."""
-        while assignments := self._to_tell():
+    async def _report(self) -> None:
+        """Repeat until the image has it: answers may be lost, and controllers change."""
+        while assignments := self._unreported():
             for one in assignments:
                 await assign(self._replicas, one.key, one.topic_id, one.directory_id)
             await asyncio.sleep(RETRY_S)
 
-    def _told(self, task: asyncio.Task[None]) -> None:
+    def _reported(self, task: asyncio.Task[None]) -> None:
         self._task = None
         if not task.cancelled():
             self._begin()
 
     async def close(self) -> None:
-        """Tell nothing any more."""
+        """Report nothing any more."""
         task, self._watched = self._task, set()
         if task is not None:
             task.cancel()
