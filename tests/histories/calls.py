@@ -69,6 +69,7 @@ class Send:
     is_once: bool = False
     transaction: Transaction | None = None
     appended_ms: int = -1
+    key: bytes | None = None
 
 
 class Stamp(NamedTuple):

@@ -88,13 +88,16 @@ class _Queue:
                 yield Anomaly("phantom", f"{self.name} has {value[:40]!r} at {offset}")
 
     def lost(self) -> Iterator[Anomaly]:
-        """A read passes over an offset at which a record is known."""
-        if self.place[0] in self.history.compacted:
-            return
+        """A read passes over an offset at which a record is known.
+
+        Of a compacted topic the last record of each key is looked for.
+        """
+        is_compacted = self.place[0] in self.history.compacted
+        offsets = self._newest() if is_compacted else self.offsets
         for poll in self.polls:
             read = {offset for offset, _ in poll.records}
-            begin = bisect_left(self.offsets, max(poll.start, self.first))
-            for offset in self.offsets[begin : bisect_left(self.offsets, poll.end)]:
+            begin = bisect_left(offsets, max(poll.start, self.first))
+            for offset in offsets[begin : bisect_left(offsets, poll.end)]:
                 value, known = self.facts[offset]
                 if offset in read or self._is_hidden(poll, value):
                     continue
@@ -104,6 +107,18 @@ class _Queue:
                         f"{poll.client} read {self.name} from {poll.start} to {poll.end}"
                         f" without {value[:40]!r} at {offset}",
                     )
+
+    def _newest(self) -> list[int]:
+        """The last offset of each key of which it is known where all of its records are."""
+        at = {value: offset for offset, (value, _) in self.facts.items()}
+        newest: dict[bytes | None, int] = {}
+        unknown: set[bytes | None] = {None}
+        for send in self.sends:
+            if send.value in at:
+                newest[send.key] = max(newest.get(send.key, -1), at[send.value])
+            else:
+                unknown.add(send.key)  # it may lie behind all the others
+        return sorted(offset for key, offset in newest.items() if key not in unknown)
 
     def _is_hidden(self, poll: Poll, value: bytes) -> bool:
         """Whether read_committed leaves a value out: its transaction was not committed for sure."""

@@ -93,6 +93,16 @@ def test_what_was_deleted_compacted_or_lost_with_leave_is_excused():
     assert kinds(ClientHistory(sends=THREE, polls=polls, losses=[early, elsewhere])) == ["lost"]
 
 
+def test_the_last_record_of_a_key_stays():
+    sends = [send("a", 0, 0, key=b"1"), send("b", 1, 2, key=b"2"), send("c", 2, 4, key=b"1")]
+    history = ClientHistory(sends=sends, polls=[poll(0, ".bc", 6)], compacted={"t"})
+    assert kinds(history) == []
+    history.polls = [poll(0, "a.c", 6)]
+    assert kinds(history) == ["lost"]
+    history.sends.append(send("d", None, 6, UNKNOWN, key=b"2"))  # perhaps behind what was read
+    assert kinds(history) == []
+
+
 def test_a_loss_may_last():
     polls = [poll(0, "abc", 6), poll(0, "ax", 7, client="d")]  # from a leader that was forgotten
     sends = [*THREE, send("x", None, 6, UNKNOWN)]

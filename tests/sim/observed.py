@@ -200,6 +200,7 @@ class _Translation:
                     is_all=asked.message.acks == -1,  # type: ignore[attr-defined]
                     is_once=header.producer_id >= 0,
                     transaction=transaction,
+                    key=record.key,
                     appended_ms=answer.log_append_time_ms if is_acknowledged else -1,
                 )
                 self._merge(send)

@@ -100,7 +100,7 @@ class Producer:
         now_ms = START_MS + int(self.world.loop.time() * 1000) + self.skew_ms
         records = build_batch(
             [
-                Record(delta, now_ms + delta, None, value)
+                Record(delta, now_ms + delta, self.key_of(value), value)
                 for delta, value in enumerate(batch.values)
             ],
             codec=batch.codec,
@@ -114,6 +114,10 @@ class Producer:
         )
         target.sent.update(batch.values)
         return ProduceRequest(acks=acks, timeout_ms=2000, topic_data=[topic])
+
+    def key_of(self, value: bytes) -> bytes | None:
+        """The key of a record."""
+        return None
 
     def learn(self, target: PartitionHistory, batch: Batch, answer: Any, life: int) -> None:
         """The batch is acknowledged."""

@@ -76,6 +76,7 @@ FOUND_AT = {
     # work of a part of the seeds
     "append-time-of-the-producer": 41,
     "elect-past-the-in-sync": 42,
+    "keys-that-begin-alike-are-one": 41,
     "one-segment-too-many": 45,
     "recover-by-half": 41,
     "retention-ahead-of-time": 67,

@@ -76,6 +76,7 @@ class ClusterCheckers:
         self.in_sync = InSyncChecker(machines.loop.tell)
         self.tier: Tier | None = None
         self.look_further: Callable[[int, Sequence[Any]], None] = lambda *_: None
+        self.compacted: set[bytes] = set()  # topics of users, by id
         self.is_behind: dict[tuple[bytes, int], Callable[[int, Any], bool]] = {}
         """Logs of which a replica may be another branch: whether this one is."""
         self._steps = 0
@@ -150,7 +151,9 @@ class ClusterCheckers:
     def _new_log(self, key: tuple[bytes, int], topic: str) -> Committed | Compacted:
         name, machines = f"{topic}-{key[1]}", self.machines
         log: Committed | Compacted = Committed(name)
-        if topic in COMPACTED_TOPICS and machines.has_compaction:
+        if key[0] in self.compacted:
+            log = Compacted(name, has_deletions=False)
+        elif topic in COMPACTED_TOPICS and machines.has_compaction:
             is_whole = topic == TRANSACTION_STATE_TOPIC and machines.voters > 1
             log = Compacted(name, has_deletions=not is_whole)
         self.logs[key] = log

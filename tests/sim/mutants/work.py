@@ -13,6 +13,7 @@ from tidelog.controller.changes import Election, PartitionDraft
 from tidelog.replication.fetch_sessions import FetchedPartition, FetchSession
 from tidelog.replication.replica import Replica
 from tidelog_storage import retention, validator
+from tidelog_storage.compaction import offset_map
 from tidelog_storage.retention import Retention
 
 Patch = Callable[..., None]
@@ -97,12 +98,18 @@ def recover_by_half(patch: Patch) -> None:
     patch(Replica, "update", update)
 
 
+def keys_that_begin_alike_are_one(patch: Patch) -> None:
+    """Compaction compares keys by their first bytes."""
+    patch(offset_map, "_short", lambda key: key[:4])
+
+
 Plantings = dict[str, Callable[[Callable[..., None]], None]]
 BY_KIND: dict[str, Plantings] = {
     "append time": {
         "another-append-time-is-answered": another_append_time_is_answered,
         "append-time-of-the-producer": append_time_of_the_producer,
     },
+    "compacted topic": {"keys-that-begin-alike-are-one": keys_that_begin_alike_are_one},
     "fetch sessions": {
         "sessions-forget-nothing": sessions_forget_nothing,
         "sessions-stay-where-they-began": sessions_stay_where_they_began,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-KINDS = ("append time", "fetch sessions", "retention", "unclean elections")
+KINDS = ("append time", "compacted topic", "fetch sessions", "retention", "unclean elections")
 SEEDS_WITH_IT = 0.3
 CHANCE_OF_A_KIND = 0.4
 UNCLEAN_ELECTION = "unclean election"

@@ -12,16 +12,13 @@ import asyncio
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from histories.calls import Loss
-from sim.cluster.consumers import EARLIEST, LATER, LATEST, ClusterConsumer, Place
 from sim.cluster.producers import PlainClusterProducer
 from sim.cluster.sequences import LAG_S, LEADERLESS_S_MAX, Play
 from sim.cluster.work.part import PAUSES_S, WRITTEN_MAX, Part
+from sim.cluster.work.reader import LooseReader
 from sim.cluster.work.seeds import UNCLEAN_ELECTION
-from sim.history import require
 from sim.raw_logs import DATA, read_log
-from sim.wire import ANSWER_S_MAX, Lost
-from tidelog_protocol.errors import ErrorCode
-from tidelog_protocol.records import iter_batches
+from sim.wire import ANSWER_S_MAX
 
 if TYPE_CHECKING:
     from sim.cluster.faults import ClusterFaults
@@ -63,35 +60,6 @@ class Writer(PlainClusterProducer):
         self.world.history.count("records acknowledged, unclean", len(batch.values))
 
 
-class Reader(ClusterConsumer):
-    """Reads to the end, and goes back to where the new leader's log leaves what it has read."""
-
-    def __init__(self, world: Any, target: PartitionHistory) -> None:
-        super().__init__(world, "unclean-consumer")
-        self.rack = ""
-        self.places = {(target.topic.topic_id, 0): Place(target)}
-
-    def _look_around(self, *, only_old: bool = False) -> None:
-        """It stays with its topic."""
-
-    async def _take(self, place: Place, answer: Any, node_id: int) -> None:
-        error = ErrorCode(answer.error_code)
-        if error is ErrorCode.OFFSET_OUT_OF_RANGE:
-            first, end = await self._offset(place, EARLIEST), await self._offset(place, LATEST)
-            place.position, place.epoch = min(max(place.position, first), end), -1
-            return
-        if error is not ErrorCode.NONE:
-            require(error in LATER, f"{self.name}: {place.history} was answered {error.name}")
-            raise Lost(error.name)
-        diverging = answer.diverging_epoch
-        if diverging is not None and diverging.end_offset >= 0:
-            self.world.history.count("diverging consumers")
-            place.position, place.epoch = min(place.position, diverging.end_offset), -1
-            return
-        for _, header in iter_batches(bytes(answer.records or b"")):
-            place.position, place.epoch = header.last_offset + 1, header.leader_epoch
-
-
 class Elections(Part):
     """The topic, its clients, and all unclean elections of it."""
 
@@ -126,7 +94,7 @@ class Elections(Part):
         assert self._topic is not None
         target = self._topic.partition(0)
         self.start_writer(Writer(self.world, target))
-        self.start_client(Reader(self.world, target))
+        self.start_client(LooseReader(self.world, "unclean-consumer", [target]))
 
     async def play(self, faults: ClusterFaults, kind: str, name: str) -> None:
         """The fault of this kind."""

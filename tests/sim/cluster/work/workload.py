@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sim.cluster.work.append_time import AppendTime
+from sim.cluster.work.keyed import Compaction
 from sim.cluster.work.retention import Retention
 from sim.cluster.work.seeds import work_of
 from sim.cluster.work.sessions import Sessions
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 PARTS: Mapping[str, type[Part]] = {
     "append time": AppendTime,
+    "compacted topic": Compaction,
     "fetch sessions": Sessions,
     "retention": Retention,
     "unclean elections": Elections,
