@@ -92,7 +92,11 @@ class OsFile:
 
     def pread(self, position: int, length: int) -> bytes:
         """Up to `length` bytes from `position`."""
-        data = os.pread(self._use(), length, position)
+        descriptor = self._descriptor  # as `_use`, without a call: each Fetch reads
+        if descriptor is None:
+            descriptor = self._open_again()
+        self.is_recent = True
+        data = os.pread(descriptor, length, position)
         if len(data) < length and position + len(data) < self._size:
             return self._read_on(data, position, length)
         return data

@@ -87,6 +87,8 @@ class Reader:
     def _find(self, offset: int) -> tuple[Segment, int] | None:
         """Where the first batch that ends at or after `offset` lies."""
         segment: Segment | None = self._segments.floor(offset) or self._segments.first
+        if segment.base_offset == offset and segment.size and not self.damages:
+            return segment, 0  # no search: each reader comes to each segment's first batch
         while segment is not None:
             place = segment.find(offset, self._resume(segment, offset))
             if place is not None:

@@ -430,14 +430,17 @@ class Segment:
         if available <= max_bytes:  # no need of the index, which may not be loaded
             part = read_bytes(self.records, position, available)
             return _new(Slice, (part, available, -1, False))
-        where = (position, max_bytes, limit)
+        index = self.offset_index
         try:
             return read_batches(
-                self.records, self.offset_index, *where, min_one_batch=min_one_batch
+                self.records, index, position, max_bytes, limit, min_one_batch=min_one_batch
             )
         except CorruptIndexError:
             self.rebuild_indexes()
-        return read_batches(self.records, self.offset_index, *where, min_one_batch=min_one_batch)
+        index = self.offset_index
+        return read_batches(
+            self.records, index, position, max_bytes, limit, min_one_batch=min_one_batch
+        )
 
     # -- cutting -----------------------------------------------------------------------------------
 

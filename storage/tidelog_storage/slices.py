@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 VIEW_BYTES_MIN = 65536  # larger reads are views: below, one pread is as cheap and holds no mapping
 FIRST_BYTES = 4096  # read at least: the first batch is given whole, and is likely to be in it
+_LENGTH_MIN = HEADER_BYTES - LENGTH_OVERHEAD
 _unpack_short = SHORT_HEADER.unpack_from
 _new = tuple.__new__  # what a NamedTuple's own constructor calls, three times as fast
 
@@ -84,7 +85,7 @@ def _header_at(data: bytes | memoryview, position: int) -> tuple[int, int, int]:
     """Base offset, length and last offset delta; StorageError where there is no batch."""
     if len(data) - position >= SHORT_BYTES:
         base_offset, length, delta = _unpack_short(data, position)
-        if length >= HEADER_BYTES - LENGTH_OVERHEAD:
+        if length >= _LENGTH_MIN:
             return base_offset, length, delta
     raise StorageError(ErrorCode.CORRUPT_MESSAGE, f"no record batch {position} bytes on")
 
@@ -98,8 +99,8 @@ def is_plausible(part: bytes | memoryview, size: int, offset: int, next_offset: 
     if len(part) != size or size < HEADER_BYTES:
         return False  # the file was cut behind our back
     base_offset, length, delta = _unpack_short(part)
-    is_batch: bool = HEADER_BYTES <= length + LENGTH_OVERHEAD <= size
-    return is_batch and offset <= base_offset + delta < next_offset
+    last_offset: int = base_offset + delta
+    return offset <= last_offset < next_offset and _LENGTH_MIN <= length <= size - LENGTH_OVERHEAD
 
 
 def _is_batch_of(data: bytes | memoryview, position: int, first: int, last: int) -> bool:
