@@ -86,9 +86,10 @@ class Reader:
 
     def _find(self, offset: int) -> tuple[Segment, int] | None:
         """Where the first batch that ends at or after `offset` lies."""
-        segment: Segment | None = self._segments.floor(offset) or self._segments.first
-        if segment.base_offset == offset and segment.size and not self.damages:
-            return segment, 0  # no search: each reader comes to each segment's first batch
+        first = self._segments.floor(offset) or self._segments.first
+        if first.base_offset == offset and first.size and not self.damages:
+            return first, 0  # no search: each reader comes to each segment's first batch
+        segment: Segment | None = first
         while segment is not None:
             place = segment.find(offset, self._resume(segment, offset))
             if place is not None:
