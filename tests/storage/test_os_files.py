@@ -111,6 +111,13 @@ def test_truncation_without_views_keeps_the_inode(file, tmp_path):
     assert file.view(0, 5) == b""
 
 
+def test_an_empty_file_is_not_cut(file, monkeypatch):
+    """ext4 writes out a file that was cut to nothing: new logs would wait for the disk."""
+    monkeypatch.setattr(os, "ftruncate", lambda *_: pytest.fail("the file was cut"))
+    file.truncate(0)
+    assert file.size() == 0
+
+
 def test_sync_after_close_is_no_error(file):
     file.append((b"a",))
     file.fsync()
