@@ -65,8 +65,8 @@ async def _serve(
     server: BrokerServer, ending: Ending, tell: Callable[[str], int], *, until_stdin_ends: bool
 ) -> int:
     import asyncio
-    import gc
 
+    from tidelog.cli.heap import freeze
     from tidelog.start_error import one_line
 
     loop = asyncio.get_running_loop()
@@ -85,7 +85,7 @@ async def _serve(
     if until_stdin_ends:
         loop.add_reader(0, read_stdin, end_of_input)
     ending.started(asked_to_stop.set)
-    gc.freeze()  # what was built lives as long as the process: no collection need look at it
+    freeze()
     say(f"{READY_WORDS}{server.bootstrap_servers}")
     await asked_to_stop.wait()
     failure = server.failure

@@ -9,12 +9,12 @@ Ready, stop and exit codes as `serve.py` says; the ready line names all brokers.
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import os
 from typing import TYPE_CHECKING, Any
 
 from tidelog.cli.ending import Ending, stop_within_limit
+from tidelog.cli.heap import freeze, thaw
 from tidelog.cli.serve import read_stdin, refuse, say
 from tidelog.config.vocabulary import ConfigError
 from tidelog.doors.cluster import Cluster, ClusterError
@@ -85,7 +85,7 @@ async def _serve(cluster: Cluster, ending: Ending, *, until_stdin_ends: bool) ->
         loop.add_reader(0, read_stdin, ending.ask)
     await cluster.start()
     ending.started(asked_to_stop.set)
-    gc.freeze()  # what was built lives as long as the process: no collection need look at it
+    freeze()
     orders = Orders(cluster, asked_to_stop) if until_stdin_ends else None
     say(f"{READY_WORDS}{cluster.bootstrap_servers}")
     await asked_to_stop.wait()
@@ -154,6 +154,7 @@ class Orders:
                 for node in self._cluster.brokers:
                     if str(node.node_id) == node_id:
                         await getattr(node, verb)()
+                        thaw()
                         return ""
                 raise ClusterError(f"no broker {node_id}")
         raise ClusterError(f"no such order: {' '.join(words)}")
