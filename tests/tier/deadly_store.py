@@ -18,7 +18,6 @@ import signal
 from typing import TYPE_CHECKING, Any
 
 from tidelog.remote.metadata_topic import TopicBasedMetadata
-from tidelog_storage.os_files import OsFileSystem
 from tidelog_storage.remote.directory_store import DirectoryStore
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ NAME = "tier.deadly_store.DeadlyStore"
 COMMAND = "die"
 
 _publish = TopicBasedMetadata._publish
-_rename = OsFileSystem.rename
+_rename = os.rename  # the broker's file systems hold methods of their own already
 
 
 class Reaper:
@@ -42,7 +41,7 @@ class Reaper:
         self._counts: dict[str, int] = {}
 
     def passes(self, point: str) -> None:
-        """Something has come to this point; who is to die here does."""
+        """Kill the process if the order names this point."""
         try:
             with open(self._path) as file:
                 order = file.read()
@@ -99,13 +98,13 @@ class DeadlyStore(DirectoryStore):
             await _publish(metadata, event)
             reaper.passes(f"after {event.state.name}")
 
-        def rename(files: OsFileSystem, source: str, target: str) -> None:
-            _rename(files, source, target)
+        def rename(source: str, target: str) -> None:
+            _rename(source, target)
             if target.endswith(".deleted"):
                 reaper.passes("local")
 
         TopicBasedMetadata._publish = publish  # type: ignore[method-assign]
-        OsFileSystem.rename = rename  # type: ignore[method-assign]
+        os.rename = rename  # type: ignore[assignment]
 
     def copy_segment(self, segment: RemoteSegment, data: SegmentFiles) -> None:
         self._reaper.begin("file")
