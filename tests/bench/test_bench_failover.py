@@ -24,7 +24,7 @@ for _ in range(10):
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="the slow disk is a library made by cc")
-def test_each_fsync_on_the_slow_disk_takes_what_it_is_told(tmp_path: Path) -> None:
+def test_each_fsync_on_the_slow_disk_takes_the_given_time(tmp_path: Path) -> None:
     disk = SlowDisk(tmp_path)
     disk.take_ms(30)
     with disk.for_children():

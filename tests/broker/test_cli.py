@@ -171,7 +171,7 @@ def test_a_tier_beside_the_data_takes_the_topics_of_a_pattern(serve: Serve, tmp_
     assert list(tmp_path.iterdir()) == []
 
 
-def test_isolated_brokers_tell_their_metrics_on_ports_that_follow_each_other(serve: Serve) -> None:
+def test_isolated_brokers_serve_metrics_on_consecutive_ports(serve: Serve) -> None:
     """And of their lives, if it is asked for."""
     first = two_ports_in_a_row()
     listener = f"metrics.prometheus.listener=127.0.0.1:{first}"

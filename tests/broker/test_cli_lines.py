@@ -160,7 +160,7 @@ sys.exit(main(sys.argv[1:]))
 """
 
 
-def test_lines_that_no_broker_takes_are_told(start: Start) -> None:
+def test_lines_that_no_broker_takes_are_an_error(start: Start) -> None:
     """The client library tries for ever, and so did we, Ctrl-C or not."""
     with tidelog.run() as cluster:
         words = ["produce", "-b", cluster.bootstrap_servers, "t"]

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 REQUESTS_EACH = 8
 PLAUSIBLE = 0.8
-WAIT_S = 0.05  # for an answer; who is parked is not waited for
+WAIT_S = 0.05  # for an answer; parked requests get none in this time
 BITS = {"int8": 7, "int16": 15, "int32": 31, "int64": 63}
 EXTREMES: dict[str, tuple[Any, ...]] = {
     "boolean": (False, True),

@@ -85,7 +85,7 @@ def end(served: Served, folder: Path) -> str:
     return err
 
 
-def test_what_a_failed_fsync_lost_is_cut_off_and_told(
+def test_what_a_failed_fsync_lost_is_cut_off_and_reported(
     serve: Serve, library: Path, tmp_path: Path
 ) -> None:
     """The broker marked itself clean, and readers stopped at a hole with records behind it."""

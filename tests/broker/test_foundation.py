@@ -1,4 +1,4 @@
-"""What a broker stands on before it knows anything: its directories, and whose they are."""
+"""What a broker checks before all else: its directories, and their owner."""
 
 from __future__ import annotations
 

@@ -258,7 +258,7 @@ def test_a_broker_that_lost_its_disk_is_rebuilt_and_never_leads_with_nothing(
 
 
 def test_a_folder_that_one_of_three_lost_is_rebuilt(tmp_path: Path) -> None:
-    """All stop together: who lost it led, and was in sync, till then."""
+    """All stop together. The replica that is lost led until then, and was in sync."""
 
     async def test() -> None:
         three = Three(tmp_path)

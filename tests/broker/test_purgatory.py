@@ -256,7 +256,7 @@ def test_against_a_model_that_scans(actions: list[tuple[str, Any, int]]) -> None
 
 
 class Broken(Wait):
-    """Raises where it is told to."""
+    """Raises in the method that `where` names."""
 
     def __init__(self, where: str) -> None:
         super().__init__()

@@ -43,7 +43,7 @@ def test_a_copied_directory_does_not_start_and_the_killed_one_does(tmp_path: Pat
             assert broker.is_running
             assert broker.server._broker_epoch == epoch
             await broker.kill()
-            await broker.start()  # its session goes on: the lock tells that its process has ended
+            await broker.start()  # its session goes on: the lock says that its process has ended
             assert broker.server._broker_epoch > epoch
 
     run(test)

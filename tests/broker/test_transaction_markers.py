@@ -22,8 +22,8 @@ FOO, BAR = TopicPartition("foo", 0), TopicPartition("bar", 0)
 
 
 def marked(tmp_path: Path, answers: list[dict[TopicPartition, ErrorCode]]) -> tuple[Marking, Any]:
-    """A marking for two partitions that are led here, which answer as told, try by try; and what
-    was asked, with "done" at the end."""
+    """A marking for two partitions that are led here, which give `answers`, one for each try; and
+    the requests, with "done" at the end."""
     path = DataPath(tmp_path)
     path.create("foo", 1)
     path.create("bar", 1)

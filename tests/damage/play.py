@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 END_OFFSET = 40  # 30 values, two aborted ones, and a marker of each of eight transactions
 UNDETECTABLE = frozenset({"last .log, swap, kill"})
-"""Kafka's files do not say of which partition they are: after a kill the indexes of the active
-segment, which would tell, are made anew."""
+"""Kafka's files do not name their partition. The indexes of the active segment would show it, but
+after a kill they are made anew."""
 PLAY_S_MAX = 40.0
 
 

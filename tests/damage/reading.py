@@ -108,7 +108,7 @@ async def _fetch(nodes: Nodes, topic: str, offset: int) -> Any:
 
 
 async def read_offset(nodes: Nodes) -> int:
-    """The group's offset of t-0; -1 if there is none or it can't be told."""
+    """The group's offset of t-0; -1 if there is none or it can't be read."""
     try:
         async with asyncio.timeout(WAIT_S_MAX):
             offset, error = await nodes.committed(GROUP, "t")

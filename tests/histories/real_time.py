@@ -119,7 +119,7 @@ def _committed(history: ClientHistory) -> Iterator[Anomaly]:
             commit.offset == answer.offset and commit.span.invoked <= answer.span.completed
             for commit in tried
         ):
-            yield Anomaly("phantom commit", f"{where}, and nobody committed it")
+            yield Anomaly("phantom commit", f"{where}, and no client committed it")
         if answer.span.invoked < history.quiet_since:
             continue
         newest = max(

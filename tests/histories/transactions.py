@@ -2,8 +2,8 @@
 
 Kafka isolates reads from writes that are not committed, and no more. Two transactions may write to
 two partitions in opposite orders (Adya's G0), and what a transaction read may be overwritten before
-it commits (G2): neither is an anomaly here. Reads of aborted records (G1a), of transactions that
-nobody had asked to commit yet, and cycles of reads (G1c) are.
+it commits (G2): neither is an anomaly here. Reads of aborted records (G1a), reads
+before any request to commit, and cycles of reads (G1c) are.
 """
 
 from __future__ import annotations

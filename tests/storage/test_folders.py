@@ -38,7 +38,7 @@ class Broker:
         self.logs.shutdown(NOW)
 
     def write(self, path, data=b"mine"):
-        """What somebody else puts into the directory."""
+        """Put a file of a user into the directory."""
         self.files.make_dirs(path.rpartition("/")[0])
         self.files.write_atomic(path, data)
 

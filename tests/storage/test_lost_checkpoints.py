@@ -123,7 +123,7 @@ def test_without_its_epochs_a_tiered_log_is_refused(broker, content, loses_start
 
 
 def test_a_tiered_log_that_lost_no_part_of_itself_does_without_its_epochs(broker):
-    """The records that it has tell them all."""
+    """Its records name all epochs."""
     broker.create(12)
     damage(broker, EPOCHS, b"")
     log = broker.reopen(TIERED)

@@ -184,7 +184,7 @@ def test_a_lock_holds_until_released_or_the_process_ends(files, tmp_path):
     files.lock(path).release()
 
 
-def test_a_lock_tells_of_its_holder_before_and_a_copy_of_it_does_not(files, tmp_path):
+def test_a_lock_names_its_previous_holder_and_a_copy_of_it_does_not(files, tmp_path):
     path, copy = tmp_path / ".lock", tmp_path / "copy"
     script = (
         "import os, signal, sys; from tidelog_storage.os_files import OsFileSystem\n"
@@ -200,7 +200,7 @@ def test_a_lock_tells_of_its_holder_before_and_a_copy_of_it_does_not(files, tmp_
         lock.release()
 
 
-def test_a_lock_noted_before_the_system_started_tells_nothing(files, tmp_path, monkeypatch):
+def test_a_lock_noted_before_the_system_started_names_no_holder(files, tmp_path, monkeypatch):
     lock = files.lock(f"{tmp_path}/.lock")
     assert lock.predecessor() == b""
     lock.note(b"67")

@@ -1,4 +1,4 @@
-"""A disk that fails when it is told to: a library that is built here and loaded before libc.
+"""A disk that fails on command: a library that is built here and loaded before libc.
 
 An order is a file that names a folder. While `fsync-fails` is there, the next fsync of a file in
 that folder fails with EIO, once (the library removes the order). While `full` is there, writes to
