@@ -127,6 +127,7 @@ class ThreadExecutor:
     def __init__(self, threads_max: int = EXECUTOR_THREADS_MAX) -> None:
         self._threads_max = threads_max
         self._pool: ThreadPoolExecutor | None = None
+        self._running: set[Future[Any]] = set()
         self._closed = False
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -137,14 +138,21 @@ class ThreadExecutor:
 
             self._pool = ThreadPoolExecutor(self._threads_max, thread_name_prefix="tidelog")
         future = self._pool.submit(function, *args, **kwargs)
+        self._running.add(future)
+        future.add_done_callback(self._running.discard)
         return await asyncio.wrap_future(future)
 
     def close(self) -> None:
-        """Wait for what runs, drop what has not begun, take no more."""
+        """Take no more, and drop what has not begun."""
         self._closed = True
         if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
+            self._pool.shutdown(wait=False, cancel_futures=True)
             self._pool = None
+
+    async def wait_closed(self) -> None:
+        """Return when what runs has ended. Other brokers of the loop go on meanwhile."""
+        running = [asyncio.wrap_future(future) for future in list(self._running)]
+        await asyncio.gather(*running, return_exceptions=True)
 
 
 class DetachedExecutor:
@@ -184,6 +192,9 @@ class DetachedExecutor:
         if self._work is not None:
             for future, _ in self._work.close():
                 future.cancel()
+
+    async def wait_closed(self) -> None:
+        """Wait for nothing: a call may hang."""
 
 
 class _Work:

@@ -69,7 +69,11 @@ class Executor(Protocol):
         ...
 
     def close(self) -> None:
-        """Wait for what runs and take no more."""
+        """Take no more, and drop what has not begun."""
+        ...
+
+    async def wait_closed(self) -> None:
+        """Return when what ran at `close` has ended, at once if it may hang."""
         ...
 
 

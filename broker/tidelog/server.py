@@ -395,7 +395,8 @@ class BrokerServer:
         if self._tier is not None:
             await self._tier.stop()
         await self._stop_sharing()
-        self.runtime.executor.close()  # a checkpoint under way is not to come after the last one
+        self.runtime.executor.close()
+        await self.runtime.executor.wait_closed()  # no checkpoint comes after the last one
         if self._logs is None:
             return
         if keeps_data and not self._is_to_crash:
@@ -485,7 +486,8 @@ class BrokerServer:
         if self._replicas is not None:
             await self._replicas.stop()
             self._replicas.close()
-        self.runtime.executor.close()  # nothing is written once the locks are given up
+        self.runtime.executor.close()
+        await self.runtime.executor.wait_closed()  # nothing is written once the locks are given up
         if self._logs is not None:
             self._logs.abandon()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import threading
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -195,6 +196,29 @@ def test_no_checkpoint_is_written_after_the_end(how: str, tmp_path: Path) -> Non
         await getattr(server, how)()
         assert was_locked == [True]
         assert (tmp_path / ".kafka_cleanshutdown").exists() == (how == "stop")
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_a_broker_that_waits_for_a_disk_to_end_stops_no_other(how: str, tmp_path: Path) -> None:
+    """An fsync may take seconds, and an embedded broker shares its loop."""
+
+    async def test() -> None:
+        gate, begun = threading.Event(), threading.Event()
+        executor = ThreadExecutor()
+        server = lone_broker(FailingFiles(), [tmp_path], executor)
+        await server.start()
+
+        def hold() -> bool:
+            begun.set()
+            return gate.wait(10)
+
+        syncing = asyncio.ensure_future(executor.run(hold))
+        await until(begun.is_set, "a sync")
+        asyncio.get_running_loop().call_later(0.01, gate.set)
+        await getattr(server, how)()
+        assert await syncing, "it ended by the gate, and not by its time"
 
     asyncio.run(test())
 

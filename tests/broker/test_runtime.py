@@ -47,6 +47,30 @@ def test_executor_runs_on_threads_and_passes_errors() -> None:
     asyncio.run(test())
 
 
+def test_the_loop_goes_on_while_an_executor_ends() -> None:
+    async def test() -> None:
+        gate, begun = threading.Event(), threading.Event()
+        executor = ThreadExecutor(threads_max=1)
+
+        def hold() -> bool:
+            begun.set()
+            return gate.wait(10)
+
+        running = asyncio.ensure_future(executor.run(hold))
+        dropped = asyncio.ensure_future(executor.run(hold))
+        await asyncio.to_thread(begun.wait)
+        executor.close()
+        ended = asyncio.ensure_future(executor.wait_closed())
+        await asyncio.wait([dropped])
+        assert dropped.cancelled()
+        assert not ended.done()
+        gate.set()
+        await ended
+        assert await running, "it ended by the gate, and not by its time"
+
+    asyncio.run(test())
+
+
 def test_a_detached_executor_waits_for_no_call_that_hangs() -> None:
     gate, started = threading.Event(), threading.Semaphore(0)
 

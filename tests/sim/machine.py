@@ -159,11 +159,14 @@ class SimExecutor:
         return await future
 
     def close(self) -> None:
-        """Wait for what runs, or leave it to itself."""
+        """Have done what was asked for, or leave it to itself."""
         self._closed = True
         if self._waits:
             for work in list(self._waiting.values()):
                 work()
+
+    async def wait_closed(self) -> None:
+        """Nothing runs after `close`."""
 
 
 class SimAsyncFiles:
