@@ -178,7 +178,9 @@ class OsFile:
         """Make the content durable.
 
         A file that gave its descriptor up is opened for it: the new descriptor syncs all that was
-        written, and Linux (4.16) reports an error to it that no descriptor has reported yet.
+        written, and Linux (4.17, errseq_sample) reports an error to it that no descriptor has
+        reported yet. If the inode left memory meanwhile, the error is forgotten, and the scrubber
+        finds what is missing.
         """
         if not self._syncs:
             return

@@ -39,6 +39,8 @@ SESSION_S = 1.5
 SETTINGS = {
     "broker.session.timeout.ms": f"{SESSION_S * 1000:.0f}",
     "broker.heartbeat.interval.ms": "300",
+    # A broker that has just started syncs something within seconds, and not after half a minute.
+    "log.initial.task.delay.ms": "500",
 }
 WAIT_S_MAX = 60.0
 DISK_S_MAX = 20.0  # until a broker notices what its disk does
