@@ -1,15 +1,15 @@
-"""How a broker's process ends when it is asked to: by SIGTERM, Ctrl-C or the end of its input.
+"""End a broker's process on SIGTERM, Ctrl-C or the end of its input.
 
-Before it serves nothing has to be stopped in order, and it may be in anything: in imports, in
-waiting for other brokers, in the recovery of a large log, where the loop hears of nothing. So the
-loop is told first, which gives up the start between two steps of it. Only if it does not come to
-that within `PATIENCE_S` an exception is raised wherever the process is, and again as long as the
-loop has not heard: the next broker may recover as long. (Raised at once, it may be
-in the middle of the loop's own work, which then forgets a task that is waited for at the end; or in
-a callback of the interpreter's, which prints it and goes on.)
+Before the broker serves, nothing has to be stopped in order, and the process may be busy: with
+imports, with waiting for other brokers, with the recovery of a large log, during which the loop
+does not run. So the loop gets the request first, and gives up the start between two of its steps.
+If it has not done so within `PATIENCE_S`, an exception is raised at the place where the process is,
+and again as long as the loop has not run: the next broker may take as long to recover. The
+exception is not raised at once, because it could hit the loop's own work, which then forgets a task
+that is awaited at the end; and not in a `__del__`, where Python prints it and goes on.
 
-Whatever is done about it, `STOP_SECONDS_MAX` later the process is gone; where it removes
-temporary data of several brokers, after the same time once more.
+`STOP_SECONDS_MAX` after the request the process ends in any case; if it removes temporary data of
+several brokers, after the same time once more.
 """
 
 # ruff: noqa: PLC0415 - asyncio is imported when the arguments are known to be good
@@ -53,10 +53,10 @@ class Ending:
         atexit.register(signal.setitimer, signal.ITIMER_REAL, 0)
 
     def ask(self, *_: object) -> None:
-        """Give up the start or stop, within the limit; asked again is not asked more.
+        """Give up the start or stop, within the limit. Further requests change nothing.
 
-        From then on the signals are ignored, to the end of the process: the loop's own handlers
-        would be gone with it, and a second signal kill a broker that has stopped in order.
+        From then on the signals are ignored to the end of the process. The loop removes its own
+        handlers when it closes: a second signal would kill a broker that has stopped in order.
         """
         if self._is_asked:
             return
