@@ -15,7 +15,7 @@ from sim.hunting import Hunt, Tried, attempt
 from sim.mutants import ALL, planted
 
 ROOT = Path(__file__).parent.parent.parent
-SEEDS_MAX = 60
+SEEDS_MAX = 300
 # Where each was found the last time; after a change that shifts schedules the others are looked
 # through, and the new seed belongs here. What is missing takes longer, or has a test beside its
 # play.
@@ -24,34 +24,34 @@ FOUND_AT = {
     "acknowledge-before-append": 9,
     "acknowledge-before-fsync": 0,
     "answer-an-old-log-end": 0,
-    "compact-the-newest-away": 0,
+    "compact-the-newest-away": 20,
     "forget-producers-at-restart": 0,
     "high-watermark-not-restored": 15,
-    "leak-parked-requests": 4,
+    "leak-parked-requests": 9,
     "mark-a-failed-directory-clean": 0,
     "name-another-leader": 0,
     "names-of-folders-are-not-synced": 26,
-    "offsets-in-memory": 4,
+    "offsets-in-memory": 3,
     "pass-over-a-batch": 0,
     "read-past-the-batch": 0,
     "recover-nothing": 0,
     "recovery-point-before-fsync": 1,
     "serve-before-the-log-start": 0,
-    "sync-a-failed-directory-again": 77,
+    "sync-a-failed-directory-again": 35,
     "take-no-descriptors-for-a-broken-disk": 30,
     "topics-before-fsync": 0,
-    "trust-the-torn-tail": 10,
+    "trust-the-torn-tail": 1,
     # three brokers
     "commit-without-a-majority": 0,
     "follower-commits-all-it-has": 0,
     "high-watermark-before-the-shrink": 0,
     "lose-the-epoch-checkpoint": 0,
     "skip-the-divergence-check": 7,
-    "truncate-to-the-high-watermark": 0,
+    "truncate-to-the-high-watermark": 1,
     "vote-in-memory": 1,
     # transactions
     "aborted-in-the-first-segment": 1,
-    "aborted-offsets-count": 1,
+    "aborted-offsets-count": 5,
     "any-end-is-the-oldest": 1,
     "epoch-not-bumped": 5,
     "epochs-begin-again": 1,
@@ -96,20 +96,20 @@ FOUND_AT = {
     "reads-run-into-dead-branches": 0,
     "segments-are-found-by-offset-alone": 2,
     # cuts
-    "lower-the-recovery-point-after-the-cut": 0,
+    "lower-the-recovery-point-after-the-cut": 133,
     "truncate-oldest-first": 21,
     # folder lives
-    "adopt-logs-without-an-id": 0,
-    "begin-lost-logs-anew": 0,
+    "adopt-logs-without-an-id": 12,
+    "begin-lost-logs-anew": 10,
     "believe-every-name": 0,
-    "delete-strays": 0,
+    "delete-strays": 1,
     # scrubs
-    "pass-a-bad-checksum": 0,
-    "repair-above-the-high-watermark": 0,
-    "serve-the-damage": 0,
-    "swap-in-two-steps": 0,
-    "swap-in-what-is-not-durable": 0,
-    "take-any-copy": 0,
+    "pass-a-bad-checksum": 1,
+    "repair-above-the-high-watermark": 4,
+    "serve-the-damage": 1,
+    "swap-in-two-steps": 11,
+    "swap-in-what-is-not-durable": 29,
+    "take-any-copy": 4,
     # lost voter
     "format-by-itself": 0,
 }
