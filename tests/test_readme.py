@@ -1,4 +1,4 @@
-"""What the README says of the broker is what the broker does."""
+"""What the README and `docs/` say of the broker is what the broker does."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ from tidelog.doors.simple_client import SimpleClient
 from tidelog_protocol.apis import API
 from tidelog_protocol.messages.cluster import ApiVersionsRequest
 
-README = (Path(__file__).resolve().parent.parent / "README.md").read_text()
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+TEXT = "\n".join(page.read_text() for page in PAGES)
+LIMITS = (ROOT / "docs/limits.md").read_text()
+README_LINES_MAX = 120
 
 
 def test_the_table_of_apis_is_what_is_served() -> None:
     written = {
         int(key): (name, int(low), int(high))
-        for name, key, low, high in re.findall(r"(\w+) \((\d+)\) \| (\d+)–(\d+) \|", README)  # noqa: RUF001
+        for name, key, low, high in re.findall(r"(\w+) \((\d+)\) \| (\d+)–(\d+) \|", LIMITS)  # noqa: RUF001
     }
     with tidelog.run() as cluster, SimpleClient(cluster.bootstrap_servers) as client:
         answer = client.ask(ApiVersionsRequest(), version_max=2)
@@ -31,13 +35,23 @@ def test_the_table_of_apis_is_what_is_served() -> None:
     assert written == served
 
 
-def test_every_command_it_names_is_there() -> None:
+def test_the_readme_is_short_and_its_links_lead_somewhere() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert readme.count("\n") <= README_LINES_MAX
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", readme)
+    assert len(links) > 8
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_every_command_they_name_is_there() -> None:
     from tidelog.__main__ import COMMANDS
 
-    named = set(re.findall(r"^(?:.*\| )?tidelog (\w+)", README, re.MULTILINE)) - {"ready"}
-    named |= set(re.findall(r"`tidelog (\w+)", README))
+    scripts = "\n".join(re.findall(r"^```sh\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL))
+    named = set(re.findall(r"^(?:.*\| )?tidelog (\w+)", scripts, re.MULTILINE))
+    named |= set(re.findall(r"`tidelog ([a-z]+)", TEXT)) - {"ready"}
     assert len(named) > 5
     assert named <= set(COMMANDS)
-    targets = set(re.findall(r"`?make (\w+)", README))
-    makefile = (Path(__file__).resolve().parent.parent / "Makefile").read_text()
+    targets = set(re.findall(r"(?:`|^)make (\w+)", TEXT, re.MULTILINE))
+    makefile = (ROOT / "Makefile").read_text()
+    assert len(targets) > 5
     assert targets <= set(re.findall(r"^(\w+):", makefile, re.MULTILINE))

@@ -6,13 +6,11 @@
 - `python`: as a script, whose `main()` is run if it is a coroutine function. With tests in it, by
   pytest. A first line `# name.py` names its file, for the blocks below it in the same section.
 
-A block that is on several pages runs once.
+A block that is on several pages runs once. Spark's are in `tests/pipeline/test_spark_snippets.py`.
 """
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import os
 import re
 import socket
@@ -20,64 +18,15 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from support.snippets import ALL, Snippet, of, run_script
 
-ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
-BLOCK = re.compile(r"^```(\S*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-NOT_CODE = ("", "text", "{toctree}", "{eval-rst}", "{include}")
-FILE_NAME = re.compile(r"# (\w+\.py)\n")
 SECONDS_MAX = 120  # for the machine
 PORTS = 3  # of consecutive brokers
 
 pytestmark = pytest.mark.timeout(400)
-
-
-class Snippet(NamedTuple):
-    """A block, and the named files that stand above it in its section."""
-
-    place: str
-    language: str
-    text: str
-    files: tuple[tuple[str, str], ...]
-
-    @property
-    def is_test(self) -> bool:
-        return "\ndef test_" in self.text
-
-
-def snippets() -> Iterator[Snippet]:
-    seen: set[str] = set()
-    for page in PAGES:
-        for section in re.split(r"^(?=## )", page.read_text(), flags=re.MULTILINE):
-            files: list[tuple[str, str]] = []
-            for number, (language, text) in enumerate(BLOCK.findall(section)):
-                named = FILE_NAME.match(text)
-                if language == "python" and named and not named[1].startswith("test_"):
-                    files.append((named[1], text))
-                elif language not in NOT_CODE and text not in seen:
-                    seen.add(text)
-                    title = section.splitlines()[0].strip("# ")
-                    place = f"{page.stem}: {title}: {number}"
-                    yield Snippet(place, language, text, tuple(files))
-
-
-ALL = list(snippets())
-
-
-def of(language: str, *, tests: bool = False, spark: bool = False) -> list[object]:
-    return [
-        pytest.param(snippet, id=snippet.place)
-        for snippet in ALL
-        if snippet.language == language
-        and snippet.is_test == tests
-        and ("tidelog_pipeline" in snippet.text) == spark
-    ]
 
 
 @pytest.fixture
@@ -93,26 +42,9 @@ def test_all_languages_are_run() -> None:
 # -- Python ----------------------------------------------------------------------------------------
 
 
-def run_script(snippet: Snippet, folder: Path) -> None:
-    for name, text in snippet.files:
-        (folder / name).write_text(text)
-    namespace: dict[str, object] = {"__name__": "__main__"}
-    exec(compile(snippet.text, snippet.place, "exec"), namespace)
-    main = namespace.get("main")
-    if inspect.iscoroutinefunction(main):
-        asyncio.run(main())
-
-
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the clients' own imports
 @pytest.mark.parametrize("snippet", of("python"))
 def test_python(snippet: Snippet, folder: Path) -> None:
-    run_script(snippet, folder)
-
-
-@pytest.mark.spark
-@pytest.mark.xdist_group("spark")
-@pytest.mark.parametrize("snippet", of("python", spark=True))
-def test_spark(snippet: Snippet, folder: Path) -> None:
     run_script(snippet, folder)
 
 

@@ -120,10 +120,9 @@ def test_each_planted_bug_has_one_place_where_it_is_looked_for():
     assert sorted(looked_for) == sorted(ALL)
 
 
-def test_readme_and_docs_say_how_many_there_are():
-    readme, docs = (ROOT / name for name in ("README.md", "docs/reliability.md"))
-    assert re.findall(r"plants (\d+) bugs one by one", readme.read_text()) == [str(len(ALL))]
-    assert re.findall(r"(\d+) bugs planted one by one", docs.read_text()) == [str(len(ALL))]
+def test_docs_say_how_many_there_are():
+    docs = (ROOT / "docs/reliability.md").read_text()
+    assert re.findall(r"(\d+) bugs planted one by one", docs) == [str(len(ALL))]
 
 
 @pytest.mark.timeout(600)

@@ -1,7 +1,7 @@
 """Differences between tidelog and the reference that are meant, each with its reason.
 
 `run` and `path` are shell patterns ("*" crosses dots); `only` narrows further by the two values.
-The README's table of limits is the reader's version of this list.
+The tables of `docs/limits.md` are the reader's version of this list.
 """
 
 from __future__ import annotations
