@@ -51,13 +51,13 @@ class ClientListeners:
 
     @property
     def advertised(self) -> Endpoint:
-        """The first address that clients are told; only after `open`."""
+        """The first address that clients get; only after `open`."""
         assert self._advertised, "start() comes first"
         return self._advertised[0]
 
     @property
     def registered(self) -> list[Endpoint]:
-        """All that clients and brokers are told, the one for brokers first; only after `open`."""
+        """All advertised addresses, the one for brokers first; only after `open`."""
         name = self._config.inter_broker_listener()
         return sorted(self._advertised, key=lambda endpoint: endpoint.name != name)
 
@@ -91,7 +91,7 @@ class ClientListeners:
         ]
 
     def _completed(self, advertised: Endpoint, bound: Listener) -> Endpoint:
-        """With what only binding it could tell."""
+        """With what is known only once it is bound."""
         host, port = advertised.host, advertised.port
         if not host:
             import socket  # noqa: PLC0415 - asyncio has imported it; a name, not a connection
@@ -156,7 +156,7 @@ def check_metadata_log(config: BrokerConfig, runtime: Runtime, logs: LogManager)
 
 
 def check_tier(config: BrokerConfig, image: ClusterImage) -> None:
-    """StartError if a topic is in a remote tier that this broker is told not to have."""
+    """StartError if a topic is in a remote tier and this broker's settings have none."""
     if config.remote_log_storage_system_enable:
         return
     for name, settings in image.topic_configs.items():

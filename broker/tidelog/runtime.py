@@ -53,7 +53,7 @@ class SystemListener:
         return int(self._server.sockets[0].getsockname()[1])
 
     def close(self) -> None:
-        """Stop listening; open connections are closed by who owns them.
+        """Stop listening; open connections are closed by their owners.
 
         Those accepted in this turn of the loop still get their protocols: asyncio would leave their
         sockets open if the server closed before that.
@@ -87,7 +87,7 @@ class SystemNetwork:
     async def connect(
         self, host: str, port: int, protocol_factory: Callable[[], asyncio.BaseProtocol]
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        """Open a connection; OSError when nobody answers."""
+        """Open a connection; OSError without an answer."""
         loop = asyncio.get_running_loop()
         return await loop.create_connection(protocol_factory, host, port)
 
@@ -201,8 +201,8 @@ class _Work:
     """What the threads of an executor share.
 
     Invariant: `_free` threads are in no call; each of them takes an item as soon as there is one. A
-    thread is free before anybody is told of its call's end: who then asks for the next call finds
-    it so, wherever it is. So there are never more threads than there were calls at a time.
+    thread is free before the end of its call is reported: the next call that is asked for then
+    finds it free. So there are never more threads than there were calls at a time.
     """
 
     def __init__(self, threads_max: int) -> None:
@@ -242,7 +242,7 @@ class _Work:
             self._free += 1
 
     def close(self) -> list[tuple[Future[Any], Callable[[], Any]]]:
-        """End the threads that wait and those that come; what nobody has taken."""
+        """End the threads that wait and those that come; the calls that no thread has taken."""
         with self._changed:
             self._is_closed = True
             left = list(self._items)

@@ -57,7 +57,7 @@ class Network(Protocol):
     async def connect(
         self, host: str, port: int, protocol_factory: Callable[[], asyncio.BaseProtocol]
     ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
-        """Open a connection; OSError when nobody answers."""
+        """Open a connection; OSError without an answer."""
         ...
 
 

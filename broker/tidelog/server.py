@@ -10,7 +10,7 @@ Start, each step needing the ones before:
 5. register the broker with its address: the first image is published, partitions open and lead
 6. handlers, timers; then requests are read: ready
 
-Stop is the reverse, so that nobody is called after what it needs has gone: listener and
+Stop is the reverse, so that no part is called after what it needs has gone: listener and
 connections, handlers, timers, coordinators, remote tier, metadata log, and last the logs, whose
 clean-shutdown mark says that everything before was in order.
 """
@@ -125,7 +125,7 @@ class BrokerServer:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The address that clients are told; only after `start`."""
+        """The address that clients get; only after `start`."""
         _, host, port = self._listeners.advertised
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -463,7 +463,7 @@ class BrokerServer:
         await self._abandon()
 
     async def _undo(self) -> None:
-        """Abandon, and begin anew if told to give up meanwhile: locks and ports must not stay."""
+        """Abandon, and begin anew if cancelled meanwhile: locks and ports must not stay."""
         while True:
             with suppress(asyncio.CancelledError):
                 return await self._abandon()

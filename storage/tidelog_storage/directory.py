@@ -303,7 +303,7 @@ class LogDirectory:
     # -- checkpoints -------------------------------------------------------------------------------
 
     def clear_for(self, partition: TopicPartition, logs: Mapping[TopicPartition, Log]) -> None:
-        """See that the files tell nothing of a partition that is about to begin anew.
+        """See that the files say nothing of a partition that is about to begin anew.
 
         After a crash, another topic of a name that was deleted would else begin where that one had
         come to, with its recovery point, and lose what it has.

@@ -141,7 +141,7 @@ class LogFolders:
         }
 
     def loaded(self) -> Iterable[Log]:
-        """The logs that somebody has asked for since the start."""
+        """The logs that were asked for since the start."""
         return self._logs.values()
 
     def create(self, partition: TopicPartition, topic_id: bytes, config: LogConfig) -> Log:

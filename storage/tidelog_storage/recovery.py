@@ -229,7 +229,7 @@ class _Loader:
         So is what follows a gap between segments: a power failure may take the unsynced end of a
         sealed one, at a batch's boundary, and leave the next. Kafka keeps what is behind such a
         gap. Gaps that compaction has left lie below the recovery point (`compaction/cleaner.py`),
-        unless Kafka wrote the folder: then its checkpoint tells.
+        unless Kafka wrote the folder: then its checkpoint counts.
         """
         keep_below = checkpointed.keep_below
         self._recovered_from = max(checkpointed.recovery_point, segments.first.base_offset)

@@ -117,7 +117,7 @@ class OutOfRange(NamedTuple):
 class InRemoteTier(NamedTuple):
     """The offset is not below the log start, but below what this broker still has on its disk.
 
-    `leader_epoch` is the offset's by the leader epoch cache, -1 if that does not tell.
+    `leader_epoch` is the offset's by the leader epoch cache, -1 if that has none.
     """
 
     offset: int

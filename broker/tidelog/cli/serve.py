@@ -87,7 +87,7 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
         "--log-level",
         choices=("debug", "info", "warning", "error"),
         default="warning",
-        help="what to tell on standard error (warning)",
+        help="what to log on standard error (warning)",
     )
     parser.add_argument(
         "--until-stdin-ends",
@@ -202,7 +202,7 @@ def read_stdin(at_end: Callable[[], None]) -> None:
 
 
 def say(line: str) -> None:
-    """Print, unless nobody is left to read it."""
+    """Print, unless the reader is gone."""
     try:
         print(line, flush=True)
     except BrokenPipeError:

@@ -2,8 +2,8 @@
 
 A broker registers fenced and becomes active with a heartbeat that shows it has applied its own
 registration. One that falls silent is fenced: out of all ISRs, its leaderships elsewhere. One that
-wants to leave says so: it leads nothing new, its leaderships go, and when nobody takes it for a
-leader any more it may stop.
+wants to leave says so: it leads nothing new, its leaderships go, and when no broker takes it for
+a leader any more it may stop.
 
 While a life of a broker has a session, no other one registers under its id: two processes would
 lead the same partitions. A directory id proves nothing, as a directory may be a copy. Two things
@@ -109,8 +109,8 @@ def _end_of_life(
     heard: Collection[int],
     previous_epoch: int,
 ) -> list[Message]:
-    # After a crash it may lack what it once acknowledged: whoever else is in sync has more, and is
-    # waited for even if nobody has heard of it yet.
+    # After a crash it may lack what it once acknowledged: another replica in sync has more, and is
+    # waited for even if it has not been heard yet.
     was_clean = previous_epoch == old.epoch
     changes = Changes(image, config, leaving=old.node_id, heard=heard if was_clean else None)
     if not old.fenced:
@@ -215,7 +215,7 @@ class BrokerState(Enum):
 
     FENCED = "registered; neither leads nor is in sync"
     UNFENCED = "active"
-    CONTROLLED_SHUTDOWN = "leaving: leads what nobody else can take, joins nothing"
+    CONTROLLED_SHUTDOWN = "leaving: leads what no other broker can take, joins nothing"
     SHUTDOWN_NOW = "may stop; fenced"
 
 

@@ -282,7 +282,7 @@ class Controller:
     # ---- time ---------------------------------------------------------------------------------
 
     async def tick(self) -> None:
-        """What time brings; to be called every `TICK_SECONDS`. Does nothing on who doesn't lead.
+        """Do what is due; to be called every `TICK_SECONDS`. Only the active controller does it.
 
         Silent brokers are fenced; now and then leadership goes back to preferred replicas, and
         leaderless partitions of topics that allow it get an unclean leader.
@@ -308,7 +308,7 @@ class Controller:
             await self._log.commit(elect_unclean(self._log.latest, config))
 
     async def _fence_silent(self, now: float) -> None:
-        """One by one, so that each election sees who is left."""
+        """One by one, so that each election sees the brokers that are left."""
         from tidelog.controller.brokers import fence
 
         while True:
@@ -379,7 +379,7 @@ class Controller:
     # ---- producer ids -------------------------------------------------------------------------
 
     async def allocate_producer_ids(self) -> range:
-        """A block of producer ids that nobody else gets, also after a crash (KIP-730)."""
+        """A block of producer ids that no other broker gets, also after a crash (KIP-730)."""
         image = self._log.latest
         broker = image.brokers[self._config.node_id]
         first = image.next_producer_id

@@ -1,7 +1,7 @@
-"""Who of the brokers has been heard lately: what the active controller alone knows, and forgets.
+"""Which brokers have been heard lately: what the active controller alone knows, and forgets.
 
 Soft state beside the image (Kafka's BrokerHeartbeatManager): a new controller begins with a fresh
-session for every broker, so that its own election fences nobody. Times are monotonic seconds.
+session for every broker, so that its own election fences none. Times are monotonic seconds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class Session:
 
     `heard`: this controller itself had a request of the broker's present life. `metadata_offset`:
     last record the broker said it has applied. `shutdown_offset`: once every active broker has
-    applied it, nobody takes the leaving broker for a leader any more; -1 if it isn't leaving.
+    applied it, no broker takes the leaving one for a leader any more; -1 if it isn't leaving.
     """
 
     __slots__ = ("heard", "last_contact", "metadata_offset", "shutdown_offset")

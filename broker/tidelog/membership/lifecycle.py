@@ -6,13 +6,13 @@ unfence it again; the broker itself only goes on):
 
 - REGISTERING: asks for a broker epoch until it gets one; not longer than
   `initial.broker.registration.timeout.ms`.
-- FENCED: registered; leads nothing, clients don't hear of it. Sends heartbeats as soon as it has
+- FENCED: registered; leads nothing, and clients do not see it. Sends heartbeats as soon as it has
   read its own registration from the metadata log: then it may be unfenced.
-- RUNNING: unfenced, and it knows that itself; a heartbeat every `broker.heartbeat.interval.ms`, and
-  at once when its image shows that somebody waits for one: it is fenced though it lives, or another
-  broker wants to go, which may as soon as all others are known to know.
+- RUNNING: unfenced, by its own image too. Sends a heartbeat every `broker.heartbeat.interval.ms`,
+  and at once when its image shows that one is awaited: it is fenced though it lives, or another
+  broker wants to stop, which it may when all others have applied that.
 - SHUTTING_DOWN: asks to go with every heartbeat, while the controller moves its leaderships, as
-  long as there is anybody who could take them.
+  long as another broker can take them.
 - GONE: may stop; no more heartbeats.
 """
 
@@ -143,7 +143,7 @@ class BrokerLifecycle:
             previous_broker_epoch=previous_broker_epoch,
         )
         self._changed = asyncio.Event()  # look again: the image, or what this broker wants
-        self._awaited = asyncio.Event()  # somebody waits for a heartbeat
+        self._awaited = asyncio.Event()  # a heartbeat is awaited
         self._may_go = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         metadata.subscribe(self._on_image)
@@ -159,7 +159,7 @@ class BrokerLifecycle:
             self._awaited.set()
 
     def _is_awaited(self, old: ClusterImage, new: ClusterImage) -> bool:
-        """Whether this change makes somebody wait for a heartbeat of this broker's."""
+        """Whether after this change a heartbeat of this broker is awaited."""
         own_id = self._config.node_id
         if old.is_alive(own_id) and not new.is_alive(own_id):
             return True
@@ -241,8 +241,8 @@ class BrokerLifecycle:
         return not response.error_code
 
     async def _beat_until_unfenced(self) -> None:
-        """A broker that is slow to hear of it goes on beating: else its session would end, and
-        nobody would unfence it once more."""
+        """Send heartbeats until the image shows this broker unfenced. A slow broker would lose its
+        session otherwise, and stay fenced."""
         while True:
             if await self._heartbeat() is not False:
                 await asyncio.sleep(self._retry_s())
@@ -274,7 +274,7 @@ class BrokerLifecycle:
                     await self._awaited.wait()
 
     async def _heartbeat(self) -> bool | None:
-        """One heartbeat: whether this broker is fenced, None if nobody could say."""
+        """Send a heartbeat; whether this broker is fenced, None without an answer."""
         request = BrokerHeartbeatRequest(
             broker_id=self._config.node_id,
             broker_epoch=self.broker_epoch,
@@ -320,8 +320,8 @@ class BrokerLifecycle:
     async def shut_down(self, seconds_max: float) -> bool:
         """Have all leaderships moved; whether the controller said that this broker may go.
 
-        Without an active controller there is nobody to move them, and without other active brokers
-        nowhere to move them to: then it goes as it is.
+        Without an active controller they are not moved, and without other active brokers there is
+        no place to move them to: then the broker stops as it is.
         """
         if self.state is not State.RUNNING:
             return False

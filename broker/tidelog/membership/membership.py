@@ -111,7 +111,7 @@ class Membership:
         return {**wrapped, **parts.configs.forwarding_alterations(wrapped)}
 
     async def allocate_producer_ids(self) -> range:
-        """A block of producer ids for this broker; StorageError if nobody gives one."""
+        """A block of producer ids for this broker; StorageError if it gets none."""
         return await self.forwarding.allocate_producer_ids(self._config.node_id, self.broker_epoch)
 
     @property
@@ -229,7 +229,7 @@ class Membership:
         )
 
     def follow(self) -> None:
-        """Fetch from other leaders as images tell, from the next one on; the replica manager must
+        """Fetch from the leaders in the images, from the next one on; the replica manager must
         have subscribed before."""
         assert self._metadata is not None
         self._metadata.subscribe(self._parts.fetchers.on_image)
@@ -300,7 +300,7 @@ class Membership:
             await self._built.lifecycle.shut_down(LEAVE_S_MAX)
 
     async def close(self) -> None:
-        """Ask and answer nobody any more."""
+        """Send no request and no answer any more."""
         if self._ticking is not None:
             self._ticking.cancel()
             await asyncio.gather(self._ticking, return_exceptions=True)
@@ -311,12 +311,12 @@ class Membership:
             await self._built.dispatcher.stop()
 
     async def leave_quorum(self) -> None:
-        """Take part in the quorum no more; who led it has the others elect at once."""
+        """Leave the quorum; a leader has the others elect at once."""
         if self._quorum is not None:
             await self._quorum.stop()
 
     async def abandon(self) -> None:
-        """Take part in the quorum no more, telling nobody."""
+        """Leave the quorum without a word to the others."""
         if self._quorum is not None:
             self._quorum.abandon()
             await self._quorum.stop()

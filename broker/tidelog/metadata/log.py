@@ -6,7 +6,7 @@ has use for them. Written by the controller alone.
 
 One operation is one batch: after a crash it is there whole or not at all. `append` puts it into
 the log and into `latest`, the image that the controller decides by; `commit` also waits until the
-batch is on disk. Then the image is published as `image` and the listeners are told, in the order
+batch is on disk. Then the image is published as `image` and the listeners are called, in the order
 they subscribed, and only after that does `commit` return. Batches appended while an fsync runs
 share the next one.
 
@@ -160,7 +160,7 @@ class MetadataLog:
         """Call `listener(old, new)` after each change of `image`; the first `old` is None.
 
         The first call comes with the first commit of this run (the broker's registration), so
-        that nobody acts on leaders of the run before.
+        that no listener acts on leaders of the run before.
         """
         self._listeners.append(listener)
 
@@ -188,7 +188,7 @@ class MetadataLog:
         """Call `listener(is_leader, epoch)` whenever this node begins or ceases to lead.
 
         A node that begins has applied everything committed to `latest`. A quorum of one leads from
-        `open` on, which tells those subscribed by then.
+        `open` on, which calls the listeners that have subscribed by then.
         """
         self._leadership_listeners.append(listener)
 
@@ -373,7 +373,7 @@ class MetadataLog:
     async def commit(self, records: Sequence[Message] = ()) -> None:
         """Append one operation and return when it is on disk and the listeners know.
 
-        Without records: wait for everything appended so far, for who decided by `latest`.
+        Without records: wait for everything appended so far, for decisions made by `latest`.
         """
         end = self.append(records) if records else self.next_offset
         if self._failed is not None:
@@ -388,7 +388,7 @@ class MetadataLog:
         await future
 
     async def _flush(self) -> None:
-        """Force appended batches to disk, round by round, until nobody waits."""
+        """Force appended batches to disk, round by round, until no commit waits."""
         try:
             while self._waiting:
                 image, end = self.latest, self.next_offset

@@ -166,7 +166,7 @@ class ReplicatedMetadataLog(MetadataLog):
     # ---- what the quorum wants ----------------------------------------------------------------
 
     def leader_is(self, leader_id: int, epoch: int) -> None:
-        """Take note of who leads; -1 for nobody."""
+        """Take note of the leader; -1 for none."""
         self._leader_id, self._leader_epoch = leader_id, epoch
 
     def begin_epoch(self, epoch: int) -> None:
@@ -190,7 +190,7 @@ class ReplicatedMetadataLog(MetadataLog):
             listener(True, self._leader_epoch)
 
     def step_down(self) -> None:
-        """This node leads no more: what is not committed may be lost, and who waits is told."""
+        """This node leads no more: what is not committed may be lost, and its commits fail."""
         if not self._leading:
             return
         self._leading = False
@@ -210,7 +210,7 @@ class ReplicatedMetadataLog(MetadataLog):
     def truncate(self, epoch: int, end_offset: int) -> None:
         """Cut what the leader, whose records of `epoch` end at `end_offset`, does not have.
 
-        StorageError if that were committed records: then somebody has lost what he promised.
+        StorageError if that were committed records: then a voter has lost what it acknowledged.
         """
         own = self.log.end_offset_for_epoch(epoch)
         cut = min(end_offset, self.log.log_end_offset)
@@ -303,7 +303,7 @@ class ReplicatedMetadataLog(MetadataLog):
         self._publish(image)
 
     def advance(self, offset: int) -> None:
-        """Everything below `offset` is committed: apply it and tell who waits for it.
+        """Everything below `offset` is committed: apply it and complete the commits that wait.
 
         If it is no longer what was appended, this node takes part in nothing any more.
         """

@@ -9,15 +9,15 @@ Roles and what they wait for:
 - UNATTACHED: knows no leader it could fetch from. May have voted in this epoch. After its
   election timeout a voter becomes prospective; an observer looks for the leader for ever.
 - FOLLOWER: fetches from the leader. After the fetch timeout without an answer, prospective.
-- PROSPECTIVE: asks whether it would be elected, in its epoch as it is, binding nobody (KIP-996):
+- PROSPECTIVE: asks whether it would be elected, in its epoch as it is; no vote binds (KIP-996):
   a node that was cut off does not disturb a quorum that works. Majority: candidate. Refused or
   timed out: back to follower or unattached.
 - CANDIDATE: asks for votes in an epoch of its own. Majority: leader. Refused: after a random
   while, prospective again, so that equals don't split the votes for ever.
 - LEADER: appends; counts who has what; makes itself known; resigns when most voters have not
-  fetched for a while, as it may have been replaced without being told.
+  fetched for a while, because another leader may have replaced it.
 - RESIGNED: led in this epoch and does not any more. After the election timeout it leaves the
-  epoch, in which nobody else can ever lead.
+  epoch, in which no other node can ever lead.
 
 Why this is safe: a vote is durable before it is given, one per epoch, and only to a log that is
 not behind the voter's; whatever a majority has on disk is therefore in the log of every later
@@ -105,8 +105,8 @@ class Timeouts:
         backoff_max_s: float = 1.0,
         start_s: float = 0.1,
     ) -> None:
-        """`start_s` spaces the first elections of nodes that start together; our own: the vote
-        that binds nobody makes it harmless to ask early."""
+        """`start_s` spaces the first elections of nodes that start together; our own: the
+        vote that binds no node makes it harmless to ask early."""
         self.election_s = election_s
         self.fetch_s = fetch_s
         self.backoff_max_s = backoff_max_s
@@ -116,8 +116,8 @@ class Timeouts:
 class QuorumCore:
     """The state of one node; see the module's text.
 
-    Invariants: `epoch` never goes back; in one epoch `leader_id` goes from nobody to one node and
-    `voted_id` from nobody to one node, once; `high_watermark` never goes back.
+    Invariants: `epoch` never goes back; in one epoch `leader_id` goes from none to one node and
+    `voted_id` from none to one node, once; `high_watermark` never goes back.
     """
 
     def __init__(

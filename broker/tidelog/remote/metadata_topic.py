@@ -4,7 +4,7 @@ TopicBasedRemoteLogMetadataManager.
 Owns which partitions this broker knows, up to where of the topic each of them knows it, and when
 that is enough. An event is published with acks=all and counts when the own consumer has read it, so
 that the order of the topic is the order here. A start that finds no topic creates it. If it is
-deleted it is created again, and leaders tell again in it what they know (Kafka's would be lost with
+deleted it is created again, and leaders publish in it what they know (Kafka's would be lost with
 the next restart).
 """
 
@@ -120,7 +120,7 @@ class TopicBasedMetadata:
                 self._outlive_topic()
         self._consumer.wake()
 
-    # -- who is tracked ----------------------------------------------------------------------------
+    # -- tracked partitions ------------------------------------------------------------------------
 
     def on_leadership_changes(
         self, leaders: AbstractSet[TopicIdPartition], followers: AbstractSet[TopicIdPartition]
@@ -197,7 +197,10 @@ class TopicBasedMetadata:
 
     def _outlive_topic(self) -> None:
         """The topic was deleted, and there is a new one."""
-        log.warning("%s was deleted: what is known of it is told again", self._client.name)
+        log.warning(
+            "%s was deleted: it is created again, and leaders publish what they know",
+            self._client.name,
+        )
         self._topic_id = self._client.topic_id
         self._committed = {}
         for tracked in self._tracked.values():
@@ -238,7 +241,7 @@ class TopicBasedMetadata:
             tracked.is_saved = True
 
     def _look_up(self, index: int) -> None:
-        """Find the end of a metadata partition for all who asked for it."""
+        """Find the end of a metadata partition for all callers that wait for it."""
         if self._is_open and index not in self._looking:
             loop = asyncio.get_running_loop()
             self._looking[index] = loop.create_task(self._find_end(index))
@@ -427,7 +430,7 @@ class TopicBasedMetadata:
         return self._known(partition).cache.next_segment_with_txn_index(epoch, offset)
 
     def delete_state(self, partition: TopicIdPartition) -> PartitionDeleteState | None:
-        """How far the deletion of the partition has come, None if nobody has marked it."""
+        """How far the deletion of the partition has come, None if it is not marked."""
         return self._known(partition).cache.delete_state
 
     # -- stop --------------------------------------------------------------------------------------

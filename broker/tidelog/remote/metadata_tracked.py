@@ -1,5 +1,5 @@
 """One user partition as a broker follows its events in `__remote_log_metadata`, and how its leader
-tells them again when the topic was deleted."""
+publishes them again when the topic was deleted."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class Tracked:
     `cache` has all events of the partition below `next_offset` of its metadata partition. It is
     caught up once that reaches `target`, the end that was found after it was asked for; `asks`
     counts how often. `is_begun` when its file, if there is one, was read; `has_file` if there is.
-    `leads`: this broker leads it. After the topic was deleted `is_older` than it: its events are to
-    be told again by a leader (`is_to_tell`), and are no news to who knows them.
+    `leads`: this broker leads it. After the topic was deleted `is_older` than it: a leader is to
+    publish its events again (`is_to_tell`); brokers that know them ignore them.
     """
 
     def __init__(self, partition: TopicIdPartition, index: int) -> None:
@@ -104,11 +104,11 @@ class Tracked:
 
     @property
     def is_untold(self) -> bool:
-        """Whether this broker is to tell now what it knows."""
+        """Whether this broker is to publish now what it knows."""
         return self.is_to_tell and self.leads and self.is_caught_up
 
     def told_again(self, node_id: int) -> Iterator[MetadataEvent]:
-        """Events by which who knows nothing knows the same, each as it is when it is asked for."""
+        """Events that give an empty broker the same state, each as it is when it is taken."""
         partition, cache = self.partition, self.cache
         for segment_id in [each.segment_id for each in cache.segments()]:
             segment = cache.segment(segment_id)
@@ -132,8 +132,8 @@ class Tracked:
 
 
 class Retelling:
-    """After the topic was deleted: have it again, tell in it what only brokers know, and keep that
-    in files."""
+    """After the topic was deleted: create it again, publish in it what only brokers know, and keep
+    that in files."""
 
     def __init__(
         self,
@@ -173,7 +173,9 @@ class Retelling:
             except TopicError as error:
                 log.info("%s", error)
             except Exception:
-                log.exception("%s can't be told again; it is tried again", self._client.name)
+                log.exception(
+                    "%s: events can't be published again yet; it is tried again", self._client.name
+                )
             else:
                 continue
             self._is_awaited = True

@@ -1,8 +1,8 @@
 """Which partitions are on this broker: from the cluster's image to open logs.
 
-Owns: the partitions, those that are offline, the purgatories of who waits for them, and who is told
-of their roles. First of all listeners to hear of a new image. `replica_manager.py` adds what
-requests do with them. Knows no wire versions. Kafka: ReplicaManager (HostedPartition, applyDelta).
+Owns the partitions, those that are offline, their purgatories and the role listeners. First
+subscriber of each new image. `replica_manager.py` adds what requests do with them. Knows no wire
+versions. Kafka: ReplicaManager (HostedPartition, applyDelta).
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ class HostedPartitions:
         meters: Meters | None = None,
     ) -> None:
         """`timers` is the running loop; `log_config` the configuration of a topic under an image;
-        `lag_ms_max` replica.lag.time.max.ms. `on_disk_failure` is told of a log directory in which
-        a log could not be opened or written: the partition is offline then. `meters` is None if
-        nobody reads them."""
+        `lag_ms_max` replica.lag.time.max.ms. `on_disk_failure` is called with a log directory in
+        which a log could not be opened or written: the partition is offline then. `meters` is None
+        if they are not read."""
         self.node_id = node_id
         self.clock = clock
         self.logs = logs
@@ -229,8 +229,8 @@ class HostedPartitions:
     def disk_failed(
         self, key: TopicPartition, error: Exception, log_dir: str | None = None
     ) -> None:
-        """The log of a partition could not be written: tell who knows what becomes of its
-        directory, which is `log_dir` if it is not the current one.
+        """The log of a partition could not be written: report its directory (`log_dir` if that is
+        not the current one) to `on_disk_failure`.
 
         An append or a read for which the process had no descriptor is no failure of the disk.
         """
@@ -302,7 +302,7 @@ class HostedPartitions:
             )
 
     def follow_roles(self, listener: RoleListener) -> None:
-        """Tell who has the remote tier, before the first image, or who moves replicas."""
+        """Add a listener: the remote tier, before the first image, or the moves of replicas."""
         self._roles.listeners.append(listener)
 
     def log_replaced(self, partition: Partition) -> None:
@@ -314,7 +314,7 @@ class HostedPartitions:
     # ---- look-up ------------------------------------------------------------------------------
 
     def partition(self, topic: str, index: int) -> Partition | ErrorCode:
-        """The replica here, or what to tell who asks for it."""
+        """The replica here, or the error for a request of it."""
         partition = self._partitions.get((topic, index))
         return self._missing(topic, index) if partition is None else partition
 

@@ -4,8 +4,8 @@ Owns: watch lists by key, one timer for all deadlines, and the rule that an oper
 exactly once. Called by the replica manager (events) and the API handlers (parking); knows nothing
 of Fetch or Produce, which are `DelayedOperation`s of their own.
 
-An event costs a dictionary look-up per key when nobody waits, and one `touch` per waiting operation
-when somebody does: never a scan of what the operation covers. Operations that are ready are
+An event costs a dictionary look-up per key if no operation waits, and one `touch` per waiting
+operation otherwise: never a scan of what the operation covers. Operations that are ready are
 completed after all keys of the event were touched, so that a Fetch woken by an append to ten
 partitions answers with all ten.
 
@@ -164,7 +164,7 @@ class Purgatory(Generic[K]):
         return True
 
     def cancel(self, operation: DelayedOperation[K]) -> None:
-        """Forget an operation without completing it: nobody waits for its answer any more."""
+        """Forget an operation without completing it: its answer is no longer awaited."""
         if not operation.closed:
             self._unwatch(operation)
 

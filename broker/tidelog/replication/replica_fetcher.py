@@ -76,8 +76,8 @@ class ReplicaFetcher:
         aux_state_of: AuxStateOf | None = None,
         from_last_tiered: Callable[[], bool] = bool,
     ) -> None:
-        """`channel` is its own, and closed with it; `on_advanced` is told of logs that grew or
-        whose high watermark moved, `on_disk_failure` of those that could not be written. For the
+        """`channel` is its own, and closed with it; `on_advanced` gets logs that grew or
+        whose high watermark moved, `on_disk_failure` those that could not be written. For the
         last two see `aux_state.py`."""
         self.name = name
         self._channel = channel
@@ -241,8 +241,8 @@ class ReplicaFetcher:
             self._session.update(key, asked)
 
     def _touch_risen_starts(self) -> None:
-        """A log start may rise here alone (retention, KIP-950): its leader is told, within the time
-        that a fetch waits, though nothing else is to be told of the partition."""
+        """Report a log start that rose here alone (retention, KIP-950) to the leader, within the
+        time that a fetch waits, even if the partition has no other news."""
         now_s = self._loop.time()
         if now_s < self._starts_due_s:
             return
