@@ -60,6 +60,7 @@ class Changes:
         self._leaving = leaving
         self._heard = heard
         self._changed: dict[tuple[bytes, int], PartitionImage] = {}
+        self._rules_of: dict[tuple[bytes, Election | None], Rules] = {}
         self._inherited: dict[str, str] = image.broker_config(config.node_id)
 
     # ---- looking ------------------------------------------------------------------------------
@@ -111,6 +112,14 @@ class Changes:
         return self._inherited.get(name) if own is None else own
 
     def _rules(self, topic: TopicImage, election: Election | None) -> Rules:
+        """The same for all partitions of a topic: a broker that goes may have thousands."""
+        key = (topic.topic_id, election)
+        rules = self._rules_of.get(key)
+        if rules is None:
+            rules = self._rules_of[key] = self._new_rules(topic, election)
+        return rules
+
+    def _new_rules(self, topic: TopicImage, election: Election | None) -> Rules:
         if election is None:
             unclean = self.unclean_allowed(topic.name)
             election = Election.UNCLEAN if unclean else Election.ONLINE
