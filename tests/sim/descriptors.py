@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 from tidelog_storage.open_files import OpenFiles, lacks_descriptors
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from sim.disk import SimFile
     from sim.machine import Machine
 
@@ -37,6 +39,7 @@ class Descriptors:
         self.taken = 0
         self.files = OpenFiles(FILES_MAX)
         self.violation: str | None = None  # a broker took the lack of them for a failed disk
+        self.on_violation: Callable[[str], None] = lambda _violation: None
 
     def end_life(self) -> None:
         """All are given back."""
@@ -74,6 +77,7 @@ class Descriptors:
         """A broker ended for this reason."""
         if lacks_descriptors(failure) or lacks_descriptors(getattr(failure, "__cause__", None)):
             self.violation = f"a broker without descriptors took its disk for broken: {failure}"
+            self.on_violation(self.violation)
 
 
 def draw_lack(seed: int | str, plan_s: float) -> list[tuple[float, str, float, float]]:

@@ -11,6 +11,7 @@ import random
 from typing import TYPE_CHECKING, NamedTuple
 
 from sim.descriptors import LACK, draw_lack, lack_descriptors
+from sim.disk import NAMES_APART
 from sim.failing_disks import DISK_FAILURES, draw_disk_failures, fail_disk
 from sim.machine import CALM_DISK_S
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 PLAN_S = 5.0
 FAULTS_IN_A_PLAN = (2, 14)
 CALM_NETWORK_S = (0.00005, 0.001)
+CLOCK_RATE = "clock rate"
+SEEDS_WITH_A_RATE = 0.2
 SKEW_MS_MAX = 1_200_000  # together far below message.timestamp.after.max.ms
 
 
@@ -51,6 +54,9 @@ KINDS: dict[str, tuple[int, float, float]] = {
     "slow network": (1, 0.01, 0.2),  # seconds a write travels at most
 }
 
+FAULTS = (*KINDS, *DISK_FAILURES, LACK, CLOCK_RATE, NAMES_APART)
+"""All that a run of one broker may have, as `docs/faults.md` lists them."""
+
 
 def draw_plan(seed: int | str) -> list[Fault]:
     """The faults of a seed, by time."""
@@ -64,7 +70,16 @@ def draw_plan(seed: int | str) -> list[Fault]:
         plan.append(Fault(rng.uniform(0.1, PLAN_S), kind, round(rng.uniform(low, high), 3), for_s))
     plan += [Fault(at_s, kind, 0, for_s) for at_s, kind, for_s in draw_disk_failures(seed, PLAN_S)]
     plan += [Fault(*row) for row in draw_lack(seed, PLAN_S)]
+    plan += [Fault(*row) for row in _draw_clock_rate(seed)]
     return sorted(plan)
+
+
+def _draw_clock_rate(seed: int | str) -> list[tuple[float, str, float, float]]:
+    """By a chance of its own; from now on, so many of its seconds are a second."""
+    rng = random.Random(f"{seed}:{CLOCK_RATE}")
+    if rng.random() >= SEEDS_WITH_A_RATE:
+        return []
+    return [(rng.uniform(0.3, PLAN_S), CLOCK_RATE, rng.uniform(0.99, 1.01), 0)]
 
 
 class Faults:
@@ -119,6 +134,8 @@ class Faults:
                 machine.clock.skew_ms = max(-SKEW_MS_MAX, min(SKEW_MS_MAX, skew_ms))
             case kind if kind in DISK_FAILURES:
                 await fail_disk(machine.disk.trouble, kind, fault.for_s)
+            case "clock rate":
+                machine.clock.set_rate(fault.amount)
             case kind if kind == LACK:
                 await lack_descriptors(machine, int(fault.amount), fault.for_s)
             case _:

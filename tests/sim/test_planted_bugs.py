@@ -25,6 +25,7 @@ FOUND_AT = {
     "acknowledge-before-fsync": 0,
     "answer-an-old-log-end": 0,
     "compact-the-newest-away": 20,
+    "early-timers-are-the-last": 42,
     "forget-producers-at-restart": 0,
     "high-watermark-not-restored": 15,
     "leak-parked-requests": 9,

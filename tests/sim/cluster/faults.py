@@ -17,7 +17,9 @@ import contextlib
 import random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sim.cluster.file_rot import FILE_ROT
 from sim.cluster.lost_disks import LOST_DISK, draw_lost_disks, lose_disk
+from sim.cluster.machine_faults import MACHINE_FAULTS, draw_machine_faults, strike_machine
 from sim.cluster.machines import host_of
 from sim.cluster.metadata_rot import METADATA_ROT, draw_metadata_rot
 from sim.cluster.rare_plays import RARE, draw_rare, play_rare
@@ -27,6 +29,7 @@ from sim.cluster.tier_habits import STORE_FAULTS, draw_store_faults, has_tier
 from sim.cluster.transactions_plays import PLAYS, draw_plays, play
 from sim.cluster.work.seeds import WORK_FAULTS, draw_work_faults
 from sim.cluster.writers import SteadyIdempotent, SteadyPlain
+from sim.disk import NAMES_APART
 from sim.failing_disks import DISK_FAILURES, draw_disk_failures, fail_disk_of_member
 from sim.faults import CALM_NETWORK_S
 from sim.history import require
@@ -92,6 +95,23 @@ QUIET = frozenset(
 )
 DISTURBING = frozenset(KINDS) - QUIET - {"kill leader", "power failure"}
 
+FAULTS = (
+    *KINDS,
+    *DISK_FAILURES,
+    *MACHINE_FAULTS,
+    *SEQUENCES,
+    *PLAYS,
+    *RARE,
+    *STRANGERS,
+    *STORE_FAULTS,
+    *WORK_FAULTS,
+    LOST_DISK,
+    METADATA_ROT,
+    FILE_ROT,
+    NAMES_APART,
+)
+"""All that a run of a cluster may have, as `docs/faults.md` lists them."""
+
 
 def brokers_of(seed: int | str) -> int:
     """How many brokers a seed's run has, unless somebody says."""
@@ -111,6 +131,7 @@ def draw_cluster_plan(seed: int | str, brokers: int) -> list[ClusterFault]:
         plan.append(ClusterFault(at_s, kind, node, amount, rng.uniform(0.2, 1) * longest))
     if has_tier(seed):
         plan += draw_weather(seed)
+    plan += [ClusterFault(*one) for one in draw_machine_faults(seed, brokers, PLAN_S)]
     return sorted(plan + _draw_sequences(seed, brokers) + _draw_disk_failures(seed, brokers))
 
 
@@ -279,11 +300,13 @@ class ClusterFaults:
             case "metadata rot":
                 await self.world.metadata_rot.strike(fault.node, fault.for_s)
             case "pause":
-                await self._pause(fault.node, fault.for_s)
+                await self.pause(fault.node, fault.for_s)
             case "slow disk" | "full disk" | "slow network" | "slow link":
                 await self._slow(machine, fault)
             case kind if kind in DISK_FAILURES:
                 await fail_disk_of_member(self, fault.node, kind, fault.for_s)
+            case kind if kind in MACHINE_FAULTS:
+                await strike_machine(self, kind, fault.node, fault.amount, fault.for_s)
             case kind if kind in SEQUENCES:
                 await self._play(fault)
             case kind if kind in STORE_FAULTS:
@@ -365,7 +388,8 @@ class ClusterFaults:
 
     # -- for a while -------------------------------------------------------------------------------
 
-    async def _pause(self, node_id: int, for_s: float) -> None:
+    async def pause(self, node_id: int, for_s: float) -> None:
+        """A broker stands still."""
         lane, loop = self.machines.by_id[node_id].lane, self.world.loop
         with self.cut_off(node_id):
             loop.pause_lane(lane)

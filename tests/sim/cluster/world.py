@@ -104,6 +104,7 @@ class ClusterWorld:
 
         machine.before_death = before_death
         machine.disk.trouble.on_violation = on_violation
+        machine.disk.descriptors.on_violation = on_violation
         machine.clock.skew_ms = self.rng.randint(-SKEW_MS_MAX, SKEW_MS_MAX)
 
     def settings(self, brokers: int) -> dict[str, str]:

@@ -87,11 +87,24 @@ def take_no_descriptors_for_a_broken_disk(patch: Patch) -> None:
         patch(module, "lacks_descriptors", lambda _error: False)
 
 
+def early_timers_are_the_last(patch: Patch) -> None:
+    """A group's timer that fires before its deadline, by a slow clock, is not set again."""
+    original = GroupCoordinator._expire
+
+    def expire(self: GroupCoordinator, shard: Any, group: Any) -> None:
+        rounding_ms = 2
+        if self.now().ticks_ms >= shard.watches[group.group_id].at_ms - rounding_ms:
+            original(self, shard, group)
+
+    patch(GroupCoordinator, "_expire", expire)
+
+
 MUTANTS = {
     "acknowledge-before-append": acknowledge_before_append,
     "high-watermark-not-restored": high_watermark_not_restored,
     "topics-before-fsync": topics_before_fsync,
     "offsets-in-memory": offsets_in_memory,
+    "early-timers-are-the-last": early_timers_are_the_last,
     "leak-parked-requests": leak_parked_requests,
     "take-no-descriptors-for-a-broken-disk": take_no_descriptors_for_a_broken_disk,
 }
