@@ -33,6 +33,7 @@ def test_the_table_of_apis_is_what_is_served() -> None:
         for entry in answer.api_keys
     }
     assert written == served
+    assert f"[{len(served)} APIs]" in (ROOT / "README.md").read_text()
 
 
 def test_the_readme_is_short_and_its_links_lead_somewhere() -> None:

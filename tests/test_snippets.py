@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import os
 import re
-import socket
+import signal
 import subprocess
 import sys
 import textwrap
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,6 @@ import pytest
 from support.snippets import ALL, Snippet, of, run_script
 
 SECONDS_MAX = 120  # for the machine
-PORTS = 3  # of consecutive brokers
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -70,11 +70,12 @@ def test_pytest(snippet: Snippet, folder: Path) -> None:
 SHIM = """\
 #!/bin/sh
 command=$1; shift
+at=$(sed -n 's/^tidelog ready bootstrap.servers=\\([^,]*\\).*/\\1/p' {folder}/said)
 case $command in
-serve) exec {tidelog} serve --port {port} "$@" > {folder}/said ;;
-verify) exec {tidelog} verify $(echo "$1" | sed s/:9092/:{port}/) ;;
+serve) exec {tidelog} serve --port 0 "$@" > {folder}/said ;;
+verify) exec {tidelog} verify $(echo "$1" | sed "s/^localhost:9092$/$at/") ;;
 topics|groups|produce|consume|configs|tiers)
-    exec {tidelog} $command "$@" --bootstrap-server 127.0.0.1:{port} ;;
+    exec {tidelog} $command "$@" --bootstrap-server "$at" ;;
 *) exec {tidelog} $command "$@" ;;
 esac
 """
@@ -82,30 +83,10 @@ BEGINNING = """\
 set -eu
 pip() { :; }
 make() { :; }
-ready() { until grep -q "^tidelog ready" said 2>/dev/null; do kill -0 $!; sleep 0.05; done; }
+ready() { until grep -q "^tidelog ready" said; do kill -0 $!; sleep 0.05; done; }
 trap 'jobs -p | xargs -r kill; wait' EXIT
 """
 IN_BACKGROUND = re.compile(r"^(tidelog serve .*&) *(#.*)?$", re.MULTILINE)
-
-
-def free_ports() -> int:
-    """The first of some free ports in a row."""
-    for _ in range(100):
-        with socket.socket() as first:
-            first.bind(("127.0.0.1", 0))
-            port: int = first.getsockname()[1]
-        if port + PORTS < 65536 and all(is_free(port + n) for n in range(PORTS)):
-            return port
-    raise AssertionError("no free ports in a row")
-
-
-def is_free(port: int) -> bool:
-    with socket.socket() as each:
-        try:
-            each.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
 
 
 @pytest.mark.parametrize("snippet", of("sh"))
@@ -113,17 +94,25 @@ def test_shell(snippet: Snippet, folder: Path) -> None:
     tidelog = Path(sys.executable).with_name("tidelog")
     programs = folder / "programs"
     programs.mkdir()
+    (folder / "said").touch()
     shim = programs / "tidelog"
-    shim.write_text(SHIM.format(tidelog=tidelog, port=free_ports(), folder=folder))
+    shim.write_text(SHIM.format(tidelog=tidelog, folder=folder))
     shim.chmod(0o755)
     script = BEGINNING + IN_BACKGROUND.sub(r"\1\nready", snippet.text)
     environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
-    ended = subprocess.run(
+    shell = subprocess.Popen(
         ["bash", "-c", script],
-        capture_output=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
-        timeout=SECONDS_MAX,
-        check=False,
         env=environment,
+        start_new_session=True,
     )
-    assert ended.returncode == 0, textwrap.indent(ended.stdout + ended.stderr, "  ")
+    with shell:
+        try:
+            said, _ = shell.communicate(timeout=SECONDS_MAX)
+        finally:
+            with suppress(ProcessLookupError):  # brokers of a script that did not end
+                os.killpg(shell.pid, signal.SIGKILL)
+    assert shell.returncode == 0, textwrap.indent(said, "  ")
