@@ -112,7 +112,7 @@ class ProcessKeys:
     )
     metrics_prometheus_listener: str | None = string(
         None,
-        "Address of an endpoint that tells the broker's metrics to Prometheus, as host:port; "
+        "Address at which the broker serves its metrics to Prometheus, as host:port; "
         "port 0 for a free one. tidelog's own: Kafka's metrics are JMX beans.",
         internal=True,
     )
@@ -172,10 +172,10 @@ class QuorumKeys:
     )
     broker_heartbeat_interval_ms: int = integer(2000, "Time between a broker's heartbeats.")
     auto_leader_rebalance_enable: bool = boolean(
-        True, "Bring leadership back to preferred replicas now and then.", importance=HIGH
+        True, "Return leadership to the preferred replicas from time to time.", importance=HIGH
     )
     leader_imbalance_check_interval_seconds: int = long(
-        300, "Time between rounds of bringing leadership back.", low=1, importance=HIGH
+        300, "Time between rounds of preferred leader elections.", low=1, importance=HIGH
     )
     unclean_leader_election_interval_ms: int = long(
         300000, "Time between rounds of unclean elections, for topics that allow them.", low=1
@@ -225,7 +225,7 @@ class FetchKeys:
     )
     replica_selector_class: str | None = string(
         None,
-        "Who serves consumers that tell their rack: the leader, or an in-sync follower there.",
+        "Replica that serves a consumer with a rack: the leader, or an in-sync follower there.",
         choices=(
             "org.apache.kafka.common.replica.LeaderSelector",
             "org.apache.kafka.common.replica.RackAwareReplicaSelector",
@@ -255,7 +255,7 @@ class LogKeys:
         importance=HIGH,
     )
     log_retention_check_interval_ms: int = long(
-        300000, "Time between looks for old segments.", low=1
+        300000, "Time between checks for old segments.", low=1
     )
     log_flush_scheduler_interval_ms: int  # declared by LogConfig, as a default of flush.ms
     log_flush_offset_checkpoint_interval_ms: int = integer(
@@ -285,7 +285,7 @@ class LogKeys:
         1, "Compactions at a time; 0 stops them.", low=0, mode=CLUSTER_WIDE
     )
     log_cleaner_backoff_ms: int = long(
-        15000, "Time between looks for logs to compact.", low=0, mode=CLUSTER_WIDE
+        15000, "Time between checks for logs to compact.", low=0, mode=CLUSTER_WIDE
     )
     log_cleaner_dedupe_buffer_size: int = long(
         134217728, "Memory for the key map of compaction.", mode=CLUSTER_WIDE
@@ -303,7 +303,7 @@ class LogKeys:
         604800000,
         "Time between two passes that read all local and remote segments and repair what rotted; "
         "0 or less switches them off. The first begins ten minutes after the start, or sooner if "
-        "this is shorter. tidelog's own: Kafka reads nothing again.",
+        "this is shorter. tidelog's own: Kafka has no such pass.",
         internal=True,
     )
     log_scrub_io_max_bytes_per_second: float = double(
@@ -317,7 +317,7 @@ class LogKeys:
         mode=CLUSTER_WIDE,
     )
     producer_id_expiration_check_interval_ms: int = integer(
-        600000, "Time between looks for forgotten producers.", low=1, importance=LOW, inert=True
+        600000, "Time between checks for forgotten producers.", low=1, importance=LOW, inert=True
     )
 
 
@@ -343,7 +343,7 @@ class GroupKeys:
         10080, "Offsets of a group without members expire after this.", low=1, importance=HIGH
     )
     offsets_retention_check_interval_ms: int = long(
-        600000, "Time between looks for expired offsets.", low=1, importance=HIGH
+        600000, "Time between checks for expired offsets.", low=1, importance=HIGH
     )
     offsets_topic_num_partitions: int = integer(
         50, "Partitions of __consumer_offsets.", low=1, importance=HIGH
@@ -384,10 +384,10 @@ class TransactionKeys:
         5242880, "Bytes read at a time when loading transactions.", low=1, importance=HIGH
     )
     transaction_abort_timed_out_transaction_cleanup_interval_ms: int = integer(
-        10000, "Time between looks for transactions to abort.", low=1, importance=LOW
+        10000, "Time between checks for transactions to abort.", low=1, importance=LOW
     )
     transaction_remove_expired_transaction_cleanup_interval_ms: int = integer(
-        3600000, "Time between looks for transactional ids to forget.", low=1, importance=LOW
+        3600000, "Time between checks for transactional ids to forget.", low=1, importance=LOW
     )
     transaction_partition_verification_enable: bool = boolean(
         True,
@@ -403,7 +403,7 @@ class TransactionKeys:
     )
     add_partitions_to_txn_retry_backoff_max_ms: int = integer(
         100,
-        "How long that is tried before the producer has to try itself.",
+        "Total time of these retries; after it the producer has to retry.",
         low=0,
         importance=HIGH,
     )

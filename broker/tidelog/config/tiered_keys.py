@@ -87,7 +87,7 @@ class TieredKeys:
         None, "Class that keeps the bytes of remote segments.", check=_check_not_empty
     )
     remote_log_storage_manager_class_path: str | None = string(
-        None, "Where that class is looked for first."
+        None, "Folders in which to look for that class first."
     )
     remote_log_storage_manager_impl_prefix: str = string(
         "rsm.config.", "Prefix of the settings that class is given.", check=_check_not_empty
@@ -96,7 +96,7 @@ class TieredKeys:
         _TOPIC_BASED, "Class that keeps the metadata of remote segments.", check=_check_not_empty
     )
     remote_log_metadata_manager_class_path: str | None = string(
-        None, "Where that class is looked for first."
+        None, "Folders in which to look for that class first."
     )
     remote_log_metadata_manager_impl_prefix: str = string(
         "rlmm.config.", "Prefix of the settings that class is given.", check=_check_not_empty
@@ -149,7 +149,7 @@ class TieredKeys:
     )
     remote_log_manager_task_retry_jitter: float = double(
         0.2,
-        "Share by which those pauses are spread by chance.",
+        "Random share by which those pauses vary.",
         low=0,
         high=0.5,
         importance=LOW,
@@ -190,12 +190,12 @@ class TieredKeys:
     # -- replication and deletion ------------------------------------------------------------------
     follower_fetch_last_tiered_offset_enable: bool = boolean(
         False,
-        "Whether an empty follower leaves out all that the remote tier has already (KIP-1023).",
+        "Whether an empty follower skips what the remote tier has already (KIP-1023).",
         mode=CLUSTER_WIDE,
     )
     remote_partition_remover_task_interval_ms: int = long(
         3600000,
-        "Time between looks for remote parts of deleted topics. Named by KIP-405, not in Kafka.",
+        "Time between checks for remote parts of deleted topics. Named by KIP-405, not in Kafka.",
         low=1,
         importance=LOW,
         internal=True,
