@@ -91,8 +91,7 @@ class BrokerServer:
         self.failure: BaseException | None = None
         """Why the broker must be stopped: what is on disk is no longer known."""
         self.on_failure: Callable[[], None] | None = None
-        """Called when there is a `failure`, by whom the broker is to be stopped; `start` raises
-        it."""
+        """Called when there is a `failure`, to have the broker stopped; `start` raises it."""
         self._volume_bytes = volume_bytes
         self._new_cluster_id = new_cluster_id
         self._new_fetcher = new_fetcher

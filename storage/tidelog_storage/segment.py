@@ -275,8 +275,7 @@ class Segment:
     def write_indexes(self, *, seal: bool) -> None:
         """Bring the index files up to date, if the indexes are loaded.
 
-        `seal`: at roll and close, the largest timestamp gets an entry of its own, so that it is
-        known later without reading records.
+        `seal`, at roll and close: the largest timestamp gets an entry, to be known without records.
         """
         if self._offset_index is None or self._time_index is None:
             return
@@ -421,10 +420,9 @@ class Segment:
         return next_offset
 
     def read(self, position: int, max_bytes: int, limit: int, *, min_one_batch: bool) -> Slice:
-        """Whole batches from a batch's `position` up to `limit` (a batch boundary).
+        """Whole batches from a batch's `position` up to `limit` (a batch boundary) or `max_bytes`.
 
-        At most `max_bytes`; a larger first batch is given whole if `min_one_batch`, else the slice
-        is empty and marked.
+        A larger first batch is given whole if `min_one_batch`, else the slice is empty and marked.
         """
         available = limit - position
         if available <= max_bytes:  # no need of the index, which may not be loaded
@@ -437,9 +435,8 @@ class Segment:
             )
         except CorruptIndexError:
             self.rebuild_indexes()
-        index = self.offset_index
         return read_batches(
-            self.records, index, position, max_bytes, limit, min_one_batch=min_one_batch
+            self.records, self.offset_index, position, max_bytes, limit, min_one_batch=min_one_batch
         )
 
     # -- cutting -----------------------------------------------------------------------------------

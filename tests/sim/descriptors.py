@@ -20,7 +20,7 @@ from tidelog_storage.open_files import OpenFiles, lacks_descriptors
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from sim.disk import SimFile
+    from sim.disk_files import SimFile
     from sim.machine import Machine
 
 LACK = "no descriptors"  # its amount: how many there are
