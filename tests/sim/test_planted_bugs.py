@@ -75,6 +75,7 @@ FOUND_AT = {
     "the-store-before-the-metadata": 9,
     "unfinished-segments-are-read": 12,
     # work of a part of the seeds
+    "adopt-a-log-by-its-name": 73,
     "append-time-of-the-producer": 41,
     "elect-past-the-in-sync": 42,
     "keys-that-begin-alike-are-one": 41,

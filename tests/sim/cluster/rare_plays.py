@@ -101,35 +101,39 @@ class Returner(ClusterAdmin):
 class Return(Play):
     """The target is the topic's only partition, each time another one."""
 
+    topic_name = NAME
+
     def __init__(self, faults: ClusterFaults, name: str) -> None:
         self.admin = Returner(faults, f"returner {name}")
         super().__init__(faults, name, faults.world.base_topics[0].partition(0))
 
     async def _name_comes_back(self) -> None:
-        if any(topic.name == NAME for topic in self.world.history.existing()):
+        if any(topic.name == self.topic_name for topic in self.world.history.existing()):
             return
         for _ in range(self.rng.randint(1, 2)):
-            await self._create_and_write(self.rng.randint(2, 6))
+            await self.create_and_write(self.rng.randint(2, 6))
             if self.target.acked_end:
                 await self.admin.delete_all_records(self.target)
             await asyncio.sleep(CHECKPOINTS_S)
             await self.admin.delete(self.target.topic)
             await self.pause(0, 0.05, 0.5)
-            await self._create_and_write(self.rng.randint(1, 2))
+            await self.create_and_write(self.rng.randint(1, 2))
             state = self.state()
             if state is not None:
                 self.kill(self.rng.choice(state.replicas))
             await self.pause(0.2, 1.0)
-            await self._write(1)
+            await self.write_some(1)
             await self.admin.delete(self.target.topic)
         self.admin.cluster.close()
 
-    async def _create_and_write(self, batches: int) -> None:
-        self.target = (await self.admin.create(NAME, 1)).partition(0)
+    async def create_and_write(self, batches: int) -> None:
+        """Another topic of the name."""
+        self.target = (await self.admin.create(self.topic_name, 1)).partition(0)
         await self.until(lambda: self.leader() > 0, LEADERLESS_S_MAX)
-        await self._write(batches)
+        await self.write_some(batches)
 
-    async def _write(self, batches: int) -> None:
+    async def write_some(self, batches: int) -> None:
+        """Begin to write to its leader."""
         leader = self.leader()
         if leader > 0:
             await self.write(leader, -1, batches)

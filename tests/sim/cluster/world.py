@@ -78,6 +78,7 @@ class ClusterWorld:
         self.producer_ids: set[int] = set()
         self.clients: list[str] = ["admin", "mover", "operator", "tier-admin"]
         self.leaving: set[int] = set()  # brokers that get no replicas any more
+        self.away: dict[int, asyncio.Event] = {}  # brokers that stay down until it is set
         self.is_quiet = False  # no fault will come
         self.all_written = False
         self.is_over = False
@@ -312,6 +313,8 @@ class ClusterWorld:
                 self.checkers.after_start(machine)
                 await machine.ended()
             await asyncio.sleep(rng.choice((0.01, 0.1, 0.5, 2.0)))
+            if machine.config.node_id in self.away:
+                await self.away[machine.config.node_id].wait()
 
     def _check(self) -> None:
         self.checkers.check_contents()

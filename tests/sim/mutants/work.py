@@ -10,7 +10,9 @@ from typing import Any
 
 from tidelog.api import produce
 from tidelog.controller.changes import Election, PartitionDraft
+from tidelog.replication import hosted_partitions
 from tidelog.replication.fetch_sessions import FetchedPartition, FetchSession
+from tidelog.replication.hosted_partitions import HostedPartitions
 from tidelog.replication.replica import Replica
 from tidelog_storage import retention, validator
 from tidelog_storage.compaction import offset_map
@@ -103,6 +105,24 @@ def keys_that_begin_alike_are_one(patch: Patch) -> None:
     patch(offset_map, "_short", lambda key: key[:4])
 
 
+def adopt_a_log_by_its_name(patch: Patch) -> None:
+    """A log that is found at the start is the topic's of its name, whichever topic that is now."""
+    is_assigned, opened = hosted_partitions._is_assigned, HostedPartitions._open
+
+    def is_named(image: Any, key: Any, _topic_id: bytes, node_id: int) -> bool:
+        topic = image.topics.get(key.topic)
+        return topic is not None and is_assigned(image, key, topic.topic_id, node_id)
+
+    def open_any(self: Any, key: Any, topic_id: bytes, *rest: Any) -> Any:
+        log = self.logs.get(key)
+        if log is not None:
+            log.topic_id = topic_id
+        return opened(self, key, topic_id, *rest)
+
+    patch(hosted_partitions, "_is_assigned", is_named)
+    patch(HostedPartitions, "_open", open_any)
+
+
 Plantings = dict[str, Callable[[Callable[..., None]], None]]
 BY_KIND: dict[str, Plantings] = {
     "append time": {
@@ -114,6 +134,7 @@ BY_KIND: dict[str, Plantings] = {
         "sessions-forget-nothing": sessions_forget_nothing,
         "sessions-stay-where-they-began": sessions_stay_where_they_began,
     },
+    "names used again": {"adopt-a-log-by-its-name": adopt_a_log_by_its_name},
     "retention": {
         "one-segment-too-many": one_segment_too_many,
         "retention-ahead-of-time": retention_ahead_of_time,

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import random
 
-KINDS = ("append time", "compacted topic", "fetch sessions", "retention", "unclean elections")
+KINDS = (
+    "append time",
+    "compacted topic",
+    "fetch sessions",
+    "names used again",
+    "retention",
+    "unclean elections",
+)
 SEEDS_WITH_IT = 0.3
 CHANCE_OF_A_KIND = 0.4
 UNCLEAN_ELECTION = "unclean election"
-WORK_FAULTS = (UNCLEAN_ELECTION,)
+NAME_REUSED = "name used again"
+WORK_FAULTS = {UNCLEAN_ELECTION: "unclean elections", NAME_REUSED: "names used again"}
 FIRST = 32  # tests replay the seeds below, which find old bugs
 
 
@@ -24,7 +32,10 @@ def work_of(seed: int | str) -> tuple[str, ...]:
 
 def draw_work_faults(seed: int | str, plan_s: float) -> list[tuple[float, str]]:
     """What belongs to a seed's work, and when."""
-    if "unclean elections" not in work_of(seed):
-        return []
-    rng = random.Random(f"{seed}:{UNCLEAN_ELECTION}")
-    return [(rng.uniform(0.5, plan_s), UNCLEAN_ELECTION) for _ in range(rng.randint(1, 2))]
+    kinds = work_of(seed)
+    drawn = []
+    for fault, kind in WORK_FAULTS.items():
+        if kind in kinds:
+            rng = random.Random(f"{seed}:{fault}")
+            drawn += [(rng.uniform(0.5, plan_s), fault) for _ in range(rng.randint(1, 2))]
+    return drawn

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from sim.cluster.work.append_time import AppendTime
 from sim.cluster.work.keyed import Compaction
+from sim.cluster.work.names import Names
 from sim.cluster.work.retention import Retention
 from sim.cluster.work.seeds import work_of
 from sim.cluster.work.sessions import Sessions
@@ -23,6 +24,7 @@ PARTS: Mapping[str, type[Part]] = {
     "append time": AppendTime,
     "compacted topic": Compaction,
     "fetch sessions": Sessions,
+    "names used again": Names,
     "retention": Retention,
     "unclean elections": Elections,
 }
