@@ -57,7 +57,8 @@ mutants: setup
 chaos: programs
 	cd tests && ../$(BIN)/python -m compat.chaos --minutes $(or $(MINUTES),5)
 
-# Every kind of file of a broker, damaged in every way: what the next start makes of it.
+# Every kind of file of a broker, damaged in every way, of one broker and of one of three: what the
+# next start makes of it.
 damage: setup
 	cd tests && ../$(BIN)/python -m damage
 

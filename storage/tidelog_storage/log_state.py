@@ -57,7 +57,8 @@ class LogState:
     is between is in the remote tier. `is_tiered`: whether there is one. `highest_remote_offset`:
     last offset known to be there, -1 if none is. `lost_start`, `lost_end`: offsets from the one to
     the first segment, and from the log end to the other, were on disk when the log was last open
-    and are not there any more; None if nothing is known to be lost.
+    and are not there any more; None if nothing is known to be lost. `doubtful_end`: after a crash,
+    the first of the offsets that are missing before the last batch; see `holes.py`.
     """
 
     __slots__ = (
@@ -71,6 +72,7 @@ class LogState:
         "_remote_storage_system_enable",
         "_rolls",
         "_truncations",
+        "doubtful_end",
         "epochs",
         "folder",
         "high_watermark",
@@ -132,6 +134,7 @@ class LogState:
         self.recovery_point = min(recovery_point, log_end_offset)
         self.lost_start: int | None = None
         self.lost_end: int | None = None
+        self.doubtful_end: int | None = None
         self.last_flushed_ms = 0
         self.removals = Removals(files.remove)
         self._on_roll = on_roll

@@ -235,6 +235,10 @@ class LogManager(LogFolders):
         """Up to which offset a log is compacted, by its directory's checkpoint."""
         return self._directory_of(partition).compacted_to(partition)
 
+    def may_have_gaps(self, log: Log) -> bool:
+        """Whether offsets may be missing in a log: it is compacted, or was."""
+        return log.config.is_compacted or self.compacted_to(log.topic_partition) is not None
+
     def prepare_compacted(self, partition: TopicPartition, offset: int) -> Callable[[], None]:
         """A log is compacted up to an offset; call the result off the loop to checkpoint it."""
         return self._directory_of(partition).prepare_compacted(partition, offset)

@@ -160,6 +160,7 @@ class _Loader:
         self._recovered_epochs: list[EpochEntry] = []
         self.start_is_known = True  # else the log begins with its first segment, as most do
         self._oldest: int | None = None  # where the oldest leader epoch began
+        self.doubtful_end: int | None = None  # offsets are missing before the last batch
         self.epochs_lost: str | None = None  # why the epochs below the first segment aren't known
 
     def _report(self, text: str) -> None:
@@ -235,7 +236,7 @@ class _Loader:
         self._recovered_from = max(checkpointed.recovery_point, segments.first.base_offset)
         recovered: list[Segment] = []
         for segment in segments.from_floor(checkpointed.recovery_point):
-            cut = segment.recover(self._note_epoch, keep_below)
+            cut, self.doubtful_end = segment.recover(self._note_epoch, keep_below)
             recovered.append(segment)
             if cut:
                 self._report(
@@ -373,6 +374,7 @@ class _Loader:
                 f"the log begins at {log.log_start_offset}, as {LOG_START_OFFSET_CHECKPOINT} says:"
                 f" offsets from {oldest} on were deleted before the crash, or that file is wrong"
             )
+        log.doubtful_end = self.doubtful_end
         if checkpointed.recovery_point > end:
             log.lost_end = checkpointed.recovery_point
             self._report(

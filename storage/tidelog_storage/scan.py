@@ -1,7 +1,8 @@
 """Walking over the batches of a records file.
 
 `whole_batches` reads everything, for recovery and rebuilding; `batch_places` reads as little as it
-can, for look-ups. Both take a file and know nothing of segments. CRCs are the caller's business.
+can, for look-ups. Both take a file and know nothing of segments. CRCs are the caller's business,
+except in `valid_batches`, of which a crash's remains are made.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from tidelog_protocol.batch import (
     LENGTH_OVERHEAD,
     MAGIC,
     BatchHeader,
+    crc_is_valid,
     read_header,
 )
 from tidelog_protocol.errors import ErrorCode
+from tidelog_storage.indexes import RELATIVE_OFFSET_MAX
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
@@ -72,6 +75,45 @@ def whole_batches(
                 return
         yield position, header, memoryview(chunk)[offset : offset + size]
         position += size
+
+
+class ValidBatch(NamedTuple):
+    """A batch that recovery keeps. `has_gap_before`: offsets are missing before it."""
+
+    position: int
+    header: BatchHeader
+    data: memoryview
+    has_gap_before: bool
+
+
+def valid_batches(records: File, end: int, base_offset: int) -> Iterator[ValidBatch]:
+    """The valid batches of a segment, in the order of their offsets, up to the first other one.
+
+    Its checksum leaves a batch's base offset out. Compaction leaves gaps, but the batch after one
+    still ends where, or before, the next one begins; if not, its base offset has rotted upward, and
+    it is left out as well.
+    """
+    held: ValidBatch | None = None
+    next_offset = base_offset
+    for position, header, data in whole_batches(records, 0, end):
+        is_valid = (
+            header.last_offset_delta >= 0
+            and header.last_offset - base_offset <= RELATIVE_OFFSET_MAX
+            and crc_is_valid(data, header)
+        )
+        if not is_valid or header.base_offset < next_offset:
+            if is_valid:
+                held = None
+            break
+        if held is not None:
+            yield held
+        held = ValidBatch(position, header, data, header.base_offset > next_offset)
+        if not held.has_gap_before:
+            yield held
+            held = None
+        next_offset = header.next_offset
+    if held is not None:
+        yield held
 
 
 def batch_places(records: File, position: int, end: int) -> Iterator[BatchPlace]:

@@ -125,7 +125,7 @@ class SegmentCheck:
             yield from self._check_batches(records, indexes)
         finally:
             records.close()
-        if indexes is not None and not self.damages:
+        if indexes is not None:
             self.index_faults += indexes.end()
 
     def _check_batches(self, records: File, indexes: _IndexCheck | None) -> Iterator[bool]:
@@ -140,6 +140,8 @@ class SegmentCheck:
                     why = bad_batch(extent, header, batch, header.base_offset)
             if why:
                 position, next_offset = self._skip(records, position, end, next_offset, why)
+                if indexes is not None:
+                    indexes.skip(position, next_offset)
             else:
                 if indexes is not None:
                     indexes.on_batch(position, header)
@@ -153,6 +155,8 @@ class SegmentCheck:
         if next_offset < extent.end_offset and (is_short or not extent.has_gaps):
             why = f"{extent.path} ends after {end} of {extent.size} bytes"
             self._note(next_offset, extent.end_offset, position, extent.size, why)
+            if indexes is not None:
+                indexes.skip(extent.size, extent.end_offset)
 
     def _is_gap(
         self, records: File, position: int, end: int, header: BatchHeader, next_offset: int
@@ -256,6 +260,16 @@ class _IndexCheck:
         while self._time_slot < len(self._times) and self._times[self._time_slot][0] <= last:
             if self._times[self._time_slot] != (last, self._newest):
                 self._fault(TIME_INDEX_SUFFIX, f"entry {self._time_slot} is of another timestamp")
+            self._time_slot += 1
+
+    def skip(self, position: int, next_offset: int) -> None:
+        """Batches up to here are damaged: what is noted of them can't be compared."""
+        offsets, times = self._offsets, self._times
+        while self._offset_slot < len(offsets) and offsets[self._offset_slot][0] < position:
+            self._offset_slot += 1
+        end = next_offset - self._base_offset
+        while self._time_slot < len(times) and times[self._time_slot][0] < end:
+            self._newest = max(self._newest, times[self._time_slot][1])
             self._time_slot += 1
 
     def _fault(self, suffix: str, why: str) -> None:

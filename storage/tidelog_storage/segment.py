@@ -11,7 +11,6 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog_protocol.batch import BatchHeader, crc_is_valid
 from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.index_checks import check_opened
 from tidelog_storage.indexes import (
@@ -22,7 +21,7 @@ from tidelog_storage.indexes import (
     TimeIndex,
     TransactionIndex,
 )
-from tidelog_storage.scan import BatchPlace, batch_headers, whole_batches
+from tidelog_storage.scan import BatchPlace, batch_headers, valid_batches, whole_batches
 from tidelog_storage.search import places_from
 from tidelog_storage.slices import Slice, read_batches, read_bytes
 from tidelog_storage.types import StorageError, damage_below
@@ -30,6 +29,7 @@ from tidelog_storage.types import StorageError, damage_below
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from tidelog_protocol.batch import BatchHeader
     from tidelog_storage.config import LogConfig
     from tidelog_storage.seams import Buffer, File, FileSystem
 
@@ -54,6 +54,14 @@ class SegmentOptions(NamedTuple):
     def of(cls, config: LogConfig) -> SegmentOptions:
         """The options in a topic's configuration."""
         return cls(config.index_interval_bytes, config.segment_index_bytes)
+
+
+class RecoveredSegment(NamedTuple):
+    """Bytes that were cut off, and the first offset that is missing before the last batch, if any
+    are."""
+
+    cut: int
+    doubtful_end: int | None
 
 
 def file_name(offset: int, suffix: str) -> str:
@@ -469,32 +477,30 @@ class Segment:
                 self.max_timestamp = header.max_timestamp
                 self.max_timestamp_offset = header.last_offset
 
-    def recover(self, on_batch: Callable[[BatchHeader, memoryview], None], keep: int = 0) -> int:
+    def recover(
+        self, on_batch: Callable[[BatchHeader, memoryview], None], keep: int = 0
+    ) -> RecoveredSegment:
         """After an unclean stop: keep the whole, valid batches, rebuild the indexes.
 
-        `on_batch` sees each kept batch in order. Returns the bytes cut off; StorageError instead,
-        and nothing changed, if offsets below `keep` would go.
+        `on_batch` sees each kept batch in order. StorageError, and nothing changed, if offsets
+        below `keep` would go.
         """
         self.reset_indexes()
         valid = 0
-        last_offset = self.base_offset - 1
-        for position, header, data in self.batches():
-            if (
-                header.base_offset <= last_offset
-                or not self.fits(header.last_offset)
-                or header.last_offset_delta < 0
-                or not crc_is_valid(data, header)
-            ):
-                break
+        next_offset = self.base_offset
+        doubtful: int | None = None
+        for batch in valid_batches(self.records, self.size, self.base_offset):
+            position, header, data, has_gap_before = batch
             self._note_batch(header.last_offset, header.max_timestamp, position)
             self.bytes_since_index_entry += header.size_in_bytes
-            last_offset = header.last_offset
+            doubtful = next_offset if has_gap_before else None
+            next_offset = header.next_offset
             valid = position + header.size_in_bytes
             on_batch(header, data)
         cut = self.size - valid
         if cut:
-            if last_offset + 1 < keep:
-                raise damage_below(self.path(LOG_SUFFIX), last_offset + 1, keep)
+            if next_offset < keep:
+                raise damage_below(self.path(LOG_SUFFIX), next_offset, keep)
             self.cut(valid)
         self.write_indexes(seal=True)
-        return cut
+        return RecoveredSegment(cut, doubtful)

@@ -13,6 +13,7 @@ import pytest
 import tidelog
 from support.clusters import STEADY, has_isr_of, run, until
 from support.wire_client import WireClient
+from tidelog.healing.peer_copies import PeerCopies
 from tidelog_protocol.messages.admin import CreateTopicsRequest
 from tidelog_protocol.messages.data import FetchRequest, ProduceRequest
 from tidelog_protocol.records import Record, build_batch, iter_records
@@ -44,21 +45,29 @@ async def write(cluster: Any, **more: str) -> list[bytes]:
         made = await client.ask(CreateTopicsRequest(topics=[topic], timeout_ms=60_000), 7)
         assert made.topics[0].error_code == 0, made
     await until(lambda: has_isr_of(cluster, "t", 3), "all in sync")
-    leader = next(node for node in cluster.brokers if held(node).is_leader)
+    leader = leader_of(cluster)
     async with await WireClient.connect(leader.server.bootstrap_servers) as client:
         for number, value in enumerate(values):
-            batch = build_batch([Record(0, 1_700_000_000_000 + number, None, value)])
-            part = ProduceRequest.TopicProduceData.PartitionProduceData(index=0, records=batch)
-            data = ProduceRequest.TopicProduceData(name="t", partition_data=[part])
-            asked = ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=[data])
-            answer = await client.ask(asked, 9)
-            assert answer.responses[0].partition_responses[0].error_code == 0
+            await send(client, value, number)
     await until(lambda: len({held(node).log.high_watermark for node in cluster.brokers}) == 1)
     return values
 
 
+async def send(client: WireClient, value: bytes, number: int, acks: int = -1) -> None:
+    batch = build_batch([Record(0, 1_700_000_000_000 + number, None, value)])
+    part = ProduceRequest.TopicProduceData.PartitionProduceData(index=0, records=batch)
+    data = ProduceRequest.TopicProduceData(name="t", partition_data=[part])
+    asked = ProduceRequest(acks=acks, timeout_ms=60_000, topic_data=[data])
+    answer = await client.ask(asked, 9)
+    assert answer.responses[0].partition_responses[0].error_code == 0
+
+
 def held(node: Any) -> Any:
     return node.server.replicas.partition("t", 0)
+
+
+def leader_of(cluster: Any) -> Any:
+    return next(node for node in cluster.brokers if held(node).is_leader)
 
 
 async def read(node: Any, end: int = BATCHES) -> list[bytes]:
@@ -146,5 +155,55 @@ def test_a_read_that_meets_a_damage_has_it_repaired(tmp_path: Path) -> None:
             await until(lambda: content(tmp_path, node.node_id) == before, "a repair")
             await asyncio.sleep(0.1)
             assert await read(node) == values
+
+    run(test)
+
+
+def test_a_start_that_misses_segments_has_them_fetched_again(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with cluster_on(tmp_path) as cluster:
+            values = await write(cluster)
+            victim = leader_of(cluster).node_id
+        whole = content(tmp_path, victim)
+        for path in logs_of(tmp_path, victim)[2:4]:
+            path.unlink()
+        async with cluster_on(tmp_path) as cluster:
+            await until(lambda: content(tmp_path, victim) == whole, "a repair without a scrub")
+            await until(lambda: held(cluster.brokers[victim - 1]).log.damages == ())
+            await until(lambda: held(cluster.brokers[victim - 1]).log.high_watermark == BATCHES)
+            assert await read(cluster.brokers[victim - 1]) == values
+
+    run(test)
+
+
+def test_what_is_appended_during_a_repair_of_the_last_segment_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The leader's active segment is damaged, and grows while a copy is fetched."""
+    fetch = PeerCopies.fetch
+
+    async def test() -> None:
+        async with cluster_on(tmp_path) as cluster:
+            values = await write(cluster)
+            node = leader_of(cluster)
+            async with await WireClient.connect(node.server.bootstrap_servers) as client:
+                values.append(b"begins a segment" * 6)
+                await send(client, values[-1], BATCHES)
+                base_offset = held(node).log.segments.active.base_offset
+                flip(Path(held(node).log.segments.active.path(".log")))
+
+                async def grows_meanwhile(*args: Any) -> memoryview:
+                    if len(values) < BATCHES + 4:
+                        values.append(b"late")
+                        await send(client, b"late", len(values), acks=1)
+                    return await fetch(*args)
+
+                monkeypatch.setattr(PeerCopies, "fetch", grows_meanwhile)
+                await node.server.healing.healer.scrub(held(node))
+            assert base_offset in held(node).log.segments.base_offsets
+            assert held(node).log.damages == ()
+            assert len(values) > BATCHES + 1
+            await until(lambda: held(node).log.high_watermark == len(values))
+            assert await read(node, len(values)) == values
 
     run(test)

@@ -1,4 +1,4 @@
-"""`python -m damage [WORD...]`: the whole table, or the cases whose names have all words."""
+"""`python -m damage [WORD...]`: both tables, or the cases whose names have all words."""
 
 from __future__ import annotations
 
@@ -7,36 +7,88 @@ import collections
 import sys
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from damage.cases import all_cases
+from damage.cases import all_cases, cases_of_three
 from damage.directory import build
-from damage.play import UNDETECTABLE, Verdict, play
+from damage.play import UNDETECTABLE, Outcome, Verdict, play
+from damage.three import Three
+
+if TYPE_CHECKING:
+    from damage.cases import Case
+
+
+class Table:
+    """Outcomes, printed as they come."""
+
+    def __init__(self, title: str, words: list[str]) -> None:
+        self.counts: collections.Counter[Verdict] = collections.Counter()
+        self._title = title
+        self._words = words
+
+    def chosen(self, cases: list[Case]) -> list[Case]:
+        """Those that are to be played."""
+        return [each for each in cases if all(word in str(each) for word in self._words)]
+
+    def note(self, case: Case, outcome: Outcome | None) -> None:
+        """None: there was nothing to damage."""
+        if outcome is None:
+            return
+        if str(case) not in UNDETECTABLE:
+            self.counts[outcome.verdict] += 1
+        print(f"{self._title}: {case}: {outcome.verdict.value}  {outcome.losses}", flush=True)
+        for text in outcome.said if self._words else ():
+            print(f"    {text}")
+
+    def close(self) -> int:
+        """The number of silent losses."""
+        print(self._title, {verdict.value: count for verdict, count in self.counts.items()})
+        return self.counts[Verdict.SILENT]
+
+
+def failed(error: BaseException) -> Outcome:
+    """A case that could not be played to its end."""
+    return Outcome(Verdict.SILENT, [f"FAILED {type(error).__name__}: {error}"], [])
+
+
+async def play_one(folder: Path, table: Table) -> None:
+    """The table of one broker."""
+    truth = await build(folder)
+    for number, case in enumerate(table.chosen(all_cases())):
+        try:
+            outcome = await play(case, folder, folder / f"case{number}", truth)
+        except Exception as error:  # noqa: BLE001 - the others are to be played too
+            outcome = failed(error)
+        table.note(case, outcome)
+
+
+async def play_three(folder: Path, table: Table) -> None:
+    """The table of three brokers; a new cluster after a case that failed."""
+    cases = table.chosen(cases_of_three())
+    clusters = 0
+    while cases:
+        clusters += 1
+        async with Three(folder / f"cluster{clusters}") as three:
+            while cases:
+                case = cases.pop(0)
+                try:
+                    outcome = await three.play(case)
+                except Exception as error:  # noqa: BLE001 - the others are to be played too
+                    outcome = failed(error)
+                table.note(case, outcome)
+                if outcome is not None and outcome.verdict is Verdict.SILENT:
+                    break
 
 
 async def main(words: list[str]) -> int:
     """The number of silent losses."""
-    counts: collections.Counter[Verdict] = collections.Counter()
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        truth = await build(folder)
-        for number, case in enumerate(all_cases()):
-            if not all(word in str(case) for word in words):
-                continue
-            try:
-                outcome = await play(case, folder, folder / f"case{number}", truth)
-            except Exception as error:  # noqa: BLE001 - the others are to be played too
-                print(f"{case}: FAILED {type(error).__name__}: {error}", flush=True)
-                counts[Verdict.SILENT] += 1
-                continue
-            if outcome is None:
-                continue
-            if str(case) not in UNDETECTABLE:
-                counts[outcome.verdict] += 1
-            print(f"{case}: {outcome.verdict.value}  {outcome.losses}", flush=True)
-            for text in outcome.said if words else ():
-                print(f"    {text}")
-    print({verdict.value: count for verdict, count in counts.items()})
-    return counts[Verdict.SILENT]
+    silent = 0
+    for title, play_all in (("one broker", play_one), ("three brokers", play_three)):
+        table = Table(title, words)
+        with tempfile.TemporaryDirectory() as name:
+            await play_all(Path(name), table)
+        silent += table.close()
+    return silent
 
 
 if __name__ == "__main__":

@@ -78,6 +78,14 @@ KINDS = [
     ],
 ]
 
+FOLDERS = [
+    Kind("folder of a partition", _at("data/t-0")),
+    Kind("folder of the metadata", _at("data/__cluster_metadata-0")),
+    Kind("whole disk", _at("data")),
+]
+STOPS_OF_THREE = ("clean", "kill", "together")
+"""One broker of three stops in order or is killed while the others go on; or all stop at once."""
+
 
 class Case(NamedTuple):
     """One cell of the table."""
@@ -95,6 +103,9 @@ class Case(NamedTuple):
             path = self.kind.find(root)
         except IndexError:
             return False
+        if path.is_dir() and self.damage == "delete":
+            shutil.rmtree(path.resolve())
+            return True
         if not path.is_file():
             return False
         before = path.read_bytes()
@@ -136,5 +147,13 @@ def _flipped(data: bytes, rng: random.Random) -> bytes:
 
 
 def all_cases() -> list[Case]:
-    """The whole table."""
+    """The whole table of one broker."""
     return [Case(*cell) for cell in itertools.product(KINDS, DAMAGES, STOPS)]
+
+
+def cases_of_three() -> list[Case]:
+    """That of three: their remote objects are as those of one."""
+    kinds = [kind for kind in KINDS if not kind.name.startswith("remote ")]
+    files = itertools.product(kinds, DAMAGES, STOPS_OF_THREE)
+    folders = itertools.product(FOLDERS, ["delete"], STOPS_OF_THREE)
+    return [Case(*cell) for cell in (*files, *folders)]

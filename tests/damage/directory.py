@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from support.txn_client import Nodes, TxnProducer
+from support.txn_client import RETRIABLE, Nodes, TxnProducer
 from tidelog.config.broker import BrokerConfig
 from tidelog.doors.cluster_settings import broker_properties
 from tidelog.doors.tiered import with_tier
@@ -57,16 +58,17 @@ async def build(folder: Path) -> Truth:
     server = server_on(folder / "clean" / "data", folder / "clean" / "tier")
     await server.start()
     async with Nodes(server.bootstrap_servers) as nodes:
-        truth = await _write(nodes)
+        truth = await write(nodes)
     await _settle(server)
     shutil.copytree(folder / "clean", folder / "kill")
     await server.stop()
     return truth
 
 
-async def _write(nodes: Nodes) -> Truth:
+async def write(nodes: Nodes, replicas: int = 1) -> Truth:
+    """All topics, each with so many replicas, with transactions that end in both ways."""
     for name, config in TOPICS.items():
-        await create(nodes, name, config)
+        await create(nodes, name, config, replicas)
     producer = TxnProducer(nodes, "producer")
     assert await producer.init() is ErrorCode.NONE
     values: dict[str, list[bytes]] = {}
@@ -83,12 +85,12 @@ async def _write(nodes: Nodes) -> Truth:
     return Truth(values, 7)
 
 
-async def create(nodes: Nodes, name: str, config: dict[str, str]) -> None:
+async def create(nodes: Nodes, name: str, config: dict[str, str], replicas: int = 1) -> None:
     Config = CreateTopicsRequest.CreatableTopicConfig  # noqa: N806
     topic = CreateTopicsRequest.CreatableTopic(
         name=name,
         num_partitions=1,
-        replication_factor=1,
+        replication_factor=replicas,
         configs=[Config(name=key, value=value) for key, value in config.items()],
     )
     made = await nodes.any(CreateTopicsRequest(topics=[topic], timeout_ms=60_000), 7)
@@ -108,17 +110,26 @@ async def _commit(nodes: Nodes, offset: int) -> None:
             )
         ],
     )
-    answer = await nodes.ask(await nodes.coordinator(GROUP, 0), asked, 7)
-    assert answer.topics[0].partitions[0].error_code == 0, answer
+    error = ErrorCode.NOT_COORDINATOR
+    while error in RETRIABLE:
+        answer = await nodes.ask(await nodes.coordinator(GROUP, 0), asked, 7)
+        error = ErrorCode(answer.topics[0].partitions[0].error_code)
+        await asyncio.sleep(0.01)
+    assert error is ErrorCode.NONE, answer
 
 
 async def _settle(server: Any) -> None:
     """All that is sealed is copied and durable, and the checkpoints are written."""
     from support.clusters import until
 
-    logs = server.replicas.logs
     tiered = server.replicas.partition("r", 0).log
     await until(lambda: len(tiered.segments) == 1, "the remote tier has all sealed segments")
+    settle_disk(server)
+
+
+def settle_disk(server: Any) -> None:
+    """All is durable, and the checkpoints say so."""
+    logs = server.replicas.logs
     for log in logs.loaded():
         log.flush()
     logs.prepare_checkpoints()()

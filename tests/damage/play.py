@@ -80,7 +80,7 @@ async def _start_and_read(place: Path, truth: Truth, listener: Listener) -> Outc
         return Outcome(Verdict.REFUSED, [], [str(error)])
     try:
         await _scrub(server)
-        losses = await _losses(server, truth)
+        losses = await find_losses(server.bootstrap_servers, truth)
     finally:
         await server.stop(controlled=False)
     if not losses:
@@ -97,11 +97,14 @@ def _names(said: list[str], partition: str) -> bool:
     return any(re.search(rf"\b{re.escape(partition)}\b", text) for text in said)
 
 
-async def _losses(server: BrokerServer, truth: Truth) -> list[str]:
+async def find_losses(
+    bootstrap_servers: str, truth: Truth, end_offset: int = END_OFFSET
+) -> list[str]:
+    """What a client misses or has too much, in words."""
     losses: list[str] = []
-    async with Nodes(server.bootstrap_servers) as nodes:
+    async with Nodes(bootstrap_servers) as nodes:
         for topic in TOPICS:
-            seen = await read_topic(nodes, topic, END_OFFSET)
+            seen = await read_topic(nodes, topic, end_offset)
             if seen.values != truth.values[topic]:
                 missing = len(set(truth.values[topic]) - set(seen.values))
                 wrong = len(seen.values) - len(truth.values[topic]) + missing

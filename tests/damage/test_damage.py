@@ -6,11 +6,21 @@ import asyncio
 
 import pytest
 
-from damage.cases import all_cases
+from damage.cases import all_cases, cases_of_three
 from damage.directory import build
 from damage.play import UNDETECTABLE, Verdict, play
+from damage.three import Three
+from support.clusters import run
 
 CASES = [case for case in all_cases() if str(case) not in UNDETECTABLE]
+OF_THREE = [
+    "whole disk, delete, clean",
+    "middle .log, delete, kill",
+    "last .log, swap, clean",
+    "last .log, cut, together",
+    "metadata .log, flip, clean",
+    "folder of a partition, delete, together",
+]
 
 
 @pytest.fixture(scope="module")
@@ -28,3 +38,16 @@ def test_no_damaged_file_loses_anything_in_silence(originals, tmp_path, case):
     assert outcome.verdict is not Verdict.SILENT, (outcome.losses, outcome.said)
     if outcome.verdict is Verdict.REFUSED:
         assert outcome.said[0], "a refused start says why"
+
+
+def test_three_brokers_lose_nothing_with_the_files_of_one(tmp_path):
+    cases = {str(case): case for case in cases_of_three()}
+
+    async def test():
+        async with Three(tmp_path) as three:
+            for name in OF_THREE:
+                outcome = await three.play(cases[name])
+                assert outcome is not None, f"{name}: there is nothing to damage"
+                assert outcome.verdict is not Verdict.SILENT, (name, outcome.losses, outcome.said)
+
+    run(test)

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from tidelog.replication.partition import Partition
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog.seams import Runtime
-    from tidelog_storage.log import Log
     from tidelog_storage.scrub import Extent
 
 __all__ = ["Healer"]
@@ -112,7 +111,7 @@ class Healer:
     async def _scrub_segment(self, partition: Partition, segment: Segment) -> None:
         log = partition.log
         held = _Held(partition, segment, self._replicas)
-        extent = extent_of(log, segment, has_gaps=self._has_gaps(log))
+        extent = extent_of(log, segment, has_gaps=self._replicas.logs.may_have_gaps(log))
         check = SegmentCheck(self._files, extent)
         try:
             while not await self._step(check):
@@ -123,10 +122,14 @@ class Healer:
         if not held.is_current():
             return
         damages = check.damages
-        fault, segment.index_fault = segment.index_fault, None
-        faults = [*check.index_faults, *([fault] if fault and extent.is_sealed else ())]
-        if faults and not damages:
-            damages = await self._judge(held, extent, faults[0])
+        fault = segment.index_fault or next(iter(check.index_faults), None)
+        if (damages or fault) and log.segments.active is segment:
+            log.roll(self._clock.wall_ms())  # only what does not grow any more can be replaced
+            await self._scrub_segment(partition, segment)
+            return
+        if fault:
+            segment.index_fault = None
+            damages = await self._judge(held, extent, fault, damages)
         if damages:
             await self._heal(held, extent, damages)
         elif log.damages:
@@ -138,7 +141,7 @@ class Healer:
         if start is None or log.is_tiered or start >= log.segments.first.base_offset:
             return
         held = _Held(partition, log.segments.first, self._replicas)
-        extent = extent_of(log, held.segment, has_gaps=self._has_gaps(log))
+        extent = extent_of(log, held.segment, has_gaps=self._replicas.logs.may_have_gaps(log))
         end_offset = extent.base_offset
         extent = extent._replace(base_offset=start, end_offset=end_offset, size=0, epochs=())
         damage = Damage(start, start, end_offset, 0, 0, "the segments are missing")
@@ -152,10 +155,6 @@ class Healer:
             await self._executor.run(self._files.fsync_dir, log.folder)
             _log.warning("%s: offsets %d to %d are back", held.key, start, end_offset - 1)
 
-    def _has_gaps(self, log: Log) -> bool:
-        compacted = self._replicas.logs.compacted_to(log.topic_partition)
-        return log.config.is_compacted or compacted is not None
-
     async def _step(self, check: SegmentCheck) -> bool:
         """One step, and as long a pause as the limit asks for."""
         before, started_s = check.read_bytes, self._clock.monotonic()
@@ -165,18 +164,25 @@ class Healer:
         await asyncio.sleep(max(busy_s, read_s - busy_s))  # Python on a thread holds the loop up
         return is_done
 
-    async def _judge(self, held: _Held, extent: Extent, fault: str) -> list[Damage]:
+    async def _judge(
+        self, held: _Held, extent: Extent, fault: str, damages: list[Damage]
+    ) -> list[Damage]:
         """An index does not fit its records. If another replica has the same records, the index is
-        bad and is built again; else the records are of another file."""
+        bad and is built again; else the records are of another file, and all are damaged, not only
+        `damages`."""
         whole = Damage(
             extent.base_offset, extent.base_offset, extent.end_offset, 0, extent.size, ""
         )
         whole = whole._replace(why=f"the records are not those of the indexes ({fault})")
-        copy = None if extent.has_gaps else await self._copy_of(held.partition, extent, whole)
+        # A copy without gaps was never compacted here, and neither was ours: they must be equal.
+        plain = extent._replace(has_gaps=False)
+        copy = await self._copy_of(held.partition, plain, whole)
         if not held.is_current():
             return []
         if copy is not None and not await self._executor.run(is_same, self._files, extent, copy):
             return [whole]
+        if damages:
+            return damages
         _log.warning("%s: %s; built again", held.key, fault)
         await self._executor.run(rebuild_indexes, self._files, extent, held.options)
         if held.is_current():
@@ -198,7 +204,8 @@ class Healer:
             if copy is None:
                 if is_news:
                     _log.error(
-                        "%s: offsets %d to %d are lost: no replica and no remote tier has them",
+                        "%s: offsets %d to %d have no copy: no other replica in sync and no remote"
+                        " tier gives them",
                         key,
                         damage.first_offset,
                         damage.end_offset - 1,
@@ -249,8 +256,7 @@ class Healer:
         log = held.log
         if not held.is_current():
             return False
-        if log.segments.active is held.segment:
-            log.roll(self._clock.wall_ms())  # only sealed segments are replaced
+        assert log.segments.active is not held.segment
         new = await self._write(held, extent, copies)
         if new is None:
             return False

@@ -1,4 +1,4 @@
-"""When logs are scrubbed: every log.scrub.interval.ms, and soon after a read met something bad.
+"""When logs are scrubbed: every log.scrub.interval.ms, and soon after something bad was met.
 
 Owns the tasks. What they do is `healer.py`'s, imported when it is first due: a test broker ends
 before that.
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from tidelog.healing.healer import Healer
     from tidelog.peers import PeerChannel
     from tidelog.remote.tier import RemoteTier
+    from tidelog.replication.partition import Partition
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog.seams import Runtime
     from tidelog_storage.types import TopicPartition
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["Healing"]
 
 FIRST_PASS_S = 600.0  # after the start, or sooner if the interval is shorter
-SUSPECTS_S = 1.0  # between two looks at what reads have met
+SUSPECTS_S = 1.0  # between two looks at what cannot be right
+AGAIN_S_MAX = 3600.0  # between two tries to repair a partition
 WAIT_S_MAX = 86_400.0  # timers of some platforms can't be set for centuries
 
 
@@ -48,7 +50,11 @@ class Healing:
         self._healer: Healer | None = None
         self._suspects: dict[TopicPartition, None] = {}
         self._has_suspects = asyncio.Event()
-        replicas.on_corrupt_read = self.suspect
+        self._delays_s: dict[TopicPartition, float] = {}  # till those not repaired are tried again
+        replicas.on_suspect = self.suspect
+        for key in sorted(replicas.suspects):
+            self.suspect(key)
+        replicas.suspects.clear()
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._look_at_suspects(), name="healing suspects")]
         if config.log_scrub_interval_ms > 0:
@@ -79,7 +85,7 @@ class Healing:
 
     async def stop(self) -> None:
         """End now; what was not swapped in is forgotten."""
-        self._replicas.on_corrupt_read = None
+        self._replicas.on_suspect = None
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -88,7 +94,7 @@ class Healing:
             self._healer.close()
 
     def suspect(self, key: TopicPartition) -> None:
-        """A read of the partition met something that cannot be right: look at it soon."""
+        """Something of the partition cannot be right: look at it soon."""
         self._suspects[key] = None
         self._has_suspects.set()
 
@@ -108,4 +114,16 @@ class Healing:
                 partition = self._replicas.hosted(key)
                 if partition is not None:
                     await self.healer.scrub_guarded(partition)
+                    self._try_again(partition)
             await asyncio.sleep(SUSPECTS_S)
+
+    def _try_again(self, partition: Partition) -> None:
+        """What no copy was had of may be had later: another replica starts, or comes in sync."""
+        key = partition.topic_partition
+        is_alone = self._new_channel is None and self._tier is None
+        if is_alone or not partition.log.damages:
+            self._delays_s.pop(key, None)
+            return
+        delay_s = self._delays_s.get(key, SUSPECTS_S)
+        self._delays_s[key] = min(2 * delay_s, AGAIN_S_MAX)
+        asyncio.get_running_loop().call_later(delay_s, self.suspect, key)

@@ -18,6 +18,7 @@ from tidelog.replication.roles import RoleListeners
 from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.checkpoints import CheckpointError
 from tidelog_storage.directory import named
+from tidelog_storage.holes import cut_doubtful_end, find_holes
 from tidelog_storage.open_files import lacks_descriptors
 from tidelog_storage.types import StorageError, TopicPartition
 
@@ -93,8 +94,10 @@ class HostedPartitions:
         self.aux_state_of: AuxStateOf | None = None
         """What followers ask of the remote tier; set with it, before there are any."""
         self.lost_logs = LostLogs(logs, node_id)
-        self.on_corrupt_read: Callable[[TopicPartition], None] | None = None
-        """Hears of a partition of which a read met bytes that cannot be right."""
+        self.on_suspect: Callable[[TopicPartition], None] | None = None
+        """Hears of a partition in which something cannot be right, by a read or at its opening."""
+        self.suspects: set[TopicPartition] = set()
+        """Those that were opened before there was a listener."""
         self._partitions: dict[tuple[str, int], Partition] = {}
         self._offline: dict[tuple[str, int], bytes] = {}  # to the topic id
 
@@ -179,12 +182,39 @@ class HostedPartitions:
             else:
                 log.config = config
                 _tell_lost_start(key, log)
+                self._look_for_holes(key, log)
         except (OSError, StorageError, CheckpointError) as error:
             self._take_offline(key, topic_id, error)
             return None
         self._offline.pop(key, None)
         partition = self._partitions[key] = Partition(key, topic_id, log, self.node_id, self.rules)
         return partition
+
+    def _look_for_holes(self, key: TopicPartition, log: Log) -> None:
+        """Name what is missing inside a log, and have it scrubbed soon."""
+        if self.logs.may_have_gaps(log):
+            return
+        offset = cut_doubtful_end(log, self.clock.wall_ms())
+        if offset is not None:
+            _log.error(
+                "%s: the last batch was cut off: offsets from %d on are missing before it, so its"
+                " own are wrong. Its records are lost on this disk",
+                key,
+                offset,
+            )
+        holes = find_holes(log)
+        for damage in holes.damages:
+            log.set_damages(damage.base_offset, [damage])
+            _log.error("%s: damaged %s", key, damage)
+        if holes.is_suspect:
+            self.suspect(key)
+
+    def suspect(self, key: TopicPartition) -> None:
+        """Something of a partition cannot be right: have it scrubbed."""
+        if self.on_suspect is None:
+            self.suspects.add(key)
+        else:
+            self.on_suspect(key)
 
     def _lose(self, partition: Partition, error: OSError) -> None:
         self._let_go(partition)

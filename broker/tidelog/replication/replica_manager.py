@@ -152,8 +152,8 @@ class ReplicaManager(HostedPartitions):
         _log.error("read of %s failed: %s", partition.topic_partition, error)
         if isinstance(error.__cause__, OSError):
             self.disk_failed(partition.topic_partition, error)
-        elif self.on_corrupt_read is not None:
-            self.on_corrupt_read(partition.topic_partition)
+        else:
+            self.suspect(partition.topic_partition)
         return ReadResult(error.code)
 
     def _record_fetch(
