@@ -56,14 +56,6 @@ class SegmentOptions(NamedTuple):
         return cls(config.index_interval_bytes, config.segment_index_bytes)
 
 
-class RecoveredSegment(NamedTuple):
-    """Bytes that were cut off, and the first offset that is missing before the last batch, if any
-    are."""
-
-    cut: int
-    doubtful_end: int | None
-
-
 def file_name(offset: int, suffix: str) -> str:
     """Name of a segment's or snapshot's file: 20 digits and a suffix."""
     return f"{offset:020d}{suffix}"
@@ -479,18 +471,19 @@ class Segment:
 
     def recover(
         self, on_batch: Callable[[BatchHeader, memoryview], None], keep: int = 0
-    ) -> RecoveredSegment:
+    ) -> tuple[int, int | None]:
         """After an unclean stop: keep the whole, valid batches, rebuild the indexes.
 
-        `on_batch` sees each kept batch in order. StorageError, and nothing changed, if offsets
-        below `keep` would go.
+        `on_batch` sees each kept batch in order. Returns the bytes cut off, and the first of the
+        offsets that are missing before the last batch, if any are. StorageError, and nothing
+        changed, if offsets below `keep` would go.
         """
         self.reset_indexes()
         valid = 0
         next_offset = self.base_offset
         doubtful: int | None = None
-        for batch in valid_batches(self.records, self.size, self.base_offset):
-            position, header, data, has_gap_before = batch
+        valid_ones = valid_batches(self.records, self.size, self.base_offset)
+        for position, header, data, has_gap_before in valid_ones:
             self._note_batch(header.last_offset, header.max_timestamp, position)
             self.bytes_since_index_entry += header.size_in_bytes
             doubtful = next_offset if has_gap_before else None
@@ -503,4 +496,4 @@ class Segment:
                 raise damage_below(self.path(LOG_SUFFIX), next_offset, keep)
             self.cut(valid)
         self.write_indexes(seal=True)
-        return RecoveredSegment(cut, doubtful)
+        return cut, doubtful

@@ -188,7 +188,7 @@ class Play:
             node_id=BROKER,
             hosted=lambda _: partition,
             partitions=lambda: [partition],
-            logs=SimpleNamespace(compacted_to=lambda _: None),
+            logs=SimpleNamespace(may_have_gaps=lambda _: False),
             image=SimpleNamespace(
                 partition=lambda *_: state,
                 is_alive=lambda _: True,
