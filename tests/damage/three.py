@@ -11,6 +11,7 @@ import asyncio
 import logging
 import shutil
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import tidelog
@@ -18,6 +19,7 @@ from damage.directory import SETTINGS, TOPICS, Truth, settle_disk, write
 from damage.play import Listener, Outcome, Verdict, find_losses
 from support.clusters import STEADY, until
 from support.txn_client import RETRIABLE, Nodes
+from tidelog.doors.cluster_settings import ClusterError
 from tidelog.formatting import format_directories, look
 from tidelog.runtime import system_runtime
 from tidelog.start_error import StartError
@@ -54,8 +56,8 @@ class Three:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for each in self.cluster.brokers:
-            await each.kill()
+        with suppress(ClusterError):  # of a broker that has ended in a case that failed
+            await self.cluster.stop()
 
     # -- a case ------------------------------------------------------------------------------------
 
