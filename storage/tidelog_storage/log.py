@@ -438,6 +438,19 @@ class Log(LogState):
         self.lost_start = None
         self._start_at(new.base_offset)
 
+    def correct_epochs(self, found: Sequence[tuple[int, int]], end_offset: int) -> None:
+        """The leader epochs from the first of these on, up to `end_offset`, are what the records
+        say: the checkpoint was damaged. OSError."""
+        (first_epoch, start_offset), (last_epoch, _) = found[0], found[-1]
+        entries = self.epochs.entries
+        older = [one for one in entries if one.start_offset < start_offset]
+        older = [one for one in older if one.epoch <= first_epoch]
+        newer = [one for one in entries if one.start_offset >= end_offset]
+        newer = [one for one in newer if one.epoch > last_epoch]
+        newest = older[-1].epoch if older else UNDEFINED_EPOCH
+        self.epochs.replace([*older, *(one for one in found if one[0] > newest), *newer])
+        self._flush_epochs()
+
     def sealed_files(self, segment: Segment) -> SealedFiles:
         """The files of a sealed segment of this log, which are all there: what is missing of them
         is built. OSError if that fails."""

@@ -207,3 +207,24 @@ def test_what_is_appended_during_a_repair_of_the_last_segment_stays(
             assert await read(node, len(values)) == values
 
     run(test)
+
+
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_records_outweigh_a_damaged_epoch_checkpoint(tmp_path: Path, is_alone: bool) -> None:
+    """Its batches are whole, and another replica has the same, or several say the same."""
+
+    async def test() -> None:
+        async with cluster_on(tmp_path) as cluster:
+            values = await write(cluster)
+            node = leader_of(cluster)
+            log, healer = held(node).log, node.server.healing.healer
+            right = log.epochs.entries
+            log.epochs.replace([*right, (right[-1].epoch + 4, 8), (right[-1].epoch + 5, 21)])
+            if is_alone:
+                healer._peers = None
+            await healer.scrub(held(node))
+            assert log.damages == ()
+            assert log.epochs.entries == right
+            assert await read(node) == values
+
+    run(test)

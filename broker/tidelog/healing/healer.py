@@ -20,7 +20,7 @@ from tidelog.healing.peer_copies import NoCopyError
 from tidelog.peers import PeerError
 from tidelog_protocol.errors import ProtocolError
 from tidelog_storage.remote.api import RemoteStorageError
-from tidelog_storage.scrub import SegmentCheck, extent_of
+from tidelog_storage.scrub import SegmentCheck, epochs_in, extent_of
 from tidelog_storage.scrub_repair import (
     SegmentRepair,
     check_copy,
@@ -127,6 +127,8 @@ class Healer:
             log.roll(self._clock.wall_ms())  # only what does not grow any more can be replaced
             await self._scrub_segment(partition, segment)
             return
+        if damages:
+            damages = await self._blame_epochs(held, extent, damages)
         if fault:
             segment.index_fault = None
             damages = await self._judge(held, extent, fault, damages)
@@ -134,6 +136,34 @@ class Healer:
             await self._heal(held, extent, damages)
         elif log.damages:
             log.set_damages(segment.base_offset, ())
+
+    async def _blame_epochs(
+        self, held: _Held, extent: Extent, damages: list[Damage]
+    ) -> list[Damage]:
+        """Where nothing but leader epochs differ, the log's own may be damaged, and not the
+        records: if another replica has the same, or more than one batch differs."""
+        loose = extent._replace(epochs=())
+        check = SegmentCheck(self._files, loose)
+        while not await self._step(check):
+            pass
+        found, others = await self._executor.run(epochs_in, self._files, extent)
+        if check.damages or not found:
+            return damages
+        whole = Damage(
+            extent.base_offset, extent.base_offset, extent.end_offset, 0, extent.size, "epochs"
+        )
+        copy = await self._copy_of(held.partition, loose, whole)
+        if copy is None:
+            are_right = others > 1
+        else:
+            are_right = await self._executor.run(is_same, self._files, extent, copy)
+        if not held.is_current():
+            return []
+        if are_right:
+            held.log.correct_epochs(found, extent.end_offset)
+            _log.warning("%s: leader epochs of %s were put right", held.key, extent.path)
+            return []
+        return damages
 
     async def _restore_start(self, partition: Partition) -> None:
         """Fetch what was lost before the first segment: nothing but the start tells of it."""
