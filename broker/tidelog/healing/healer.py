@@ -146,8 +146,10 @@ class Healer:
         check = SegmentCheck(self._files, loose)
         while not await self._step(check):
             pass
+        if check.damages:
+            return damages
         found, others = await self._executor.run(epochs_in, self._files, extent)
-        if check.damages or not found:
+        if not found:
             return damages
         whole = Damage(
             extent.base_offset, extent.base_offset, extent.end_offset, 0, extent.size, "epochs"

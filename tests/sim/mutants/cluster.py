@@ -18,7 +18,7 @@ from tidelog.replication.hosted_partitions import HostedPartitions
 from tidelog.replication.partition import Partition
 from tidelog.replication.replica import Replica
 from tidelog.replication.truncation import Truncation
-from tidelog_storage import recovery, replicated, segment
+from tidelog_storage import recovery, replicated, scan
 from tidelog_storage.compaction import rewriting
 from tidelog_storage.directory import LogDirectory
 from tidelog_storage.epochs import LeaderEpochCache
@@ -244,7 +244,7 @@ def believe_every_offset(patch: Patch) -> None:
 
 def believe_every_checksum(patch: Patch) -> None:
     """Nobody looks at checksums: what has rotted is copied, compacted and loaded."""
-    for module in (replicated, rewriting, segment, internal_topics):
+    for module in (replicated, rewriting, scan, internal_topics):
         patch(module, "crc_is_valid", lambda *_: True)
 
 
