@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from damage.cases import all_cases, cases_of_three
 from damage.directory import build
 from damage.play import UNDETECTABLE, Outcome, Verdict, play
-from damage.three import Three
+from damage.three import UNDETECTABLE_OF_THREE, Three
 
 if TYPE_CHECKING:
     from damage.cases import Case
@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 class Table:
     """Outcomes, printed as they come."""
 
-    def __init__(self, title: str, words: list[str]) -> None:
+    def __init__(self, title: str, words: list[str], undetectable: frozenset[str]) -> None:
         self.counts: collections.Counter[Verdict] = collections.Counter()
         self._title = title
         self._words = words
+        self._undetectable = undetectable
 
     def chosen(self, cases: list[Case]) -> list[Case]:
         """Those that are to be played."""
@@ -34,7 +35,7 @@ class Table:
         """None: there was nothing to damage."""
         if outcome is None:
             return
-        if str(case) not in UNDETECTABLE:
+        if str(case) not in self._undetectable:
             self.counts[outcome.verdict] += 1
         print(f"{self._title}: {case}: {outcome.verdict.value}  {outcome.losses}", flush=True)
         for text in outcome.said if self._words else ():
@@ -83,8 +84,11 @@ async def play_three(folder: Path, table: Table) -> None:
 async def main(words: list[str]) -> int:
     """The number of silent losses."""
     silent = 0
-    for title, play_all in (("one broker", play_one), ("three brokers", play_three)):
-        table = Table(title, words)
+    tables = (
+        (play_one, Table("one broker", words, UNDETECTABLE)),
+        (play_three, Table("three brokers", words, UNDETECTABLE_OF_THREE)),
+    )
+    for play_all, table in tables:
         with tempfile.TemporaryDirectory() as name:
             await play_all(Path(name), table)
         silent += table.close()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import tidelog
 from damage.directory import SETTINGS, TOPICS, Truth, settle_disk, write
-from damage.play import Listener, Outcome, Verdict, find_losses
+from damage.play import UNDETECTABLE, Listener, Outcome, Verdict, find_losses
 from support.clusters import STEADY, until
 from support.txn_client import RETRIABLE, Nodes
 from tidelog.doors.cluster_settings import ClusterError
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from damage.cases import Case
 
+UNDETECTABLE_OF_THREE = UNDETECTABLE | {"offsets .log, swap, kill"}
 PLAY_S_MAX = 60.0
 
 
