@@ -77,7 +77,7 @@ async def play_three(folder: Path, table: Table) -> None:
                 except Exception as error:  # noqa: BLE001 - the others are to be played too
                     outcome = failed(error)
                 table.note(case, outcome)
-                if outcome is not None and outcome.verdict is Verdict.SILENT:
+                if outcome is not None and outcome.losses:
                     break
 
 

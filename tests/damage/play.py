@@ -85,7 +85,7 @@ async def _start_and_read(place: Path, truth: Truth, listener: Listener) -> Outc
         await server.stop(controlled=False)
     if not losses:
         return Outcome(Verdict.WHOLE, [], listener.said)
-    is_named = all(_names(listener.said, loss.split()[0]) for loss in losses)
+    is_named = all(names(listener.said, loss.split()[0]) for loss in losses)
     return Outcome(Verdict.NAMED if is_named else Verdict.SILENT, losses, listener.said)
 
 
@@ -93,7 +93,8 @@ async def _scrub(server: BrokerServer) -> None:
     await server.healing.healer.scrub_all()
 
 
-def _names(said: list[str], partition: str) -> bool:
+def names(said: list[str], partition: str) -> bool:
+    """Whether something was said of a partition."""
     return any(re.search(rf"\b{re.escape(partition)}\b", text) for text in said)
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import tidelog
 from damage.directory import SETTINGS, TOPICS, Truth, settle_disk, write
-from damage.play import UNDETECTABLE, Listener, Outcome, Verdict, find_losses
+from damage.play import UNDETECTABLE, Listener, Outcome, Verdict, find_losses, names
 from support.clusters import STEADY, until
 from support.txn_client import RETRIABLE, Nodes
 from tidelog.doors.cluster_settings import ClusterError
@@ -82,7 +82,9 @@ class Three:
         if not is_damaged:
             return None
         if found:
-            return Outcome(Verdict.SILENT, found, listener.said)
+            is_named = all(names(listener.said, each.split()[0]) for each in found)
+            verdict = Verdict.NAMED if is_named else Verdict.SILENT
+            return Outcome(verdict, found, listener.said)
         if refusal:
             return Outcome(Verdict.REFUSED, [], [refusal])
         return Outcome(Verdict.WHOLE, [], listener.said)
@@ -180,10 +182,14 @@ class Three:
         for key, _ in partitions_of(servers[0].metadata.image):
             logs = [server.replicas.partition(*key).log for server in servers]
             start = max(log.segments.first.base_offset for log in logs)
+            if len({log.log_start_offset for log in logs}) > 1:
+                found.append(f"{key[0]}-{key[1]} does not begin at the same offset on all")
             contents = {b"".join(batches_of(log, start)) for log in logs}
             if len(contents) > 1:
                 found.append(f"{key[0]}-{key[1]} is not the same on all")
-            found += [f"{log} has {each}" for log in logs for each in log.damages]
+            found += [
+                f"{key[0]}-{key[1]} is damaged: {each}" for log in logs for each in log.damages
+            ]
         return found
 
 

@@ -61,6 +61,7 @@ class PeerCopies:
         """All that a replica has of a damage's offsets. NoCopyError, PeerError."""
         offset = damage.first_offset
         parts: list[memoryview] = []
+        size = 0
         while offset < damage.end_offset:
             data = await self._ask(partition, offset, source)
             taken, offset = _take(memoryview(data.records or b""), offset, damage.end_offset)
@@ -69,7 +70,8 @@ class PeerCopies:
                     raise NoCopyError(f"its high watermark is {data.high_watermark}")
                 break  # the log has nothing there
             parts += taken
-            if sum(map(len, parts)) > COPY_BYTES_MAX:
+            size += sum(map(len, taken))
+            if size > COPY_BYTES_MAX:
                 raise NoCopyError("it is larger than a segment can be")
         return memoryview(b"".join(parts))
 
