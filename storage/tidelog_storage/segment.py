@@ -472,18 +472,16 @@ class Segment:
     def recover(
         self, on_batch: Callable[[BatchHeader, memoryview], None], keep: int = 0
     ) -> tuple[int, int | None]:
-        """After an unclean stop: keep the whole, valid batches, rebuild the indexes.
+        """After an unclean stop: keep the whole, valid batches, which `on_batch` sees; new indexes.
 
-        `on_batch` sees each kept batch in order. Returns the bytes cut off, and the first of the
-        offsets that are missing before the last batch, if any are. StorageError, and nothing
-        changed, if offsets below `keep` would go.
+        Returns the bytes cut off, and the first offset that is missing before the last batch.
+        StorageError, and nothing changed, if offsets below `keep` would go.
         """
         self.reset_indexes()
-        valid = 0
-        next_offset = self.base_offset
+        valid, next_offset = 0, self.base_offset
         doubtful: int | None = None
-        valid_ones = valid_batches(self.records, self.size, self.base_offset)
-        for position, header, data, has_gap_before in valid_ones:
+        whole = valid_batches(self.records, self.size, self.base_offset)
+        for position, header, data, has_gap_before in whole:
             self._note_batch(header.last_offset, header.max_timestamp, position)
             self.bytes_since_index_entry += header.size_in_bytes
             doubtful = next_offset if has_gap_before else None
