@@ -17,6 +17,7 @@ from sim.cluster.work.seeds import work_of
 from sim.cuts import run_cuts
 from sim.faults import Fault
 from sim.folder_lives import run_folder_lives
+from sim.history import Violation
 from sim.loop import simulate
 from sim.lost_voter import run_lost_voter
 from sim.mutants import (
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 
 BROKERS = 3
 # Anything else that a play raises is a bug that no longer fits what it changes.
-FOUND = (AssertionError, RemoteStorageError)
+FOUND = (Violation, AssertionError, RemoteStorageError)
 
 
 class Ground(NamedTuple):
@@ -74,7 +75,8 @@ def _failure(run: Callable[[], Any]) -> str | None:
     try:
         run()
     except FOUND as error:
-        return f"{type(error).__name__}: {' '.join(str(error).split())}"
+        kind = next(kind for kind in FOUND if isinstance(error, kind))
+        return f"{kind.__name__}: {' '.join(str(error).split())}"
     return None
 
 
