@@ -56,12 +56,11 @@ FOUND_AT = {
     "any-end-is-the-oldest": 1,
     "epoch-not-bumped": 5,
     "epochs-begin-again": 5,
-    "guard-not-checked": 9,
     "markers-before-the-decision-is-committed": 8,
     "markers-forgotten-at-load": 7,
     "nothing-verified": 7,
     "pending-offsets-not-loaded": 7,
-    "zombie-members-commit": 51,
+    "zombie-members-commit": 63,
     # remote tier
     "aborted-transactions-end-with-their-segment": 9,
     "files-are-ahead-of-what-they-have": 9,
