@@ -348,10 +348,10 @@ class Log(LogState):
         """
         self._reader.forget()
         self._truncations += 1
-        if offset < self.recovery_point:
-            self.recovery_point = offset
+        if offset < max(self.recovery_point, self._noted_point):
+            self.recovery_point = self._noted_point = min(offset, self.recovery_point)
             if self._on_recovery_point_lowered is not None:
-                self._on_recovery_point_lowered(offset)
+                self._on_recovery_point_lowered(self.recovery_point)
 
     def _remove_all(self, offset: int) -> None:
         """Remove the files of all segments, newest first: a crash leaves no hole. The log is to go

@@ -66,6 +66,7 @@ class LogState:
         "_epochs_lost",
         "_files",
         "_flush_messages",
+        "_noted_point",
         "_on_recovery_point_lowered",
         "_on_roll",
         "_reader",
@@ -132,6 +133,7 @@ class LogState:
         self.high_watermark = min(max(high_watermark, self.local_log_start_offset), log_end_offset)
         self.highest_remote_offset = -1
         self.recovery_point = min(recovery_point, log_end_offset)
+        self._noted_point = 0  # its checkpoint may say so much, if that is more
         self.lost_start: int | None = None
         self.lost_end: int | None = None
         self.doubtful_end: int | None = None
@@ -352,6 +354,7 @@ class LogState:
             return active
         try:
             active.write_indexes(seal=True)
+            self._noted_point = max(self._noted_point, self.recovery_point)
             self.recovery_point = seal(active, self.recovery_point, base_offset)
             self.producers.map_end_offset = base_offset
             self.producers.take_snapshot()

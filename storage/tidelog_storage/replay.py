@@ -27,7 +27,7 @@ def replay_producers(log: Log, rebuilt: Container[int] = ()) -> None:
             place = segment.find(start) if segment.base_offset < start else None
             is_rebuilt = segment.base_offset in rebuilt
             for _, header, batch in segment.batches(place.position if place else 0):
-                if header.producer_id >= 0 and header.base_offset >= start:
+                if header.producer_id >= 0 and header.last_offset >= start:
                     completed = producers.update(header, batch)
                     if completed is None:
                         continue

@@ -44,6 +44,32 @@ def test_truncate(files, log, offset):
     check_indexes(again)
 
 
+def test_a_cut_lowers_what_the_checkpoint_may_say_after_a_roll(files):
+    """A roll lowers the recovery point in memory alone, so that the segment is flushed again with
+    its indexes."""
+    lowered = []
+    log = open_log(files, settings=SETTINGS, on_recovery_point_lowered=lowered.append)
+    for _ in range(3):
+        append(log, 2)
+    log.flush()
+    assert log.recovery_point == 6  # a checkpoint says so
+    append(log, 2)
+    log.roll(NOW)
+    assert log.recovery_point == 0
+    log.truncate_to(4)
+    assert lowered == [0]
+    log.truncate_to(2)
+    assert lowered == [0], "it says so already"
+
+
+def test_a_producer_whose_batch_is_deleted_in_part_is_known_after_a_crash(files, log):
+    append(log, 4, producer_id=9, producer_epoch=0, base_sequence=0, transactional=True)
+    log.maybe_increment_log_start(22, "DeleteRecords")
+    again = open_log(files, settings=SETTINGS, clean=False, log_start_offset=22, high_watermark=24)
+    assert again.producers.producers[9].batches[-1].last_offset == 23
+    assert again.last_stable_offset == log.last_stable_offset == 22
+
+
 def test_truncate_at_or_past_the_end_cuts_only_epochs(log):
     log.assign_epoch(5)
     assert not log.truncate_to(25)
