@@ -1,6 +1,6 @@
 """Short garbage collections for a process that only serves brokers.
 
-A full collection looks at each object that may be part of a cycle, and the loop waits for it: 0.2 s
+A full collection looks at each object that may be part of a cycle, and the loop waits for it: 0.1 s
 with 5,000 partitions. So what has lived long is frozen: no later collection looks at it. A frozen
 object still goes with its last reference. Only a cycle of frozen objects stays, until `thaw`.
 """
