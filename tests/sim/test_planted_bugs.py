@@ -80,7 +80,7 @@ FOUND_AT = {
     "keys-that-begin-alike-are-one": 41,
     "one-segment-too-many": 45,
     "recover-by-half": 41,
-    "retention-ahead-of-time": 67,
+    "retention-ahead-of-time": 102,
     "sessions-forget-nothing": 45,
     "sessions-stay-where-they-began": 39,
     # three replicas and a store
