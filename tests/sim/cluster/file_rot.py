@@ -25,9 +25,10 @@ FILES_MAX = 6
 INDEXES = (".index", ".timeindex", ".txnindex")
 SNAPSHOT = ".snapshot"
 EPOCHS = "leader-epoch-checkpoint"
+LOG_STARTS = f"{DATA}/log-start-offset-checkpoint"
 CHECKPOINTS = (
     f"{DATA}/replication-offset-checkpoint",
-    f"{DATA}/log-start-offset-checkpoint",
+    LOG_STARTS,
     f"{DATA}/cleaner-offset-checkpoint",
 )
 RECOVERY_POINTS = f"{DATA}/recovery-point-offset-checkpoint"
@@ -47,8 +48,12 @@ class FileRot:
         if not self.is_on or self.world.is_quiet or rng.random() >= STRIKES:
             return
         found = list(self._choice(machine.disk))
-        for path, ways in rng.sample(found, min(len(found), rng.randint(1, FILES_MAX))):
+        picked = rng.sample(found, min(len(found), rng.randint(1, FILES_MAX)))
+        starts_are_lost = any(path == LOG_STARTS for path, _ in picked)
+        for path, ways in picked:
             way = rng.choice(ways)
+            if starts_are_lost and path.endswith(EPOCHS):
+                continue  # nothing else here tells where the records begin that were not deleted
             self.world.loop.note(f"{FILE_ROT}: {way} {path} on {machine.host}")
             self.world.history.count(f"files damaged: {way}")
             damage(machine.disk, path, way, rng)
