@@ -25,7 +25,10 @@ def test_each_fault_is_replayed_by_tests_that_are_there():
         if not all(path.exists() for path in paths):
             missing.append(command)
             continue
-        text = "".join(path.read_text() for path in paths if path.is_file())
+        files = [
+            one for path in paths for one in (path.rglob("test_*.py") if path.is_dir() else [path])
+        ]
+        text = "".join(one.read_text() for one in files)
         words = re.split(r" or | and ", (option[1] or option[2]) if option else "def test")
         missing += [f"{command}: {word}" for word in words if word.strip('"') not in text]
     assert missing == []
