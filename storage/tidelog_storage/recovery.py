@@ -8,6 +8,7 @@ and their indexes, the leader epochs and the producer state are built anew.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog_storage.checkpoints import (
@@ -91,6 +92,8 @@ def load_log(
     `keep_below`.
     """
     loader = _Loader(files, folder, topic_partition, config=config, now_ms=now_ms, report=report)
+    lower = partial(_lower, checkpointed.recovery_point, on_recovery_point_lowered)
+    loader.lower_recovery_point = lower
     names = loader.list_files()
     segments = loader.open_segments(names, checkpointed.log_start_offset or 0)
     found = checkpointed
@@ -109,8 +112,7 @@ def load_log(
     loader.start_is_known = checkpointed.log_start_offset is not None
     epochs, log_start_offset = loader.load_epochs(segments, log_start_offset, log_end_offset)
     recovery_point = log_end_offset if had_clean_shutdown else checkpointed.recovery_point
-    if checkpointed.recovery_point > log_end_offset and on_recovery_point_lowered is not None:
-        on_recovery_point_lowered(log_end_offset)  # else what is appended would count as flushed
+    lower(log_end_offset)  # else what is appended would count as flushed
     log = Log(
         files,
         folder,
@@ -160,6 +162,7 @@ class _Loader:
         self._recovered_epochs: list[EpochEntry] = []
         self.start_is_known = True  # else the log begins with its first segment, as most do
         self._oldest: int | None = None  # where the oldest leader epoch began
+        self.lower_recovery_point: Callable[[int], None] = partial(_lower, 0, None)
         self.doubtful_end: int | None = None  # offsets are missing before the last batch
         self.epochs_lost: str | None = None  # why the epochs below the first segment aren't known
 
@@ -236,7 +239,11 @@ class _Loader:
         self._recovered_from = max(checkpointed.recovery_point, segments.first.base_offset)
         recovered: list[Segment] = []
         for segment in segments.from_floor(checkpointed.recovery_point):
-            cut, self.doubtful_end = segment.recover(self._note_epoch, keep_below)
+            # Until a cut is synced its segment counts as not flushed: if this start is killed, the
+            # next one finds nothing to cut.
+            cut, self.doubtful_end = segment.recover(
+                self._note_epoch, self.lower_recovery_point, keep_below
+            )
             recovered.append(segment)
             if cut:
                 self._report(
@@ -427,6 +434,12 @@ class _Loader:
                     return self._recovered_epochs
                 self._note_epoch(header, batch)
         return self._recovered_epochs
+
+
+def _lower(noted: int, note: Callable[[int], None] | None, offset: int) -> None:
+    """Have a recovery point that is noted above an offset noted as that offset."""
+    if offset < noted and note is not None:
+        note(offset)
 
 
 def _offsets_of(names: dict[str, int], suffix: str) -> list[int]:

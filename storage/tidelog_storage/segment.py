@@ -470,12 +470,15 @@ class Segment:
                 self.max_timestamp_offset = header.last_offset
 
     def recover(
-        self, on_batch: Callable[[BatchHeader, memoryview], None], keep: int = 0
+        self,
+        on_batch: Callable[[BatchHeader, memoryview], None],
+        before_cut: Callable[[int], None],
+        keep: int = 0,
     ) -> tuple[int, int | None]:
         """After an unclean stop: keep the whole, valid batches, which `on_batch` sees; new indexes.
 
-        Returns the bytes cut off, and the first offset that is missing before the last batch.
-        StorageError, and nothing changed, if offsets below `keep` would go.
+        `before_cut` gets the base offset. Returns the bytes cut off, and the first offset missing
+        before the last batch. StorageError, and nothing changed, if `keep` needs what would go.
         """
         self.reset_indexes()
         valid, next_offset = 0, self.base_offset
@@ -488,10 +491,10 @@ class Segment:
             next_offset = header.next_offset
             valid = position + header.size_in_bytes
             on_batch(header, data)
-        cut = self.size - valid
-        if cut:
+        if cut := self.size - valid:
             if next_offset < keep:
                 raise damage_below(self.path(LOG_SUFFIX), next_offset, keep)
+            before_cut(self.base_offset)
             self.cut(valid)
         self.write_indexes(seal=True)
         return cut, doubtful

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from sim.disk_files import SimFile
 from support.logs import NOW, append, check_indexes, config, offsets, open_log
 from tidelog_storage.checkpoints import UnknownCheckpointVersionError, write_partition_metadata
 from tidelog_storage.segment import file_name
@@ -302,3 +303,40 @@ def test_an_old_snapshot_is_brought_up_to_date(files):
         assert entry.last_sequence == 19
         assert again.producers.map_end_offset == 20
         assert append(again, 1, base_sequence=19, **options).duplicate
+
+
+@pytest.mark.parametrize("is_flushed", [True, False])
+def test_a_cut_that_a_kill_left_unsynced_does_not_come_back(disk, files, monkeypatch, is_flushed):
+    """The next start finds nothing to cut, and the segment was never synced again."""
+
+    class KilledError(BaseException):
+        pass
+
+    def killed(_):
+        raise KilledError
+
+    log = open_log(files, settings=SETTINGS)
+    append(log, 4)
+    log.flush(closing=True)
+    whole = log.segments.active.size
+    records = log.segments.active.records
+    records.append([b"\0" * 50])
+    records.fsync()
+    points = [4]
+    options = {"recovery_point": 4, "on_recovery_point_lowered": points.append}
+    monkeypatch.setattr(SimFile, "fsync", killed)
+    with pytest.raises(KilledError):
+        open_log(files, settings=SETTINGS, clean=False, **options)
+    monkeypatch.undo()
+    assert points == [4, 0]
+    log = open_log(files, settings=SETTINGS, clean=False, recovery_point=points[-1])
+    log.roll(NOW)
+    append(log, 1)
+    if is_flushed:
+        log.flush()
+        points.append(log.recovery_point)
+    files.fsync_dir(FOLDER)
+    disk.power_failure()
+    log = open_log(disk.files(), settings=SETTINGS, clean=False, recovery_point=points[-1])
+    assert log.segments.first.size == whole
+    assert offsets(log)[0] == (0, 3)
