@@ -221,8 +221,10 @@ class Rot:
         offset = damage.good.header.base_offset
         if log.segments and min(log.segments) > offset:
             return True  # deleted
-        is_compacted = damage.name in COMPACTED_TOPICS and not any(log.torn.values())
-        if is_compacted or any(batch.data == damage.good.data for batch in log.batches()):
+        users = self.world.checkers.compacted
+        is_compacted = damage.name in COMPACTED_TOPICS or damage.topic_id in users
+        is_whole = is_compacted and not any(log.torn.values())
+        if is_whole or any(batch.data == damage.good.data for batch in log.batches()):
             self.world.history.count("rot repaired")
             return True
         return False
