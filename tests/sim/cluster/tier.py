@@ -72,6 +72,11 @@ class Tier:
             return self.checkers.batches(machine, partition)
         return read_log(machine.disk, partition.log.folder).batches()
 
+    def copied_to(self, topic_id: bytes, index: int) -> int:
+        """The end of all that was ever begun to be copied of a partition; -1 for nothing."""
+        known = self.checkers.truth.segments.get((topic_id, index), {}) if self.is_on else {}
+        return max((segment.end_offset for segment in known.values()), default=-1)
+
     def look(self, changed: Sequence[Any]) -> None:
         """After a step of a broker that changed these replicas."""
         if changed or self.weather.deleted:
