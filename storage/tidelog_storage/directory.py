@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 LOCK_NAME = ".lock"
 STRAYS_NAMED_MAX = 20  # in one line
+_EVERYWHERE = (1 << 63) - 1
 _LOST = -1  # recovery point of a log that is known to be lost
 
 
@@ -78,6 +79,7 @@ class LogDirectory:
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}
         self._log_starts_are_lost = False
+        self.points_are_lost = False  # the recovery points: what was durable is not known
         self._high_watermarks: dict[TopicPartition, int] = {}
         self._compacted: dict[TopicPartition, int] = {}  # up to which offset
         self._compacted_content = b""
@@ -164,6 +166,7 @@ class LogDirectory:
         was_used = marked is not None or self.partitions or self.futures or self.deleted_folders
         has_file = self._files.exists(f"{self.path}/{RECOVERY_POINT_CHECKPOINT}")
         self.is_new = not (was_used or has_file)  # the file alone may be lost
+        self.points_are_lost = not self.is_new and not self._is_whole(RECOVERY_POINT_CHECKPOINT)
         # After an orderly stop the recovery points name what is here; after a crash also what was
         # deleted since they were written, and is not removed before they are written again.
         deleted = self.deleted_folders if marked is None else []
@@ -318,7 +321,8 @@ class LogDirectory:
             recovery_point=max(0, self._recovery_points.get(partition, 0)),
             log_start_offset=self._log_starts.get(partition),
             high_watermark=self._high_watermarks.get(partition, 0),
-            compacted_to=self._compacted.get(partition, 0),
+            # Without the recovery points, a gap of compaction looks like one that a crash left.
+            compacted_to=self._compacted.get(partition, _EVERYWHERE if self.points_are_lost else 0),
             log_starts_are_lost=self._log_starts_are_lost,
         )
 

@@ -444,7 +444,7 @@ class LogFolders:
             """A crash must not take bytes written after a truncation for durable ones."""
             directory.lower_recovery_point(partition, offset, self._logs)
 
-        return load_log(
+        log = load_log(
             directory.files,
             f"{directory.path}/{name}",
             partition,
@@ -460,6 +460,9 @@ class LogFolders:
             on_recovery_point_lowered=note_lowered,
             report=self._report,
         )
+        if directory.points_are_lost:
+            log.flush()  # before its point is written again: it counts for gaps, see `recover`
+        return log
 
     def _note_roll(self, log: LogState) -> None:
         self._rolled.add(log)

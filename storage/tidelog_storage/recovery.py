@@ -233,7 +233,8 @@ class _Loader:
         So is what follows a gap between segments: a power failure may take the unsynced end of a
         sealed one, at a batch's boundary, and leave the next. Kafka keeps what is behind such a
         gap. Gaps that compaction has left lie below the recovery point (`compaction/cleaner.py`),
-        unless Kafka wrote the folder: then its checkpoint counts.
+        unless Kafka wrote the folder: then its checkpoint counts. If the recovery points are lost,
+        all gaps stay, and `holes.py` looks at them.
         """
         keep_below = checkpointed.keep_below
         self._recovered_from = max(checkpointed.recovery_point, segments.first.base_offset)

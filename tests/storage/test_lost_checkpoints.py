@@ -10,7 +10,7 @@ import itertools
 
 import pytest
 
-from support.logs import NOW, PARTITION, append, config, offsets
+from support.logs import NOW, PARTITION, append, batch, config, offsets
 from support.tiered_log import PLAIN, TIERED, Broker, copied, starts
 from tidelog_storage.checkpoints import CheckpointError
 
@@ -174,3 +174,23 @@ def test_a_directory_without_its_recovery_points_is_not_taken_for_a_new_one(brok
     broker.files.remove("data/recovery-point-offset-checkpoint")
     broker.reopen(PLAIN)
     assert not broker.logs.has_new_directory
+
+
+@pytest.mark.parametrize("content", [None, b""])
+def test_without_recovery_points_gaps_of_compaction_stay(broker, content):
+    """Else all records behind the first gap go, which compaction left and no crash."""
+    log = broker.create(2, PLAIN)
+    log.roll(NOW, base_offset=10)
+    log.append_as_follower(batch(2, base_offset=10), leader_epoch=0, now_ms=NOW)
+    log.flush()
+    before = offsets(log)
+    assert before[-1] == (10, 11)
+    broker.logs.prepare_checkpoints()()
+    broker.disk.kill()
+    broker.files = broker.disk.files()
+    broker.files.remove("data/recovery-point-offset-checkpoint")
+    if content is not None:
+        broker.files.write_atomic("data/recovery-point-offset-checkpoint", content)
+    assert offsets(broker.reopen(PLAIN)) == before
+    broker.logs.prepare_checkpoints()()
+    assert offsets(broker.crash(PLAIN)) == before
