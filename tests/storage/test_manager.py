@@ -424,8 +424,8 @@ def test_malformed_files_of_the_directory(disk):
     files.write_atomic("data/recovery-point-offset-checkpoint", b"rubbish")
     with pytest.raises(LogDirectoryError, match="recovery-point"):
         broker.start()
-    broker.start()  # the marker is gone: everything is read again
-    assert state(broker.logs.get(A0)) == (0, 4, 4, 0)
+    broker.start()  # the marker is gone: everything is read again, and synced
+    assert state(broker.logs.get(A0)) == (0, 4, 4, 4)
 
 
 def test_a_log_that_cannot_be_closed_leaves_no_clean_mark(disk, monkeypatch):
