@@ -178,7 +178,7 @@ def _is_led(client: SimpleClient, topics: Sequence[str], node_id: int) -> bool:
     named = [MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics]
     led = []
     for topic in client.send_and_receive(MetadataRequest(topics=named), 9).topics:
-        if any(partition.leader_id not in (2, 3) for partition in topic.partitions):
+        if topic.error_code or any(one.leader_id not in (2, 3) for one in topic.partitions):
             return False
         asked = [
             ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition(
@@ -217,6 +217,7 @@ def _fail_over(
     cluster: TidelogCluster, disk: SlowDisk, names: Sequence[str], fsync_ms: int
 ) -> dict[str, Any]:
     stay = {node_id: cluster.nodes[node_id].bootstrap for node_id in (2, 3)}
+    _wait("the probe is led", lambda: all(_led(at, [PROBE], n) for n, at in stay.items()))
     pings = {node_id: Asking(at, _ping) for node_id, at in stay.items()}
     producers = [Asking(at, _producer(node_id - 2)) for node_id, at in stay.items()]
     every = [*pings.values(), *producers]
