@@ -68,7 +68,7 @@ PROFILE = """\
 ## Defaults of `tidelog serve` and `tidelog.run()`
 
 `tidelog serve`, `tidelog.run()` and `tidelog.Cluster()` use these defaults instead of Kafka's. Your
-own settings come first. In a cluster of several brokers, the replication factors fit its size.
+own settings come first. In a cluster the replication factors depend on the number of brokers.
 
 | Setting | Value |
 |---|---|

@@ -166,7 +166,8 @@ class LogDirectory:
         was_used = marked is not None or self.partitions or self.futures or self.deleted_folders
         has_file = self._files.exists(f"{self.path}/{RECOVERY_POINT_CHECKPOINT}")
         self.is_new = not (was_used or has_file)  # the file alone may be lost
-        self.points_are_lost = not self.is_new and not self._is_whole(RECOVERY_POINT_CHECKPOINT)
+        is_orderly = marked is not None or self.is_new
+        self.points_are_lost = not is_orderly and not self._is_whole(RECOVERY_POINT_CHECKPOINT)
         # After an orderly stop the recovery points name what is here; after a crash also what was
         # deleted since they were written, and is not removed before they are written again.
         deleted = self.deleted_folders if marked is None else []

@@ -207,5 +207,5 @@ def make_durable_folder(files: FileSystem, folder: str) -> None:
         path = path.rpartition("/")[0]
     files.make_dirs(folder)
     for path in (*reversed(missing), folder):
-        with suppress(PermissionError):  # a parent of somebody else, which was there before
+        with suppress(PermissionError):  # a parent of another owner, which was there before
             files.fsync_dir(path.rpartition("/")[0] or ("/" if path.startswith("/") else "."))

@@ -162,7 +162,7 @@ class _Loader:
         self._recovered_epochs: list[EpochEntry] = []
         self.start_is_known = True  # else the log begins with its first segment, as most do
         self._oldest: int | None = None  # where the oldest leader epoch began
-        self.lower_recovery_point: Callable[[int], None] = partial(_lower, 0, None)
+        self.lower_recovery_point: Callable[[int], None]
         self.doubtful_end: int | None = None  # offsets are missing before the last batch
         self.epochs_lost: str | None = None  # why the epochs below the first segment aren't known
 

@@ -10,20 +10,11 @@ import pytest
 pytest.importorskip("pyspark", reason="the spark extra is not installed")
 pytest.importorskip("prometheus_client", reason="the metrics extra is not installed")
 
+from support.spark import MARKS
 from tidelog_pipeline import demo, steps
 from tidelog_pipeline.flights import load_flights
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.slow,
-    pytest.mark.timeout(900),
-    pytest.mark.xdist_group("spark"),
-    # PySpark's own sockets and subprocess are left to the interpreter's end.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-]
+pytestmark = [pytest.mark.timeout(900), *MARKS]  # the first one counts
 
 
 class Lent:

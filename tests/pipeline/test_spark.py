@@ -11,20 +11,11 @@ pytest.importorskip("pyspark", reason="the spark extra is not installed")
 
 from pyspark.sql import functions as F  # noqa: N812
 
+from support.spark import MARKS
 from tidelog_pipeline import flights, jobs
 from tidelog_pipeline.replay import replay
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.slow,
-    pytest.mark.timeout(600),
-    pytest.mark.xdist_group("spark"),
-    # PySpark's own sockets and subprocess are left to the interpreter's end.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-]
+pytestmark = MARKS
 
 
 @pytest.fixture

@@ -9,23 +9,14 @@ import pytest
 pytest.importorskip("pyspark", reason="the spark extra is not installed")
 
 from support.snippets import Snippet, of, run_script
+from support.spark import MARKS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.slow,
-    pytest.mark.timeout(600),
-    pytest.mark.xdist_group("spark"),
-    # PySpark's own sockets and subprocess are left to the interpreter's end.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-]
+pytestmark = MARKS
 
 
 @pytest.mark.parametrize("snippet", of("python", spark=True))

@@ -10,20 +10,12 @@ pytest.importorskip("pyspark", reason="the spark extra is not installed")
 
 from confluent_kafka import Producer
 
+from support.spark import MARKS
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.slow,
-    pytest.mark.timeout(600),
-    pytest.mark.xdist_group("spark"),
-    # PySpark's own sockets and subprocess are left to the interpreter's end.
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::FutureWarning"),
-]
+pytestmark = MARKS
 
 COMMITTED = {"kafka.isolation.level": "read_committed"}
 

@@ -219,7 +219,7 @@ class InSyncChecker:
     def _elect_unclean(
         self, key: Key, before: PartitionImage, state: PartitionImage, living: list[int]
     ) -> None:
-        """A leader that was not in sync: where the topic allows it, and nobody else is there."""
+        """A leader that was not in sync: where the topic allows it, and none of those lives."""
         memory = self.memories[key]
         require(
             key in self.unclean and not living,

@@ -103,8 +103,8 @@ class Promises:
     def _remains(self, image: ClusterImage) -> str | None:
         """Folders of topics or replicas that are not there any more.
 
-        Strays are kept. An empty folder is what a crash inside a creation leaves: nobody uses it,
-        nor one with a torn partition.metadata and no record, which tells no owner.
+        Strays are kept. An empty folder is what a crash inside a creation leaves, and no broker
+        uses it; nor one with a torn partition.metadata, which names no owner, and no record.
         """
         for machine in self.machines:
             for folder in sorted(machine.disk.folders):

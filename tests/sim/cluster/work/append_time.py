@@ -40,7 +40,7 @@ class AppendTime(Part):
         self._topics.append(await self.create_topic(TOPIC, self.rng.randint(1, 2)))
 
     def start(self) -> None:
-        """Somebody writes to it for sure."""
+        """At least one producer writes to it."""
         self.start_writer(OwnWriter(self.world, "idempotent-stamped", self._topics))
 
     def look(self, node_id: int, partition: Any) -> None:

@@ -55,7 +55,7 @@ class Compaction(Part):
         }
 
     async def create(self) -> None:
-        """The topic, which nobody else writes to: they have no keys."""
+        """The topic. No other producer writes to it, because theirs send no keys."""
         topic = await self.create_topic(TOPIC, 1)
         del self.world.history.topics[topic.topic_id]
         self.topics.append(topic)

@@ -58,7 +58,7 @@ class Part:
         self.rng = random.Random(f"{world.seed}:{self.name}")
         self.clients: list[asyncio.Task[Any]] = []
         self.writers: list[asyncio.Task[Any]] = []
-        self.topics: list[TopicHistory] = []  # those that nobody else uses
+        self.topics: list[TopicHistory] = []  # those of this part alone
 
     def settings(self) -> Mapping[str, str]:
         """Of all brokers."""

@@ -44,7 +44,7 @@ class LooseReader(ClusterConsumer):
             place.position, place.epoch = header.last_offset + 1, header.leader_epoch
 
     async def read_again(self) -> None:
-        """All of it, from the beginning, when nobody writes any more."""
+        """All of it, from the beginning, when all producers have ended."""
         for place in self.places.values():
             end = await self._offset(place, LATEST)
             place.position, place.epoch = 0, -1

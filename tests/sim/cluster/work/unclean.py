@@ -82,7 +82,7 @@ class Elections(Part):
         }
 
     async def create(self) -> None:
-        """The topic, which nobody else writes to: no fact of it is sure to stay."""
+        """The topic. No other producer writes to it: none of its records is sure to stay."""
         topic = self._topic = await self.create_topic(TOPIC, 1)
         del self.world.history.topics[topic.topic_id]
         self.topics.append(topic)
