@@ -3,8 +3,9 @@
 - `sh`: by bash, with this checkout's `tidelog` on a free port. A command that ends with `&` is
   waited for as a reader waits for it: until it says that it is ready. `pip` and `make` lines are
   left out; `test_readme.py` checks that the targets are there.
-- `python`: as a script, whose `main()` is run if it is a coroutine function. With tests in it, by
-  pytest. A first line `# name.py` names its file, for the blocks below it in the same section.
+- `python`: as a script in a process of its own, whose `main()` is run if it is a coroutine function.
+  With tests in it, by pytest. A first line `# name.py` names its file, for the blocks below it in
+  the same section.
 
 A block that is on several pages runs once. Spark's are in `tests/pipeline/test_spark_snippets.py`.
 """
@@ -22,7 +23,7 @@ from pathlib import Path
 
 import pytest
 
-from support.snippets import ALL, Snippet, of, run_script
+from support.snippets import ALL, Snippet, of
 
 SECONDS_MAX = 120  # for the machine
 
@@ -41,11 +42,26 @@ def test_all_languages_are_run() -> None:
 
 # -- Python ----------------------------------------------------------------------------------------
 
+RUN_MAIN = """
+import asyncio, inspect
+if inspect.iscoroutinefunction(globals().get("main")):
+    asyncio.run(main())
+"""
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of the clients' own imports
+
 @pytest.mark.parametrize("snippet", of("python"))
 def test_python(snippet: Snippet, folder: Path) -> None:
-    run_script(snippet, folder)
+    """In a process of its own: sockets that a client leaves open go with it."""
+    for name, text in (*snippet.files, ("snippet.py", snippet.text + RUN_MAIN)):
+        (folder / name).write_text(text)
+    ended = subprocess.run(
+        [sys.executable, "snippet.py"],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
 @pytest.mark.parametrize("snippet", of("python", tests=True))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -63,11 +61,7 @@ def of(language: str, *, tests: bool = False, spark: bool = False) -> list[objec
 
 
 def run_script(snippet: Snippet, folder: Path) -> None:
-    """Run a block of Python in this process, and its `main` if that is a coroutine function."""
+    """Run a block of Python in this process, for a Spark session that is there."""
     for name, text in snippet.files:
         (folder / name).write_text(text)
-    namespace: dict[str, object] = {"__name__": "__main__"}
-    exec(compile(snippet.text, snippet.place, "exec"), namespace)
-    main = namespace.get("main")
-    if inspect.iscoroutinefunction(main):
-        asyncio.run(main())
+    exec(compile(snippet.text, snippet.place, "exec"), {"__name__": "__main__"})
