@@ -3,7 +3,7 @@
 - `sh`: by bash, with this checkout's `tidelog` on a free port. A command that ends with `&` is
   waited for as a reader waits for it: until it says that it is ready. `pip` and `make` lines are
   left out; `test_readme.py` checks that the targets are there.
-- `python`: as a script in a process of its own, whose `main()` is run if it is a coroutine function.
+- `python`: as a script in its own process, and `main()` is run if it is a coroutine function.
   With tests in it, by pytest. A first line `# name.py` names its file, for the blocks below it in
   the same section.
 
