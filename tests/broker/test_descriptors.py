@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import os
 import signal
 import socket
 import subprocess
@@ -17,7 +16,6 @@ import pytest
 
 from support.clusters import WAIT_S_MAX, create_topic, librdkafka
 from support.failing_files import FailingFiles
-from tidelog import descriptors
 from tidelog.config.broker import BrokerConfig
 from tidelog.doors.cluster_settings import broker_properties
 from tidelog.runtime import SystemNetwork, system_runtime
@@ -25,7 +23,6 @@ from tidelog.server import BrokerServer
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.admin import CreateTopicsRequest
 from tidelog_protocol.records import Record, build_batch
-from tidelog_storage.open_files import OPEN_FILES
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
@@ -49,50 +46,55 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
-def fill_gaps(stack: ExitStack) -> int:
-    """Take the free descriptors below the highest one in use; the next number that is free.
+GREETER = """
+import asyncio, logging, resource, sys
+from tidelog.runtime import SystemNetwork
+from tidelog_storage.open_files import OPEN_FILES
 
-    A broker counts with the lowest free number, and each closed file of an earlier test leaves one.
-    """
-    highest = max(int(name) for name in os.listdir("/dev/fd"))
-    while (number := os.dup(0)) <= highest:
-        stack.callback(os.close, number)
-    os.close(number)
-    return number
+class Greeter(asyncio.Protocol):
+    def connection_made(self, transport):
+        transport.write(b"!")
+
+async def main():
+    resource.setrlimit(resource.RLIMIT_NOFILE, (96, 96))
+    OPEN_FILES.limit = 20
+    listener = await SystemNetwork().listen("127.0.0.1", 0, Greeter)
+    print(listener.port, flush=True)
+    await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
+
+logging.basicConfig(format="%(message)s")
+asyncio.run(main())
+"""
 
 
-def test_connections_are_closed_before_they_take_what_is_kept_for_files(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def greeted(port: int, clients: ExitStack) -> bool:
-        client = clients.enter_context(socket.create_connection(("127.0.0.1", port)))
-        client.setblocking(False)
-        loop = asyncio.get_running_loop()
-        try:
-            return await loop.sock_recv(client, 1) == b"!"
-        except ConnectionResetError:
-            return False
+def greeted(port: int, clients: ExitStack) -> bool:
+    client = clients.enter_context(socket.create_connection(("127.0.0.1", port)))
+    client.settimeout(WAIT_S_MAX)
+    try:
+        return client.recv(1) == b"!"
+    except ConnectionResetError:
+        return False
 
-    async def test() -> None:
-        listener = await SystemNetwork().listen("127.0.0.1", 0, Greeter)
-        with ExitStack() as stack:
-            stack.callback(listener.close)
-            taken = fill_gaps(stack)
-            monkeypatch.setattr(OPEN_FILES, "limit", len(OPEN_FILES) + 10)
-            room = 12  # each connection takes two descriptors: both its ends are here
-            kept = 2 * OPEN_FILES.limit - len(OPEN_FILES)
-            limit = (taken + room + kept) * 8 // 7
-            monkeypatch.setattr(descriptors, "_limit", lambda: limit)
-            with ExitStack() as clients:
-                answers = [await greeted(listener.port, clients) for _ in range(12)]
-                assert answers[:3] == [True] * 3
-                assert answers[-3:] == [False] * 3
-            await asyncio.sleep(0.01)  # the server's ends are closed too
-            with ExitStack() as clients:
-                assert await greeted(listener.port, clients)
 
-    asyncio.run(test())
-    (warning,) = warnings_of(caplog)
+def greeted_and_left(port: int) -> bool:
+    with ExitStack() as clients:
+        return greeted(port, clients)
+
+
+def test_connections_are_closed_before_they_take_what_is_kept_for_files() -> None:
+    command = [sys.executable, "-c", GREETER]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdout is not None
+        port = int(process.stdout.readline())
+        with ExitStack() as clients:
+            answers = [greeted(port, clients) for _ in range(60)]
+        room = answers.index(False)
+        assert 30 <= room <= 96 - 96 // 8 - 2 * 20  # of 96, files and the rest keep 52
+        assert answers[room:] == [False] * (60 - room)
+        assert any(greeted_and_left(port) for _ in range(1000))  # it closes the others' first
+        _, errors = process.communicate(timeout=WAIT_S_MAX)
+    (warning,) = errors.splitlines()
     assert "ulimit -n" in warning
 
 
