@@ -34,6 +34,7 @@ HOST = "broker"
 PORT = 9092
 CALM_DISK_S = (0.0005, 0.005)  # what a sync takes
 START_MS = 1_700_000_000_000
+REFUSED = "refused to start"
 STOP_S_MAX = 5.0  # as `tidelog serve` gives it
 PROPERTIES: Mapping[str, str] = {
     **DEVELOPER_PROFILE,
@@ -286,7 +287,7 @@ class Machine:
         try:
             task.result()
         except StartError as error:
-            self.die(f"refused to start: {error}")
+            self.die(f"{REFUSED}: {error}")
             return False
         self.is_ready = self.is_formatted = True
         self.loop.tell(self.lane, "starts")
@@ -298,6 +299,11 @@ class Machine:
             name.endswith(META_PROPERTIES) for name in self.disk.names
         )
         return None if self.is_formatted else self.cluster_id
+
+    @property
+    def has_refused(self) -> bool:
+        """Whether the last life could not begin."""
+        return bool(self.deaths) and self.deaths[-1][1].startswith(REFUSED)
 
     async def ended(self) -> str:
         """Wait for the end of this life: how it ended.
@@ -347,7 +353,9 @@ class Machine:
             self.disk.power_failure()
         else:
             self.disk.kill()
-        self._graves.append((self.server, list(asyncio.all_tasks(self.loop))))
+        # A server that has refused to start has ended all it began, and may do so many times.
+        kept = None if self.has_refused else self.server
+        self._graves.append((kept, list(asyncio.all_tasks(self.loop))))
         self.server = None
         self.is_ready = False
         self.loop.close_lane(self.lane)

@@ -77,6 +77,20 @@ def test_a_process_can_die_inside_any_file_operation_of_its_start(operation):
     assert started or deaths == [(1, "kill")]
 
 
+def test_a_server_that_refuses_to_start_is_not_kept():
+    """A machine may try it hundreds of times."""
+
+    async def scenario(machine):
+        assert await machine.start()
+        machine.die("kill")
+        assert not machine.has_refused
+        machine.disk.names["data/meta.properties"].data[:] = b"cluster.id=another"
+        assert not await machine.start()
+        return machine.has_refused, [server is None for server, _ in machine._graves]
+
+    assert on_machine(4, scenario)[0] == (True, [False, True])
+
+
 def test_a_client_waits_while_the_broker_is_down():
     async def scenario(machine):
         client = Client(machine, "client")

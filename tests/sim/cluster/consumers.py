@@ -186,7 +186,9 @@ class ClusterConsumer:
             return
         if error is not ErrorCode.NONE:
             require(
-                error in LATER or error in later_of(place.history.topic),
+                error in LATER
+                or error in later_of(place.history.topic)
+                or self.world.rot.refuses(error, node_id, place.history),
                 f"{self.name}: {place.history} at {place.position} (epoch {place.epoch}) was"
                 f" answered {error.name} by {node_id}",
             )
@@ -226,17 +228,25 @@ class ClusterConsumer:
     def _read(self, place: Place, data: bytes, high_watermark: int, node_id: int) -> None:
         history = place.history
         name = f"{place.history} for {self.name}"
-        for batch, header in _checked(data):
-            if header is None:
-                require(
-                    self.world.rot.seen(node_id, history.topic.topic_id, history.index),
-                    f"{name}: a bad batch after {place.position} from {node_id}",
-                )
-                raise Lost("bad checksum")
+        for batch, header in self._whole(place, data, node_id):
             for offset, value in new_records(place, batch, header, high_watermark, name):
                 require(value in history.sent, f"{name}: nobody sent {value[:40]!r} at {offset}")
                 history.learn(offset, value, 0, acked=False)
         self.world.history.count("batches consumed")
+
+    def _whole(
+        self, place: Place, data: bytes, node_id: int
+    ) -> Iterator[tuple[memoryview, BatchHeader]]:
+        """Batches up to the first bad one, which may only come from a disk that rots; then Lost."""
+        for batch, header in _checked(data):
+            if header is None:
+                require(
+                    self.world.rot.seen(node_id, place.history),
+                    f"{place.history} for {self.name}: a bad batch after {place.position} from"
+                    f" {node_id}",
+                )
+                raise Lost("bad checksum")
+            yield batch, header
 
 
 def _checked(data: bytes) -> Iterator[tuple[memoryview, BatchHeader | None]]:

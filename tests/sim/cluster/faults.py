@@ -49,6 +49,7 @@ SKEW_MS_MAX = 60_000
 SEQUENCES_IN_A_PLAN = (2, 5)
 BROKERS = (1, 1, 2, 3, 3, 3, 3, 3, 4, 4, 5, 5, 6, 7)  # in a run, by weight
 WRITTEN_S_MAX = 60.0
+OVER_S_MAX = 120.0  # every fault is over that long after the last one began
 
 
 class ClusterFault(NamedTuple):
@@ -219,9 +220,13 @@ class ClusterFaults:
             self.done[fault.kind] = self.done.get(fault.kind, 0) + 1
             ends.append(asyncio.get_running_loop().create_task(self._do(fault)))
         if ends:
-            await asyncio.wait(ends)
+            _, late = await asyncio.wait(
+                ends, timeout=OVER_S_MAX, return_when=asyncio.FIRST_EXCEPTION
+            )
             for task in ends:
-                task.result()
+                if task.done():
+                    task.result()
+            require(not late, f"{len(late)} faults last longer than {OVER_S_MAX:g} s")
         self._calm()
         for writer in writers:
             writer.is_stopped = True
@@ -250,6 +255,19 @@ class ClusterFaults:
             if self.may_strike(node_id):
                 return
             await asyncio.sleep(0.01)
+
+    def keeps_quorum(self, node_id: int) -> bool:
+        """Whether a majority of the voters is left if this broker, too, is missing for long.
+
+        Who is away comes back when a controller has done something, and who has a rotten metadata
+        log when there is a controller to copy it from.
+        """
+        rotten = self.world.metadata_rot.machine
+        missing = {node_id, *self.world.away}
+        if rotten is not None:
+            missing.add(rotten.config.node_id)
+        voters = self.machines.voters
+        return 2 * sum(voter not in missing for voter in range(1, voters + 1)) > voters
 
     def cut_off(self, node_id: int) -> contextlib.AbstractContextManager[None]:
         """While this lasts, no other machine loses its power."""

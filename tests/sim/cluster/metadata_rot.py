@@ -59,7 +59,7 @@ class MetadataRot:
         """Flip a bit on a voter's disk; come back when it is repaired."""
         world, machine = self.world, self.world.machines.by_id[node_id]
         rng = random.Random(f"{world.seed}:{METADATA_ROT}:{for_s}")
-        if self.machine is not None or not await self._moment():
+        if self.machine is not None or not await self._moment(node_id):
             return
         log = read_log(machine.disk, METADATA_FOLDER)
         committed = self._committed_end(machine)
@@ -92,12 +92,13 @@ class MetadataRot:
             return kept
         return max(kept, min(quorum.committed_end, metadata._flushed))
 
-    async def _moment(self) -> bool:
+    async def _moment(self, node_id: int) -> bool:
         """Wait until everybody has the records that count on him: who refuses to start would keep
-        the controller from hearing of a loss."""
+        the controller from hearing of a loss. The others are a quorum."""
         world = self.world
         for _ in range(200):
-            if world.rot.damage is None and not world.checkers.in_sync.unnoticed():
+            is_free = world.rot.damage is None and not world.checkers.in_sync.unnoticed()
+            if is_free and world.faults.keeps_quorum(node_id):
                 return True
             await asyncio.sleep(0.01)
         return False

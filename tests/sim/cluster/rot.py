@@ -25,10 +25,12 @@ from sim.cluster.checkers import COMPACTED_TOPICS
 from sim.history import require
 from sim.machine import in_lane
 from sim.raw_logs import DATA, read_log
+from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.checkpoints import CLEAN_SHUTDOWN_MARKER, RECOVERY_POINT_CHECKPOINT
 
 if TYPE_CHECKING:
     from sim.cluster.world import ClusterWorld
+    from sim.history import PartitionHistory
     from sim.machine import Machine
     from sim.raw_logs import RawBatch
     from tidelog.metadata.image import PartitionImage
@@ -88,18 +90,30 @@ class Rot:
     def __init__(self, world: ClusterWorld) -> None:
         self.world = world
         self.damage: Damage | None = None
+        self._gone: list[Damage] = []  # by themselves
 
     def is_on(self, machine: Machine) -> bool:
         """Whether the machine has bad bytes, or had them until its broker recovers."""
         return self.damage is not None and self.damage.machine is machine
 
-    def seen(self, node_id: int, topic_id: bytes, index: int) -> bool:
+    def seen(self, node_id: int, partition: PartitionHistory) -> bool:
         """A client got bytes with a bad checksum: whether it may, from this replica."""
         damage = self.damage
-        if damage is None or not damage.is_of(node_id, topic_id, index):
+        if damage is None or not damage.is_of(node_id, partition.topic.topic_id, partition.index):
             return False
         self.world.history.count("rot seen by consumers")
         return True
+
+    def refuses(self, error: ErrorCode, node_id: int, partition: PartitionHistory) -> bool:
+        """A client was refused by this replica: whether for its bad bytes.
+
+        A batch whose last offset has rotted does not fit the offset that was asked for. A broker
+        that knows of a damage does not serve it until it has read it again, and found it good.
+        """
+        if error is not ErrorCode.CORRUPT_MESSAGE:
+            return False
+        key = node_id, partition.topic.topic_id, partition.index
+        return any(damage.is_of(*key) for damage in self._gone) or self.seen(node_id, partition)
 
     def explains(self, message: str) -> bool:
         """Whether a broker logs this of bad bytes: a coordinator does not load them, the cleaner
@@ -139,6 +153,7 @@ class Rot:
     def _undo(self, damage: Damage) -> bool:
         if not damage.undo():
             return False
+        self._gone.append(damage)
         self.world.loop.tell("bit rot", "it was the reading")
         self.world.history.count("rot gone by itself")
         return True

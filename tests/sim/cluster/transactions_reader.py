@@ -100,7 +100,9 @@ class CommittedClient:
             return []
         if error is not ErrorCode.NONE:
             require(
-                error in LATER or error in later_of(topic),
+                error in LATER
+                or error in later_of(topic)
+                or self.world.rot.refuses(error, node_id, place.history),
                 f"{self.name}: {place.history} at {place.position} gives {error.name}",
             )
             raise Lost(error.name)
@@ -114,7 +116,7 @@ class CommittedClient:
             if not crc_is_valid(data, header, position):
                 history = place.history
                 require(
-                    self.world.rot.seen(node_id, topic.topic_id, history.index),
+                    self.world.rot.seen(node_id, history),
                     f"{self.name}: {history}: a bad batch after {place.position} from {node_id}",
                 )
                 raise Lost("bad checksum")

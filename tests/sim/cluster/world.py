@@ -308,7 +308,8 @@ class ClusterWorld:
         """Keep a broker running: who dies is started again after a while."""
         rng = random.Random(f"{self.seed}:{machine.host}:keeper")
         while True:
-            self.file_rot.between_lives(machine)
+            if not machine.has_refused:
+                self.file_rot.between_lives(machine)
             if await machine.start():
                 self.checkers.after_start(machine)
                 await machine.ended()

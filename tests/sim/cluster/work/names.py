@@ -51,9 +51,10 @@ class Away(Return):
         if state is not None:
             away = self.rng.choice(state.replicas)
             await self.faults.until_may_strike(away)
-            with self.faults.cut_off(away):
-                await self._without(away)
-            await self._lead(away)
+            if self.faults.keeps_quorum(away):
+                with self.faults.cut_off(away):
+                    await self._without(away)
+                await self._lead(away)
         if self.rng.random() < 0.5:
             await self.admin.delete(self.target.topic)
         self.admin.cluster.close()

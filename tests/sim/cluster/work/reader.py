@@ -8,7 +8,6 @@ from sim.cluster.consumers import EARLIEST, LATER, LATEST, ClusterConsumer, Plac
 from sim.history import require
 from sim.wire import Lost
 from tidelog_protocol.errors import ErrorCode
-from tidelog_protocol.records import iter_batches
 
 if TYPE_CHECKING:
     from sim.history import PartitionHistory
@@ -33,14 +32,17 @@ class LooseReader(ClusterConsumer):
             place.position, place.epoch = min(max(place.position, first), end), -1
             return
         if error is not ErrorCode.NONE:
-            require(error in LATER, f"{self.name}: {place.history} was answered {error.name}")
+            require(
+                error in LATER or self.world.rot.refuses(error, node_id, place.history),
+                f"{self.name}: {place.history} was answered {error.name}",
+            )
             raise Lost(error.name)
         diverging = answer.diverging_epoch
         if diverging is not None and diverging.end_offset >= 0:
             self.world.history.count("diverging consumers")
             place.position, place.epoch = min(place.position, diverging.end_offset), -1
             return
-        for _, header in iter_batches(bytes(answer.records or b"")):
+        for _, header in self._whole(place, bytes(answer.records or b""), node_id):
             place.position, place.epoch = header.last_offset + 1, header.leader_epoch
 
     async def read_again(self) -> None:
