@@ -129,7 +129,10 @@ class Maintenance:
 
     async def _remove(self, now_ms: int) -> None:
         for remove in self._logs.prepare_removals(now_ms):
-            await self._executor.run(remove)
+            try:
+                await self._executor.run(remove)
+            except OSError as error:  # the other directories may be well
+                self._note(error)
 
     async def _checkpoint(self) -> None:
         await self._executor.run(self._logs.prepare_checkpoints())

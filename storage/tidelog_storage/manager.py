@@ -199,17 +199,15 @@ class LogManager(LogFolders):
     def _prepare_folder_removals(self, now_ms: int) -> Callable[[], None] | None:
         """A folder goes when the recovery points do not name it any more: after a crash it would
         count as lost."""
-        remove = self._removals.prepare(now_ms)
-        if remove is None:
+        if not self._removals.is_due(now_ms):
             return None
         writes = [directory.prepare_recovery_points(self._logs) for directory in self.directories]
 
-        def run() -> None:
+        def write_all() -> None:
             for write in writes:
                 write()
-            remove()
 
-        return run
+        return self._removals.prepare(now_ms, write_all)
 
     def prepare_checkpoints(self) -> Callable[[], None]:
         """Recovery points, high watermarks and log starts of now; call the result off the loop.

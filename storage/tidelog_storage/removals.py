@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
+from tidelog_storage.open_files import lacks_descriptors
 from tidelog_storage.segment import DELETED_SUFFIX, SEGMENT_SUFFIXES, TRANSACTION_INDEX_SUFFIX
 
 if TYPE_CHECKING:
@@ -33,33 +35,51 @@ def mark_deleted(segment: Segment) -> list[str]:
 class Removals:
     """Paths and the times (ms) from which they may go. Lost on a stop: loading cleans up."""
 
-    __slots__ = ("_remove", "_waiting")
+    __slots__ = ("_again", "_remove", "_waiting")
 
     def __init__(self, remove: Callable[[str], None]) -> None:
         self._remove = remove
         self._waiting: list[tuple[int, str]] = []
+        self._again: deque[str] = deque()  # there was no descriptor; a thread adds to it
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._waiting) + len(self._again)
 
     def add(self, due_ms: int, paths: Iterable[str]) -> None:
         """Remove the paths at `due_ms` or later."""
         self._waiting += [(due_ms, path) for path in paths]
 
-    def prepare(self, now_ms: int) -> Callable[[], None] | None:
-        """What removes all that is due, which does not wait here any more; None if nothing is.
+    def is_due(self, now_ms: int) -> bool:
+        """Whether anything may go now."""
+        return bool(self._again) or any(due_ms <= now_ms for due_ms, _ in self._waiting)
+
+    def prepare(
+        self, now_ms: int, before: Callable[[], None] | None = None
+    ) -> Callable[[], None] | None:
+        """What calls `before` and removes all that is due; None if nothing is.
 
         It touches nothing but the files, so that it can be called on a thread: a file system may
-        take many milliseconds to remove one large file.
+        take many milliseconds to remove one large file. What it leaves because the process has no
+        descriptor waits for the next call of `prepare`.
         """
-        due = [path for due_ms, path in self._waiting if due_ms <= now_ms]
-        if not due:
+        if not self.is_due(now_ms):
             return None
+        again = self._again
+        due = deque(again.popleft() for _ in range(len(again)))
+        due += [path for due_ms, path in self._waiting if due_ms <= now_ms]
         self._waiting = [waiting for waiting in self._waiting if waiting[0] > now_ms]
         remove = self._remove
 
         def run() -> None:
-            for path in due:
-                remove(path)
+            try:
+                if before is not None:
+                    before()
+                while due:
+                    remove(due[0])
+                    due.popleft()
+            except OSError as error:
+                if lacks_descriptors(error):
+                    again.extend(due)
+                raise
 
         return run

@@ -399,3 +399,25 @@ def test_records_that_rot_before_they_count_are_not_believed() -> None:
         await leader.commit("b")
 
     simulate(story)
+
+
+def test_a_vote_that_lacks_a_descriptor_is_not_given_and_no_failure_of_the_disk() -> None:
+    async def story(world: QuorumWorld) -> None:
+        await world.start()
+        leader = await world.elected()
+        await leader.commit("a")
+        await world.until(world.is_settled)
+        poor = next(node for node in world.live if node is not leader)
+        poor.disk.descriptors.limit = 0
+        epoch = leader.metadata.leader_epoch
+        leader.kill()
+        await asyncio.sleep(5.0)
+        assert world.leader() is None
+        assert not poor.failures
+        poor.disk.descriptors.calm()
+        successor = await world.elected()
+        assert successor.metadata.leader_epoch > epoch
+        await successor.commit("b")
+        await world.until(world.is_settled)
+
+    simulate(story)

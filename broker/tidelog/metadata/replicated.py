@@ -35,6 +35,7 @@ from tidelog.metadata.quorum_state import (
 from tidelog.metadata.replay import ImageBuilder
 from tidelog_protocol.errors import ErrorCode, ProtocolError
 from tidelog_protocol.records import ControlType, control_type, iter_records
+from tidelog_storage.open_files import lacks_descriptors
 from tidelog_storage.types import UNDEFINED_OFFSET, StorageError
 
 if TYPE_CHECKING:
@@ -140,11 +141,12 @@ class ReplicatedMetadataLog(MetadataLog):
         return stored if stored.epoch >= epoch else Election(epoch)
 
     def write_election(self, election: Election) -> None:
-        """Durable when it returns; if it raises, this node takes part in nothing any more."""
+        """Durable when it returns; if the disk fails, this node takes part in nothing any more."""
         try:
             write_quorum_state(self._files, self._folder, election, self._voters)
         except OSError as error:
-            self._fail(error)
+            if not lacks_descriptors(error):
+                self._fail(error)
             raise
 
     def log_end(self) -> tuple[int, int]:

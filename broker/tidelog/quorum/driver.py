@@ -27,6 +27,7 @@ from tidelog_protocol.messages.quorum import (
     EndQuorumEpochRequest,
     VoteRequest,
 )
+from tidelog_storage.open_files import lacks_descriptors
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class Quorum:
         patience_s = min(request_timeout_s, self._timeouts.fetch_s)
         self.fetch_wait_s = min(FETCH_WAIT_S_MAX, patience_s / 2)
         self._core: QuorumCore | None = None
+        self._noted = e.Election()  # on disk, as far as this node knows
         self._timer: asyncio.TimerHandle | None = None
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._flusher: asyncio.Task[None] | None = None
@@ -96,10 +98,14 @@ class Quorum:
     def start(self) -> None:
         """Take part from now on; the metadata log is open, and requests may come in."""
         self.metadata.on_append = self._appended
+        self._noted = self.metadata.read_election()
+        self._begin()
+
+    def _begin(self) -> None:
         self._core = QuorumCore(
             node_id=self.node_id,
             voters=self.metadata.voters,
-            stored=self.metadata.read_election(),
+            stored=self._noted,
             log_end=lambda: e.LogEnd(*self.metadata.log_end()),
             rng=self.rng,
             timeouts=self._timeouts,
@@ -108,6 +114,13 @@ class Quorum:
         self.metadata.leader_is(self._core.leader_id, self._core.epoch)
         self._arm()
         self._fetcher.follow()
+
+    def _begin_again(self) -> None:
+        """Start from what is on disk, as after a crash: nobody has heard of what is not."""
+        log.warning("node %d has no descriptor left to note a vote with", self.node_id)
+        self.metadata.step_down()
+        self._begin()
+        self._progress()
 
     async def stop(self) -> None:
         """Take part no more. A leader tells the others, so that one of them follows at once."""
@@ -144,7 +157,7 @@ class Quorum:
         """Let something happen to the core, and do what it wants done.
 
         The reply is for the events that are requests. NotControllerError if this node takes part
-        no more, OSError if its disk fails.
+        no more or cannot note its vote now, OSError if its disk fails.
         """
         if self.is_out:
             raise NotControllerError("this node has left the quorum")
@@ -164,7 +177,7 @@ class Quorum:
     def _perform(self, effect: e.Effect) -> None:
         match effect:
             case e.Persist(election):
-                self.metadata.write_election(election)
+                self._note(election)
             case e.RoleChanged():
                 self._role_changed()
             case e.HighWatermarkMoved(offset):
@@ -173,6 +186,17 @@ class Quorum:
             case _:
                 for voter, request in self._requests(effect):
                     self._ask(f"{type(effect).__name__}-{voter}", request)
+
+    def _note(self, election: e.Election) -> None:
+        """Make it durable. A process without descriptors is no failure of the disk."""
+        try:
+            self.metadata.write_election(election)
+        except OSError as error:
+            if not lacks_descriptors(error):
+                raise
+            self._begin_again()
+            raise NotControllerError("this node cannot note its vote now") from error
+        self._noted = election
 
     def _requests(self, effect: e.Effect) -> list[tuple[int, Coroutine[Any, Any, None]]]:
         """What is to be asked of other voters, by voter."""
@@ -221,8 +245,8 @@ class Quorum:
         if not self.is_out:
             try:
                 self.step(e.Tick())
-            except OSError:
-                log.error("the vote could not be noted")  # `on_failure` was told why
+            except (NotControllerError, OSError):
+                log.error("the vote could not be noted")  # the reason was logged
 
     def _leave(self) -> None:
         """A leader that cannot write lets another one try."""
@@ -271,9 +295,8 @@ class Quorum:
 
     async def _ask_vote(self, voter: int, epoch: int, *, pre_vote: bool) -> None:
         """Ask for a vote until there is an answer or the election is over."""
-        core = self.core
         role = Role.PROSPECTIVE if pre_vote else Role.CANDIDATE
-        while not self.is_out and core.role is role and core.epoch == epoch:
+        while not self.is_out and self.core.role is role and self.core.epoch == epoch:
             last_epoch, end = self.metadata.log_end()
             partition = VoteRequest.PartitionData(
                 partition_index=0,
