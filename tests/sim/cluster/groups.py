@@ -17,7 +17,6 @@ from tidelog_protocol.messages.group_offsets import OffsetCommitRequest, OffsetF
 from tidelog_protocol.messages.groups import FindCoordinatorRequest
 
 if TYPE_CHECKING:
-    from sim.cluster.machines import Machines
     from sim.cluster.world import ClusterWorld
     from tidelog_protocol.schema import Message
 
@@ -29,9 +28,9 @@ Term = tuple[int, int]  # node id, leader epoch of the group's partition
 class CoordinatorClient:
     """Asks a group's coordinator, wherever it is; `Lost` (after a while) if nobody is it."""
 
-    def __init__(self, machines: Machines, name: str, group: str, rng: random.Random) -> None:
-        self.machines, self.group = machines, group
-        self.cluster = ClusterClient(machines, name, rng)
+    def __init__(self, world: ClusterWorld, name: str, group: str, rng: random.Random) -> None:
+        self.world, self.group = world, group
+        self.cluster = ClusterClient(world.machines, name, rng)
         self.node_id: int | None = None
         self.life: Term | None = None  # None: an earlier coordinator that does not know of its end
 
@@ -62,10 +61,11 @@ class CoordinatorClient:
         self.node_id = found.node_id
 
     def term(self) -> Term | None:
-        """Who is coordinator and in which epoch, as the controller has it: nobody else may be."""
-        image = self.machines.image()
+        """Who is coordinator and in which epoch, as the controller has it: nobody else may be.
+        None if those who have heard it are dead or still loading."""
+        image = self.world.machines.image()
         topic = None if image is None else image.topics.get(OFFSETS_TOPIC)
-        if topic is None:
+        if image is None or topic is None or self.world.checkers.in_sync.knows_newer_than(image):
             return None
         state = topic.partitions[partition_for(self.group, len(topic.partitions))]
         return state.leader, state.leader_epoch
@@ -85,7 +85,7 @@ class ClusterGroup:
     def __init__(self, world: ClusterWorld, name: str, group: str) -> None:
         self.world, self.name, self.group = world, name, group
         self.rng = random.Random(f"{world.seed}:{name}")
-        self.client = CoordinatorClient(world.machines, name, group, self.rng)
+        self.client = CoordinatorClient(world, name, group, self.rng)
 
     async def run(self) -> None:
         """Commit, and look what is committed."""
@@ -183,7 +183,7 @@ class ClusterMember(Member):
 
     def new_client(self) -> CoordinatorClient:
         """Who asks the coordinator, wherever it is."""
-        return CoordinatorClient(self.world.machines, self.name, self.group, self.rng)
+        return CoordinatorClient(self.world, self.name, self.group, self.rng)
 
     async def find_coordinator(self) -> None:
         """Whenever it is asked for."""

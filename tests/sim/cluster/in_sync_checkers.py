@@ -187,6 +187,10 @@ class InSyncChecker:
 
     # -- the controller ----------------------------------------------------------------------------
 
+    def knows_newer_than(self, image: ClusterImage) -> bool:
+        """Whether some broker has heard of more: who did may be dead, and the others loading."""
+        return image.offset < self.image_offset
+
     def image(self, image: ClusterImage) -> None:
         """What some broker has heard to be committed; what is older than known says nothing new."""
         if image.offset <= self.image_offset:

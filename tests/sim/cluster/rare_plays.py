@@ -79,7 +79,7 @@ class OffsetsAndKill(Play):
 
     async def _ask(self, leader: int) -> None:
         """Ask the new one again and again, whether it knows of its luck or not."""
-        client = CoordinatorClient(self.machines, self.scribe.name, GROUP, self.rng)
+        client = CoordinatorClient(self.world, self.scribe.name, GROUP, self.rng)
         for _ in range(ASKED_MAX):
             client.node_id = leader
             asking = look_at_offsets(self.world, client, GROUP)

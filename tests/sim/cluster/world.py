@@ -175,8 +175,8 @@ class ClusterWorld:
 
     def _alive(self, node_id: int) -> str | None:
         image = self.machines.image()
-        if image is None or image.offset < self.checkers.in_sync.image_offset:
-            return "nobody knows"  # who did is dead, and the others are still loading
+        if image is None or self.checkers.in_sync.knows_newer_than(image):
+            return "nobody knows"
         return "it does not" if image.is_alive(node_id) else None
 
     # -- the run -----------------------------------------------------------------------------------
