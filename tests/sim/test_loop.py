@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from sim.loop import LANE, DeadlockError, SimLoop, simulate
+from sim.machine import SimClock
 
 
 def in_lane(lane: str, coro):
@@ -124,3 +126,23 @@ def test_task_groups_and_timeouts_work():
         return first.result(), second.result()
 
     assert simulate(1, main)[0] == ("one", "two")
+
+
+def test_a_wait_for_less_than_time_can_move_ends():
+    """A slower clock was short of a deadline by so little: its timer came again for ever (seed
+    754 of three brokers)."""
+
+    async def main(loop):
+        clock = SimClock(loop)
+        clock.set_rate(0.99)
+        await asyncio.sleep(8.0)
+        deadline_s = math.nextafter(clock.monotonic(), math.inf)
+        ticks = 0
+        while (left_s := deadline_s - clock.monotonic()) > 0 and ticks < 100:
+            ticks += 1
+            passed = loop.create_future()
+            loop.call_later(left_s, passed.set_result, None)
+            await passed
+        return ticks
+
+    assert simulate(1, main)[0] < 10
