@@ -147,6 +147,26 @@ class Led:
     span: Span
 
 
+@dataclass(slots=True)
+class MemberCall:
+    """A request of a static member (KIP-345): "join", "sync", "beat" or "commit".
+
+    `member_id` is its own, or the one that the answer gave it: each process has another. `host`:
+    the broker that was asked. `error`: by Kafka's name; it counts if the outcome is FAILED.
+    """
+
+    kind: str
+    group: str
+    instance: str
+    member_id: str
+    generation: int
+    host: str
+    span: Span
+    outcome: Outcome
+    error: str = ""
+    assignment: bytes = b""
+
+
 class Loss(NamedTuple):
     """Something that Kafka does not promise to survive: from `at` on, what was known of a place
     (of all if None) may be gone from `from_offset` on.
@@ -165,7 +185,8 @@ class ClientHistory:
     """All calls of a run, in the order in which they were made.
 
     `deleted` has, by place, the offset below which somebody asked to delete (or lets retention
-    delete: `math.inf`). `quiet_since`: from then on there were no faults. `clocks_are_steady`: no
+    delete: `math.inf`). `steady`: from then on a group has the same static members, and no session
+    runs out. `quiet_since`: from then on there were no faults. `clocks_are_steady`: no
     broker's clock was set back.
     """
 
@@ -176,6 +197,8 @@ class ClientHistory:
     committed: list[Committed] = field(default_factory=list)
     led: list[Led] = field(default_factory=list)
     transactions: list[Transaction] = field(default_factory=list)
+    member_calls: list[MemberCall] = field(default_factory=list)
+    steady: dict[str, float] = field(default_factory=dict)
     deleted: dict[Place, float] = field(default_factory=dict)
     compacted: set[str] = field(default_factory=set)
     losses: list[Loss] = field(default_factory=list)

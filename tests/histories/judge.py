@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from histories.members import check_members
 from histories.queues import check_queues
 from histories.real_time import check_real_time
 from histories.stamps import check_stamps
@@ -20,4 +21,5 @@ def anomalies(history: ClientHistory) -> list[Anomaly]:
         *check_transactions(history),
         *check_real_time(history),
         *check_stamps(history),
+        *check_members(history),
     ]

@@ -13,6 +13,7 @@ from histories.calls import (
     Led,
     Listed,
     Loss,
+    MemberCall,
     Outcome,
     Poll,
     Send,
@@ -240,3 +241,55 @@ def test_append_times(times, epochs, steady, wanted):
     assert kinds(history) == wanted
     history.sends[1].appended_ms += 1
     assert kinds(history) == ["append time", *wanted]
+
+
+def member(kind: str, member_id: str, at: float, *, generation: int = 1, **more) -> MemberCall:
+    """A request of `member_id` at `at`, answered 1 s later, by broker b at first."""
+    host, error = more.pop("host", "b"), more.pop("error", "")
+    outcome = FAILED if error else OK
+    span = Span(at, at + 1)
+    return MemberCall(kind, "g", "i", member_id, generation, host, span, outcome, error, **more)
+
+
+RETURN = [member("join", "a", 0), member("join", "b", 4), member("sync", "b", 6)]
+
+
+@pytest.mark.parametrize(
+    ("calls", "wanted"),
+    [
+        ([member("beat", "a", 2), member("commit", "a", 6.5)], []),
+        ([member("commit", "a", 8)], ["fenced member"]),
+        ([member("commit", "a", 8, error="FENCED_INSTANCE_ID")], []),
+        ([member("commit", "b", 8), member("beat", "b", 10)], []),
+        ([member("beat", "a", 8)], ["fenced member"]),
+        ([member("beat", "a", 8, host="deposed")], []),  # it does not know yet
+        ([member("join", "c", 3.5), member("commit", "c", 8)], []),  # together with b
+    ],
+)
+def test_a_process_that_was_replaced_is_fenced(calls, wanted):
+    assert kinds(ClientHistory(member_calls=[*RETURN, *calls])) == wanted
+
+
+def test_an_assignment_stays_with_its_instance():
+    calls = [member("sync", "a", 0, assignment=b"t:0"), member("sync", "b", 2, assignment=b"t:0")]
+    assert kinds(ClientHistory(member_calls=calls)) == []
+    calls[1].assignment = b""
+    assert kinds(ClientHistory(member_calls=calls)) == ["assignment changed"]
+    calls[1].generation = 2
+    assert kinds(ClientHistory(member_calls=calls)) == []
+
+
+@pytest.mark.parametrize(
+    ("call", "wanted"),
+    [
+        (member("beat", "a", 8), []),
+        (member("join", "a", 8, generation=2), ["needless rebalance"]),
+        (member("beat", "a", 8, error="REBALANCE_IN_PROGRESS"), ["needless rebalance"]),
+        (member("beat", "a", 8, error="NOT_COORDINATOR"), []),
+        (member("beat", "a", 4, error="REBALANCE_IN_PROGRESS"), []),
+    ],
+)
+def test_a_steady_group_stays_as_it_is(call, wanted):
+    calls = [member("beat", "a", 6), call]
+    assert kinds(ClientHistory(member_calls=calls, steady={"g": 5})) == wanted
+    assert kinds(ClientHistory(member_calls=calls)) == []

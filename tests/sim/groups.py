@@ -42,6 +42,8 @@ SESSION_MS = 1500
 class GroupClient:
     """What members and simple groups do alike."""
 
+    instance_id: str | None = None  # group.instance.id, of a static member (KIP-345)
+
     def __init__(self, world: World, name: str, group: str) -> None:
         self.world, self.name, self.group = world, name, group
         self.rng = random.Random(f"{world.seed}:{name}")
@@ -78,6 +80,7 @@ class GroupClient:
             group_id=self.group,
             generation_id_or_member_epoch=self.generation,
             member_id=self.member_id,
+            group_instance_id=self.instance_id,
             topics=[
                 OffsetCommitRequest.OffsetCommitRequestTopic(name=name, partitions=[partition])
             ],
@@ -159,6 +162,8 @@ class SimpleGroup(GroupClient):
 class Member(GroupClient):
     """A member of a group that balances all partitions of the base topics among its members."""
 
+    session_ms = SESSION_MS
+
     def __init__(self, world: World, name: str, group: str) -> None:
         super().__init__(world, name, group)
         self.assigned: list[tuple[str, int]] = []
@@ -186,9 +191,10 @@ class Member(GroupClient):
         response = await self.client.ask(
             JoinGroupRequest(
                 group_id=self.group,
-                session_timeout_ms=SESSION_MS,
+                session_timeout_ms=self.session_ms,
                 rebalance_timeout_ms=2000,
                 member_id=self.member_id,
+                group_instance_id=self.instance_id,
                 protocol_type="consumer",
                 protocols=[protocol],
             ),
@@ -205,7 +211,8 @@ class Member(GroupClient):
         require(
             bool(members) == (response.leader == self.member_id), "members are for the leader alone"
         )
-        self.world.note_leader(self.group, self.generation, response.leader, self.client.life)
+        if self.instance_id is None:  # one that comes back hears of the leader it was (KIP-345)
+            self.world.note_leader(self.group, self.generation, response.leader, self.client.life)
         return await self._sync(members)
 
     async def _sync(self, members: list[str]) -> bool:
@@ -218,6 +225,7 @@ class Member(GroupClient):
                 group_id=self.group,
                 generation_id=self.generation,
                 member_id=self.member_id,
+                group_instance_id=self.instance_id,
                 assignments=[
                     SyncGroupRequest.SyncGroupRequestAssignment(
                         member_id=member, assignment=",".join(share).encode()
@@ -244,7 +252,10 @@ class Member(GroupClient):
             await asyncio.sleep(self.rng.uniform(0.05, 0.2))
             response = await self.client.ask(
                 HeartbeatRequest(
-                    group_id=self.group, generation_id=self.generation, member_id=self.member_id
+                    group_id=self.group,
+                    generation_id=self.generation,
+                    member_id=self.member_id,
+                    group_instance_id=self.instance_id,
                 ),
                 4,
             )

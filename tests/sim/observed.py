@@ -18,6 +18,7 @@ from histories.calls import (
     Led,
     Listed,
     Loss,
+    MemberCall,
     Outcome,
     Poll,
     Send,
@@ -31,6 +32,11 @@ from tidelog_protocol.errors import ErrorCode, ProtocolError
 from tidelog_protocol.messages.cluster import MetadataRequest
 from tidelog_protocol.messages.data import FetchRequest, ListOffsetsRequest, ProduceRequest
 from tidelog_protocol.messages.group_offsets import OffsetCommitRequest, OffsetFetchRequest
+from tidelog_protocol.messages.groups import (
+    HeartbeatRequest,
+    JoinGroupRequest,
+    SyncGroupRequest,
+)
 from tidelog_protocol.messages.txns import EndTxnRequest, TxnOffsetCommitRequest
 from tidelog_protocol.records import (
     LOG_APPEND_TIME,
@@ -57,6 +63,9 @@ REFUSED_ENDS = frozenset(
         ErrorCode.TRANSACTION_ABORTABLE,
     }
 )
+
+
+MEMBER_CALLS = {HeartbeatRequest: "beat", JoinGroupRequest: "join", SyncGroupRequest: "sync"}
 
 
 class Asked:
@@ -87,11 +96,13 @@ class Observer:
         OffsetFetchRequest,
         ProduceRequest,
         TxnOffsetCommitRequest,
+        *MEMBER_CALLS,
     )
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.asked: list[Asked] = []
         self.losses: list[Loss] = []
+        self.steady: dict[str, float] = {}  # groups, and since when
         self.quiet_since = math.inf
         self.clocks_are_steady = True
         self._now = now
@@ -128,6 +139,7 @@ class _Translation:
         self.history = ClientHistory(
             quiet_since=observer.quiet_since,
             losses=observer.losses,
+            steady=observer.steady,
             clocks_are_steady=observer.clocks_are_steady,
         )
         self._in_sessions: dict[tuple[str, str, int], dict[Place | None, int]] = {}
@@ -149,6 +161,7 @@ class _Translation:
             OffsetFetchRequest: self._committed,
             ProduceRequest: self._produce,
             TxnOffsetCommitRequest: self._commit,
+            **dict.fromkeys(MEMBER_CALLS, self._member_call),
         }
         for asked in observer.asked:
             translate[type(asked.message)](asked)
@@ -339,6 +352,8 @@ class _Translation:
             for answer in topic.partitions
             if answer.error_code == ErrorCode.NONE
         }
+        if is_known:
+            self._note_member_call(asked, "commit", asked.response.topics[0].partitions[0])
         for topic in message.topics:
             for partition in topic.partitions:
                 place = self._place(topic, partition.partition_index)
@@ -355,6 +370,31 @@ class _Translation:
                         outcome=Outcome.OK if is_ok else Outcome.UNKNOWN,
                     )
                 )
+
+    def _member_call(self, asked: Asked) -> None:
+        self._note_member_call(asked, MEMBER_CALLS[type(asked.message)], asked.response)
+
+    def _note_member_call(self, asked: Asked, kind: str, answer: Any) -> None:
+        message: Any = asked.message
+        if message.group_instance_id is None or answer is None:
+            return
+        error = ErrorCode(answer.error_code)
+        is_join = kind == "join"
+        generation = "generation_id_or_member_epoch" if kind == "commit" else "generation_id"
+        self.history.member_calls.append(
+            MemberCall(
+                kind=kind,
+                group=message.group_id,
+                instance=message.group_instance_id,
+                member_id=answer.member_id if is_join else message.member_id,
+                generation=getattr(answer if is_join else message, generation),
+                host=asked.host,
+                span=asked.span,
+                outcome=Outcome.FAILED if error else Outcome.OK,
+                error=error.name,
+                assignment=bytes(answer.assignment) if kind == "sync" else b"",
+            )
+        )
 
     def _committed(self, asked: Asked) -> None:
         for group in () if asked.response is None else asked.response.groups:

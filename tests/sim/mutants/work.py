@@ -10,6 +10,8 @@ from typing import Any
 
 from tidelog.api import produce
 from tidelog.controller.changes import Election, PartitionDraft
+from tidelog.groups import shard
+from tidelog.groups.group import Group
 from tidelog.replication import hosted_partitions
 from tidelog.replication.fetch_sessions import FetchedPartition, FetchSession
 from tidelog.replication.hosted_partitions import HostedPartitions
@@ -123,6 +125,44 @@ def adopt_a_log_by_its_name(patch: Patch) -> None:
     patch(HostedPartitions, "_open", open_any)
 
 
+def twins_go_on(patch: Patch) -> None:
+    """A process that another one has replaced stays in the group (KIP-345 fences it)."""
+    heartbeat, validate_commit = Group.heartbeat, Group.validate_commit
+
+    def beat(self: Group, member_id: str, instance_id: str | None, *rest: Any) -> Any:
+        known = self.static_members.get(instance_id or "", member_id)
+        return heartbeat(self, known, instance_id, *rest)
+
+    def commit(self: Group, member_id: str, instance_id: str | None, *rest: Any) -> Any:
+        known = self.static_members.get(instance_id or "", member_id)
+        return validate_commit(self, known, instance_id, *rest)
+
+    patch(Group, "heartbeat", beat)
+    patch(Group, "validate_commit", commit)
+
+
+def instances_are_not_loaded(patch: Patch) -> None:
+    """A coordinator that loads a group takes all members for dynamic ones."""
+    original = shard.Member
+
+    def member(member_id: str, _instance_id: str | None, **rest: Any) -> Any:
+        return original(member_id, None, **rest)
+
+    patch(shard, "Member", member)
+
+
+def returns_lose_their_assignment(patch: Patch) -> None:
+    """A static member that comes back to a stable group is there without what it had."""
+    original = Group._rename_static_member
+
+    def rename(self: Group, *names: str) -> Any:
+        member = original(self, *names)
+        member.assignment = b""
+        return member
+
+    patch(Group, "_rename_static_member", rename)
+
+
 Plantings = dict[str, Callable[[Callable[..., None]], None]]
 BY_KIND: dict[str, Plantings] = {
     "append time": {
@@ -138,6 +178,11 @@ BY_KIND: dict[str, Plantings] = {
     "retention": {
         "one-segment-too-many": one_segment_too_many,
         "retention-ahead-of-time": retention_ahead_of_time,
+    },
+    "static members": {
+        "instances-are-not-loaded": instances_are_not_loaded,
+        "returns-lose-their-assignment": returns_lose_their_assignment,
+        "twins-go-on": twins_go_on,
     },
     "unclean elections": {
         "elect-past-the-in-sync": elect_past_the_in_sync,

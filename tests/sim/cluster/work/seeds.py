@@ -12,6 +12,8 @@ KINDS = (
     "retention",
     "unclean elections",
 )
+SHARES = {"static members": ("members by instance", 0.08)}
+"""Kinds with a share of all seeds of their own, and the stream (no later seed of old bugs)."""
 SEEDS_WITH_IT = 0.3
 CHANCE_OF_A_KIND = 0.4
 UNCLEAN_ELECTION = "unclean election"
@@ -22,10 +24,17 @@ FIRST = 32  # tests replay the seeds below, which find old bugs
 
 def work_of(seed: int | str) -> tuple[str, ...]:
     """The kinds that a seed has."""
-    chance = random.Random(f"{seed}:more work").random()  # by this name: no later seed of old bugs
-    if not isinstance(seed, int) or seed < FIRST or chance >= SEEDS_WITH_IT:
+    if not isinstance(seed, int) or seed < FIRST:
         return ()
-    return tuple(
+    own = tuple(
+        kind
+        for kind, (stream, share) in SHARES.items()
+        if random.Random(f"{seed}:{stream}").random() < share
+    )
+    chance = random.Random(f"{seed}:more work").random()  # by this name: no later seed of old bugs
+    if chance >= SEEDS_WITH_IT:
+        return own
+    return own + tuple(
         kind for kind in KINDS if random.Random(f"{seed}:work {kind}").random() < CHANCE_OF_A_KIND
     )
 

@@ -10,6 +10,7 @@ from sim.cluster.work.names import Names
 from sim.cluster.work.retention import Retention
 from sim.cluster.work.seeds import work_of
 from sim.cluster.work.sessions import Sessions
+from sim.cluster.work.static import StaticMembers
 from sim.cluster.work.unclean import Elections
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ PARTS: Mapping[str, type[Part]] = {
     "fetch sessions": Sessions,
     "names used again": Names,
     "retention": Retention,
+    "static members": StaticMembers,
     "unclean elections": Elections,
 }
 
