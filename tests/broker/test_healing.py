@@ -14,7 +14,7 @@ import tidelog
 from support.clusters import STEADY, has_isr_of, run, until
 from support.wire_client import WireClient
 from tidelog.healing.peer_copies import PeerCopies
-from tidelog_protocol.messages.admin import CreateTopicsRequest
+from tidelog_protocol.messages.admin import CreateTopicsRequest, DeleteTopicsRequest
 from tidelog_protocol.messages.data import FetchRequest, ProduceRequest
 from tidelog_protocol.records import Record, build_batch, iter_records
 
@@ -228,3 +228,29 @@ def test_records_outweigh_a_damaged_epoch_checkpoint(tmp_path: Path, is_alone: b
             assert await read(node) == values
 
     run(test)
+
+
+def test_a_topic_that_goes_before_its_turn_is_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A pass begins with all partitions, and takes a while."""
+
+    async def test() -> None:
+        async with tidelog.Cluster(STEADY, data_dir=str(tmp_path)) as cluster:
+            (node,) = cluster.brokers
+            async with await WireClient.connect(cluster.bootstrap_servers) as client:
+                new = CreateTopicsRequest.CreatableTopic(
+                    name="t", num_partitions=1, replication_factor=1
+                )
+                await client.ask(CreateTopicsRequest(topics=[new], timeout_ms=60_000), 7)
+                await until(lambda: held(node) is not None)
+                partition = held(node)
+                await send(client, b"a record", 0)
+                topic = DeleteTopicsRequest.DeleteTopicState(name="t")
+                await client.ask(DeleteTopicsRequest(topics=[topic], timeout_ms=60_000), 6)
+            logs = node.server.replicas.logs
+            await until(lambda: logs.get(partition.topic_partition) is None)
+            await node.server.healing.healer.scrub_guarded(partition)
+
+    run(test)
+    assert "scrubbing" not in caplog.text

@@ -47,11 +47,12 @@ class MachineDiedError(BaseException):
 class Inode:
     """A file's bytes, whatever its name is."""
 
-    __slots__ = ("data", "durable", "read", "synced")
+    __slots__ = ("data", "durable", "read", "rotten", "synced")
 
     def __init__(self) -> None:
         self.data = bytearray()
         self.read: Any = None  # what `raw_logs` made of the bytes the last time
+        self.rotten: tuple[int, bytes] | None = None  # bad bytes that have no checksum, and where
         self.synced = 0  # data[:synced] survives a power failure
         self.durable = bytearray()  # what the last sync left; equal to `data` below `synced`
 

@@ -102,6 +102,7 @@ class Observer:
     def __init__(self, now: Callable[[], float]) -> None:
         self.asked: list[Asked] = []
         self.losses: list[Loss] = []
+        self.distrusted: set[str] = set()  # brokers that may read wrong offsets from their disks
         self.steady: dict[str, float] = {}  # groups, and since when
         self.quiet_since = math.inf
         self.clocks_are_steady = True

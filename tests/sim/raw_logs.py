@@ -106,6 +106,9 @@ def _read_file(inode: Inode, base_offset: int) -> tuple[list[RawBatch], int]:
         return known.batches.copy(), len(known.data)
     data = bytes(inode.data)
     found, valid = read_batches(data, base_offset, known.batches)
+    if inode.rotten is not None and data.startswith(inode.rotten[1], inode.rotten[0]):
+        valid = min(valid, inode.rotten[0])
+        found = [batch for batch in found if batch.position < valid]
     inode.read = ReadFile(base_offset, data[:valid], found)
     return found.copy(), valid
 

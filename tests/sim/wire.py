@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sim.machine import PORT
 from support.wire_client import request_bytes, response_of
+from tidelog_protocol.messages.data import FetchRequest
 
 if TYPE_CHECKING:
     from sim.machine import Machine
@@ -131,6 +132,11 @@ class WireConnection(asyncio.Protocol):
             answered, response = response_of(waiting.message, waiting.version, frame)
             assert answered == waiting.correlation_id, "answers come in the order of requests"
             if self.observer is not None:
+                is_read = isinstance(waiting.message, FetchRequest)
+                if is_read and self.host in self.observer.distrusted:
+                    waiting.future.set_result(None)
+                    self.close()
+                    return
                 self.observer.answered(waiting.asked, response)
             if not waiting.future.done():
                 waiting.future.set_result(response)

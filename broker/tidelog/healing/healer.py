@@ -101,12 +101,20 @@ class Healer:
     async def scrub(self, partition: Partition) -> None:
         """Read a replica's segments from the oldest on, and repair what can be."""
         async with self._lock:
-            await self._restore_start(partition)
+            if self._is_hosted(partition):
+                await self._restore_start(partition)
             offset = -1
-            while (segment := partition.log.segments.after(offset)) is not None:
+            # The topic may be deleted, or the replica go elsewhere, while others are read.
+            while self._is_hosted(partition):
+                segment = partition.log.segments.after(offset)
+                if segment is None:
+                    return
                 offset = segment.base_offset
                 if segment.size or partition.log.segments.after(offset) is not None:
                     await self._scrub_segment(partition, segment)
+
+    def _is_hosted(self, partition: Partition) -> bool:
+        return self._replicas.hosted(partition.topic_partition) is partition
 
     async def _scrub_segment(self, partition: Partition, segment: Segment) -> None:
         log = partition.log

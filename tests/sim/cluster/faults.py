@@ -18,6 +18,7 @@ import random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sim.cluster.file_rot import FILE_ROT
+from sim.cluster.header_rot import HEADER_ROT, draw_header_rot, strike_header
 from sim.cluster.lost_disks import LOST_DISK, draw_lost_disks, lose_disk
 from sim.cluster.machine_faults import MACHINE_FAULTS, draw_machine_faults, strike_machine
 from sim.cluster.machines import host_of
@@ -108,6 +109,7 @@ FAULTS = (
     *WORK_FAULTS,
     LOST_DISK,
     METADATA_ROT,
+    HEADER_ROT,
     FILE_ROT,
     NAMES_APART,
 )
@@ -188,6 +190,10 @@ def _draw_sequences(seed: int | str, brokers: int) -> list[ClusterFault]:
         + [
             ClusterFault(at_s, kind, rng.randint(1, brokers), 0, 0)
             for at_s, kind in draw_work_faults(seed, PLAN_S)
+        ]
+        + [
+            ClusterFault(at_s, HEADER_ROT, node, 0, 0)
+            for at_s, node in draw_header_rot(seed, brokers, PLAN_S)
         ]
     )
 
@@ -317,6 +323,8 @@ class ClusterFaults:
                 await lose_disk(self, fault.node, fault.for_s)
             case "metadata rot":
                 await self.world.metadata_rot.strike(fault.node, fault.for_s)
+            case "header rot":
+                await strike_header(self, fault.node, str(fault))
             case "pause":
                 await self.pause(fault.node, fault.for_s)
             case "slow disk" | "full disk" | "slow network" | "slow link":

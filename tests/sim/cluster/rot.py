@@ -2,7 +2,7 @@
 
 One bit of a committed batch flips on one replica while all others are good, and no other fault that
 takes bytes is about. The checksum does not cover a batch's offset, length and leader epoch, in
-Kafka's format; a bit of these is beyond what anybody promises.
+Kafka's format: see `header_rot.py`.
 
 The broker may die at once (its recovery finds the damage, if it reads that far) or live with it: it
 must not hand the damage on, and consumers and followers see it by the checksum. After a while an
@@ -49,6 +49,7 @@ class Damage:
         self.machine, self.folder, self.good = machine, folder, good
         self.name, self.topic_id = topic
         self.index = int(folder.rpartition("-")[2])
+        self.is_in_header = False
         self._place = ("", 0, 0)
         self._bad = b""
 
@@ -62,6 +63,9 @@ class Damage:
         self._place = (path, at, bit)
         self.machine.disk.flip(path, self.good.position + at, bit)
         self._bad = self._bytes()
+        self.is_in_header = at < CHECKED_FROM
+        if self.is_in_header:  # no checksum says so
+            self.machine.disk.names[path].rotten = (self.good.position, self._bad)
 
     def undo(self) -> bool:
         """Flip it back, if the bad bytes are still there."""
@@ -130,7 +134,8 @@ class Rot:
         if damage is None:
             return
         state = self._newest(damage)
-        if state is not None and state.isr == (damage.node_id,):
+        is_to_lead = state is not None and damage.is_in_header and state.leader == damage.node_id
+        if is_to_lead or (state is not None and state.isr == (damage.node_id,)):
             self._undo(damage)
 
     def before_death(self, machine: Machine) -> None:
@@ -174,7 +179,7 @@ class Rot:
             machine.die("kill")
         await asyncio.sleep(for_s)
         end_s = self.world.loop.time() + REPAIRED_S_MAX
-        while not self._is_good(damage):
+        while not self.is_good(damage):
             require(self.world.loop.time() < end_s, f"{damage} cannot be repaired")
             if self._may_repair(damage):
                 await self._repair(damage, rng)
@@ -227,7 +232,7 @@ class Rot:
         topic = None if image is None else image.topic_by_id(damage.topic_id)
         return None if topic is None else topic.partitions[damage.index]
 
-    def _is_good(self, damage: Damage) -> bool:
+    def is_good(self, damage: Damage) -> bool:
         """Whether the replica has the batch as it was, or needs it no more."""
         state = self._state(damage)
         if state is None or damage.node_id not in state.replicas:

@@ -15,6 +15,7 @@ from sim.cluster.faults import ClusterFaults
 from sim.cluster.file_rot import FileRot
 from sim.cluster.groups import ClusterGroup, ClusterMember
 from sim.cluster.growth import Operator
+from sim.cluster.header_rot import header_rot_settings
 from sim.cluster.machines import Machines
 from sim.cluster.metadata_rot import MetadataRot
 from sim.cluster.moves import Mover
@@ -111,7 +112,8 @@ class ClusterWorld:
     def settings(self, brokers: int) -> dict[str, str]:
         """Of all brokers, beside those of every cluster."""
         parts = (self.transactions.habits.settings(brokers), self.tier.settings(brokers))
-        return {**parts[0], **parts[1], **self.work.settings()}
+        scrubs = header_rot_settings(self.seed) if brokers >= 3 else {}
+        return {**parts[0], **parts[1], **self.work.settings(), **scrubs}
 
     @property
     def deaths(self) -> int:
