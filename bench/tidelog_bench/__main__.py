@@ -89,12 +89,14 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tidelog_bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="one round of a third of the work")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--only", default="", help="cases whose name has this in it, or `start`")
-    parser.add_argument("--spark", action="store_true", help="small Spark queries as well")
-    parser.add_argument("--peers", nargs="*", choices=[*PEERS, S3_NAME], help="these alone")
-    parser.add_argument("--data", type=Path, help="where the brokers' data goes (temporary)")
+    parser.add_argument("--only", default="", help="cases whose name contains this, or `start`")
+    parser.add_argument("--spark", action="store_true", help="also run small Spark queries")
+    parser.add_argument(
+        "--peers", nargs="*", choices=[*PEERS, S3_NAME], help="run these peers only"
+    )
+    parser.add_argument("--data", type=Path, help="folder for the brokers' data (temporary)")
     parser.add_argument("--output", type=Path, default=Path("bench-results"))
-    parser.add_argument("--seed", type=int, default=1, help="of the order of runs")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the order of the runs")
     parser.add_argument("--list", action="store_true", help="print the names of all cases")
     options = parser.parse_args()
     if options.list:

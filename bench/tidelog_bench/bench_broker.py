@@ -65,11 +65,11 @@ class _NoTimers:
 
 
 async def _no_producer_ids() -> range:
-    raise AssertionError("nobody is transactional")
+    raise AssertionError("the benchmark uses no transactions")
 
 
 def _no_offsets(index: int, marker: memoryview, on_done: Callable[[Any], None]) -> None:
-    raise AssertionError("nobody is transactional")
+    raise AssertionError("the benchmark uses no transactions")
 
 
 class _Rng:
@@ -434,7 +434,7 @@ def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=1.0, help="CPU time per case")
-    parser.add_argument("--only", default="", help="cases whose name has this in it")
+    parser.add_argument("--only", default="", help="cases whose name contains this")
     options = parser.parse_args()
     results = {}
     for name, case in CASES.items():

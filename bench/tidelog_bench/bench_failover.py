@@ -169,7 +169,7 @@ def _wait(what: str, is_so: Callable[[], bool]) -> None:
     deadline = time.monotonic() + WAIT_S_MAX
     while not is_so():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"not after {WAIT_S_MAX:g} s: {what}")
+            raise TimeoutError(f"timed out after {WAIT_S_MAX:g} s: {what}")
         time.sleep(0.1)
 
 
@@ -286,8 +286,8 @@ CASES = {f"{count} partitions": count for count in (1500, 5000)}
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", help="cases whose name has this in it")
-    parser.add_argument("--fsync-ms", type=int, default=10, help="what each fsync takes")
+    parser.add_argument("--only", default="", help="cases whose name contains this")
+    parser.add_argument("--fsync-ms", type=int, default=10, help="duration of each fsync")
     options = parser.parse_args()
     results = {}
     for name, partitions in CASES.items():

@@ -54,8 +54,8 @@ def measure(partitions: int, folder: Path) -> dict[str, float]:
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", help="cases whose name has this in it")
-    parser.add_argument("--data", type=Path, help="where the broker's data goes (temporary)")
+    parser.add_argument("--only", default="", help="cases whose name contains this")
+    parser.add_argument("--data", type=Path, help="folder for the broker's data (temporary)")
     options = parser.parse_args()
     results = {}
     for name, partitions in CASES.items():

@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
     if not words or words[0] in ("--help", "-h", "help"):
         print(usage())  # noqa: T201 - command line
         return 0
-    print(f"tidelog: no command {words[0]!r}; see tidelog --help", file=sys.stderr)  # noqa: T201
+    print(f"tidelog: unknown command {words[0]!r}; see tidelog --help", file=sys.stderr)  # noqa: T201
     return 2
 
 

@@ -122,7 +122,9 @@ class Connection(asyncio.BufferedProtocol):
         if self._connections.is_stopped:  # it was being accepted when the listener closed
             self.abort()
         elif len(self._connections.live) > self._connections.connections_max:
-            log.warning("closing %s:%d: max.connections", self.client_host, self.client_port)
+            log.warning(
+                "closing %s:%d: max.connections is reached", self.client_host, self.client_port
+            )
             self.abort()
         elif not self._connections.is_open:
             self._pause_reading()
@@ -142,7 +144,7 @@ class Connection(asyncio.BufferedProtocol):
                 try:
                     context.deferred.cancel()
                 except Exception:
-                    log.exception("cancelling a request of api key %d", context.api_key)
+                    log.exception("cannot cancel a request of api key %d", context.api_key)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next bytes go: the loop's receive buffer, or the rest of a large frame."""
@@ -299,7 +301,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             answer = self._connections.dispatcher.encode(context, response)
         except Exception:
-            log.exception("answer of api key %d cannot be encoded", context.api_key)
+            log.exception("cannot encode the response to api key %d", context.api_key)
             self.close()
             return
         context.answer = answer

@@ -67,7 +67,7 @@ class DiskWatch:
         if self._is_member or is_last or path == self._metadata_directory:
             self._on_failure(cause)
         else:
-            log.error("log directory %s has failed, and is not used: %s", path, one_line(cause))
+            log.error("log directory %s failed and is no longer used: %s", path, one_line(cause))
             for listener in self.on_spare_failure:
                 # Later: the caller may be in the middle of an append.
                 self._loop.call_soon(listener, path, cause)

@@ -235,7 +235,7 @@ class Route:
             from tidelog_protocol.fitting import fit  # noqa: PLC0415 - seldom needed
 
             log.warning(
-                "%s: an answer is too large, and is cut: %s", type(response).__name__, error
+                "%s: the response is too large and was cut: %s", type(response).__name__, error
             )
             fit(response)
             return self.response_codec.encode_parts(response)

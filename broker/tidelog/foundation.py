@@ -73,8 +73,8 @@ class ClientListeners:
         for endpoint in config.client_listeners():
             if protocols.get(endpoint.name, "PLAINTEXT") != "PLAINTEXT":
                 raise StartError(
-                    f"listeners: {endpoint.name} asks for {protocols[endpoint.name]}, "
-                    "and only PLAINTEXT is served"
+                    f"listeners: {endpoint.name} uses {protocols[endpoint.name]}, "
+                    "but only PLAINTEXT is supported"
                 )
             try:
                 listener = await network.listen(
@@ -149,9 +149,9 @@ def check_metadata_log(config: BrokerConfig, runtime: Runtime, logs: LogManager)
     folder = f"{config.metadata_directory()}/{METADATA_PARTITION}"
     if partitions and not runtime.files.exists(f"{folder}/{PARTITION_METADATA}"):
         raise StartError(
-            f"metadata.log.dir: there is no metadata log in {folder}, but {len(partitions)} logs"
-            f" of topics lie in {','.join(logs.log_dirs)}, among them {partitions[0]}: name the"
-            " directory that has their metadata log, or move these logs away"
+            f"metadata.log.dir: {folder} has no metadata log, but {','.join(logs.log_dirs)} has"
+            f" {len(partitions)} logs of topics, such as {partitions[0]}: set it to the directory"
+            " of their metadata log, or move these logs away"
         )
 
 
@@ -163,7 +163,7 @@ def check_tier(config: BrokerConfig, image: ClusterImage) -> None:
         if settings.get("remote.storage.enable", "false").strip().lower() == "true":
             raise StartError(
                 "You have to delete all topics with the property remote.storage.enable=true before"
-                f" disabling tiered storage cluster-wide: {name} has it"
+                f" disabling tiered storage cluster-wide: {name} still has it"
             )
 
 

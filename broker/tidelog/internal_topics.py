@@ -200,7 +200,7 @@ class InternalTopic:
         for position, header in iter_batches(data):
             if not crc_is_valid(data, header, position):
                 where = f"{self.name}-{index} at {header.base_offset}"
-                raise ProtocolError(f"{where}: the checksum is not that of the batch")
+                raise ProtocolError(f"{where}: the batch does not match its checksum")
             yield position, header
 
     def _partition(self, index: int) -> Partition:

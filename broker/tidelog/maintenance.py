@@ -100,12 +100,12 @@ class Maintenance:
             except OSError as error:
                 self._note(error)
             except Exception:
-                log.exception("periodic work failed; it is tried again")
+                log.exception("periodic work failed and will be retried")
             await asyncio.sleep(min(max(interval_ms, 1) / 1000, WAIT_S_MAX))
 
     def _note(self, error: OSError) -> None:
         if lacks_descriptors(error):
-            log.warning("periodic work is tried again: %s", error)
+            log.warning("periodic work failed and will be retried: %s", error)
         else:
             self._on_failure(error)
 
@@ -207,7 +207,11 @@ class Maintenance:
             return await self._executor.run(cleaning.rewriting.step)
         except OSError as error:
             if cleaner.is_alive(cleaning):
-                log.warning("%s is not compacted now: %s", cleaning.log.topic_partition, error)
+                log.warning(
+                    "compaction of %s failed and will be retried: %s",
+                    cleaning.log.topic_partition,
+                    error,
+                )
         except Exception:
             if cleaner.is_alive(cleaning):
                 cleaner.leave_alone(cleaning)

@@ -270,7 +270,7 @@ class _Link(asyncio.BufferedProtocol):
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)
         awaited = self._waiting.pop(correlation_id, None)
         if awaited is None:
-            raise ProtocolError(f"nobody asked for correlation id {correlation_id}")
+            raise ProtocolError(f"no request has correlation id {correlation_id}")
         api, version, future = awaited
         try:
             _, position = decode_response_header(api, version, frame)

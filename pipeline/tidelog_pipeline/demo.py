@@ -29,17 +29,17 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the demo; returns the exit code."""
     parser = argparse.ArgumentParser(
         prog="tidelog demo",
-        description="Replay a year of real flights, read it with Spark, check all by pandas.",
+        description="Replay a year of real flights, read them with Spark, check with pandas.",
     )
     parser.add_argument(
         "--out",
         type=Path,
         default=Path("tidelog-demo"),
-        help="where results go (default: %(default)s)",
+        help="folder for the results (default: %(default)s)",
     )
     parser.add_argument(
         "--bootstrap-servers",
-        help="use this running cluster as it is, tiers aside, instead of starting three brokers",
+        help="use this running cluster, without tiers, instead of starting three brokers",
     )
     options = parser.parse_args(arguments)
     missing = [name for name in EXTRAS if importlib.util.find_spec(name) is None]

@@ -69,7 +69,7 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
     try:
         api_key, api_version, correlation_id = _REQUEST_START.unpack_from(frame)
     except struct.error as error:
-        raise ProtocolError("request header: bytes missing") from error
+        raise ProtocolError("request header: truncated") from error
     api = API.get(api_key)
     flexible = api is not None and api_version >= api.flexible_from
     client_id, position = decode_client_id(frame, flexible=flexible)
@@ -85,7 +85,7 @@ def decode_client_id(frame: Buffer, *, flexible: bool) -> tuple[str | None, int]
         if length >= 0:
             end = position + length
             if end > len(frame):
-                raise ProtocolError("request header: client id beyond the end")
+                raise ProtocolError("request header: the client id extends past the end")
             name = frame[position:end]
             is_safe = length < SAFE_STRING_BYTES
             client_id = str(name, "utf-8", "replace") if is_safe else long_string(name)
@@ -96,7 +96,7 @@ def decode_client_id(frame: Buffer, *, flexible: bool) -> tuple[str | None, int]
             if tags:
                 position = skip_tagged_fields(frame, position, tags)
     except (struct.error, IndexError) as error:
-        raise ProtocolError("request header: bytes missing") from error
+        raise ProtocolError("request header: truncated") from error
     return client_id, position
 
 
@@ -108,7 +108,7 @@ def decode_response_header(api: Api, version: int, frame: Buffer) -> tuple[int, 
         if api.response_header_version(version):
             position = skip_tagged_fields(frame, 5, frame[4])
     except (struct.error, IndexError) as error:
-        raise ProtocolError("response header: bytes missing") from error
+        raise ProtocolError("response header: truncated") from error
     return correlation_id, position
 
 

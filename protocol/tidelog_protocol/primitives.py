@@ -152,5 +152,5 @@ def skip_tagged_fields(buffer: Buffer, position: int, count: int) -> int:
         length, position = read_uvarint(buffer, position)
         position += length
         if position > size:
-            raise ProtocolError("tagged field beyond the end")
+            raise ProtocolError("tagged field extends past the end")
     return position

@@ -187,7 +187,7 @@ def make_folder(files: FileSystem, folder: str, topic_id: bytes) -> None:
         if in_the_way:
             raise StorageError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
-                f"{folder} cannot become a log: {in_the_way[0]} lies in it; move the folder away",
+                f"{folder} cannot become a log: it contains {in_the_way[0]}; move the folder away",
             )
     files.make_dirs(folder)
     note_topic_id(files, folder, topic_id)

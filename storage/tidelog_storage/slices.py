@@ -87,7 +87,9 @@ def _header_at(data: bytes | memoryview, position: int) -> tuple[int, int, int]:
         base_offset, length, delta = _unpack_short(data, position)
         if length >= _LENGTH_MIN:
             return base_offset, length, delta
-    raise StorageError(ErrorCode.CORRUPT_MESSAGE, f"no record batch {position} bytes on")
+    raise StorageError(
+        ErrorCode.CORRUPT_MESSAGE, f"no record batch at byte {position} of the slice"
+    )
 
 
 def is_plausible(part: bytes | memoryview, size: int, offset: int, next_offset: int) -> bool:

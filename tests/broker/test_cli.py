@@ -222,7 +222,7 @@ def test_serve_says_so_when_it_could_not_stop_in_order(serve: Serve, tmp_path: P
     assert (result.returncode, result.stderr.count("\n")) == (1, 1)
     code, _, err = served.end(signal.SIGTERM)
     assert code == 1
-    assert "tidelog: not stopped in order: " in err
+    assert "tidelog: did not stop cleanly: " in err
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
 
 

@@ -102,7 +102,7 @@ def test_one_that_cannot_be_interrupted_is_ended(start: Start, tmp_path: Path) -
     process.send_signal(signal.SIGTERM)
     code, _, err = ended(process)
     assert code == 1
-    assert err == "tidelog: not stopped within 4.5 s, ending\n"
+    assert err == "tidelog: did not stop within 4.5 s; exiting\n"
 
 
 def waiting(start: Start, tmp_path: Path, *program: str) -> tuple[subprocess.Popen[str], int]:
@@ -154,7 +154,7 @@ def test_the_end_of_an_input_that_cannot_be_watched_is_refused(more: tuple[str, 
     )
     assert process.returncode == 2
     assert process.stderr.endswith(
-        "--until-stdin-ends: standard input is no pipe and no terminal\n"
+        "--until-stdin-ends: standard input is neither a pipe nor a terminal\n"
     )
 
 

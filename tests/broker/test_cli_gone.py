@@ -104,7 +104,7 @@ def test_when_no_broker_is_left_it_ends_and_says_so(start: Start) -> None:
 @pytest.mark.parametrize(
     ("end", "said", "how"),
     [
-        ("raise OSError('no')", "tidelog: not stopped in order: no\n", "ended with exit code 1"),
+        ("raise OSError('no')", "tidelog: did not stop cleanly: no\n", "ended with exit code 1"),
         ("os.kill(os.getpid(), signal.SIGKILL)", "", "was killed by SIGKILL"),
     ],
     ids=["fails", "dies"],
@@ -118,5 +118,5 @@ def test_a_broker_that_stops_badly_is_told(
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{path}")
     served = Isolated(start, 2, program=("badly",))
     served.process.send_signal(signal.SIGTERM)
-    line = f"tidelog: broker 2 did not stop in order: its process {how}\n"
+    line = f"tidelog: broker 2 did not stop cleanly: its process {how}\n"
     assert served.end() == (1, "", f"{said}{line}")

@@ -36,7 +36,7 @@ def flip(path: Path) -> None:
 def test_a_whole_directory_is_whole(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, err = verify(capsys, data)
     assert (code, err) == (0, "")
-    assert "all as their checksums and indexes say" in out
+    assert "all match their checksums and indexes" in out
     assert verify(capsys, data.parent)[:2] == (code, out)  # what lies above it as well
 
 

@@ -55,15 +55,15 @@ def test_host_and_port_become_listeners(
 def test_listeners_and_a_host_or_port_are_not_both_listened_on(
     host: str | None, port: int | None
 ) -> None:
-    with pytest.raises(ConfigError, match=r"says where to listen: leave out the (host h|port 0)"):
+    with pytest.raises(ConfigError, match=r"already sets the address: remove the (host h|port 0)"):
         broker_properties({"listeners": "PLAINTEXT://h:1"}, host=host, port=port)
 
     async def test() -> None:
-        with pytest.raises(ConfigError, match="says where to listen"):
+        with pytest.raises(ConfigError, match="already sets the address"):
             await tidelog.Cluster(listeners="PLAINTEXT://127.0.0.1:0", host=host, port=port).start()
 
     asyncio.run(test())
-    with pytest.raises(tidelog.ClusterError, match="listeners: says where to listen"):
+    with pytest.raises(tidelog.ClusterError, match="listeners: already sets the address"):
         tidelog.run(listeners="PLAINTEXT://127.0.0.1:0", host=host, port=port).start()
 
 
@@ -113,7 +113,7 @@ def test_run_says_why_the_broker_did_not_start() -> None:
 
 
 def test_run_says_so_when_the_broker_ended_by_itself() -> None:
-    with pytest.raises(tidelog.ClusterError, match="ended by itself"), tidelog.run() as cluster:
+    with pytest.raises(tidelog.ClusterError, match="exited on its own"), tidelog.run() as cluster:
         end_and_wait(cluster)
 
 
@@ -125,7 +125,7 @@ def test_the_end_of_the_broker_does_not_hide_the_users_error() -> None:
 
     with pytest.raises(KeyError) as raised:
         use()
-    assert "ended by itself" in raised.value.__notes__[0]
+    assert "exited on its own" in raised.value.__notes__[0]
 
 
 def end_and_wait(cluster: tidelog.RunningCluster) -> None:

@@ -124,7 +124,7 @@ def test_a_pass_that_the_disk_refuses_is_tried_again(
         assert failures == []
 
     asyncio.run(test())
-    assert "t-0 is not compacted now: no space" in caplog.text
+    assert "compaction of t-0 failed and will be retried: no space" in caplog.text
 
 
 def test_a_log_that_cannot_be_read_is_left_alone(

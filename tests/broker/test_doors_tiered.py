@@ -27,7 +27,7 @@ def test_no_tier_is_no_setting():
 
 
 def test_topics_without_a_tier_are_refused():
-    with pytest.raises(ClusterError, match="tiered topics without a tier"):
+    with pytest.raises(ClusterError, match="tiered topics need a remote tier"):
         tiered_settings(False, ["logs*"])
 
 

@@ -43,9 +43,9 @@ def test_logs_without_a_metadata_log_refuse_the_start(tmp_path: Path) -> None:
     logs = [name for name in names(tmp_path) if name.startswith("precious-0")]
     shutil.rmtree(tmp_path / "__cluster_metadata-0")
     assert asyncio.run(refused(tmp_path)) == (
-        f"metadata.log.dir: there is no metadata log in {tmp_path}/__cluster_metadata-0, but 1 logs"
-        f" of topics lie in {tmp_path}, among them precious-0: name the directory that has their"
-        " metadata log, or move these logs away"
+        f"metadata.log.dir: {tmp_path}/__cluster_metadata-0 has no metadata log, but {tmp_path} has"
+        " 1 logs of topics, such as precious-0: set it to the directory of their metadata log, or"
+        " move these logs away"
     )
     assert [name for name in names(tmp_path) if name.startswith("precious-0")] == logs
 

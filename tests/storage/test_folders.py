@@ -103,7 +103,7 @@ def test_a_topic_does_not_move_into_a_foreign_folder(broker):
     with pytest.raises(StorageError, match="data/a-0 cannot become a log") as refused:
         broker.logs.create(A0, ID, SMALL)
     assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
-    assert str(refused.value).endswith(": main.py lies in it; move the folder away")
+    assert str(refused.value).endswith(": it contains main.py; move the folder away")
     assert broker.files.list("data/a-0") == ["main.py"]
     broker.files.remove("data/a-0/main.py")
     assert broker.create().log_end_offset == 6

@@ -246,7 +246,7 @@ def test_without_credentials_nothing_is_tried_again(server, new_store, monkeypat
         ({"bucket": "b", "path.style.access": "maybe"}, "path.style.access"),
         ({"bucket": "b", "profile": "nobody's"}, "nobody's"),
         ({"bucket": "b", "endpoint.url": "not a url"}, "endpoint"),
-        ({"bucket": "a bucket"}, "bucket: 'a bucket' is no name of a bucket"),
+        ({"bucket": "a bucket"}, "bucket: 'a bucket' is not a bucket name"),
         ({"bucket": "b?list"}, "bucket"),
     ],
 )

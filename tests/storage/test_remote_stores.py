@@ -244,12 +244,12 @@ class TestS3:
     def test_another_segments_object_is_never_overwritten(self, s3, store, tmp_path):
         segment = segment_of()
         s3.put(NAME + ".log", b"somebody else's")
-        with pytest.raises(RemoteStorageError, match="of another segment"):
+        with pytest.raises(RemoteStorageError, match="to another segment"):
             store.copy_segment(segment, segment_files(tmp_path, CONTENT))
         assert s3.read(NAME + ".log") == b"somebody else's"
         big = random.Random(0).randbytes(6 << 20)
         parts = s3.open_store(**PARTS)
-        with pytest.raises(RemoteStorageError, match="of another segment"):
+        with pytest.raises(RemoteStorageError, match="to another segment"):
             parts.copy_segment(segment_of(big), segment_files(tmp_path, big))
         assert s3.read(NAME + ".log") == b"somebody else's"
         assert s3.uploads() == []

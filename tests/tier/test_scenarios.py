@@ -38,7 +38,7 @@ def test_scenario(name, brokers, capsys):
     document = load(name)
     steps = document["steps"]
     lines = told.out.splitlines()
-    assert lines[-1] == f"{name}: all {len(steps)} steps as the vector says"
+    assert lines[-1] == f"{name}: all {len(steps)} steps match the vector"
     assert told.err == ""
     assert max(map(len, lines)) <= WIDTH
     for number, step in enumerate(steps, 1):
@@ -131,7 +131,7 @@ def test_a_difference_is_told(name, plant, capsys, monkeypatch):
     assert main(["scenario", name]) == 1
     told = capsys.readouterr()
     assert "DIFFERS" in told.out
-    assert "steps as the vector says" not in told.out
+    assert "steps match the vector" not in told.out
     assert told.err.startswith(f"tidelog scenario: {name} differs from its vector {where}")
     assert "17" in told.err
 

@@ -74,7 +74,7 @@ def test_what_is_not_there_is_not_counted(capsys):
     tiers._print_partition(view, every=False)
     line = capsys.readouterr().out.splitlines()[2]
     assert (
-        line == "  local 1 segments, 0 B  remote 1 segments, 100 B (1 more begun or being deleted)"
+        line == "  local 1 segments, 0 B  remote 1 segments, 100 B (1 more being copied or deleted)"
     )
 
 
@@ -138,7 +138,8 @@ def test_remote_segments_are_verified(store, capsys):
             assert "t-0 0..1: the batch at 1 has a bad checksum" in out
             assert "t-0 2..3: can't be read" in out
             assert err == (
-                "tidelog tiers verify: 2 of 2 remote segments are not as they should be\n"
+                "tidelog tiers verify: 2 of 2 remote segments do not match their metadata or"
+                " checksums\n"
             )
 
     run(test)
@@ -185,7 +186,7 @@ def test_damage_to_any_object_is_told(store, capsys):
                     path.unlink() if damaged is None else path.write_bytes(damaged)
                     code, out, err = await told(capsys, *words)
                     assert (code, "t-0 0..2: " in out) == (1, True), (path, way)
-                    assert "1 of 1 remote segments is not as it should be" in err
+                    assert "1 of 1 remote segments does not match its metadata or checksums" in err
                 path.write_bytes(data)
             assert (await told(capsys, *words))[0] == 0
 
@@ -228,14 +229,14 @@ def test_what_is_deleted_while_others_are_read_is_no_fault(store, capsys):
             code, out, err = await told_by_verify(cluster, capsys, lambda: delete_first(1))
             assert (code, err) == (0, "")
             assert out == (
-                "3 remote segments, 432 B: all as their metadata and checksums say"
-                " (1 deleted meanwhile)\n"
+                "3 remote segments, 432 B: all match their metadata and checksums (1 deleted"
+                " meanwhile)\n"
             )
             code, out, err = await told_by_verify(cluster, capsys, delete_second_and_damage)
             assert (code, "t-0 2..3" in out) == (1, False)
             assert "t-0 4..5: the batch at 5 has a bad checksum" in out
             assert "t-0 6..7: can't be read" in out
-            assert "2 of 2 remote segments are not as they should be" in err
+            assert "2 of 2 remote segments do not match their metadata or checksums" in err
 
     run(test)
 
@@ -270,7 +271,7 @@ def test_a_fault_is_told_if_no_broker_is_left_to_tell_more(store, capsys):
             await tiered_topic(cluster)
             code, out, err = await told_by_verify(cluster, capsys, damage_and_stop)
             assert (code, "t-0 2..3: can't be read" in out) == (1, True)
-            assert "2 of 2 remote segments are not as they should be" in err
+            assert "2 of 2 remote segments do not match their metadata or checksums" in err
 
     run(test)
 
@@ -289,7 +290,7 @@ def test_what_can_be_seen_is_shown_while_a_broker_is_away(store, capsys):
             asked = image_of(cluster.node(1)).partition("__remote_log_metadata", index).leader
             await cluster.node(0).kill()
             code, out, err = await told(capsys, "-b", servers, "t")
-            assert (code, err) == (1, "tidelog tiers: not all could be seen\n")
+            assert (code, err) == (1, "tidelog tiers: some partitions could not be read\n")
             first, second = out.split("t-1  leader 2")
             assert f"(broker 1 at {address}: Connection refused)" in first
             assert "log start -1" in first
@@ -340,7 +341,7 @@ def test_a_store_of_the_users_is_loaded_if_they_say_so(store, capsys):
             code, out, err = await told(capsys, *words)
             assert (code, out) == (1, "")
             name = "tier.recording_store.RecordingStore"
-            assert f"the store is a {name}: --class loads it here" in err
+            assert f"the store is a {name}: load it with --class" in err
             name = "tier.threadless_store.NoStore"
             code, _, err = await told(capsys, *words, "--class", name)
             assert code == 1

@@ -79,7 +79,7 @@ class _Producing:
         deadline = time.monotonic() + WAIT_S_MAX
         while not is_enough():
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{self.count} records were acknowledged, and no more")
+                raise TimeoutError(f"only {self.count} records were acknowledged in time")
             delivered = functools.partial(self._delivered, time.monotonic_ns())
             self._producer.produce(self._topic, b"x" * 100, partition=0, on_delivery=delivered)
             self._producer.poll(TICK_S)

@@ -130,7 +130,7 @@ def wait_until_listening(port: int, check: Callable[[], None]) -> None:
         else:
             return
         if time.monotonic() > deadline:
-            raise TimeoutError(f"nothing listens at {port} after {START_TIMEOUT_S:.0f} s")
+            raise TimeoutError(f"nothing listens on port {port} after {START_TIMEOUT_S:.0f} s")
         time.sleep(_RETRY_S)
 
 

@@ -96,7 +96,7 @@ async def _serve(
             if failure is None and server.failure is not None:
                 raise server.failure
     except Exception as error:  # noqa: BLE001 - the reason is one line
-        return refuse(f"not stopped in order: {one_line(error)}")
+        return refuse(f"did not stop cleanly: {one_line(error)}")
     return 0 if failure is None else tell(one_line(failure))
 
 
@@ -108,17 +108,17 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--controller-quorum",
         metavar="ID@HOST:PORT,...",
-        help="where the controllers listen, the same for all nodes",
+        help="addresses of the controllers, the same for all nodes",
     )
     parser.add_argument("--host", default="127.0.0.1", help="address for clients (127.0.0.1)")
     parser.add_argument("--port", type=int, default=9092, help="port for clients (9092)")
-    parser.add_argument("--data-dir", metavar="DIR", help="where the data lives")
+    parser.add_argument("--data-dir", metavar="DIR", help="directory of the data")
     parser.add_argument("--rack", help="rack of this node")
     parser.add_argument(
         "--no-fsync",
         action="store_false",
         dest="fsync",
-        help="force nothing to disk, for data that is thrown away",
+        help="skip fsync; only for data that may be lost",
     )
     parser.add_argument(TELL_STARTER, action="store_true", help=argparse.SUPPRESS)
     add_common_options(parser)

@@ -42,7 +42,9 @@ def _parser() -> argparse.ArgumentParser:
 
     describe = add_parser("describe", help="settings, values and where they come from")
     _resource(describe)
-    describe.add_argument("--all", action="store_true", help="those left to their defaults too")
+    describe.add_argument(
+        "--all", action="store_true", help="include settings that have their default"
+    )
     describe.add_argument("--json", action="store_true", help="print JSON")
     describe.set_defaults(action=describe_configs)
 
@@ -59,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _resource(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("type", choices=RESOURCE_TYPES, help="what to look at")
+    parser.add_argument("type", choices=RESOURCE_TYPES, help="type of resource")
     parser.add_argument("name", help="name of the topic or group, id of the broker")
 
 
@@ -95,7 +97,7 @@ def describe_configs(options: argparse.Namespace) -> None:
     elif rows:
         common.print_table(titles, rows)
     else:
-        print("nothing of its own; --all shows the defaults", file=sys.stderr)
+        print("no settings of its own; --all shows the defaults", file=sys.stderr)
 
 
 def _asked_of(client: ClusterClient, options: argparse.Namespace) -> SimpleClient | ClusterClient:

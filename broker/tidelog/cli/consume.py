@@ -30,14 +30,22 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("-n", "--count", type=int, help="stop after this many records")
     parser.add_argument(
-        "--until-end", action="store_true", help="stop at what is the end when the command starts"
+        "--until-end",
+        action="store_true",
+        help="stop at the end offsets of when the command started",
     )
     parser.add_argument("--partition", type=int, help="this partition only")
     parser.add_argument("--offset", type=int, help="start there (with --partition)")
     parser.add_argument("--group", help="join this group and commit to it")
-    parser.add_argument("--committed", action="store_true", help="leave out aborted transactions")
-    parser.add_argument("--key", metavar="SEPARATOR", help="print keys too, with this between")
-    parser.add_argument("--json", action="store_true", help="print each record whole, as JSON")
+    parser.add_argument(
+        "--committed", action="store_true", help="skip records of aborted transactions"
+    )
+    parser.add_argument(
+        "--key", metavar="SEPARATOR", help="print the key and this separator before each value"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print records as JSON, with all their fields"
+    )
     return parser
 
 

@@ -135,5 +135,5 @@ def _limit(seconds: float) -> None:
 
 def _end_now(*_: object) -> None:
     """End now: what is not flushed is recovered at the next start, as after a crash."""
-    os.write(2, f"tidelog: not stopped within {STOP_SECONDS_MAX} s, ending\n".encode())
+    os.write(2, f"tidelog: did not stop within {STOP_SECONDS_MAX} s; exiting\n".encode())
     os._exit(1)

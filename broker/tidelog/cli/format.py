@@ -45,15 +45,15 @@ def _parser() -> argparse.ArgumentParser:
         "-t",
         "--cluster-id",
         metavar="ID",
-        help="the same for all nodes of a cluster; a new one, which is printed, if not given",
+        help="id of the cluster, the same for all its nodes; by default a new id, which is printed",
     )
     parser.add_argument("--node-id", type=int, metavar="N", help="id of this node")
-    parser.add_argument("--data-dir", metavar="DIR", help="where the data will live")
+    parser.add_argument("--data-dir", metavar="DIR", help="directory of the data")
     parser.add_argument(
         "-g",
         "--ignore-formatted",
         action="store_true",
-        help="leave directories that are formatted as they are, and format the others",
+        help="skip directories that are formatted already",
     )
     add_settings_options(parser)
     return parser

@@ -35,10 +35,14 @@ def main(arguments: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = common.parser("produce", "Write each line of standard input as a record.")
     parser.add_argument("topic")
-    parser.add_argument("--key-separator", metavar="TEXT", help="what stands between key and value")
-    parser.add_argument("--partition", type=int, help="by the key's hash if not given")
+    parser.add_argument("--key-separator", metavar="TEXT", help="text between key and value")
+    parser.add_argument("--partition", type=int, help="partition to write to (by the key's hash)")
     parser.add_argument(
-        "--header", action="append", default=[], metavar="KEY=VALUE", help="for every record"
+        "--header",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="header of every record; can be repeated",
     )
     parser.add_argument("--compression", choices=COMPRESSIONS, default="none")
     parser.add_argument("--null", metavar="TEXT", help="write a value of this text as null")
@@ -54,7 +58,9 @@ def _produce(options: argparse.Namespace) -> None:
     try:
         count = asyncio.run(_send_lines(options, headers))
     except KafkaTimeoutError:  # which has no words of its own
-        raise common.CommandError("no broker takes lines any more (KafkaTimeoutError)") from None
+        raise common.CommandError(
+            "no broker accepted the records in time (KafkaTimeoutError)"
+        ) from None
     except KafkaError as error:
         raise common.CommandError(describe(error)) from None
     print(f"{count} record{'' if count == 1 else 's'} written to {options.topic}", file=sys.stderr)

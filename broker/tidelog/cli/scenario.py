@@ -30,7 +30,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("name", nargs="?")
     parser.add_argument(
-        "--isolated", action="store_true", help="give each broker of it a process of its own"
+        "--isolated", action="store_true", help="run each broker in its own process"
     )
     return parser
 
@@ -54,7 +54,7 @@ def _play(name: str, *, isolated: bool) -> None:
     from tidelog.start_error import StartError
 
     if name not in NAMES:
-        raise common.CommandError(f"no scenario {name!r}; without a name they are listed")
+        raise common.CommandError(f"unknown scenario {name!r}; run it without a name to list them")
     print(f"tidelog scenario {name}")
     # Who is killed is missed: the account tells, and needs no warning.
     logging.getLogger("tidelog").addHandler(logging.NullHandler())
@@ -71,4 +71,4 @@ def _play(name: str, *, isolated: bool) -> None:
     print()
     if difference:
         raise common.CommandError(f"{name} differs from its vector {difference}")
-    print(f"{name}: all {len(document['steps'])} steps as the vector says")
+    print(f"{name}: all {len(document['steps'])} steps match the vector")

@@ -35,9 +35,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--host", help="address to listen on (127.0.0.1; 0.0.0.0 for all)")
     parser.add_argument("--port", type=_port, help="port to listen on (9092); 0 takes a free one")
-    parser.add_argument(
-        "--data-dir", metavar="DIR", help="where the data lives; a temporary folder if not given"
-    )
+    parser.add_argument("--data-dir", metavar="DIR", help="directory of the data (a temporary one)")
     parser.add_argument(
         "--temporary", action="store_true", help="remove the folder of --data-dir at the end"
     )
@@ -45,7 +43,7 @@ def _parser() -> argparse.ArgumentParser:
         "--brokers", type=_count, default=1, metavar="N", help="how many brokers to run (1)"
     )
     parser.add_argument(
-        "--isolated", action="store_true", help="give each broker a process of its own"
+        "--isolated", action="store_true", help="run each broker in its own process"
     )
     parser.add_argument("--racks", metavar="A,B,...", help="the rack of each broker")
     parser.add_argument(
@@ -54,12 +52,12 @@ def _parser() -> argparse.ArgumentParser:
         const=True,
         default=False,
         metavar="DIR | s3://BUCKET/PREFIX",
-        help="have a remote tier (KIP-405), there or in a folder beside the data",
+        help="add a remote tier (KIP-405) here, or in a folder beside the data",
     )
     parser.add_argument(
         "--tiered-topics",
         metavar="PATTERN,...",
-        help="topics of such names (* and ? for any characters) get remote.storage.enable",
+        help="set remote.storage.enable on topics with these names (* and ? are wildcards)",
     )
     add_common_options(parser)
     return parser
@@ -76,7 +74,7 @@ def add_settings_options(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         dest="settings",
-        help="one setting by its Kafka name, over those of the file; can be repeated",
+        help="a setting by its Kafka name; overrides the file; can be repeated",
     )
 
 
@@ -94,7 +92,7 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
         action=_UntilStdinEnds,
         nargs=0,
         default=False,
-        help="also stop when standard input ends, so as not to outlive the process that started it",
+        help="also stop when standard input ends, so as not to outlive the parent process",
     )
 
 
@@ -110,7 +108,9 @@ class _UntilStdinEnds(argparse.Action):
         except OSError:
             is_watchable = False
         if not is_watchable:
-            parser.error(f"{self.option_strings[0]}: standard input is no pipe and no terminal")
+            parser.error(
+                f"{self.option_strings[0]}: standard input is neither a pipe nor a terminal"
+            )
         setattr(namespace, self.dest, True)
 
 
@@ -145,7 +145,7 @@ def _main(options: argparse.Namespace, ending: Ending) -> int:
 
 def _count(text: str) -> int:
     if not text.isascii() or not text.isdigit() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of brokers")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of brokers")
     return int(text)
 
 

@@ -102,7 +102,7 @@ async def _serve(cluster: Cluster, ending: Ending, *, until_stdin_ends: bool) ->
     except ClusterError:
         raise
     except Exception as error:  # noqa: BLE001 - the reason is one line
-        return refuse(f"not stopped in order: {one_line(error)}")
+        return refuse(f"did not stop cleanly: {one_line(error)}")
     return code
 
 
@@ -157,7 +157,7 @@ class Orders:
                         thaw()
                         return ""
                 raise ClusterError(f"no broker {node_id}")
-        raise ClusterError(f"no such order: {' '.join(words)}")
+        raise ClusterError(f"unknown command: {' '.join(words)}")
 
     async def stop(self) -> None:
         """Take no more."""

@@ -47,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
         type=_seconds,
         const=WATCH_SECONDS,
         metavar="SECONDS",
-        help=f"show it again and again (every {WATCH_SECONDS:.0f} s), until Ctrl-C",
+        help=f"repeat every {WATCH_SECONDS:.0f} s, until Ctrl-C",
     )
     return parser
 
@@ -58,7 +58,7 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < 86_400:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time in seconds")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds")
     return seconds
 
 
@@ -72,7 +72,7 @@ def _show(options: argparse.Namespace) -> None:
             with suppress(KeyboardInterrupt):  # it is how watching ends
                 _watch(viewer, options)
         elif any(view.trouble for view in views):
-            raise common.CommandError("not all could be seen")
+            raise common.CommandError("some partitions could not be read")
 
 
 def _watch(viewer: TierViewer, options: argparse.Namespace) -> None:
@@ -133,11 +133,11 @@ def _print_partition(view: PartitionTiers, *, every: bool) -> None:
     print(
         f"  local {local} segments, {_bytes(view.local_bytes)}"
         f"  remote {len(there)} segments, {_bytes(sum(there))}"
-        + (f" ({others} more begun or being deleted)" if others else "")
+        + (f" ({others} more being copied or deleted)" if others else "")
     )
     shown = view.remote if every else view.remote[-_ROWS_MAX:]
     if len(shown) < len(view.remote):
-        print(f"  ... {len(view.remote) - len(shown)} older ones: --all shows them")
+        print(f"  ... {len(view.remote) - len(shown)} older segments: --all shows them")
     if shown:
         common.print_table(
             ("  offsets", "bytes", "epochs", "state", "broker", "segment id"),
@@ -215,13 +215,13 @@ def _verify_parser() -> argparse.ArgumentParser:
     place.add_argument(
         "--store",
         metavar="DIR | s3://BUCKET/PREFIX",
-        help="where the remote tier is; without it the broker is asked",
+        help="location of the remote tier; by default the broker's",
     )
     place.add_argument(
         "--class",
         dest="class_name",
         metavar="MODULE.CLASS",
-        help="a store of your own, loaded here; its settings are --set's",
+        help="class of a store of your own; --set passes its settings",
     )
     parser.add_argument(
         "--set",
@@ -277,9 +277,11 @@ def _verify(options: argparse.Namespace) -> None:
         with _store(viewer, options, is_needed=bool(segments)) as store:
             checked, size, broken = _check_all(viewer, store, segments)
     if broken:
-        are = "is not as it" if broken == 1 else "are not as they"
-        raise common.CommandError(f"{broken} of {checked} remote segments {are} should be")
-    text = "all as their metadata and checksums say" if checked else "there is nothing to check"
+        are = "does not match its" if broken == 1 else "do not match their"
+        raise common.CommandError(
+            f"{broken} of {checked} remote segments {are} metadata or checksums"
+        )
+    text = "all match their metadata and checksums" if checked else "nothing to check"
     more = f" ({len(segments) - checked} deleted meanwhile)" if checked < len(segments) else ""
     print(f"{checked} remote segments, {_bytes(size)}: {text}{more}")
 

@@ -39,7 +39,9 @@ def _parser() -> argparse.ArgumentParser:
     create.add_argument("--partitions", type=int, default=-1, help="the broker's default if unset")
     create.add_argument("--replication-factor", type=int, default=-1)
     create.add_argument("--config", action="append", default=[], metavar="KEY=VALUE")
-    create.add_argument("--if-not-exists", action="store_true", help="one that is there is fine")
+    create.add_argument(
+        "--if-not-exists", action="store_true", help="do not fail if the topic exists"
+    )
     create.set_defaults(action=create_topics)
 
     describe = add_parser("describe", help="leaders, replicas and offsets of partitions")
@@ -49,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
 
     grow = add_parser("grow", help="give a topic more partitions")
     grow.add_argument("topic")
-    grow.add_argument("--partitions", type=int, required=True, help="how many it is to have")
+    grow.add_argument("--partitions", type=int, required=True, help="new number of partitions")
     grow.set_defaults(action=grow_topic)
 
     delete = add_parser("delete", help="delete topics with all their records")
@@ -94,7 +96,7 @@ def create_topics(options: argparse.Namespace) -> None:
         response = client.ask(CreateTopicsRequest(topics=topics, timeout_ms=TIMEOUT_MS))
     for result in response.topics:
         if options.if_not_exists and result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
-            print(f"{result.name}: is there already")
+            print(f"{result.name}: already exists")
             continue
         common.check(result.name, result.error_code, result.error_message)
         print(f"{result.name}: created")

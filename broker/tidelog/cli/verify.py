@@ -31,7 +31,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "place",
         metavar="DIR | HOST:PORT",
-        help="a data directory, or a broker of the cluster of which all replicas are read",
+        help="a data directory, or a broker: reads all replicas of its cluster",
     )
     return parser
 
@@ -80,7 +80,7 @@ def _verify_directories(directories: list[str]) -> None:
             print(error)
     if any(damaged.values()):
         raise common.CommandError(f"{sum(damaged.values())} of {len(damaged)} logs are damaged")
-    print(f"{segments} segments, {size} bytes: all as their checksums and indexes say")
+    print(f"{segments} segments, {size} bytes: all match their checksums and indexes")
 
 
 # ---- replicas ------------------------------------------------------------------------------------
@@ -99,4 +99,4 @@ def _verify_cluster(bootstrap_server: str) -> None:
                 print(f"{partition} on broker {replica}: {fault}")
     if broken:
         raise common.CommandError(f"{broken} of {checked} replicas are damaged or can't be read")
-    print(f"{checked} replicas, {records} offsets: all as their checksums say")
+    print(f"{checked} replicas, {records} offsets: all match their checksums")

@@ -174,7 +174,9 @@ class BrokerConfig(
     def _check_advertised(self, listeners: list[str]) -> None:
         advertised = self.advertised_endpoints()
         if not advertised:
-            raise ConfigError("advertised.listeners", "clients are told of no listener")
+            raise ConfigError(
+                "advertised.listeners", "There must be at least one broker advertised listener."
+            )
         for endpoint in advertised:
             if endpoint.name not in listeners:
                 raise ConfigError(
@@ -198,16 +200,16 @@ class BrokerConfig(
         if is_controller != (self.node_id in {voter.node_id for voter in voters}):
             raise ConfigError(
                 "controller.quorum.voters",
-                f"node.id {self.node_id}, a controller by process.roles, is not among the voters"
+                f"process.roles makes node.id {self.node_id} a controller, but it is not a voter"
                 if is_controller
-                else f"node.id {self.node_id} is among the voters, but no controller",
+                else f"node.id {self.node_id} is a voter, but no controller by process.roles",
             )
         if len(self.controller_listeners()) != is_controller:
             raise ConfigError(
                 "listeners",
-                "a controller of several has one listener of controller.listener.names"
+                "a controller of a cluster has one listener of controller.listener.names"
                 if is_controller
-                else "a broker that is no controller has no listener of controller.listener.names",
+                else "a node without the controller role has none of controller.listener.names",
             )
 
     def quorum_voters(self) -> list[Voter]:

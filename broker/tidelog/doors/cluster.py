@@ -124,7 +124,7 @@ class Cluster:
         - `runtime`: replacement of clock, network, files and threads; for a single broker only.
         """
         if brokers < 1:
-            raise ClusterError(f"a cluster of {brokers} brokers")
+            raise ClusterError(f"a cluster needs at least one broker, not {brokers}")
         if racks is not None and len(racks) != brokers:
             raise ClusterError(f"{len(racks)} racks for {brokers} brokers")
         self.brokers: list[Node[Any]] = []
@@ -172,7 +172,7 @@ class Cluster:
         from tidelog.start_error import StartError, one_line
 
         if any(node.is_running for node in self.brokers):
-            raise ClusterError("the cluster is running already")
+            raise ClusterError("the cluster is already running")
         try:
             for attempt in range(1, PORT_TRIES + 1):
                 self.brokers = await self._new_nodes()

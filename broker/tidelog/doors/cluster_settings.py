@@ -102,7 +102,8 @@ def broker_properties(
         for name, value in (("host", host), ("port", port)):
             if value is not None:
                 raise ConfigError(
-                    "listeners", f"says where to listen: leave out the {name} {value}, or listeners"
+                    "listeners",
+                    f"already sets the address: remove the {name} {value}, or listeners",
                 )
     else:
         name = _listener_host("127.0.0.1" if host is None else host)
@@ -181,7 +182,7 @@ def node_properties(
 
     for key in _OF_THE_CLUSTER:
         if key in settings:
-            raise ConfigError(key, "is decided by the cluster")
+            raise ConfigError(key, "is set by the cluster: remove it")
     listeners = f"PLAINTEXT://{_listener_host(host)}:{port}"
     is_voter = node_id in voters
     if is_voter:

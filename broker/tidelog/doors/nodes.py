@@ -91,7 +91,7 @@ class Node(ABC, Generic[Life]):
     async def start(self) -> None:
         """Start it on its data and its ports; StartError says in one line why that fails."""
         if self._life is not None:
-            raise ClusterError(f"broker {self.node_id} is running already")
+            raise ClusterError(f"broker {self.node_id} is already running")
         self.failure = None
         self._life = await self._begin()
         try:
@@ -295,7 +295,7 @@ class ProcessNode(Node["asyncio.subprocess.Process"]):
         await _end(life, "terminate" if controlled else "end of input")
         if life.returncode:
             how = _how_it_ended(life.returncode)
-            raise ClusterError(f"broker {self.node_id} did not stop in order: {how}")
+            raise ClusterError(f"broker {self.node_id} did not stop cleanly: {how}")
 
     async def _kill(self, life: asyncio.subprocess.Process) -> None:
         await _end(life, "kill")
@@ -341,7 +341,9 @@ async def until_whole(nodes: Sequence[Node[Any]]) -> None:
                     return
                 await asyncio.sleep(LOOK_AGAIN_S)
     except TimeoutError:
-        raise StartError(f"not all brokers know of each other after {WHOLE_S_MAX:g} s") from None
+        raise StartError(
+            f"some brokers do not know all the others after {WHOLE_S_MAX:g} s"
+        ) from None
 
 
 async def _are_whole(nodes: Sequence[Node[Any]]) -> bool:

@@ -143,7 +143,7 @@ class RunningCluster:
         import tempfile
 
         if self._process is not None:
-            raise ClusterError("the cluster is running already")
+            raise ClusterError("the cluster is already running")
         arguments = self._arguments
         if self._has_free_port:
             arguments = [*arguments, "--port", self._free_port]
@@ -174,7 +174,7 @@ class RunningCluster:
     def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> str:
         line = self._read_line(process)
         if not line.startswith(READY_WORDS):
-            raise ClusterError(f"the broker did not start: it said {line!r}")
+            raise ClusterError(f"the broker did not start: it printed {line!r}")
         return line.removeprefix(READY_WORDS)
 
     def order(self, words: str) -> str:
@@ -227,9 +227,11 @@ class RunningCluster:
         said = self.log.strip()
         self._forget()
         if ended_before is not None:
-            raise ClusterError(f"the broker ended by itself, exit code {ended_before}: {said}")
+            raise ClusterError(f"the broker exited on its own with code {ended_before}: {said}")
         if process.returncode != 0:
-            raise ClusterError(f"the broker did not stop well ({process.returncode}): {said}")
+            raise ClusterError(
+                f"the broker did not stop cleanly (exit code {process.returncode}): {said}"
+            )
 
     def kill(self) -> None:
         """Kill the process (SIGKILL). `start()` starts it again on the same data."""

@@ -88,7 +88,9 @@ class SimpleClient(Closing):
         frame = self.receive()
         (correlation_id,) = struct.unpack_from(">i", frame)
         if correlation_id != self._correlation_id:
-            raise ConnectionError(f"answer {correlation_id} to request {self._correlation_id}")
+            raise ConnectionError(
+                f"response has correlation id {correlation_id}, request {self._correlation_id}"
+            )
         # Response header v1 ends in tagged fields, of which none is defined.
         offset = 4 + (api.response_header_version(api_version) >= 1)
         return api.response_codec(api_version).decode(frame, offset)

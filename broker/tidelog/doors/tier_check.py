@@ -45,7 +45,7 @@ def open_store_of(
         told = DIRECTORY_STORE
     if class_name is None and told not in (DIRECTORY_STORE, S3_STORE):
         raise ClusterError(
-            f"the store is a {told}: --class loads it here, --set tells its settings"
+            f"the store is a {told}: load it with --class, and pass its settings with --set"
         )
     given = _without(broker.get(_PREFIX) or "rsm.config.", broker)
     config = {key: text for key, text in given.items() if text is not None} | dict(settings)

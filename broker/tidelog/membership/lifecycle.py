@@ -184,7 +184,7 @@ class BrokerLifecycle:
                 self._metadata.start_publishing(self.broker_epoch)
                 await self._beat_until_unfenced()
         except TimeoutError:
-            raise LifecycleError(f"registered, and still fenced after {seconds_max:g} s") from None
+            raise LifecycleError(f"registered, but still fenced after {seconds_max:g} s") from None
         self._become(State.RUNNING)
         self._task = asyncio.get_running_loop().create_task(
             self._beat(), name=f"heartbeats of {self._config.node_id}"
@@ -213,7 +213,9 @@ class BrokerLifecycle:
                         _log.warning("waiting to register, up to %g s: %s", seconds_max, reason)
                         is_told = True
             if self._clock.monotonic() >= deadline:
-                raise LifecycleError(f"not registered with an active controller in time: {reason}")
+                raise LifecycleError(
+                    f"could not register with an active controller in time: {reason}"
+                )
             await asyncio.sleep(self._retry_s())
         self.broker_epoch = response.broker_epoch
         self._become(State.FENCED)
@@ -233,7 +235,7 @@ class BrokerLifecycle:
         try:
             response = await self._ask(request)
         except PeerError as error:
-            _log.debug("heartbeat of the life before: %s", error)
+            _log.debug("heartbeat of the previous registration: %s", error)
             return False
         if response.error_code == ErrorCode.NOT_CONTROLLER:
             return False
@@ -303,7 +305,7 @@ class BrokerLifecycle:
         """
         node_id = self._config.node_id
         if self.state is State.FENCED:
-            raise LifecycleError(f"another process has registered as broker {node_id} meanwhile")
+            raise LifecycleError(f"another process has since registered as broker {node_id}")
         self._may_go.set()
         if self.state is State.RUNNING:
             self._become(State.GONE)

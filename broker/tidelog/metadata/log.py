@@ -221,7 +221,7 @@ class MetadataLog:
         try:
             return read_quorum_state(self._files, self._folder) or Election()
         except QuorumStateError as error:
-            _logger.warning("quorum-state is written anew: %s", error)
+            _logger.warning("rewriting quorum-state: %s", error)
             return Election()
 
     def _load(self) -> Log:
@@ -496,5 +496,5 @@ def decode_batch(batch: memoryview) -> Iterator[Message]:
     """The metadata records of one batch; ProtocolError for what is not known here."""
     for record in iter_records(batch):
         if record.value is None:
-            raise ProtocolError("metadata record without a value")
+            raise ProtocolError("metadata record has no value")
         yield tables.decode_record(record.value)[0]

@@ -129,7 +129,7 @@ class ImageBuilder:
         partitions = self._partitions(name)
         old = partitions.get(record.partition_id)
         if old is None:
-            raise ReplayError(f"change of the unknown partition {name}-{record.partition_id}")
+            raise ReplayError(f"change to the unknown partition {name}-{record.partition_id}")
         partitions[record.partition_id] = merge_partition(old, record)
 
     def _clear_eligible_leaders(self, record: records.ClearElrRecord) -> None:
@@ -246,7 +246,7 @@ class ImageBuilder:
     def _broker(self, node_id: int, epoch: int) -> BrokerImage:
         broker: BrokerImage | None = self._now("brokers").get(node_id)
         if broker is None or broker.epoch != epoch:
-            raise ReplayError(f"change of the unknown broker {node_id}, epoch {epoch}")
+            raise ReplayError(f"change to the unknown broker {node_id}, epoch {epoch}")
         return broker
 
 

@@ -246,7 +246,7 @@ class Quorum:
             try:
                 self.step(e.Tick())
             except (NotControllerError, OSError):
-                log.error("the vote could not be noted")  # the reason was logged
+                log.error("cannot record the vote")  # the reason was logged
 
     def _leave(self) -> None:
         """A leader that cannot write lets another one try."""
@@ -369,7 +369,7 @@ class Quorum:
         """Whether the answer is about the log at all: voters of other clusters refuse to talk."""
         if response.error_code == ErrorCode.NONE and response.topics:
             return True
-        log.error("voter %d answers %s", voter, ErrorCode(response.error_code).name)
+        log.error("voter %d answered %s", voter, ErrorCode(response.error_code).name)
         return False
 
     # ---- catching up --------------------------------------------------------------------------

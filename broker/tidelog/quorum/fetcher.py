@@ -91,7 +91,7 @@ class Fetcher:
         if self._key != key or quorum.is_out:
             return True
         if response.error_code or not response.responses:
-            log.error("node %d answers %s", leader_id, ErrorCode(response.error_code).name)
+            log.error("node %d answered %s", leader_id, ErrorCode(response.error_code).name)
             return False
         answer = response.responses[0].partitions[0]
         snapshot = answer.snapshot_id
@@ -100,7 +100,7 @@ class Fetcher:
         try:
             return self._take(epoch, answer)
         except StorageError as error:  # a full disk may have room again
-            log.error("the records of node %d could not be kept: %s", leader_id, error)
+            log.error("cannot append the records of node %d: %s", leader_id, error)
             return False
 
     async def _fetch_snapshot(
@@ -130,7 +130,7 @@ class Fetcher:
         try:
             quorum.metadata.install_snapshot(end_offset, epoch, bytes(data))
         except ProtocolError as error:
-            log.error("the snapshot of node %d is of no use: %s", leader_id, error)
+            log.error("the snapshot of node %d is unusable: %s", leader_id, error)
             return False
         return True
 

@@ -87,7 +87,7 @@ class AlterPartitionManager:
             response = await self._ask_controller(self._request(batch))
             error = response.error_code
         except Exception as failure:  # noqa: BLE001 - whatever it is, the ISR still has to change
-            _log.debug("AlterPartition could not be asked: %s", failure)
+            _log.debug("cannot send AlterPartition: %s", failure)
             error = ErrorCode.UNKNOWN_SERVER_ERROR
         again = batch
         if not error:
@@ -117,7 +117,7 @@ class AlterPartitionManager:
         if answer.error_code:
             again: bool = partition.change_refused(change, answer.error_code)
             _log.info(
-                "%s: the in-sync replicas %s were refused: %s",
+                "%s: the controller refused the in-sync replicas %s: %s",
                 partition.topic_partition,
                 change.isr,
                 answer.error_code,

@@ -140,14 +140,14 @@ class AuxStateBuilder:
         if aux is not None:
             offset = aux.next_offset
         if offset < end or (offset == end and aux is None and end):
-            self._following.fail(state, "the leader has the offset after all")
+            self._following.fail(state, "the leader has the offset now")
             return False
         if aux is not None and not partition.log.is_tiered:
             # Since it was asked for (KIP-950): a log without a tier begins with its first segment.
             self._following.fail(state, "the topic has left the remote tier")
             return False
         _log.info(
-            "%s: starting anew at %d, what is between %d and it is in the remote tier",
+            "%s: the local log restarts at %d; offsets from %d up to it are in the remote tier",
             partition.topic_partition,
             offset,
             log_start,

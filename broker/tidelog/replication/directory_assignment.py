@@ -58,8 +58,8 @@ async def assign(
         response = await replicas.ask_controller(request)
         error = response.error_code or response.directories[0].topics[0].partitions[0].error_code
     except Exception as failure:  # noqa: BLE001 - whatever it is, it is asked again
-        _log.debug("AssignReplicasToDirs could not be asked: %s", failure)
+        _log.debug("cannot send AssignReplicasToDirs: %s", failure)
         return False
     if error:
-        _log.info("%s: its directory was refused: %s", key, error)
+        _log.info("%s: the controller refused its directory: %s", key, error)
     return not error

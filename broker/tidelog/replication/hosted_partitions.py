@@ -324,7 +324,7 @@ class HostedPartitions:
             return
         if kept:
             _log.warning(
-                "%d stray logs are kept, %s: %s. Nothing uses them: remove them when their records"
+                "%d stray logs are kept, %s: %s. Nothing uses them: remove them if their records"
                 " are not needed",
                 len(kept),
                 reason,
@@ -429,7 +429,7 @@ def _tell_lost_start(key: TopicPartition, log: Log) -> None:
     if log.lost_start is not None and not log.is_tiered:
         first_offset = log.segments.first.base_offset
         _log.warning(
-            "%s: offsets %d to %d are not there: the segments below %d are lost, or were deleted"
+            "%s: offsets %d to %d are missing: the segments below %d are lost, or were deleted"
             " just before a crash",
             key,
             log.lost_start,

@@ -162,7 +162,7 @@ class LogDirMoves:
         try:
             partition.future.log.config = partition.log.config
         except CheckpointError as error:  # it is tiered now, and the epochs of before are lost
-            _log.warning("the move of %s is given up: %s", partition.topic_partition, error)
+            _log.warning("giving up the move of %s: %s", partition.topic_partition, error)
             self._give_up(partition.topic_partition)
 
     def _resume(self, partition: Partition) -> None:
@@ -174,9 +174,9 @@ class LogDirMoves:
                 log.config = partition.log.config
                 self._begin(partition, log)
                 return
-            _log.warning("a move of %s was for another topic of that name", key)
+            _log.warning("giving up the move of %s: it was for another topic of that name", key)
         except (OSError, StorageError, CheckpointError) as error:
-            _log.warning("the move of %s is given up: %s", key, error)
+            _log.warning("giving up the move of %s: %s", key, error)
         self._give_up(key)
 
     # ---- moves --------------------------------------------------------------------------------

@@ -198,7 +198,7 @@ class Purgatory(Generic[K]):
         try:
             operation.fail()
         except Exception:
-            log.exception("%s gives no answer: its client runs into a time-out", operation)
+            log.exception("%s sends no response: its client will time out", operation)
 
     def _unwatch(self, operation: DelayedOperation[K]) -> None:
         operation.closed = True

@@ -213,7 +213,7 @@ class ReplicaFetcher:
                 _log.info("fetcher %s: %s", self.name, error)
                 await self._back_off()
             except Exception:  # noqa: BLE001 - the other partitions have to be followed on
-                _log.exception("fetcher %s failed; it goes on", self.name)
+                _log.exception("fetcher %s failed and continues", self.name)
                 await self._back_off()
 
     async def _back_off(self) -> None:
@@ -342,7 +342,7 @@ class ReplicaFetcher:
             event = event_of(error)
             if event in (Event.OUT_OF_RANGE, Event.MOVED_TO_TIER):
                 _log.info(
-                    "%s: the leader says %s", state.partition.topic_partition, error_name(error)
+                    "%s: the leader answered %s", state.partition.topic_partition, error_name(error)
                 )
                 state.step(event)
                 self._work.set()
@@ -392,7 +392,7 @@ class ReplicaFetcher:
         )
         self.cut(state, decision.offset)
         if (log.log_end_offset, log.epochs.latest_epoch) == before:
-            self.fail(state, f"diverges, but there is nothing to cut: {leader_end}")
+            self.fail(state, f"diverges, but there is nothing to truncate: {leader_end}")
             return False
         state.step(Event.PROGRESS)
         # Only now is our log a beginning of the leader's, so that its offsets are ours.
@@ -409,7 +409,7 @@ class ReplicaFetcher:
         offset = batch_boundary(log, max(offset, 0))
         _log.log(
             logging.WARNING if offset < log.high_watermark else logging.INFO,
-            "%s: cutting from %d to %d, high watermark %d, leader epoch %d",
+            "%s: truncating from %d to %d, high watermark %d, leader epoch %d",
             partition.topic_partition,
             log.log_end_offset,
             offset,
@@ -427,10 +427,10 @@ class ReplicaFetcher:
         if fatal:
             is_news = why != ErrorCode.FENCED_LEADER_EPOCH.name  # else a leader moved, in order
             level = logging.WARNING if is_news else logging.INFO
-            _log.log(level, "%s: not followed: %s", state.partition.topic_partition, why)
+            _log.log(level, "%s: stopped following: %s", state.partition.topic_partition, why)
             state.step(Event.FATAL)
             return
-        _log.info("%s: to be fetched again: %s", state.partition.topic_partition, why)
+        _log.info("%s: fetching again: %s", state.partition.topic_partition, why)
         due = state.pause(self._loop.time(), self._rng.uniform(0, 1))
         self._pauses[state] = self._loop.call_at(due, self._resume, state)
 

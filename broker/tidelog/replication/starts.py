@@ -121,13 +121,15 @@ class StartFinder:
             self._following.fetch_soon(state)
             return True
         elif start.restart:
-            _log.warning("%s: starting anew at %d", partition.topic_partition, start.offset)
+            _log.warning(
+                "%s: the local log restarts at %d", partition.topic_partition, start.offset
+            )
             partition.restart_as_follower(
                 start.offset, leader_epoch=state.leader_epoch, now_ms=self._following.now_ms()
             )
         state.step(Event.TRUNCATED)
         if partition.log.log_end_offset == end:
-            self._following.fail(state, "the leader has the offset after all")
+            self._following.fail(state, "the leader has the offset now")
         else:
             self._following.fetch_soon(state)
         return True

@@ -214,7 +214,7 @@ class Actions:
             if segment.end_offset + 1 == end
         }
         if from_segment not in used:
-            raise PlayError(f"{follower} begins at {end}, where {from_segment} does not end")
+            raise PlayError(f"{follower} begins at {end}, which is not the end of {from_segment}")
         return {"error": "NONE"} if may_fail else {}
 
     # -- brokers and the controller ----------------------------------------------------------------
@@ -353,4 +353,4 @@ class Actions:
         for name in actors:
             if await self.stage.leads(name):
                 return name
-        raise PlayError("nobody leads")
+        raise PlayError("no broker leads the partition")

@@ -193,7 +193,7 @@ class Stage(ABC):
                         return
                     await asyncio.sleep(LOOK_AGAIN_S)  # brokers tell nobody what they do
         except TimeoutError:
-            raise PlayError(f"after {WAIT_S_MAX:g} s still not: {what}") from None
+            raise PlayError(f"timed out after {WAIT_S_MAX:g} s: {what}") from None
 
     # -- clients -----------------------------------------------------------------------------------
 

@@ -354,7 +354,7 @@ class TransactionCoordinator:
                 )
                 target = decisions.fence(transaction) if is_late else None
                 if target is not None:
-                    logger.info("%s ran out of time", transaction.transactional_id)
+                    logger.info("transaction %s timed out", transaction.transactional_id)
                     self._abort(transaction, target, _ignore)
 
     def _abort(self, transaction: Transaction, fence: TransactionValue, on_done: OnError) -> None:
@@ -430,7 +430,9 @@ class TransactionCoordinator:
                 transaction.complete(target)
             elif self._led.holds(shard):
                 logger.warning(
-                    "%s cannot be completed: %s", transaction.transactional_id, error.name
+                    "Could not complete transaction %s: %s",
+                    transaction.transactional_id,
+                    error.name,
                 )
                 when = self._timers.time() + REWRITE_S
                 self._timers.call_at(when, self._finish, shard, transaction, target)
@@ -486,4 +488,4 @@ class TransactionCoordinator:
 
 def _ignore(error: ErrorCode) -> None:
     if error is not ErrorCode.NONE:
-        logger.warning("A transaction that ran out of time was not aborted: %s", error.name)
+        logger.warning("Could not abort a timed-out transaction: %s", error.name)

@@ -252,7 +252,10 @@ class MarkerSender:
             outcome = outcomes[number] if number < len(outcomes) else {}
             errors = {one: outcome.get(one, ErrorCode.NETWORK_EXCEPTION) for one in owned}
             if ErrorCode.TRANSACTION_COORDINATOR_FENCED in errors.values():
-                logger.info("producer %d: a newer coordinator ends it", marking.producer_id)
+                logger.info(
+                    "producer %d: a newer coordinator completes its transaction",
+                    marking.producer_id,
+                )
                 self._end(marking)
                 continue
             for one in (o for o, e in errors.items() if e is ErrorCode.INVALID_PRODUCER_EPOCH):

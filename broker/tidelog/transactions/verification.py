@@ -113,7 +113,8 @@ class Verifications:
         if is_too_late or sequence > guard.lowest_sequence:
             raise StorageError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"The first batch of producer {guard.producer_id} begins with {sequence}",
+                f"The first batch of producer {guard.producer_id} must have sequence 0, not"
+                f" {sequence}",
             )
 
     def forget(

@@ -400,10 +400,10 @@ def decode_record(value: Buffer) -> tuple[Message, int]:
         api_key, position = read_uvarint(value, position)
         version, position = read_uvarint(value, position)
     except IndexError as error:
-        raise ProtocolError("metadata record: bytes missing") from error
+        raise ProtocolError("metadata record: truncated") from error
     if frame_version != FRAME_VERSION:
-        raise ProtocolError(f"metadata record of frame version {frame_version}")
+        raise ProtocolError(f"metadata record with unknown frame version {frame_version}")
     table = RECORDS.get(api_key)
     if table is None:
-        raise ProtocolError(f"metadata record of unknown api key {api_key}")
+        raise ProtocolError(f"metadata record with unknown api key {api_key}")
     return codec(table, version).decode(value, position), version

@@ -130,7 +130,7 @@ def read_control_record(record: Record) -> Message:
     kind = control_type(record)
     table = CONTROL_RECORDS.get(kind)
     if table is None:
-        raise ProtocolError(f"control record of type {kind} in a quorum's log")
+        raise ProtocolError(f"unexpected control record of type {kind} in the metadata log")
     if record.value is None:
         raise ProtocolError(f"control record of type {kind} without a value")
     return codec(table, VERSION).decode(record.value)

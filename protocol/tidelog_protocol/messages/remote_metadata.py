@@ -158,10 +158,12 @@ def decode_record(value: Buffer) -> RemoteMetadataRecord:
         api_key, position = read_uvarint(value, position)
         version, position = read_uvarint(value, position)
     except IndexError as error:
-        raise ProtocolError("remote log metadata record: bytes missing") from error
+        raise ProtocolError("remote log metadata record: truncated") from error
     if frame_version != FRAME_VERSION:
-        raise ProtocolError(f"remote log metadata record of frame version {frame_version}")
+        raise ProtocolError(
+            f"remote log metadata record with unknown frame version {frame_version}"
+        )
     table = RECORDS.get(api_key)
     if table is None:
-        raise ProtocolError(f"remote log metadata record of unknown api key {api_key}")
+        raise ProtocolError(f"remote log metadata record with unknown api key {api_key}")
     return codec(table, version).decode_whole(value, position)

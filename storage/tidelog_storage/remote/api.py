@@ -165,7 +165,9 @@ class RemoteSegment:
 
     def __post_init__(self) -> None:
         if not 0 <= self.start_offset <= self.end_offset:
-            raise ValueError(f"offsets of a segment: {self.start_offset}..{self.end_offset}")
+            raise ValueError(
+                f"invalid offsets of a segment: {self.start_offset}..{self.end_offset}"
+            )
         if not self.epochs:
             raise ValueError("a segment has at least one leader epoch")
 

@@ -174,7 +174,7 @@ class DirectoryStore:
                     raise  # the segment was deleted meanwhile
                 data = None
         if data is None or crc32c(data, 0) != facts[1]:
-            raise CorruptRemoteDataError(f"{folder}/{name} is not what was copied")
+            raise CorruptRemoteDataError(f"{folder}/{name} differs from what was copied")
         return io.BytesIO(data)
 
     def fetch_manifest(self, segment: RemoteSegment) -> BinaryIO:
@@ -189,7 +189,7 @@ class DirectoryStore:
 
     def _open(self, segment: RemoteSegment, ending: str, start: int, end: int | None) -> BinaryIO:
         if start < 0 or (end is not None and end < start):
-            raise ValueError(f"bytes {start} to {end} of a segment")
+            raise ValueError(f"invalid range of a segment: bytes {start} to {end}")
         with _errors(segment):
             file = self._file(segment, ending)
             size = file.size()

@@ -266,7 +266,7 @@ class IndexCache:
             except (FileNotFoundError, CorruptIndexError):
                 return self._fetch_all(segment, store, path, with_times=with_times)
         except CorruptIndexError as error:
-            raise CorruptRemoteDataError(f"answer of the remote store: {error}") from error
+            raise CorruptRemoteDataError(f"invalid answer of the remote store: {error}") from error
         except OSError as error:
             raise RemoteStorageError(f"index cache: {error}") from error
 
@@ -299,7 +299,7 @@ class IndexCache:
         offsets = OffsetIndex(files, path + _ENDINGS[IndexKind.OFFSET] + behind, start)
         offsets.load(segment.size)
         if offsets.offsets and offsets.offsets[-1] > segment.end_offset - start:
-            raise CorruptIndexError(f"{path}: offsets behind the segment")
+            raise CorruptIndexError(f"{path}: offsets past the end of the segment")
         transactions, size = self._read_transactions(
             segment, path + _ENDINGS[IndexKind.TRANSACTION] + behind
         )
@@ -330,7 +330,7 @@ class IndexCache:
         for entry in index.entries:
             inside = segment.start_offset <= entry.last_offset <= segment.end_offset
             if not inside or entry.first_offset > entry.last_offset:
-                raise CorruptIndexError(f"{path}: an aborted transaction outside of the segment")
+                raise CorruptIndexError(f"{path}: an aborted transaction outside the segment")
         return tuple(index.entries), size
 
     def _fetch(

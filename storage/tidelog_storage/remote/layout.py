@@ -151,4 +151,4 @@ def facts_of(manifest: bytes, name: str) -> ObjectFacts | None:
         facts = json.loads(manifest)["objects"].get(name)
         return None if facts is None else (int(facts["bytes"]), int(facts["crc32c"], 16))
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"no manifest: {error!r}") from error
+        raise ValueError(f"invalid manifest: {error!r}") from error

@@ -71,5 +71,5 @@ def _local_tail(files: FileSystem, path: str, size: int) -> bytes:
     except OSError as error:
         raise RetriableRemoteStorageError(f"{path}: {error}") from error
     if len(tail) < wanted:
-        raise RetriableRemoteStorageError(f"{path} was cut")
+        raise RetriableRemoteStorageError(f"{path} was truncated")
     return tail

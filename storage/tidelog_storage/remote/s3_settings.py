@@ -47,7 +47,7 @@ class S3Settings:
         if not bucket:
             raise ValueError("bucket: the S3 bucket of the remote tier is not given")
         if not _BUCKET.fullmatch(bucket):
-            raise ValueError(f"bucket: {bucket!r} is no name of a bucket")
+            raise ValueError(f"bucket: {bucket!r} is not a bucket name")
         endpoint = config.get("endpoint.url") or None
         if endpoint and not _is_address(endpoint):
             raise ValueError(f"endpoint.url: {endpoint!r} is not of the form http://HOST:PORT")

@@ -178,7 +178,9 @@ class S3Store:
                 return False
             raise
         if there.get(_ID_KEY) != metadata[_ID_KEY]:
-            raise RemoteStorageError(f"{target['Key']} is there, of another segment")
+            raise RemoteStorageError(
+                f"{target['Key']} already exists and belongs to another segment"
+            )
         return True
 
     def _upload_parts(
@@ -220,7 +222,7 @@ class S3Store:
     def fetch_segment(self, segment: RemoteSegment, start: int, end: int | None = None) -> BinaryIO:
         """A ranged GET of the `.log`; the answer is streamed."""
         if start < 0 or (end is not None and end < start):
-            raise ValueError(f"bytes {start} to {end} of a segment")
+            raise ValueError(f"invalid range of a segment: bytes {start} to {end}")
         if start >= segment.size:
             return io.BytesIO()  # S3 calls such a range an error
         last = segment.size - 1 if end is None else min(end, segment.size - 1)
