@@ -1,4 +1,4 @@
-"""Bytes to values and back: Kafka's wire, nothing of logs or clusters.
+"""Convert between bytes and values: Kafka's wire format, without logs or clusters.
 
 Pure functions and tables; no loop, no socket, no clock. From the bottom up:
 
@@ -8,7 +8,7 @@ Pure functions and tables; no loop, no socket, no clock. From the bottom up:
     messages/   the tables, one file per family of APIs, every version in one table
     decoders    a table and a version to the source of a decoder
     encoders    the same for encoders
-    compiler    `codec(table, version)`: both, made on first use and kept
+    compiler    `codec(table, version)`: both, made on first use and cached
     apis        api key to versions, header versions and tables
     frames      sizes and headers: received bytes to frames, messages to frames
     checksum    CRC-32C
@@ -16,5 +16,5 @@ Pure functions and tables; no loop, no socket, no clock. From the bottom up:
     records     records in batches: iterate, build, control records
     compression codecs by attribute bits
 
-Nothing is imported here: start-up pays for the modules it names.
+This file imports nothing, so start-up pays only for the modules that it imports itself.
 """

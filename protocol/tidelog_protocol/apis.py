@@ -1,7 +1,7 @@
-"""Which APIs this codec speaks: key, name, versions, header versions, and where their tables lie.
+"""The APIs of this codec: key, name, versions, header versions and the module of their tables.
 
-The tables are imported and compiled when an API is first used. Whether a broker serves an API is
-decided by its dispatcher; this only says what could be read and written.
+The tables are imported and compiled when an API is first used. This module says what can be read
+and written; the broker's dispatcher decides what is served.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Api:
     """One API: versions `min_version` to `max_version`, flexible from `flexible_from` on.
 
     `advertised_min_version` is what the ApiVersions answer says: lower than `min_version` for
-    Produce, because librdkafka takes Produce 0 to 2 as signs of features (KAFKA-18659).
+    Produce, because librdkafka infers features from Produce 0 to 2 (KAFKA-18659).
     """
 
     __slots__ = (
@@ -137,7 +137,7 @@ class Api:
         return cast("type[Message]", getattr(module, self.name + kind))
 
     def serves(self, version: int) -> bool:
-        """Whether this version can be read and written."""
+        """Return whether this version can be read and written."""
         return self.min_version <= version <= self.max_version
 
     def request_codec(self, version: int) -> Codec[Any]:

@@ -1,8 +1,8 @@
 """Record batch headers, format version 2 (KIP-98): view, iteration, checksum, changes in place.
 
-The hot path (Produce, Fetch, followers) uses these alone: they work in place on a
+The hot path (Produce, Fetch, followers) uses only these functions. They work in place on a
 memoryview over the receive buffer or a segment, cost well under a microsecond, and never look at
-records (`records.py` does, and gives these names again). The caller owns the buffer; nothing here
+records (`records.py` does, and re-exports these names). The caller owns the buffer; nothing here
 keeps a reference to it.
 """
 
@@ -35,7 +35,7 @@ _EPOCH_POSITION = 12
 _CRC_POSITION = 17
 CRC_START = 21  # the checksum covers everything from the attributes on
 _MAX_TIMESTAMP_POSITION = 35
-_AFTER_EPOCH = 3  # index in BatchHeader of the first field behind the leader epoch
+_AFTER_EPOCH = 3  # index in BatchHeader of the first field after the leader epoch
 
 CODEC_MASK = 0x07
 TIMESTAMP_TYPE_BIT = 0x08
@@ -58,7 +58,7 @@ _new = tuple.__new__  # what a NamedTuple's own constructor calls, three times a
 
 
 class BatchHeader(NamedTuple):
-    """The 61 bytes before a batch's records, as they are; see wire.md section 6 for each field."""
+    """The fields of a batch's 61-byte header, in wire order."""
 
     base_offset: int
     batch_length: int  # bytes after this field
@@ -131,7 +131,8 @@ class BatchHeader(NamedTuple):
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header at `position`, unchecked except that its 61 bytes are there (ProtocolError)."""
+    """Read the header at `position`. ProtocolError if fewer than 61 bytes are left; no other
+    check."""
     if len(buffer) - position < HEADER_BYTES:
         msg = f"{len(buffer) - position} bytes are too few for a record batch header"
         raise ProtocolError(msg)
@@ -139,7 +140,8 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def read_magic(buffer: Buffer, position: int = 0) -> int:
-    """The format version, at the same place in every format; -1 if the buffer is shorter."""
+    """Read the format version, which every format has in the same place; -1 if the buffer is too
+    short."""
     if len(buffer) - position <= LENGTH_OVERHEAD + 4:
         return -1
     magic = buffer[position + 16]
@@ -147,7 +149,7 @@ def read_magic(buffer: Buffer, position: int = 0) -> int:
 
 
 def iter_batches(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of each whole batch; stops before a torn one at the end.
+    """Yield (position, header) of each whole batch; stop before a torn one at the end.
 
     ProtocolError at something that cannot be the start of a version 2 batch. CRCs are not checked.
     """
@@ -169,7 +171,8 @@ def iter_batches(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
 
 
 def crc_is_valid(buffer: Buffer, header: BatchHeader, position: int = 0) -> bool:
-    """Whether the batch at `position` (whole in `buffer`) has its own CRC-32C. Copies nothing."""
+    """Return whether the batch at `position`, whole in `buffer`, matches its CRC-32C. Copies
+    nothing."""
     end = position + header.batch_length + LENGTH_OVERHEAD
     return crc32c(memoryview(buffer)[position + CRC_START : end], 0) == header.crc
 
@@ -177,21 +180,21 @@ def crc_is_valid(buffer: Buffer, header: BatchHeader, position: int = 0) -> bool
 def set_offset_and_epoch(
     buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int
 ) -> None:
-    """Write both in place; they lie outside the CRC for exactly this."""
+    """Write both in place; the CRC does not cover them, so it stays valid."""
     _pack_int64(buffer, position, base_offset)
     _pack_int32(buffer, position + _EPOCH_POSITION, leader_epoch)
 
 
 header_fields: Callable[[Buffer], HeaderFields] = _HEADER.unpack_from
-"""The fields of `BatchHeader` as a bare tuple, for who needs them one by one; 61 bytes must be
-there."""
+"""The fields of `BatchHeader` as a bare tuple; 61 bytes must be there."""
 
 write_place: Callable[[bytearray | memoryview, int, int, int, int], None] = _PLACE.pack_into
 """`set_offset_and_epoch` in one: buffer, position, base offset, the batch's own length, epoch."""
 
 
 def placed(header: BatchHeader, base_offset: int, leader_epoch: int) -> BatchHeader:
-    """The header as `set_offset_and_epoch` leaves it; `_replace` would take four times as long."""
+    """Return the header as `set_offset_and_epoch` leaves it; `_replace` takes four times as
+    long."""
     return _new(
         BatchHeader, (base_offset, header.batch_length, leader_epoch, *header[_AFTER_EPOCH:])
     )
@@ -204,7 +207,7 @@ def set_timestamp(
     timestamp_type: int,
     max_timestamp: int,
 ) -> BatchHeader:
-    """Stamp a whole batch in place: timestamp type bit, max timestamp, CRC anew.
+    """Stamp a whole batch in place: timestamp type bit, max timestamp and a new CRC.
 
     With LOG_APPEND_TIME readers give each record the max timestamp; base timestamp and deltas stay
     as they came.
@@ -221,7 +224,7 @@ def set_timestamp(
 
 
 def assemble(header: BatchHeader, compressed_payload: Buffer) -> bytes:
-    """A batch of `header` and payload, with length and CRC put right."""
+    """Build a batch of `header` and payload, with the right length and CRC."""
     length = HEADER_BYTES - LENGTH_OVERHEAD + len(compressed_payload)
     batch = bytearray(HEADER_BYTES)
     _HEADER.pack_into(batch, 0, *header._replace(batch_length=length, magic=MAGIC, crc=0))

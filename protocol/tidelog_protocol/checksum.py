@@ -1,8 +1,8 @@
 """CRC-32C from the `crc32c` wheel, without the price of importing its package.
 
 The package's `__init__` reads its own distribution metadata, which pulls in `email` and costs 40
-ms: a third of the start-up budget. Only the extension module is wanted, so it is loaded alone.
-Where that fails (another layout in a later release), the plain import is the way back.
+ms: a third of the start-up budget. Only the extension module is needed, so it is loaded on its own.
+If that fails (a later release may have another layout), the package is imported.
 """
 
 from __future__ import annotations

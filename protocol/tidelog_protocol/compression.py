@@ -1,8 +1,8 @@
 """The four codecs of record batches, by their attribute bits.
 
-Used only where the broker has to look inside a batch: recompression by `compression.type`,
-compacted topics, and its own readers. The C libraries are imported on first use. Input is never
-trusted: each codec is decompressed against a limit, and anything wrong is a `ProtocolError`.
+Used only when the broker must look inside a batch: recompression by `compression.type`, compacted
+topics, and its own readers. The C libraries are imported on first use. Input is never trusted: each
+codec is decompressed against a limit, and anything wrong is a `ProtocolError`.
 """
 
 from __future__ import annotations
@@ -157,8 +157,8 @@ def _decompress_snappy_block(block: memoryview, size_max: int) -> bytes:
     from cramjam import DecompressionError, snappy  # noqa: PLC0415 - only when used
 
     try:
-        # The block announces its size; look before anything of that size is allocated. A snappy
-        # copy element of three bytes yields at most 64: a longer promise is a lie.
+        # The block states its size; check it before allocating that much. A snappy copy element of
+        # three bytes yields at most 64, so a larger stated size is wrong.
         size = snappy.decompress_raw_len(block)
         if size > size_max:
             raise _too_large(size_max)
@@ -171,7 +171,8 @@ def _decompress_snappy_block(block: memoryview, size_max: int) -> bytes:
 
 
 def _compress_lz4(data: Buffer, _level: int | None) -> bytes:
-    """Independent blocks of 64 KiB, as Java requires; the library's own frames link theirs."""
+    """Compress independent blocks of 64 KiB, as Java requires; the library's own frames link
+    them."""
     from cramjam import lz4  # noqa: PLC0415 - only when used
 
     view = memoryview(data)
@@ -208,7 +209,8 @@ def _decompress_zstd(data: Buffer, size_max: int) -> bytes:
 
 
 def _decompress_bounded(library: Any, name: str, data: Buffer, bound: int, size_max: int) -> bytes:
-    """Decompress what cannot pass `bound` bytes; above `size_max`, into a buffer that ends there.
+    """Decompress data of at most `bound` bytes; if that exceeds `size_max`, into a buffer of
+    `size_max`.
 
     `bound` comes from a walk over the block headers, which costs nothing beside decompression.
     """
@@ -217,8 +219,8 @@ def _decompress_bounded(library: Any, name: str, data: Buffer, bound: int, size_
     try:
         if bound <= size_max:
             return bytes(library.decompress(data))
-        # The bound counts each block in full, so it says little about small data: let a buffer of
-        # the limit decide. Its pages are not touched before they are written.
+        # The bound counts each block in full, so it is too large for small data. A buffer of
+        # `size_max` decides; its pages cost nothing until they are written.
         out = bytearray(size_max + 1)
         size = library.decompress_into(data, out)
         return bytes(memoryview(out)[:size])

@@ -1,8 +1,8 @@
-"""From a table and a version to the source of a decoder.
+"""Generate the source of a decoder from a table and a version.
 
 The generated function walks the buffer `b` (of `z` bytes) with the position `p`. Every length is
-checked against what is left before anything of that length is made, so a frame can't make the
-decoder build more than its own bytes can pay for.
+checked against the remaining bytes before anything of that length is built, so a frame cannot make
+the decoder build more than its own bytes can hold.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _unpackers: dict[str, tuple[Any, int]] = {}
 def decoder(
     message: type[Message], version: int, *, flexible: bool, whole: bool = False
 ) -> Callable[..., Any]:
-    """Generate `decode(buffer, offset=0)`; if `whole`, bytes behind the message are an error."""
+    """Generate `decode(buffer, offset=0)`; if `whole`, bytes after the message are an error."""
     writer = _Writer(message, version, flexible=flexible)
     source = writer.function(whole=whole)
     exec(compile(source, f"<decode {message.__name__} v{version}>", "exec"), writer.scope)  # noqa: S102 - made of our own tables alone
@@ -51,7 +51,7 @@ def decoder(
 
 
 def has_records(structure: type[Struct]) -> bool:
-    """Whether record batches lie somewhere in this structure."""
+    """Return whether this structure holds record batches at any depth."""
     for field in structure.FIELDS:
         inner = field.element
         if field.kind == "records":
@@ -120,7 +120,7 @@ class _Writer:
         return f"raise ProtocolError('{self.message.__name__} v{self.version}: {what}')"
 
     def flush(self) -> None:
-        """Read the fields of fixed size that have gathered, with one call."""
+        """Read the pending fields of fixed size with one call."""
         if not self.pending:
             return
         targets = ", ".join(target for _, target in self.pending)
@@ -139,7 +139,7 @@ class _Writer:
         self.pending.clear()
 
     def length(self, *, short: bool) -> str:
-        """Read a length; compact ones come out one too high, 0 standing for null."""
+        """Read a length; a compact length is one too high, and 0 stands for null."""
         length = self.name("n")
         if self.flexible:
             self.pending.append(("B", length))
@@ -153,7 +153,7 @@ class _Writer:
     # Structures
 
     def structure(self, cls: type[Struct]) -> str:
-        """Read a structure into a new local variable; what it ends with may still be pending."""
+        """Read a structure into a new local variable; its last fields may still be pending."""
         target = self.name("m")
         self.scope[f"C_{target}"] = cls
         self.line(f"{target} = new(C_{target})")
@@ -183,7 +183,7 @@ class _Writer:
             self.line(f"{place} = {fresh}()")
 
     def tags(self, target: str, known: list[Field]) -> None:
-        """Read a structure's tagged fields; unknown ones are stepped over (KIP-482)."""
+        """Read a structure's tagged fields; skip unknown ones (KIP-482)."""
         count = self.name("t")
         self.pending.append(("B", count))
         self.flush()
@@ -235,7 +235,7 @@ class _Writer:
         self.line(f"if {end} > z or {end} < p: {self.refuse('length beyond the end')}")
         piece = f"b[p:{end}]"
         if kind == "string":
-            # What isn't UTF-8 is replaced, as Java's decoder does.
+            # Invalid UTF-8 is replaced, as Java's decoder does.
             short = f"str({piece}, 'utf-8', 'replace')"
             piece = f"{short} if {length} < {SAFE_STRING_BYTES} else long_string({piece})"
         elif kind == "bytes":
@@ -267,7 +267,7 @@ class _Writer:
         self.leave()
 
     def array(self, field: Field, place: str, *, nullable: bool) -> None:
-        """Read an array; its length is bounded by what its elements need at least."""
+        """Read an array; the smallest size of its elements bounds its length."""
         element = field.element
         assert element is not None
         length = self.length(short=False)

@@ -1,8 +1,8 @@
-"""From a table and a version to the source of an encoder.
+"""Generate the source of an encoder from a table and a version.
 
 The generated function appends pieces to a list and joins it once. Neighbouring fields of fixed
 size, lengths and empty sections of tagged fields are packed by one `struct` call. Record batches
-are never joined: `encode_parts` closes the piece before them and goes on behind them.
+are never joined: `encode_parts` ends one piece before them and starts the next after them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["encoder", "parts_encoder"]
 
 COPIED_BYTES_MAX = 512
-"""Record batches up to this size are copied: a part of its own costs more."""
+"""Record batches up to this size are copied: a separate part costs more."""
 
 TOO_LONG = f"a string of more than {STRING_BYTES_MAX} bytes"
 
@@ -101,7 +101,7 @@ class _Writer:
         return f"{prefix}{self.names}"
 
     def flush(self) -> None:
-        """Pack what has gathered with one call."""
+        """Pack the pending fields with one call."""
         if not self.pending:
             return
         layout = ">" + "".join(each for each, _ in self.pending)

@@ -1,7 +1,7 @@
 """Kafka's error codes, and the one exception for bytes that cannot be read.
 
-Owns the names and numbers that every room uses to say what went wrong. Knows nothing of which API
-may answer with which code.
+Owns the names and numbers of errors for all rooms. It does not know which API may answer with which
+code.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ __all__ = ["ErrorCode", "ProtocolError"]
 
 
 class ProtocolError(Exception):
-    """Bytes that are not what the protocol says: truncated, malformed, or of an unknown version.
+    """Bytes that break the protocol: truncated, malformed, or of an unknown version.
 
-    Nothing else ever escapes a decoder; the connection that sent such bytes is closed.
+    A decoder raises nothing else; the broker closes the connection that sent such bytes.
     """
 
 

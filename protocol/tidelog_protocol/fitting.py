@@ -1,7 +1,8 @@
-"""Make an answer fit the wire: what to do with one that cannot be encoded.
+"""Make a response that cannot be encoded fit the wire.
 
-Answers quote requests, and so may be longer than a field: an error message with a name of 32 KB in
-it. Called by the dispatcher after the encoder has refused an answer, seldom enough to be slow.
+Responses quote requests, so a string may be longer than its field: an error message with a name of
+32 KB in it, for example. The dispatcher calls this after the encoder has refused a response, which
+is rare, so it may be slow.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ _RANGES: Mapping[str, tuple[int, int]] = {
 
 
 def fit(message: Struct) -> bool:
-    """Cut every string that is too long, and give numbers out of range their field's nearest.
+    """Cut every string that is too long, and clamp numbers to the range of their field.
 
-    What was changed gets the error UNKNOWN_SERVER_ERROR, at the nearest place that has a code,
-    unless there is an error already. True if no place has one.
+    The nearest error code around a changed field becomes UNKNOWN_SERVER_ERROR, unless it is an
+    error already. Returns True if no error code was found.
     """
     is_changed = False
     for field in message.FIELDS:
@@ -56,7 +57,7 @@ def fit(message: Struct) -> bool:
 
 
 def _fitting(kind: str | type[Struct] | None, value: Any) -> tuple[Any, bool]:
-    """A value that fits a field of this kind, and whether the answer needs an error code for it."""
+    """Return a value that fits a field of this kind, and whether that needs an error code."""
     if isinstance(value, Struct):
         return value, fit(value)
     if isinstance(value, str) and len(value.encode()) > STRING_BYTES_MAX:

@@ -1,8 +1,8 @@
-"""Frames without I/O: received bytes to whole frames, headers, messages to bytes.
+"""Frames without I/O: cut received bytes into frames, read headers, turn messages into bytes.
 
-A frame is an int32 size and that many bytes: a header and a body. `FrameReader` says where the next
-received bytes are to be put and gives back the frames that are complete; it never touches a socket.
-Called by the broker's connections and by clients of our own.
+A frame is an int32 size and that many bytes: a header and a body. `FrameReader` returns the memory
+for the next received bytes, and then the complete frames; it never touches a socket. The broker's
+connections and tidelog's own clients call it.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ JOINED_BYTES_MAX = 4096
 
 CARRIED_BYTES_MAX = 32 << 10
 """Up to this size the beginning of a frame is copied back to the shared buffer: cheaper than to
-receive its rest apart, which takes a wake-up of its own."""
+receive the rest separately, which takes another wake-up."""
 
 PRIVATE_BYTES_FIRST = 2 << 20
-"""A large frame's own buffer starts with at most this size: a peer can't make us hold more than
-twice what it has really sent, beyond this."""
+"""A large frame's own buffer starts with at most this size. Beyond it, a peer cannot make tidelog
+hold more than twice what the peer has sent."""
 
 
 class RequestHeader(NamedTuple):
@@ -62,9 +62,9 @@ class RequestHeader(NamedTuple):
 def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
     """Read a request's header; the body starts at the position given beside it.
 
-    The fixed fields are the same in every header version, so the header of an API or a version
-    that isn't served is read as well: whether to answer it is the caller's business. Raises
-    ProtocolError for bytes that are missing.
+    The fixed fields are the same in every header version, so the header of an API or version that
+    is not served can be read too; the caller decides whether to answer. ProtocolError if the header
+    is truncated.
     """
     try:
         api_key, api_version, correlation_id = _REQUEST_START.unpack_from(frame)
@@ -77,11 +77,12 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
 
 
 def decode_client_id(frame: Buffer, *, flexible: bool) -> tuple[str | None, int]:
-    """Read what a request's header has behind the correlation id; the body's position beside it."""
+    """Read the rest of a request's header after the correlation id; also return the body's
+    position."""
     try:
         (length,) = _LENGTH.unpack_from(frame, 8)
         position = 10
-        client_id = None  # any negative length means none, as in Kafka's own reader
+        client_id = None  # any negative length means null, as in Kafka's reader
         if length >= 0:
             end = position + length
             if end > len(frame):
@@ -116,7 +117,7 @@ def response_frame(api: Api, header: RequestHeader, message: Message) -> list[Bu
     """Return the whole frame that answers a request, in pieces ready for `writelines`.
 
     The answer is in the request's version. (The answer to an ApiVersions request of an unknown
-    version is in version 0: give a header that says so.) Record batches stay as they were given.
+    version is in version 0: pass a header with that version.) Record batches are not copied.
     """
     version = header.api_version
     parts = api.response_codec(version).encode_parts(message)
@@ -130,7 +131,7 @@ def response_head(api: Api, version: int) -> Struct:
 
 
 def framed(head: Struct, correlation_id: int, parts: list[Buffer]) -> list[Buffer]:
-    """Put size and correlation id before the body's pieces."""
+    """Prepend size and correlation id to the body's pieces."""
     if len(parts) == 1:  # nearly all answers
         start = head.pack(head.size - 4 + len(parts[0]), correlation_id)
     else:
@@ -160,15 +161,15 @@ def request_frame(api: Api, header: RequestHeader, message: Message) -> list[Buf
 class FrameReader:
     """Cuts the bytes of one connection into frames.
 
-    Two verbs, always in turn: `writable()` gives the memory the next bytes are to be received
-    into, `received(n)` says how many came and gives the frames that are complete now.
+    Call two methods in turn: `writable()` returns the memory to receive the next bytes into, and
+    `received(n)` takes the number of received bytes and returns the frames that are now complete.
 
-    Bytes go into `shared_buffer`, which all connections of a loop share: nobody else writes to it
-    between the two calls. What is left of an incomplete frame moves out of it: a few bytes are
-    carried to the buffer's start next time, a larger part goes to a private buffer of the frame's
-    size, which then receives directly. So idle connections hold no buffer at all.
+    Bytes go into `shared_buffer`, which all connections of a loop share: nothing else writes to it
+    between the two calls. The rest of an incomplete frame moves out of it: a few bytes are copied
+    back to the buffer's start next time; a larger part goes to a private buffer of the frame's
+    size, which then receives directly. So idle connections hold no buffer.
 
-    Frames are views into these buffers, without their size field. They hold until the next
+    Frames are views into these buffers, without their size field. They are valid until the next
     `writable()` on this loop.
     """
 
@@ -189,22 +190,24 @@ class FrameReader:
         self._frame_bytes_max = frame_bytes_max
         self._shared = shared_buffer
         self._carried_bytes_max = min(CARRIED_BYTES_MAX, len(shared_buffer) // 2)
-        self._start = 0  # where in the shared buffer the bytes after the carried ones go
+        self._start = 0  # position in the shared buffer of the bytes after the carried ones
         self._carried = b""  # an incomplete frame with its size field, if small
         self._private: memoryview | None = None  # the buffer of a large incomplete frame
         self._private_size = 0  # the whole frame's size; Invariant: _filled < _private_size
         self._filled = 0
         self._spare: memoryview | None = None  # a private buffer to be used again
         self.error: ProtocolError | None = None
-        """Set with the last good frames when what follows them is no frame: answer, then close."""
+        """Set together with the last valid frames if an invalid one follows: answer them, then
+        close."""
 
     @property
     def pending(self) -> bool:
-        """Whether part of a frame has come and the rest is awaited."""
+        """Whether part of a frame has arrived and the rest is missing."""
         return self._private is not None or bool(self._carried)
 
     def writable(self) -> memoryview:
-        """Return where the next bytes go; never empty. Frames given before are void now."""
+        """Return the memory for the next bytes; never empty. Frames returned before become
+        invalid."""
         private = self._private
         if private is not None:
             if self._filled == len(private):
@@ -218,10 +221,11 @@ class FrameReader:
         return self._shared
 
     def received(self, count: int) -> list[memoryview]:
-        """Take `count` bytes, just written to what `writable()` gave, and return whole frames.
+        """Take the `count` bytes just written to the memory of `writable()`, and return whole
+        frames.
 
-        ProtocolError for a frame of negative size or above the limit. Frames that came before it
-        are still given, with `error` set; the error is raised by the next call then.
+        ProtocolError for a frame of negative size or above the limit. Frames before it are still
+        returned, with `error` set; the next call then raises it.
         """
         if self.error is not None:
             raise self.error
@@ -244,11 +248,13 @@ class FrameReader:
             frames.append(shared[position + 4 : after])
             position = after
         self._carried = bytes(shared[position:end]) if position < end else b""
-        self._spare = None  # no large frame under way: this connection needs no buffer of its own
+        self._spare = (
+            None  # no large frame is incomplete: this connection needs no buffer of its own
+        )
         return frames
 
     def _refuse(self, size: int, frames: list[memoryview]) -> None:
-        """A size that can't be: raise, or remember it when good frames came first."""
+        """Reject an invalid size: raise, or only set `error` if valid frames came first."""
         self.error = ProtocolError(f"frame of {size} bytes; the limit is {self._frame_bytes_max}")
         self._carried = b""
         if not frames:
@@ -272,14 +278,14 @@ class FrameReader:
         self._filled = len(body)
 
     def _grow(self, private: memoryview) -> memoryview:
-        """Double a private buffer that is full before its frame is complete."""
+        """Double a private buffer that is full although its frame is incomplete."""
         grown = memoryview(bytearray(min(self._private_size, 2 * len(private))))
         grown[: len(private)] = private
         self._private = grown
         return grown
 
     def _received_private(self, count: int) -> list[memoryview]:
-        """Bytes of a large frame have come, and nothing behind it."""
+        """Take bytes of a large frame, which nothing can follow in its buffer."""
         self._filled += count
         if self._filled < self._private_size:
             return []

@@ -1,9 +1,9 @@
-"""Bodies of Produce and Fetch answers without errors, written by hand: the two hot answers.
+"""Hand-written encoders of Produce and Fetch responses without errors, the two hot ones.
 
-A compiled encoder wants objects that are made for it alone; here each partition is packed as soon
-as its figures are known, half the price of the whole answer. Flexible versions only, and only what
-nearly every answer is: no error, no message, no leader, no tagged field. For everything else, and
-as the measure of this, there are the message tables. Callers give strings that fit their length.
+A compiled encoder needs objects that are built only for it. These functions pack each partition as
+soon as its fields are known, which halves the cost of a response. They cover flexible versions and
+the usual response only: no error, message, leader or tagged field. The message tables cover
+everything else, and tests compare the two. Callers pass strings that fit their length field.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = [
 PRODUCE_FLEXIBLE_FROM = 9
 FETCH_FLEXIBLE_FROM = 12
 _TOPIC_IDS_FROM = 13  # in both APIs (KIP-516)
-_COPIED_BYTES_MAX = 512  # records up to this size are copied: a part of its own costs more
+_COPIED_BYTES_MAX = 512  # records up to this size are copied: a separate part costs more
 
 # Index, error code, base offset, log append time, log start offset; no record errors (an empty
 # array), no message (null), no tagged fields.
@@ -47,12 +47,12 @@ _NO_REPLICA = -1
 
 
 def produced(index: int, base_offset: int, log_append_time: int, log_start_offset: int) -> bytes:
-    """One partition whose batch was appended (or was there), for `produce_body`."""
+    """Encode one partition whose batch was appended, or was a duplicate, for `produce_body`."""
     return _pack_produced(index, 0, base_offset, log_append_time, log_start_offset, 1)
 
 
 def produced_fields(partition: bytes) -> tuple[int, int, int, int]:
-    """The arguments that `produced` was given."""
+    """Return the arguments that `produced` received."""
     index, _, *rest, _ = _PRODUCED.unpack(partition)
     return (index, *rest)
 
@@ -60,7 +60,7 @@ def produced_fields(partition: bytes) -> tuple[int, int, int, int]:
 def produce_body(
     version: int, topics: Sequence[tuple[str, bytes, Sequence[bytes]]]
 ) -> list[Buffer]:
-    """A ProduceResponse: (name, id, `produced` partitions) by topic."""
+    """Encode a ProduceResponse from (name, id, `produced` partitions) of each topic."""
     pieces = [write_uvarint(len(topics) + 1)]
     for name, topic_id, partitions in topics:
         pieces.append(_topic(version, name, topic_id, partitions))
@@ -79,9 +79,9 @@ def fetched(
     is_committed: bool,
     size: int,
 ) -> bytes:
-    """One partition up to its `size` bytes of records, for `fetch_body`.
+    """Encode one partition, without its `size` bytes of records, for `fetch_body`.
 
-    `is_committed`: the reader is read_committed, and nothing of what it gets was aborted.
+    `is_committed`: the reader is read_committed, and none of its records were aborted.
     """
     length = size + 1
     return _pack_fetched(
@@ -94,8 +94,8 @@ def fetch_body(
     session_id: int,
     topics: Sequence[tuple[str, bytes, Sequence[tuple[bytes, Sequence[Buffer], int]]]],
 ) -> list[Buffer]:
-    """A FetchResponse: (name, id, partitions) by topic; a partition is what `fetched` gave, its
-    records, which go out as they are, and their size."""
+    """Encode a FetchResponse from (name, id, partitions) of each topic. A partition is the result
+    of `fetched`, its records, which are not copied, and their size."""
     parts: list[Buffer] = []
     pieces: list[Buffer] = [_pack_fetch_start(0, 0, session_id), write_uvarint(len(topics) + 1)]
     for name, topic_id, partitions in topics:
@@ -116,7 +116,7 @@ def fetch_body(
 
 
 def _topic(version: int, name: str, topic_id: bytes, partitions: Sequence[object]) -> bytes:
-    """What stands before the partitions of a topic."""
+    """Encode the fields before the partitions of a topic."""
     count = len(partitions) + 1
     array = UVARINTS[count] if count < 128 else write_uvarint(count)
     if version >= _TOPIC_IDS_FROM:

@@ -1,6 +1,6 @@
-"""Variable-length integers, tagged fields and topic ids: what `struct` doesn't know.
+"""Variable-length integers, tagged fields and topic ids, which `struct` lacks.
 
-Readers take a buffer and a position and give the value and the next position. They raise
+Readers take a buffer and a position and return the value and the next position. They raise
 ProtocolError for an integer that is too long and IndexError at the buffer's end; compiled decoders
 turn the latter into ProtocolError.
 """
@@ -38,22 +38,22 @@ UVARINTS = tuple(bytes((value,)) for value in range(128))
 """Encodings of 0 to 127, the unsigned varints of one byte."""
 
 STRING_BYTES_MAX = 32767
-"""Of a string, in all versions: Kafka refuses longer ones in compact fields as well."""
+"""Limit of a string in all versions: Kafka refuses longer ones in compact fields too."""
 
 SAFE_STRING_BYTES = STRING_BYTES_MAX // 3
-"""A string that was read from fewer bytes can be written again: what isn't UTF-8 grows to three."""
+"""A string read from fewer bytes can be written again: an invalid UTF-8 byte grows to three."""
 
 UVARINT_BITS_MAX = 32
 VARINT_BITS_MAX = 64
 
 
 def uuid_to_str(uuid: bytes) -> str:
-    """Write 16 bytes as Kafka does: 22 characters of URL-safe base64."""
+    """Format 16 bytes as Kafka does: 22 characters of URL-safe base64."""
     return b2a_base64(uuid, newline=False)[:22].translate(_TO_URL).decode("ascii")
 
 
 def uuid_from_str(text: str) -> bytes:
-    """Read what `uuid_to_str` writes; raises ValueError for anything else."""
+    """Parse the format of `uuid_to_str`; ValueError for anything else."""
     raw = text.encode("ascii", "replace")
     if len(raw) != 22:
         raise ValueError(f"not an id of 22 characters: {text!r}")
@@ -71,8 +71,8 @@ _FROM_URL = bytes.maketrans(b"-_", b"+/")
 
 
 def long_string(data: Buffer) -> str:
-    """Read a string of `SAFE_STRING_BYTES` or more; ProtocolError if it is too long, or will be
-    when it is written again."""
+    """Read a string of `SAFE_STRING_BYTES` or more; ProtocolError if it is too long, or would be
+    when written again."""
     text = str(data, "utf-8", "replace")
     if len(text.encode()) > STRING_BYTES_MAX:
         raise ProtocolError(f"a string of more than {STRING_BYTES_MAX} bytes")
@@ -88,7 +88,7 @@ def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
 
 
 def continue_uvarint(buffer: Buffer, position: int, first: int) -> tuple[int, int]:
-    """Go on with an unsigned varint whose first byte, 128 or more, was read before `position`."""
+    """Continue an unsigned varint whose first byte, 128 or more, stands before `position`."""
     value = first & 127
     shift = 7
     while True:
@@ -140,9 +140,9 @@ def write_varint(value: int) -> bytes:
 
 
 def skip_tagged_fields(buffer: Buffer, position: int, count: int) -> int:
-    """Step over tagged fields nobody knows; `count` is the first byte of their number.
+    """Skip unknown tagged fields; `count` is the first byte of their number.
 
-    `position` is behind that byte. Returns the position after the last field.
+    `position` is after that byte. Returns the position after the last field.
     """
     if count > 127:
         count, position = continue_uvarint(buffer, position, count)

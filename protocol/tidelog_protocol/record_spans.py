@@ -1,7 +1,7 @@
-"""Where the records of a batch lie in its payload: for compaction, which drops some and keeps the
-rest as it is.
+"""The positions of records in a batch's payload, for compaction, which drops some and keeps the
+bytes of the others.
 
-Far cheaper than `records.iter_payload`: values and headers are stepped over. Pure functions.
+Far cheaper than `records.iter_payload`: values and headers are skipped. Pure functions.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class RecordSpan(NamedTuple):
     key: bytes | None
     has_value: bool
     start: int  # of the record's length
-    tail: int  # behind the timestamp delta: from here on nothing depends on the batch's timestamp
+    tail: int  # after the timestamp delta: nothing from here on depends on the batch's timestamp
     end: int
 
 
 def record_spans(payload: bytes, count: int) -> list[RecordSpan]:
-    """The spans of `count` records, which must fill the uncompressed payload.
+    """Return the spans of `count` records, which must fill the uncompressed payload.
 
     ProtocolError if anything does not fit.
     """
@@ -79,7 +79,7 @@ def _varint(payload: bytes, position: int) -> tuple[int, int]:
 
 
 def join_spans(payload: bytes, spans: Sequence[RecordSpan], deltas: Sequence[int]) -> bytes:
-    """A payload of some of the records, each with its new timestamp delta."""
+    """Build a payload of some of the records, each with its new timestamp delta."""
     parts: list[bytes] = []
     for span, delta in zip(spans, deltas, strict=True):
         if delta == span.timestamp_delta:

@@ -1,7 +1,7 @@
 """Record batches with their records: iteration, builder, recompression, control records.
 
-For the broker's own topics, compacted topics, recompression and tests; the data path needs the
-header functions of `batch.py` alone, which this module gives again so that readers have one door.
+For the broker's own topics, compacted topics, recompression and tests; the data path needs only the
+header functions of `batch.py`, which this module re-exports.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class ControlType(IntEnum):
 def records_payload(
     batch: Buffer, header: BatchHeader, position: int = 0, size_max: int = DECOMPRESSED_BYTES_MAX
 ) -> bytes:
-    """The uncompressed records of a batch that lies whole in `batch`, header left out."""
+    """Return the uncompressed records of a whole batch, without its header."""
     end = position + header.batch_length + LENGTH_OVERHEAD
     payload = memoryview(batch)[position + HEADER_BYTES : end]
     if not header.records_count and not payload:
@@ -116,7 +116,7 @@ def records_payload(
 def iter_records(
     batch: Buffer, position: int = 0, size_max: int = DECOMPRESSED_BYTES_MAX
 ) -> Iterator[Record]:
-    """The records of the one batch at `position`, decompressed within `size_max` bytes.
+    """Yield the records of the one batch at `position`, decompressed within `size_max` bytes.
 
     ProtocolError if anything does not fit: lengths, varints, the count, bytes left over.
     """
@@ -128,7 +128,7 @@ def iter_records(
 
 
 def iter_payload(header: BatchHeader, payload: bytes) -> Iterator[Record]:
-    """The records in `payload`, which `records_payload` gave for `header`."""
+    """Yield the records in `payload`, which `records_payload` returned for `header`."""
     position = 0
     base_offset = header.base_offset
     log_append = header.max_timestamp if header.attributes & TIMESTAMP_TYPE_BIT else None
@@ -156,7 +156,8 @@ _RecordFields = tuple[
 
 
 def _read_record(data: bytes, position: int) -> _RecordFields:
-    """Timestamp delta, offset delta, key, value, headers, and the position after the record."""
+    """Read timestamp delta, offset delta, key, value, headers, and the position after the
+    record."""
     delta, position = _read_varint(data, position + 1, 64)  # +1: attributes, unused
     offset_delta, position = _read_varint(data, position)
     key, position = _read_nullable(data, position)
@@ -193,7 +194,7 @@ def _read_nullable(data: bytes, position: int) -> tuple[bytes | None, int]:
 
 
 def _read_varint(data: bytes, position: int, bits: int = 32) -> tuple[int, int]:
-    """A zigzag varint of at most `bits` bits, and the position after it."""
+    """Read a zigzag varint of at most `bits` bits, and the position after it."""
     try:
         byte = data[position]
         position += 1
@@ -266,10 +267,10 @@ def build_batch(
     control: bool = False,
     timestamp_type: int = CREATE_TIME,
 ) -> bytes:
-    """One batch of at least one record, byte for byte as Kafka's own builder writes it.
+    """Build a batch of at least one record, byte for byte as Kafka's own builder writes it.
 
-    Offsets are `base_offset` or more and rise. With LOG_APPEND_TIME the largest timestamp is the
-    time of all.
+    Offsets ascend from `base_offset` or more. With LOG_APPEND_TIME the largest timestamp applies to
+    all records.
     """
     listed = list(records)
     assert listed, "a batch has at least one record"
@@ -303,7 +304,7 @@ def build_batch(
 
 
 def with_codec(header: BatchHeader, codec: int, payload: bytes, level: int | None = None) -> bytes:
-    """The batch of `header` and the uncompressed `payload`, compressed by another codec."""
+    """Build the batch of `header` and the uncompressed `payload`, compressed by another codec."""
     changed = header._replace(attributes=(header.attributes & ~CODEC_MASK) | codec)
     return assemble(changed, compress(codec, payload, level))
 
@@ -321,7 +322,7 @@ def build_end_transaction_marker(
     base_offset: int = 0,
     leader_epoch: int = -1,
 ) -> bytes:
-    """A batch with the COMMIT or ABORT marker of a transaction."""
+    """Build a batch with the COMMIT or ABORT marker of a transaction."""
     key = _CONTROL_KEY.pack(0, control_type)
     value = _END_TXN_VALUE.pack(0, coordinator_epoch)
     return build_batch(
@@ -336,7 +337,7 @@ def build_end_transaction_marker(
 
 
 def control_type(record: Record) -> int:
-    """The type in a control record's key: a `ControlType`, or a number not known here."""
+    """Read the type in a control record's key: a `ControlType`, or an unknown number."""
     if record.key is None or len(record.key) < _CONTROL_KEY.size:
         msg = "control record without a type"
         raise ProtocolError(msg)
@@ -348,7 +349,7 @@ def control_type(record: Record) -> int:
 
 
 def coordinator_epoch(record: Record) -> int:
-    """The coordinator epoch in the value of a COMMIT or ABORT marker."""
+    """Read the coordinator epoch in the value of a COMMIT or ABORT marker."""
     if record.value is None or len(record.value) < _END_TXN_VALUE.size:
         msg = "end transaction marker without a coordinator epoch"
         raise ProtocolError(msg)

@@ -1,8 +1,8 @@
-"""Vocabulary of the message tables: a message is a class whose body is its table.
+"""The vocabulary of the message tables: a message is a class whose body is its table.
 
-One line a field, in wire order, with Kafka's version ranges as Kafka's own definitions write them
-("0+", "3-7"). A class is the same for all versions; the compiler turns one class and one version
-into an encoder and a decoder. Nested structures are nested classes with Kafka's names::
+A field is one line, in wire order, with version ranges written as in Kafka's own definitions ("0+",
+"3-7"). A class covers all versions; the compiler turns a class and a version into an encoder and a
+decoder. Nested structures are nested classes with Kafka's names::
 
     class Example(Message, versions="0-4", flexible="3+"):
         class Topic(Struct):
@@ -14,8 +14,8 @@ into an encoder and a decoder. Nested structures are nested classes with Kafka's
         cluster_id: str | None = string("3+", nullable="3+", tag=0, default=None)
 
 Making a class only stores the table: ranges are parsed when a version is compiled, and the
-constructor is generated when the first instance is made, because a broker that starts in a tenth
-of a second can't pay for messages that nobody sends.
+constructor is generated when the first instance is made, so that a broker, which starts in a tenth
+of a second, does not pay for messages it never uses.
 """
 
 from __future__ import annotations
@@ -65,11 +65,12 @@ VERSION_MAX = 32767
 
 Buffer: TypeAlias = bytes | memoryview
 Records: TypeAlias = "Buffer | Sequence[Buffer]"
-"""Batches: a slice of the frame when decoded; bytes or several parts when to be encoded."""
+"""Batches: a slice of the frame after decoding; bytes or several parts for encoding."""
 
 
 class _Missing:
-    """Stands in a generated constructor for a default that every instance needs anew."""
+    """Placeholder in a generated constructor for a default that each instance creates for
+    itself."""
 
     __slots__ = ()
 
@@ -122,12 +123,12 @@ class Field:
         return f"<Field {self.name}: {self.kind} {self.versions}>"
 
     def in_version(self, version: int) -> bool:
-        """Whether this version carries the field."""
+        """Return whether this version carries the field."""
         first, last = version_range(self.versions)
         return first <= version <= last
 
     def nullable_in(self, version: int) -> bool:
-        """Whether the field may be null in this version."""
+        """Return whether the field may be null in this version."""
         if self.nullable is None:
             return False
         first, last = version_range(self.nullable)
@@ -263,8 +264,8 @@ def struct(
 ) -> T | None:
     """One structure.
 
-    A tagged structure that is not there is None: what Kafka calls a default instance. One that
-    holds nothing but defaults isn't written either, so both look the same on the wire.
+    An absent tagged structure is None, which Kafka calls a default instance. One with only default
+    values is not written either, so both look the same on the wire.
     """
     absent = default if nullable is not None or tag is not None else MISSING
     inner = cast("type[Struct]", element)
@@ -274,7 +275,7 @@ def struct(
 
 @dataclass_transform(kw_only_default=True)
 class StructType(type):
-    """Takes the rows out of a class body and leaves slots."""
+    """Metaclass that moves the rows out of a class body and leaves slots."""
 
     def __new__(
         cls,
@@ -286,7 +287,7 @@ class StructType(type):
         flexible: str | None = None,
         api_key: int | None = None,
     ) -> StructType:
-        """Make the class; `versions`, `flexible` and `api_key` are given for messages alone."""
+        """Make the class; only messages set `versions`, `flexible` and `api_key`."""
         fields = []
         for attribute, value in namespace.items():
             if type(value) is Field:
@@ -306,8 +307,7 @@ class StructType(type):
 class Struct(metaclass=StructType):
     """A structure of the wire: mutable, slotted, made by keywords with Kafka's defaults.
 
-    Fields of versions that are not spoken hold their defaults after decoding and are left out on
-    encoding.
+    Fields outside the version hold their defaults after decoding and are omitted on encoding.
     """
 
     __slots__ = ()
@@ -317,7 +317,7 @@ class Struct(metaclass=StructType):
     API_KEY: ClassVar[int | None]
 
     def __init__(self, **values: Any) -> None:
-        # The first instance of its class: generate the constructor and hand over to it.
+        # The first instance of its class: generate the constructor and call it.
         cls = type(self)
         type.__setattr__(cls, "__init__", _constructor(cls))
         cls.__init__(self, **values)
@@ -335,7 +335,7 @@ class Struct(metaclass=StructType):
 
 
 class Message(Struct):
-    """A structure of its own: a request, a response or a record's key or value."""
+    """A top-level structure: a request, a response or a record's key or value."""
 
     __slots__ = ()
 
@@ -356,7 +356,7 @@ _KINDS: dict[Any, str] = {
 
 
 def _constructor(cls: type[Struct]) -> Callable[..., None]:
-    """Generate `__init__` with one keyword a field."""
+    """Generate `__init__` with one keyword per field."""
     scope: dict[str, Any] = {"MISSING": MISSING}
     parameters = []
     body = []

@@ -17,7 +17,7 @@
     remote_metadata      values of `__remote_log_metadata`
     coordinator_records  keys and values of `__consumer_offsets`
 
-A request or response is read from its table's top: what it is for, what each version brought, then
-one line a field in wire order. Structures are nested where they are used and also reachable right
-under their message, as Kafka's generated classes have them: `FetchResponse.PartitionData`.
+Read a request or response from its table's top: its purpose, what each version added, then one line
+per field in wire order. Structures are nested where they are used and also reachable right under
+their message, as Kafka's generated classes have them: `FetchResponse.PartitionData`.
 """

@@ -145,7 +145,7 @@ class CreatePartitionsRequest(Message, api_key=37, versions="0-3", flexible="2+"
             broker_ids: list[int] = array(int32)
 
         name: str = string()
-        count: int = int32()  # in all, not in addition
+        count: int = int32()  # the total, not the increase
         assignments: list[CreatePartitionsAssignment] | None = array(
             CreatePartitionsAssignment, nullable="0+"
         )
@@ -174,7 +174,7 @@ class CreatePartitionsResponse(Message, api_key=37, versions="0-3", flexible="2+
 
 
 class AlterReplicaLogDirsRequest(Message, api_key=34, versions="1-2", flexible="2+"):
-    """Move replicas of this broker to other log directories of it (KIP-113).
+    """Move replicas of this broker to others of its log directories (KIP-113).
 
     v1: the oldest version since Kafka 4.0
     v2: flexible
@@ -218,7 +218,7 @@ class AlterReplicaLogDirsResponse(Message, api_key=34, versions="1-2", flexible=
 
 
 class DescribeLogDirsRequest(Message, api_key=35, versions="1-5", flexible="2+"):
-    """Ask for log directories and what lies in them (KIP-113); null topics for all.
+    """Ask for log directories and their logs (KIP-113); null topics means all.
 
     v1: the oldest version since Kafka 4.0
     v2: flexible

@@ -1,4 +1,4 @@
-"""Tables of what an admin asks of the cluster: elections, reassignments, brokers to forget."""
+"""Tables of an admin's requests to the cluster: elections, reassignments, unregistered brokers."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class AlterPartitionReassignmentsRequest(Message, api_key=45, versions="0-1", fl
     class ReassignableTopic(Struct):
         class ReassignablePartition(Struct):
             partition_index: int = int32()
-            replicas: list[int] | None = array(  # null: cancel what is under way
+            replicas: list[int] | None = array(  # null: cancel a reassignment in progress
                 int32, nullable="0+", default=None
             )
 
@@ -105,7 +105,7 @@ class AlterPartitionReassignmentsResponse(Message, api_key=45, versions="0-1", f
 
 
 class ListPartitionReassignmentsRequest(Message, api_key=46, versions="0", flexible="0+"):
-    """Ask which reassignments are under way (KIP-455)."""
+    """Ask for the reassignments in progress (KIP-455)."""
 
     class ListPartitionReassignmentsTopics(Struct):
         name: str = string()
@@ -118,7 +118,7 @@ class ListPartitionReassignmentsRequest(Message, api_key=46, versions="0", flexi
 
 
 class ListPartitionReassignmentsResponse(Message, api_key=46, versions="0", flexible="0+"):
-    """Partitions that are moving, with the replicas that come and go (KIP-455)."""
+    """Partitions that are moving, with the replicas added and removed (KIP-455)."""
 
     class OngoingTopicReassignment(Struct):
         class OngoingPartitionReassignment(Struct):
@@ -139,13 +139,13 @@ class ListPartitionReassignmentsResponse(Message, api_key=46, versions="0", flex
 
 
 class UnregisterBrokerRequest(Message, api_key=64, versions="0", flexible="0+"):
-    """A broker that won't come back (KIP-631)."""
+    """A broker to unregister (KIP-631)."""
 
     broker_id: int = int32()
 
 
 class UnregisterBrokerResponse(Message, api_key=64, versions="0", flexible="0+"):
-    """Whether the broker was forgotten (KIP-631)."""
+    """Whether the broker was unregistered (KIP-631)."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

@@ -1,4 +1,4 @@
-"""Tables of what brokers send to the active controller.
+"""Tables of the requests that brokers send to the active controller.
 
 AlterPartition, BrokerRegistration, BrokerHeartbeat, AllocateProducerIds, and Envelope, which
 forwards a client's request.
@@ -49,14 +49,14 @@ class AlterPartitionRequest(Message, api_key=56, versions="2-3", flexible="0+"):
         class PartitionData(Struct):
             class BrokerState(Struct):
                 broker_id: int = int32()
-                broker_epoch: int = int64(default=-1)  # -1: not to be checked
+                broker_epoch: int = int64(default=-1)  # -1: do not check
 
             partition_index: int = int32()
             leader_epoch: int = int32()
             new_isr: list[int] = array(int32, "0-2")
             new_isr_with_epochs: list[BrokerState] = array(BrokerState, "3+")
             leader_recovery_state: int = int8("1+")  # 1 recovering from an unclean election
-            partition_epoch: int = int32()  # the one expected
+            partition_epoch: int = int32()  # the epoch expected
 
         topic_id: bytes = uuid("2+")
         partitions: list[PartitionData] = array(PartitionData)
@@ -98,7 +98,7 @@ class AlterPartitionResponse(Message, api_key=56, versions="2-3", flexible="0+")
 
 
 class AssignReplicasToDirsRequest(Message, api_key=73, versions="0", flexible="0+"):
-    """A broker tells in which of its log directories replicas lie (KIP-858)."""
+    """The log directories in which a broker has its replicas (KIP-858)."""
 
     class DirectoryData(Struct):
         class TopicData(Struct):
@@ -119,7 +119,7 @@ class AssignReplicasToDirsRequest(Message, api_key=73, versions="0", flexible="0
 
 
 class AssignReplicasToDirsResponse(Message, api_key=73, versions="0", flexible="0+"):
-    """Whether the controller has noted it, replica by replica (KIP-858)."""
+    """Whether the controller recorded it, by replica (KIP-858)."""
 
     class DirectoryData(Struct):
         class TopicData(Struct):
@@ -141,7 +141,7 @@ class AssignReplicasToDirsResponse(Message, api_key=73, versions="0", flexible="
 
 
 class EnvelopeRequest(Message, api_key=58, versions="0", flexible="0+"):
-    """A client's request, forwarded with who sent it (KIP-590)."""
+    """A client's request, forwarded with the client's identity (KIP-590)."""
 
     request_data: bytes = bytes_()  # header and body
     request_principal: bytes | None = bytes_(nullable="0+")
@@ -195,7 +195,7 @@ class BrokerRegistrationResponse(Message, api_key=62, versions="0-4", flexible="
 
 
 class BrokerHeartbeatRequest(Message, api_key=63, versions="0-2", flexible="0+"):
-    """A registered broker is alive, has read so far, and wants to be so (KIP-631).
+    """A registered broker is alive, has read up to an offset, and wants a state (KIP-631).
 
     v1: failed log directories (KIP-858)
     v2: cordoned log directories (KIP-1066)
@@ -211,7 +211,7 @@ class BrokerHeartbeatRequest(Message, api_key=63, versions="0-2", flexible="0+")
 
 
 class BrokerHeartbeatResponse(Message, api_key=63, versions="0-2", flexible="0+"):
-    """What the controller makes of the broker; the same in all versions (KIP-631)."""
+    """The broker's state as the controller sees it; the same in all versions (KIP-631)."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()
@@ -221,14 +221,14 @@ class BrokerHeartbeatResponse(Message, api_key=63, versions="0-2", flexible="0+"
 
 
 class AllocateProducerIdsRequest(Message, api_key=67, versions="0", flexible="0+"):
-    """A broker has no producer ids left (KIP-730)."""
+    """Ask for a new block of producer ids (KIP-730)."""
 
     broker_id: int = int32()
     broker_epoch: int = int64(default=-1)
 
 
 class AllocateProducerIdsResponse(Message, api_key=67, versions="0", flexible="0+"):
-    """A block of producer ids for this broker alone (KIP-730)."""
+    """A block of producer ids that only this broker may use (KIP-730)."""
 
     throttle_time_ms: int = int32()
     error_code: int = int16()

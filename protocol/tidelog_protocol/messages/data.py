@@ -65,7 +65,7 @@ class ProduceRequest(Message, api_key=0, versions="3-13", flexible="9+"):
 
 
 class ProduceResponse(Message, api_key=0, versions="3-13", flexible="9+"):
-    """Offsets given to each partition's batch.
+    """Offsets assigned to each partition's batch.
 
     v1: throttle time; v2: log append time
     v4: KAFKA_STORAGE_ERROR may come
@@ -116,7 +116,7 @@ class ProduceResponse(Message, api_key=0, versions="3-13", flexible="9+"):
 
 
 class FetchRequest(Message, api_key=1, versions="4-18", flexible="12+"):
-    """Where to read on, by topic and partition, in the order to be served.
+    """Fetch offsets by topic and partition, in the order to serve them.
 
     v3: limit for the whole answer
     v4: isolation level, batches of magic 2; the oldest version since Kafka 4.0
@@ -168,14 +168,16 @@ class FetchRequest(Message, api_key=1, versions="4-18", flexible="12+"):
     session_id: int = int32("7+")  # 0 none or a new one
     session_epoch: int = int32("7+", default=-1)  # -1 no session, 0 a full fetch, then 1, 2, ...
     topics: list[FetchTopic] = array(FetchTopic)
-    forgotten_topics_data: list[ForgottenTopic] = array(ForgottenTopic, "7+")  # out of the session
+    forgotten_topics_data: list[ForgottenTopic] = array(
+        ForgottenTopic, "7+"
+    )  # to remove from the session
     rack_id: str = string("11+")
 
     FetchPartition = FetchTopic.FetchPartition
 
 
 class FetchResponse(Message, api_key=1, versions="4-18", flexible="12+"):
-    """Batches as they lie in the log, with the partition's offsets.
+    """Batches as they are stored in the log, with the partition's offsets.
 
     v1: throttle time
     v4: last stable offset and aborted transactions
@@ -302,7 +304,7 @@ class ListOffsetsResponse(Message, api_key=2, versions="1-11", flexible="6+"):
 
 
 class OffsetForLeaderEpochRequest(Message, api_key=23, versions="2-4", flexible="4+"):
-    """Ask where a leader epoch ended, to find divergence (KIP-320).
+    """Ask for the end offset of a leader epoch, to find divergence (KIP-320).
 
     v2: leader epoch the client knows; the oldest version since Kafka 4.0
     v3: replica id, -2 being a debugging consumer

@@ -1,4 +1,4 @@
-"""Tables for looking after groups: DescribeGroups, ListGroups, DeleteGroups."""
+"""Tables of group administration: DescribeGroups, ListGroups, DeleteGroups."""
 
 from __future__ import annotations
 

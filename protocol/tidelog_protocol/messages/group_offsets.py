@@ -27,13 +27,9 @@ __all__ = [
 class OffsetCommitRequest(Message, api_key=8, versions="2-10", flexible="8+"):
     """Offsets to store for a group.
 
-    v2: retention time; the oldest version since Kafka 4.0
-    v5: without it again (KIP-211)
-    v6: leader epochs (KIP-320)
-    v7: static members (KIP-345)
-    v8: flexible
-    v9: members of KIP-848 groups
-    v10: topic ids instead of names (KIP-848)
+    v2: retention time; the oldest version since Kafka 4.0 v5: removed again (KIP-211) v6: leader
+    epochs (KIP-320) v7: static members (KIP-345) v8: flexible v9: members of KIP-848 groups v10:
+    topic ids instead of names (KIP-848)
     """
 
     class OffsetCommitRequestTopic(Struct):
@@ -171,7 +167,7 @@ class OffsetFetchResponse(Message, api_key=9, versions="1-10", flexible="6+"):
 
 
 class OffsetDeleteRequest(Message, api_key=47, versions="0"):
-    """Forget a group's offsets of topics it isn't subscribed to (KIP-496). Never flexible."""
+    """Delete a group's offsets of topics that it is not subscribed to (KIP-496). Never flexible."""
 
     class OffsetDeleteRequestTopic(Struct):
         class OffsetDeleteRequestPartition(Struct):

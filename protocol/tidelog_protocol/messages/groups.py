@@ -71,12 +71,9 @@ class FindCoordinatorResponse(Message, api_key=10, versions="0-6", flexible="3+"
 class JoinGroupRequest(Message, api_key=11, versions="0-9", flexible="6+"):
     """Join or re-join a classic group.
 
-    v1: time for rebalances apart from the session's (KIP-62)
-    v4: a member without id is told one and comes again (KIP-394)
-    v5: static members (KIP-345)
-    v6: flexible
-    v8: reason (KIP-800)
-    v9: the leader may be told to skip the assignment (KIP-814)
+    v1: a rebalance timeout separate from the session timeout (KIP-62) v4: a member without an id
+    receives one and joins again (KIP-394) v5: static members (KIP-345) v6: flexible v8: reason
+    (KIP-800) v9: the response may tell the leader to skip the assignment (KIP-814)
     """
 
     class JoinGroupRequestProtocol(Struct):
@@ -121,7 +118,7 @@ class JoinGroupResponse(Message, api_key=11, versions="0-9", flexible="6+"):
 
 
 class SyncGroupRequest(Message, api_key=14, versions="0-5", flexible="4+"):
-    """The leader's assignments; from others an empty list.
+    """The leader's assignments; other members send an empty list.
 
     v3: static members (KIP-345)
     v4: flexible
@@ -157,7 +154,7 @@ class SyncGroupResponse(Message, api_key=14, versions="0-5", flexible="4+"):
 
 
 class HeartbeatRequest(Message, api_key=12, versions="0-4", flexible="4+"):
-    """A member lives on.
+    """A member is alive.
 
     v3: static members (KIP-345)
     v4: flexible
@@ -170,7 +167,7 @@ class HeartbeatRequest(Message, api_key=12, versions="0-4", flexible="4+"):
 
 
 class HeartbeatResponse(Message, api_key=12, versions="0-4", flexible="4+"):
-    """Whether the member may go on as it is.
+    """Whether the member may continue, or must rejoin.
 
     v1: throttle time
     v4: flexible
@@ -199,7 +196,7 @@ class LeaveGroupRequest(Message, api_key=13, versions="0-5", flexible="4+"):
 
 
 class LeaveGroupResponse(Message, api_key=13, versions="0-5", flexible="4+"):
-    """What became of each member that leaves.
+    """A result for each leaving member.
 
     v1: throttle time
     v3: one result a member (KIP-345)

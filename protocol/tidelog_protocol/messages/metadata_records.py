@@ -102,7 +102,7 @@ class RegisterBrokerRecord(Message, api_key=0, versions="0-4", flexible="0+"):
 
 
 class UnregisterBrokerRecord(Message, api_key=1, versions="0", flexible="0+"):
-    """A broker was taken out of the cluster."""
+    """A broker was removed from the cluster."""
 
     broker_id: int = int32()
     broker_epoch: int = int64()
@@ -140,7 +140,7 @@ class PartitionRecord(Message, api_key=3, versions="0-2", flexible="0+"):
 
 
 class ConfigRecord(Message, api_key=4, versions="0", flexible="0+"):
-    """A configuration entry set, or removed by a null value."""
+    """A configuration entry was set, or removed by a null value."""
 
     resource_type: int = int8()
     resource_name: str = string()
@@ -149,7 +149,7 @@ class ConfigRecord(Message, api_key=4, versions="0", flexible="0+"):
 
 
 class PartitionChangeRecord(Message, api_key=5, versions="0-2", flexible="0+"):
-    """What changed in a partition; null or the default where nothing did. Leader -2: unchanged.
+    """The changed fields of a partition; null or the default means unchanged, as does leader -2.
 
     v1: directories (KIP-858)
     v2: eligible leader replicas (KIP-966)
@@ -191,7 +191,7 @@ class RemoveTopicRecord(Message, api_key=9, versions="0", flexible="0+"):
 
 
 class DelegationTokenRecord(Message, api_key=10, versions="0", flexible="0+"):
-    """A delegation token was made or renewed (KIP-900)."""
+    """A delegation token was created or renewed (KIP-900)."""
 
     owner: str = string()
     requester: str = string()
@@ -242,7 +242,7 @@ class ProducerIdsRecord(Message, api_key=15, versions="0", flexible="0+"):
 
 
 class BrokerRegistrationChangeRecord(Message, api_key=17, versions="0-3", flexible="0+"):
-    """What changed in a broker's registration; 0 nothing, 1 yes, -1 no.
+    """The changes of a broker's registration; for each flag 0 means unchanged, 1 yes, -1 no.
 
     v1: controlled shutdown
     v2: log directories (KIP-858)
@@ -258,7 +258,7 @@ class BrokerRegistrationChangeRecord(Message, api_key=17, versions="0-3", flexib
 
 
 class AccessControlEntryRecord(Message, api_key=18, versions="0", flexible="0+"):
-    """An ACL was made."""
+    """An ACL was created."""
 
     id: bytes = uuid()
     resource_type: int = int8()
@@ -277,7 +277,7 @@ class RemoveAccessControlEntryRecord(Message, api_key=19, versions="0", flexible
 
 
 class NoOpRecord(Message, api_key=20, versions="0", flexible="0+"):
-    """Nothing: lets the log's end move on (KIP-835)."""
+    """Nothing: advances the end of the log (KIP-835)."""
 
 
 class ZkMigrationStateRecord(Message, api_key=21, versions="0", flexible="0+"):
@@ -294,17 +294,17 @@ class RemoveUserScramCredentialRecord(Message, api_key=22, versions="0", flexibl
 
 
 class BeginTransactionRecord(Message, api_key=23, versions="0", flexible="0+"):
-    """The records up to the end or abort are one transaction (KIP-868)."""
+    """The records up to the next end or abort record form one transaction (KIP-868)."""
 
     name: str | None = string(nullable="0+", tag=0, default=None)
 
 
 class EndTransactionRecord(Message, api_key=24, versions="0", flexible="0+"):
-    """The transaction holds."""
+    """The transaction is complete."""
 
 
 class AbortTransactionRecord(Message, api_key=25, versions="0", flexible="0+"):
-    """The transaction's records are void."""
+    """The transaction's records are discarded."""
 
     reason: str | None = string(nullable="0+", tag=0, default=None)
 
@@ -343,7 +343,7 @@ class ClearElrRecord(Message, api_key=28, versions="0", flexible="0+"):
 
 
 class UnregisterControllerRecord(Message, api_key=29, versions="0", flexible="0+"):
-    """A controller was taken out of the cluster."""
+    """A controller was removed from the cluster."""
 
     controller_id: int = int32()
 
@@ -394,7 +394,7 @@ def encode_record(record: Message, version: int) -> bytes:
 
 
 def decode_record(value: Buffer) -> tuple[Message, int]:
-    """Read an enveloped record and its version; ProtocolError for what isn't known here."""
+    """Read an enveloped record and its version; ProtocolError if either is unknown."""
     try:
         frame_version, position = read_uvarint(value, 0)
         api_key, position = read_uvarint(value, position)

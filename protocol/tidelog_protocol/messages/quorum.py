@@ -1,7 +1,7 @@
 """Tables of the quorum over the metadata log.
 
-Vote, BeginQuorumEpoch, EndQuorumEpoch, DescribeQuorum and FetchSnapshot; the log itself is read by
-Fetch (in `data`).
+Vote, BeginQuorumEpoch, EndQuorumEpoch, DescribeQuorum and FetchSnapshot; Fetch (in `data`) reads
+the log itself.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ __all__ = [
 
 
 class VoteRequest(Message, api_key=52, versions="0-2", flexible="0+"):
-    """A replica wants to be elected (KIP-595).
+    """A replica stands for election (KIP-595).
 
-    v1: directory ids of candidate and voter, id of the voter meant (KIP-853)
-    v2: pre-votes, which change no epoch (KIP-996)
+    v1: directory ids of candidate and voter, id of the intended voter (KIP-853) v2: pre-votes,
+    which change no epoch (KIP-996)
     """
 
     class TopicData(Struct):
@@ -69,7 +69,7 @@ class VoteRequest(Message, api_key=52, versions="0-2", flexible="0+"):
 
 
 class VoteResponse(Message, api_key=52, versions="0-2", flexible="0+"):
-    """Whether the vote is given, and the leader if one is known (KIP-595).
+    """Whether the vote is granted, and the leader if known (KIP-595).
 
     v1: the leader's endpoint, tagged (KIP-853)
     v2: answers pre-votes too (KIP-996)
@@ -99,9 +99,9 @@ class VoteResponse(Message, api_key=52, versions="0-2", flexible="0+"):
 
 
 class BeginQuorumEpochRequest(Message, api_key=53, versions="0-1", flexible="1+"):
-    """A new leader makes itself known to the voters (KIP-595).
+    """A new leader announces itself to the voters (KIP-595).
 
-    v1: flexible; id and directory id of the voter meant, the leader's endpoints (KIP-853)
+    v1: flexible; id and directory id of the intended voter, the leader's endpoints (KIP-853)
     """
 
     class TopicData(Struct):
@@ -156,7 +156,7 @@ class BeginQuorumEpochResponse(Message, api_key=53, versions="0-1", flexible="1+
 
 
 class EndQuorumEpochRequest(Message, api_key=54, versions="0-1", flexible="1+"):
-    """A leader resigns and says who should stand for election first (KIP-595).
+    """A leader resigns and names preferred successors (KIP-595).
 
     v1: flexible; candidates with directory ids instead of successors, the leader's endpoints
       (KIP-853)
@@ -171,7 +171,7 @@ class EndQuorumEpochRequest(Message, api_key=54, versions="0-1", flexible="1+"):
             partition_index: int = int32()
             leader_id: int = int32()
             leader_epoch: int = int32()
-            preferred_successors: list[int] = array(int32, "0")  # the first should stand first
+            preferred_successors: list[int] = array(int32, "0")  # in order of preference
             preferred_candidates: list[ReplicaInfo] = array(ReplicaInfo, "1+")  # likewise
 
         topic_name: str = string()
@@ -234,10 +234,10 @@ class DescribeQuorumRequest(Message, api_key=55, versions="0-2", flexible="0+"):
 
 
 class DescribeQuorumResponse(Message, api_key=55, versions="0-2", flexible="0+"):
-    """Voters and observers, and how far each has read (KIP-595).
+    """Voters and observers, with the log end offset of each (KIP-595).
 
-    v1: when each last fetched, and last had all (KIP-836)
-    v2: error messages, directory ids, the nodes' endpoints (KIP-853)
+    v1: when each last fetched, and was last caught up (KIP-836) v2: error messages, directory ids,
+    the nodes' endpoints (KIP-853)
     """
 
     class TopicData(Struct):
@@ -281,7 +281,7 @@ class DescribeQuorumResponse(Message, api_key=55, versions="0-2", flexible="0+")
 
 
 class FetchSnapshotRequest(Message, api_key=59, versions="0-1", flexible="0+"):
-    """Which bytes of a snapshot to send (KIP-630).
+    """Ask for bytes of a snapshot (KIP-630).
 
     v1: directory id of the replica, tagged (KIP-853)
     """

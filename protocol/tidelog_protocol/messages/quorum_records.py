@@ -1,9 +1,9 @@
 """Control records of the metadata log and its snapshots, written by the quorum itself.
 
 A control record's key holds its `ControlType`, its value one of these tables; `control_record` and
-`read_control_record` go between tables and records. Kafka 4.4 writes and reads all of them in
-version 0 whatever their field `version` says, LeaderChangeMessage v1 (KIP-853) included, so that is
-done here too.
+`read_control_record` convert between tables and records. Kafka 4.4 writes and reads all of them in
+version 0 whatever their field `version` says, even LeaderChangeMessage v1 (KIP-853); this module
+does the same.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ VERSION = 0
 
 
 class LeaderChangeMessage(Message, versions="0-1", flexible="0+"):
-    """First record of a leader's epoch: who leads, who votes, who elected it (KIP-595).
+    """First record of a leader's epoch: the leader, the voters, and those that elected it
+    (KIP-595).
 
     v1: directory ids of voters (KIP-853)
     """
@@ -64,24 +65,24 @@ class SnapshotHeaderRecord(Message, versions="0", flexible="0+"):
     """First record of a snapshot (KIP-630)."""
 
     version: int = int16()
-    last_contained_log_timestamp: int = int64()  # ms; of the last record the snapshot stands for
+    last_contained_log_timestamp: int = int64()  # ms; of the last record that the snapshot covers
 
 
 class SnapshotFooterRecord(Message, versions="0", flexible="0+"):
-    """Last record of a snapshot: without it the snapshot isn't whole (KIP-630)."""
+    """Last record of a snapshot; without it the snapshot is incomplete (KIP-630)."""
 
     version: int = int16()
 
 
 class KRaftVersionRecord(Message, versions="0", flexible="0+"):
-    """Level of the feature `kraft.version` from here on (KIP-853)."""
+    """Level of the feature `kraft.version` from this record on (KIP-853)."""
 
     version: int = int16()
     kraft_version: int = int16()  # 0 voters of the configuration, 1 voters of the log
 
 
 class VotersRecord(Message, versions="0", flexible="0+"):
-    """The voters from here on (KIP-853)."""
+    """The voters from this record on (KIP-853)."""
 
     class Voter(Struct):
         class Endpoint(Struct):
@@ -126,7 +127,7 @@ def control_record(message: Message, *, timestamp: int, offset: int = 0) -> Reco
 
 
 def read_control_record(record: Record) -> Message:
-    """Read a control record; ProtocolError for one that no quorum writes."""
+    """Read a control record; ProtocolError for a type that a quorum does not write."""
     kind = control_type(record)
     table = CONTROL_RECORDS.get(kind)
     if table is None:

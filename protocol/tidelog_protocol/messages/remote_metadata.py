@@ -1,4 +1,4 @@
-"""Values of `__remote_log_metadata`: what brokers tell each other of remote segments (KIP-405).
+"""Values of `__remote_log_metadata`: the events of remote segments (KIP-405).
 
 A value is an envelope of three unsigned varints (frame version 1, the record's api key, its version
 0) and the record itself, which fills the rest: `encode_record`, `decode_record`. Keys are null.
@@ -58,7 +58,7 @@ class TopicIdPartition(Struct):
 
 
 class RemoteLogSegmentId(Struct):
-    """One remote segment of all there ever were."""
+    """The unique id of a remote segment."""
 
     topic_id_partition: TopicIdPartition = struct(TopicIdPartition)
     id: bytes = uuid()
@@ -110,7 +110,7 @@ class RemotePartitionDeleteMetadataRecord(Message, api_key=2, versions="0", flex
 
 
 class RemoteLogSegmentMetadataSnapshotRecord(Message, api_key=3, versions="0", flexible="0+"):
-    """A segment as a partition's snapshot file has it: the file says of which partition."""
+    """A segment in the snapshot file of a partition; the file names the partition."""
 
     segment_id: bytes = uuid()
     start_offset: int = int64()
@@ -152,7 +152,7 @@ def encode_record(record: RemoteMetadataRecord) -> bytes:
 
 
 def decode_record(value: Buffer) -> RemoteMetadataRecord:
-    """Read an enveloped record; ProtocolError for what isn't known here or doesn't fill `value`."""
+    """Read an enveloped record; ProtocolError if it is unknown or does not fill `value`."""
     try:
         frame_version, position = read_uvarint(value, 0)
         api_key, position = read_uvarint(value, position)

@@ -1,4 +1,4 @@
-"""Tables for looking at transactions and producers from outside (KIP-664)."""
+"""Tables of requests that inspect transactions and producers (KIP-664)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = [
 
 
 class DescribeProducersRequest(Message, api_key=61, versions="0", flexible="0+"):
-    """Whose producers are wanted."""
+    """The partitions whose producers to describe."""
 
     class TopicRequest(Struct):
         name: str = string()
@@ -25,7 +25,7 @@ class DescribeProducersRequest(Message, api_key=61, versions="0", flexible="0+")
 
 
 class DescribeProducersResponse(Message, api_key=61, versions="0", flexible="0+"):
-    """What a partition's log remembers of its producers."""
+    """The producer state of each partition."""
 
     class TopicResponse(Struct):
         class PartitionResponse(Struct):
@@ -53,13 +53,13 @@ class DescribeProducersResponse(Message, api_key=61, versions="0", flexible="0+"
 
 
 class DescribeTransactionsRequest(Message, api_key=65, versions="0", flexible="0+"):
-    """Transactional ids, asked of their coordinator."""
+    """Transactional ids to describe, sent to their coordinator."""
 
     transactional_ids: list[str] = array(string)
 
 
 class DescribeTransactionsResponse(Message, api_key=65, versions="0", flexible="0+"):
-    """Their states as the coordinator has them."""
+    """The states of the transactional ids."""
 
     class TransactionState(Struct):
         class TopicData(Struct):
@@ -82,9 +82,9 @@ class DescribeTransactionsResponse(Message, api_key=65, versions="0", flexible="
 
 
 class ListTransactionsRequest(Message, api_key=66, versions="0-2", flexible="0+"):
-    """Filters; an empty one lets everything through.
+    """Filters of transactions; an empty filter matches everything.
 
-    v1: by how long it runs (KIP-994); v2: by a pattern of the transactional id (KIP-1152)
+    v1: by running time (KIP-994); v2: by a pattern of the transactional id (KIP-1152)
     """
 
     state_filters: list[str] = array(string)
@@ -94,7 +94,7 @@ class ListTransactionsRequest(Message, api_key=66, versions="0-2", flexible="0+"
 
 
 class ListTransactionsResponse(Message, api_key=66, versions="0-2", flexible="0+"):
-    """What the asked broker coordinates."""
+    """The transactions that this broker coordinates."""
 
     class TransactionState(Struct):
         transactional_id: str = string()
