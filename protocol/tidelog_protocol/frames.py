@@ -248,9 +248,7 @@ class FrameReader:
             frames.append(shared[position + 4 : after])
             position = after
         self._carried = bytes(shared[position:end]) if position < end else b""
-        self._spare = (
-            None  # no large frame is incomplete: this connection needs no buffer of its own
-        )
+        self._spare = None  # no large frame is incomplete, so no private buffer is needed
         return frames
 
     def _refuse(self, size: int, frames: list[memoryview]) -> None:

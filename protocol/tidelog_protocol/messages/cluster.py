@@ -78,10 +78,14 @@ class ApiVersionsResponse(Message, api_key=18, versions="0-5", flexible="3+"):
 class MetadataRequest(Message, api_key=3, versions="0-13", flexible="9+"):
     """Ask for brokers and topics.
 
-    v0: no topics means all of them v1: null means all, an empty list none v4: topics may be created
-    on the way v8: authorized operations (KIP-430) v9: flexible v10: topic ids in the format, not to
-    be used yet (KIP-516) v11: the cluster's authorized operations moved to DescribeCluster
-    (KIP-700) v12: topics by id
+    v0: no topics means all of them
+    v1: null means all, an empty list none
+    v4: topics may be created on the way
+    v8: authorized operations (KIP-430)
+    v9: flexible
+    v10: topic ids in the format, not to be used yet (KIP-516)
+    v11: the cluster's authorized operations moved to DescribeCluster (KIP-700)
+    v12: topics by id
     """
 
     class MetadataRequestTopic(Struct):

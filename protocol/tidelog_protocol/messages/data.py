@@ -168,9 +168,7 @@ class FetchRequest(Message, api_key=1, versions="4-18", flexible="12+"):
     session_id: int = int32("7+")  # 0 none or a new one
     session_epoch: int = int32("7+", default=-1)  # -1 no session, 0 a full fetch, then 1, 2, ...
     topics: list[FetchTopic] = array(FetchTopic)
-    forgotten_topics_data: list[ForgottenTopic] = array(
-        ForgottenTopic, "7+"
-    )  # to remove from the session
+    forgotten_topics_data: list[ForgottenTopic] = array(ForgottenTopic, "7+")  # to remove
     rack_id: str = string("11+")
 
     FetchPartition = FetchTopic.FetchPartition

@@ -27,9 +27,13 @@ __all__ = [
 class OffsetCommitRequest(Message, api_key=8, versions="2-10", flexible="8+"):
     """Offsets to store for a group.
 
-    v2: retention time; the oldest version since Kafka 4.0 v5: removed again (KIP-211) v6: leader
-    epochs (KIP-320) v7: static members (KIP-345) v8: flexible v9: members of KIP-848 groups v10:
-    topic ids instead of names (KIP-848)
+    v2: retention time; the oldest version since Kafka 4.0
+    v5: removed again (KIP-211)
+    v6: leader epochs (KIP-320)
+    v7: static members (KIP-345)
+    v8: flexible
+    v9: members of KIP-848 groups
+    v10: topic ids instead of names (KIP-848)
     """
 
     class OffsetCommitRequestTopic(Struct):

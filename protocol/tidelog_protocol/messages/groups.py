@@ -71,9 +71,12 @@ class FindCoordinatorResponse(Message, api_key=10, versions="0-6", flexible="3+"
 class JoinGroupRequest(Message, api_key=11, versions="0-9", flexible="6+"):
     """Join or re-join a classic group.
 
-    v1: a rebalance timeout separate from the session timeout (KIP-62) v4: a member without an id
-    receives one and joins again (KIP-394) v5: static members (KIP-345) v6: flexible v8: reason
-    (KIP-800) v9: the response may tell the leader to skip the assignment (KIP-814)
+    v1: a rebalance timeout separate from the session timeout (KIP-62)
+    v4: a member without an id receives one and joins again (KIP-394)
+    v5: static members (KIP-345)
+    v6: flexible
+    v8: reason (KIP-800)
+    v9: the response may tell the leader to skip the assignment (KIP-814)
     """
 
     class JoinGroupRequestProtocol(Struct):

@@ -43,8 +43,8 @@ __all__ = [
 class VoteRequest(Message, api_key=52, versions="0-2", flexible="0+"):
     """A replica stands for election (KIP-595).
 
-    v1: directory ids of candidate and voter, id of the intended voter (KIP-853) v2: pre-votes,
-    which change no epoch (KIP-996)
+    v1: directory ids of candidate and voter, id of the intended voter (KIP-853)
+    v2: pre-votes, which change no epoch (KIP-996)
     """
 
     class TopicData(Struct):
@@ -236,8 +236,8 @@ class DescribeQuorumRequest(Message, api_key=55, versions="0-2", flexible="0+"):
 class DescribeQuorumResponse(Message, api_key=55, versions="0-2", flexible="0+"):
     """Voters and observers, with the log end offset of each (KIP-595).
 
-    v1: when each last fetched, and was last caught up (KIP-836) v2: error messages, directory ids,
-    the nodes' endpoints (KIP-853)
+    v1: when each last fetched, and was last caught up (KIP-836)
+    v2: error messages, directory ids, the nodes' endpoints (KIP-853)
     """
 
     class TopicData(Struct):

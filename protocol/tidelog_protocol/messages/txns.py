@@ -33,9 +33,11 @@ __all__ = [
 class InitProducerIdRequest(Message, api_key=22, versions="0-5", flexible="2+"):
     """Ask for a producer id, or the next epoch of a transactional one (KIP-98).
 
-    v2: flexible v3: id and epoch to continue with (KIP-360) v4: PRODUCER_FENCED understood
-    (KIP-588) v5: TRANSACTION_ABORTABLE understood (KIP-890) v6, two-phase commit (KIP-939), is not
-    stable in Kafka 4.4 and is missing here
+    v2: flexible
+    v3: id and epoch to continue with (KIP-360)
+    v4: PRODUCER_FENCED understood (KIP-588)
+    v5: TRANSACTION_ABORTABLE understood (KIP-890)
+    v6, two-phase commit (KIP-939), is not stable in Kafka 4.4 and is missing here
     """
 
     transactional_id: str | None = string(nullable="0+")  # null: idempotent only
@@ -61,8 +63,9 @@ class InitProducerIdResponse(Message, api_key=22, versions="0-5", flexible="2+")
 class AddPartitionsToTxnRequest(Message, api_key=24, versions="0-5", flexible="3+"):
     """Partitions a transaction is about to write.
 
-    v2: PRODUCER_FENCED understood; v3: flexible v4: several transactions, and verify-only requests:
-    between brokers v5: TRANSACTION_ABORTABLE understood (KIP-890)
+    v2: PRODUCER_FENCED understood; v3: flexible
+    v4: several transactions, and verify-only requests: between brokers
+    v5: TRANSACTION_ABORTABLE understood (KIP-890)
     """
 
     class AddPartitionsToTxnTransaction(Struct):
