@@ -131,8 +131,7 @@ class BatchHeader(NamedTuple):
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """Read the header at `position`. ProtocolError if fewer than 61 bytes are left; no other
-    check."""
+    """Read the header at `position`; the only check is that its 61 bytes are there."""
     if len(buffer) - position < HEADER_BYTES:
         msg = f"{len(buffer) - position} bytes are too few for a record batch header"
         raise ProtocolError(msg)
@@ -140,8 +139,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def read_magic(buffer: Buffer, position: int = 0) -> int:
-    """Read the format version, which every format has in the same place; -1 if the buffer is too
-    short."""
+    """Read the format version, in the same place in every format; -1 if the buffer is shorter."""
     if len(buffer) - position <= LENGTH_OVERHEAD + 4:
         return -1
     magic = buffer[position + 16]
@@ -171,8 +169,7 @@ def iter_batches(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
 
 
 def crc_is_valid(buffer: Buffer, header: BatchHeader, position: int = 0) -> bool:
-    """Return whether the batch at `position`, whole in `buffer`, matches its CRC-32C. Copies
-    nothing."""
+    """Return whether the whole batch at `position` matches its CRC-32C. Copies nothing."""
     end = position + header.batch_length + LENGTH_OVERHEAD
     return crc32c(memoryview(buffer)[position + CRC_START : end], 0) == header.crc
 
@@ -193,8 +190,7 @@ write_place: Callable[[bytearray | memoryview, int, int, int, int], None] = _PLA
 
 
 def placed(header: BatchHeader, base_offset: int, leader_epoch: int) -> BatchHeader:
-    """Return the header as `set_offset_and_epoch` leaves it; `_replace` takes four times as
-    long."""
+    """Return the header as `set_offset_and_epoch` leaves it; `_replace` is four times slower."""
     return _new(
         BatchHeader, (base_offset, header.batch_length, leader_epoch, *header[_AFTER_EPOCH:])
     )

@@ -171,8 +171,7 @@ def _decompress_snappy_block(block: memoryview, size_max: int) -> bytes:
 
 
 def _compress_lz4(data: Buffer, _level: int | None) -> bytes:
-    """Compress independent blocks of 64 KiB, as Java requires; the library's own frames link
-    them."""
+    """Compress independent blocks of 64 KiB, as Java requires; the library would link them."""
     from cramjam import lz4  # noqa: PLC0415 - only when used
 
     view = memoryview(data)

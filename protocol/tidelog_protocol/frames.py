@@ -77,8 +77,7 @@ def decode_request_header(frame: Buffer) -> tuple[RequestHeader, int]:
 
 
 def decode_client_id(frame: Buffer, *, flexible: bool) -> tuple[str | None, int]:
-    """Read the rest of a request's header after the correlation id; also return the body's
-    position."""
+    """Read a request's header after the correlation id; also return the body's position."""
     try:
         (length,) = _LENGTH.unpack_from(frame, 8)
         position = 10
@@ -197,8 +196,7 @@ class FrameReader:
         self._filled = 0
         self._spare: memoryview | None = None  # a private buffer to be used again
         self.error: ProtocolError | None = None
-        """Set together with the last valid frames if an invalid one follows: answer them, then
-        close."""
+        """Set with the last valid frames if an invalid one follows: answer, then close."""
 
     @property
     def pending(self) -> bool:
@@ -206,8 +204,7 @@ class FrameReader:
         return self._private is not None or bool(self._carried)
 
     def writable(self) -> memoryview:
-        """Return the memory for the next bytes; never empty. Frames returned before become
-        invalid."""
+        """Return the memory for the next bytes; never empty. Earlier frames become invalid."""
         private = self._private
         if private is not None:
             if self._filled == len(private):

@@ -71,8 +71,7 @@ _FROM_URL = bytes.maketrans(b"-_", b"+/")
 
 
 def long_string(data: Buffer) -> str:
-    """Read a string of `SAFE_STRING_BYTES` or more; ProtocolError if it is too long, or would be
-    when written again."""
+    """Read a string of `SAFE_STRING_BYTES` or more; ProtocolError if too long to write again."""
     text = str(data, "utf-8", "replace")
     if len(text.encode()) > STRING_BYTES_MAX:
         raise ProtocolError(f"a string of more than {STRING_BYTES_MAX} bytes")

@@ -156,8 +156,7 @@ _RecordFields = tuple[
 
 
 def _read_record(data: bytes, position: int) -> _RecordFields:
-    """Read timestamp delta, offset delta, key, value, headers, and the position after the
-    record."""
+    """Read timestamp delta, offset delta, key, value, headers, and the next position."""
     delta, position = _read_varint(data, position + 1, 64)  # +1: attributes, unused
     offset_delta, position = _read_varint(data, position)
     key, position = _read_nullable(data, position)

@@ -69,8 +69,7 @@ Records: TypeAlias = "Buffer | Sequence[Buffer]"
 
 
 class _Missing:
-    """Placeholder in a generated constructor for a default that each instance creates for
-    itself."""
+    """Placeholder in a generated constructor for a default that each instance creates."""
 
     __slots__ = ()
 

@@ -1,9 +1,9 @@
 """`tidelog broker`: run one node of a cluster of several.
 
-All nodes are given the same `--controller-quorum`; each listens at its own entry of it for the
-other nodes, and at `--host` and `--port` for clients. A node that is not named there is a broker
-and no voter. Its directories must be formatted before its first start (`tidelog format`). Ready,
-stop and exit codes as for `tidelog serve`.
+All nodes take the same `--controller-quorum`. A node listens at its own entry of it for the other
+nodes, and at `--host` and `--port` for clients. A node without an entry is a broker only, not a
+voter. Its directories must be formatted before its first start (`tidelog format`). Ready line, stop
+and exit codes are those of `tidelog serve`.
 """
 
 # ruff: noqa: PLC0415 - what takes long to import waits until the arguments are known to be good
@@ -91,7 +91,7 @@ async def _serve(
     failure = server.failure
     try:
         with stop_within_limit():
-            # The end of the input ends the whole cluster: no broker is left to take over.
+            # The end of the input stops the whole cluster: no broker is left to take over.
             await server.stop(controlled=not input_ended)
             if failure is None and server.failure is not None:
                 raise server.failure
@@ -126,13 +126,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _tell_starter(reason: str) -> int:
-    """Say why not where who started it waits for the ready line; the exit code."""
+    """Write the reason where the parent waits for the ready line; return the exit code."""
     say(f"{FAILED_WORDS}{reason}")
     return 1
 
 
 def _properties(options: argparse.Namespace) -> dict[str, str]:
-    """The place of the node in its cluster, or all of it by --set and --config."""
+    """Return the properties of a node of a cluster, or only those of --set and --config."""
     from tidelog.config.vocabulary import ConfigError
     from tidelog.doors.cluster_settings import has_data_dir, node_properties
 

@@ -1,4 +1,4 @@
-"""What the console tools share: options, errors as one line, tables."""
+"""Shared parts of the console tools: options, one-line errors, tables."""
 
 from __future__ import annotations
 
@@ -17,23 +17,24 @@ DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 
 
 class CommandError(Exception):
-    """The command can't do what was asked; the text is one line for the person who asked."""
+    """The command failed; the text is one line for the user."""
 
 
 def parser(command: str, description: str) -> argparse.ArgumentParser:
-    """An argument parser with the options of all console tools."""
+    """Return an argument parser with the options of all console tools."""
     made = argparse.ArgumentParser(prog=f"tidelog {command}", description=description)
     _add_bootstrap(made, DEFAULT_BOOTSTRAP)
     return made
 
 
 def subcommands(parser: argparse.ArgumentParser) -> Callable[..., argparse.ArgumentParser]:
-    """How to add one (`add_parser`); it takes the shared options behind its name too."""
+    """Return the function that adds a subcommand; it takes the shared options after its name
+    too."""
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def add(name: str, **how: Any) -> argparse.ArgumentParser:
         made = commands.add_parser(name, **how)
-        _add_bootstrap(made, argparse.SUPPRESS)  # else it would hide the one before its name
+        _add_bootstrap(made, argparse.SUPPRESS)  # a default would hide the option before the name
         return made
 
     return add
@@ -54,7 +55,7 @@ def run(command: str, action: Callable[[], None]) -> int:
     try:
         action()
         sys.stdout.flush()
-    except BrokenPipeError:  # the reader of our output has seen enough: `tidelog consume | head`
+    except BrokenPipeError:  # the reader closed the pipe: `tidelog consume | head`
         sys.stdout = None  # else flushing at exit complains
         return 0
     except KeyboardInterrupt:
@@ -66,15 +67,14 @@ def run(command: str, action: Callable[[], None]) -> int:
 
 
 def connect(bootstrap_server: str) -> ClusterClient:
-    """A client connected to the first of the given brokers that answers; CommandError if nobody
-    does."""
+    """Connect to the first of the given brokers that answers; CommandError if none does."""
     from tidelog.doors.cluster_client import ClusterClient  # noqa: PLC0415 - after the arguments are good
 
     return connected(ClusterClient, bootstrap_server)
 
 
 def connected(make: Callable[[str], T], bootstrap_server: str) -> T:
-    """What `make` makes of these brokers; CommandError if nobody answers."""
+    """Return the result of `make` for these brokers; CommandError if none answers."""
     try:
         return make(bootstrap_server)
     except ValueError:
@@ -85,13 +85,13 @@ def connected(make: Callable[[str], T], bootstrap_server: str) -> T:
 
 
 def check(what: str, error_code: int, message: str | None = None) -> None:
-    """CommandError unless the broker agreed."""
+    """Raise CommandError if the broker answered with an error."""
     if error_code != 0:
         raise CommandError(f"{what}: {describe_error(error_code, message)}")
 
 
 def describe_error(error_code: int, message: str | None = None) -> str:
-    """The broker's own words, or the name of the error."""
+    """Return the broker's error message, or the name of the error."""
     from tidelog_protocol.errors import ErrorCode  # noqa: PLC0415 - errors are rare
 
     try:
@@ -102,7 +102,7 @@ def describe_error(error_code: int, message: str | None = None) -> str:
 
 
 def key_values(pairs: Iterable[str], what: str) -> dict[str, str]:
-    """`key=value` words as a dictionary."""
+    """Parse `key=value` words into a dictionary."""
     result = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
@@ -113,7 +113,7 @@ def key_values(pairs: Iterable[str], what: str) -> dict[str, str]:
 
 
 def print_table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Columns as wide as their widest word; numbers to the right."""
+    """Print a table; numbers are aligned to the right."""
     texts = [[str(cell) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(titles, *texts, strict=True)]
     numeric = [
@@ -129,7 +129,7 @@ def print_table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> None
 
 
 def print_json(value: object) -> None:
-    """One JSON document."""
+    """Print one JSON document."""
     import json  # noqa: PLC0415 - only when asked for
 
     print(json.dumps(value, indent=2, ensure_ascii=False))

@@ -101,7 +101,7 @@ def describe_configs(options: argparse.Namespace) -> None:
 
 
 def _asked_of(client: ClusterClient, options: argparse.Namespace) -> SimpleClient | ClusterClient:
-    """A broker's settings are that broker's to tell and to change; any other refuses."""
+    """Return the broker to ask: only the broker itself describes and changes its settings."""
     name = options.name
     if options.type != "broker" or not (name.isascii() and name.isdigit()):
         return client
@@ -115,7 +115,7 @@ def set_configs(options: argparse.Namespace) -> None:
 
 
 def unset_configs(options: argparse.Namespace) -> None:
-    """Take own settings of one resource away."""
+    """Remove settings of one resource."""
     _alter(options, [(key, UNSET, None) for key in options.setting])
 
 

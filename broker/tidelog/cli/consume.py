@@ -91,7 +91,7 @@ async def _print_records(options: argparse.Namespace) -> None:
 
 
 async def _place(consumer: Any, options: argparse.Namespace, partition_count: int) -> None:
-    """Choose partitions and the first offsets; a group does both by itself."""
+    """Assign partitions and seek to the first offsets, unless a group does both."""
     from aiokafka import TopicPartition
 
     if options.group is not None:
@@ -109,7 +109,7 @@ async def _place(consumer: Any, options: argparse.Namespace, partition_count: in
 
 
 def _partition_count(options: argparse.Namespace) -> int:
-    """How many partitions the topic has; asked without creating it."""
+    """Return the number of partitions, without creating the topic."""
     with common.connect(options.bootstrap_server) as client:
         (topic,) = metadata(client, [options.topic])
     count = len(topic.partitions)
@@ -119,7 +119,7 @@ def _partition_count(options: argparse.Namespace) -> int:
 
 
 async def _ends(consumer: Any) -> dict[Any, int]:
-    """Where the partitions end now; a group is asked once it has its partitions."""
+    """Return the end offsets now; a group must have its partitions first."""
     import asyncio
 
     while not consumer.assignment():  # noqa: ASYNC110 - aiokafka has no event for it

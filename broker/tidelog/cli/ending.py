@@ -1,15 +1,15 @@
 """End a broker's process on SIGTERM, Ctrl-C or the end of its input.
 
-Before the broker serves, nothing has to be stopped in order, and the process may be busy: with
-imports, with waiting for other brokers, with the recovery of a large log, during which the loop
-does not run. So the loop gets the request first, and gives up the start between two of its steps.
-If it has not done so within `PATIENCE_S`, an exception is raised at the place where the process is,
-and again as long as the loop has not run: the next broker may take as long to recover. The
-exception is not raised at once, because it could hit the loop's own work, which then forgets a task
-that is awaited at the end; and not in a `__del__`, where Python prints it and goes on.
+Until the broker serves, nothing needs an orderly stop. But the process may be busy with imports,
+waiting for other brokers, or recovering a large log, during which the loop does not run. So the
+loop gets the request first and cancels the start between two of its steps. If that takes longer
+than `PATIENCE_S`, a signal handler raises an exception wherever the process is, and again until the
+loop runs, because the next broker may take as long to recover. The exception is not raised at once:
+it could hit the loop's own code, which then loses a task that is awaited at the end. It is not
+raised in a `__del__` either, where Python prints it and continues.
 
-`STOP_SECONDS_MAX` after the request the process ends in any case; if it removes temporary data of
-several brokers, after the same time once more.
+The process ends at the latest `STOP_SECONDS_MAX` after the request; twice that if it removes
+temporary data of several brokers.
 """
 
 # ruff: noqa: PLC0415 - asyncio is imported when the arguments are known to be good
@@ -31,32 +31,32 @@ if TYPE_CHECKING:
 __all__ = ["Ending", "stop_within_limit"]
 
 ENDING_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-STOP_SECONDS_MAX = 4.5  # after this the process ends with what has been flushed
-PATIENCE_S = 0.5  # for a loop to hear that the start is given up
+STOP_SECONDS_MAX = 4.5  # after this the process ends, without flushing the rest
+PATIENCE_S = 0.5  # time for the loop to cancel the start
 
 
 class Ending:
     """Listens for what ends this process, from its construction on.
 
-    `run` the broker, which says `started` when it is to be stopped in order from then on.
+    `run` the broker, which calls `started` once it needs an orderly stop.
     """
 
     def __init__(self) -> None:
         self._is_asked = self._is_heard = False
         self._insisted = 0
         self._loop: AbstractEventLoop | None = None
-        self._starting: Task[Any] | None = None  # to be cancelled; None when there is none (yet)
-        self._stop: Callable[[], object] | None = None  # to be called instead, once it serves
+        self._starting: Task[Any] | None = None  # the task to cancel, if any
+        self._stop: Callable[[], object] | None = None  # called instead once the broker serves
         for number in ENDING_SIGNALS:
             signal.signal(number, self.ask)
-        # Threads have been waited for then, and the interpreter soon forgets its signal handlers.
+        # All threads have ended then, and the interpreter soon drops its signal handlers.
         atexit.register(signal.setitimer, signal.ITIMER_REAL, 0)
 
     def ask(self, *_: object) -> None:
-        """Give up the start or stop, within the limit. Further requests change nothing.
+        """Cancel the start, or stop the broker, within the limit. Further requests change nothing.
 
-        From then on the signals are ignored to the end of the process. The loop removes its own
-        handlers when it closes: a second signal would kill a broker that has stopped in order.
+        From then on the process ignores the signals. The loop removes its own handlers when it
+        closes, so a second signal would kill a broker that has stopped cleanly.
         """
         if self._is_asked:
             return
@@ -76,7 +76,7 @@ class Ending:
             self._starting.cancel()
 
     def _insist(self, _: int, frame: FrameType | None) -> None:
-        """Another `PATIENCE_S` has gone."""
+        """Called after each `PATIENCE_S`."""
         self._insisted += 1
         if self._insisted * PATIENCE_S >= STOP_SECONDS_MAX:
             _end_now()
@@ -84,7 +84,7 @@ class Ending:
             raise KeyboardInterrupt
 
     def run(self, broker: Callable[[], Coroutine[Any, Any, int]]) -> int:
-        """Run it in a loop; the exit code, which is 0 if the start was given up."""
+        """Run it in a loop and return the exit code, which is 0 if the start was cancelled."""
         import asyncio
 
         async def main() -> int:
@@ -102,7 +102,7 @@ class Ending:
             self._loop = self._starting = self._stop = None
 
     def started(self, stop: Callable[[], object]) -> None:
-        """From now on `stop` is called, in the loop; at once if it was asked for meanwhile."""
+        """Set the `stop` to call in the loop; call it at once if a request came meanwhile."""
         assert self._loop is not None, "in run() alone"
         self._starting, self._stop = None, stop
         self._is_heard = True  # no exception from now on, wherever the process is
@@ -111,7 +111,7 @@ class Ending:
 
 
 def _is_finalizing(frame: FrameType | None) -> bool:
-    """Whether a `__del__` is running: Python prints what is raised there, and goes on."""
+    """Return whether a `__del__` is running: Python prints an exception there and continues."""
     while frame is not None and frame.f_code.co_name != "__del__":
         frame = frame.f_back
     return frame is not None
@@ -119,8 +119,8 @@ def _is_finalizing(frame: FrameType | None) -> bool:
 
 @contextmanager
 def stop_within_limit() -> Iterator[None]:
-    """End the process if this takes too long, by a timer of the system's: a disk that hangs would
-    hang the loop's own."""
+    """End the process if this takes too long. The timer is the system's, because a disk that hangs
+    also blocks the loop's timers."""
     _limit(STOP_SECONDS_MAX)
     try:
         yield
@@ -134,6 +134,6 @@ def _limit(seconds: float) -> None:
 
 
 def _end_now(*_: object) -> None:
-    """End now: what is not flushed is recovered at the next start, as after a crash."""
+    """End now. The next start recovers unflushed data, as after a crash."""
     os.write(2, f"tidelog: did not stop within {STOP_SECONDS_MAX} s; exiting\n".encode())
     os._exit(1)

@@ -1,9 +1,9 @@
 """`tidelog format`: mark new directories as those of one node of one cluster.
 
-As Apache Kafka's `kafka-storage format`. A node of a cluster (`tidelog broker`) starts on formatted
-directories only: one that lost its disk must not vote as if it were new. What lies in a directory
-stays as it is. Exit code 1, with one line that says why, if a directory is formatted already or
-another node's.
+Works like Apache Kafka's `kafka-storage format`. A node of a cluster (`tidelog broker`) only starts
+on formatted directories, because a node that lost its disk must not vote as if it were new. Files
+in a directory are kept. The exit code is 1, with one line that gives the reason, if a directory is
+formatted already or belongs to another node.
 """
 
 # ruff: noqa: PLC0415 - what takes long to import waits until the arguments are known to be good
@@ -60,7 +60,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _config(options: argparse.Namespace) -> BrokerConfig:
-    """Only the node's id and directories count."""
+    """Return a configuration; formatting uses only the node's id and directories."""
     from tidelog.config.broker import DEVELOPER_PROFILE, BrokerConfig
     from tidelog.config.vocabulary import ConfigError
     from tidelog.doors.cluster_settings import has_data_dir, log_dirs_in

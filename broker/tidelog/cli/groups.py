@@ -46,7 +46,7 @@ def list_groups(options: argparse.Namespace) -> None:
 
     with common.connect(options.bootstrap_server) as client:
         groups = []
-        for node_id in client.nodes():  # each tells of those that it coordinates
+        for node_id in client.nodes():  # each broker lists the groups that it coordinates
             response = client.broker(node_id).ask(ListGroupsRequest())
             common.check(f"broker {node_id}", response.error_code)
             groups += response.groups
@@ -59,7 +59,7 @@ def list_groups(options: argparse.Namespace) -> None:
 
 
 def describe_groups(options: argparse.Namespace) -> None:
-    """Print where groups stand, or who is in them."""
+    """Print the offsets and lag of groups, or their members."""
     rows: list[dict[str, object]] = []
     for group in options.group:
         with _coordinator(options.bootstrap_server, group) as client:
@@ -102,7 +102,7 @@ def _offsets(client: Any, described: Any) -> list[dict[str, object]]:
         topics=None,
         groups=[OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group_id, topics=None)],
     )
-    # Version 9 names topics; from 10 on they are ids, which the reader of this table can't know.
+    # Version 9 has topic names; later versions have ids, which mean nothing in this table.
     (fetched,) = client.ask(request, version_max=9).groups
     common.check(f"group {group_id}", fetched.error_code)
     names = [topic.name for topic in fetched.topics if topic.partitions]
@@ -138,7 +138,7 @@ def delete_groups(options: argparse.Namespace) -> None:
 
 
 def _coordinator(bootstrap_server: str, group: str) -> Any:
-    """A client of the broker that looks after a group."""
+    """Connect to the coordinator of a group."""
     from tidelog_protocol.messages.groups import FindCoordinatorRequest
 
     with common.connect(bootstrap_server) as client:

@@ -1,8 +1,8 @@
 """Short garbage collections for a process that only serves brokers.
 
-A full collection looks at each object that may be part of a cycle, and the loop waits for it: 0.1 s
-with 5,000 partitions. So what has lived long is frozen: no later collection looks at it. A frozen
-object still goes with its last reference. Only a cycle of frozen objects stays, until `thaw`.
+A full collection visits each object that may be part of a cycle, and blocks the loop: 0.1 s with
+5,000 partitions. So long-lived objects are frozen, and later collections skip them. A frozen object
+is still freed with its last reference. Only a cycle of frozen objects stays, until `thaw`.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ import gc
 __all__ = ["FROZEN_AT", "freeze", "thaw"]
 
 FROZEN_AT = 50_000
-"""After a full collection with so many survivors, these are frozen: 20 ms were spent on them."""
+"""A full collection with this many survivors freezes them: it took 20 ms."""
 
-_FULL = 2  # its generation
+_FULL = 2  # the generation of a full collection
 
 
 def freeze() -> None:
-    """Freeze what is there now, and what has lived long whenever that has become much."""
+    """Freeze all objects now, and later the survivors of full collections when they become many."""
     gc.freeze()
     if _freeze_survivors not in gc.callbacks:
         gc.callbacks.append(_freeze_survivors)
 
 
 def thaw() -> None:
-    """Let the next full collection look at everything: a broker has ended, which is all cycles."""
+    """Let the next full collection visit everything: an ended broker consists of cycles."""
     gc.unfreeze()
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 _READ_BYTES = 1 << 18
-_LINE_BYTES_MAX = 1 << 20  # what a broker takes by default
+_LINE_BYTES_MAX = 1 << 20  # the default limit of a broker
 _WRITTEN_S_MAX = 120.0  # Kafka's delivery.timeout.ms
 _STOP_S_MAX = 5.0
 
@@ -57,7 +57,7 @@ def _produce(options: argparse.Namespace) -> None:
     headers = common.key_values(options.header, "--header")
     try:
         count = asyncio.run(_send_lines(options, headers))
-    except KafkaTimeoutError:  # which has no words of its own
+    except KafkaTimeoutError:  # its text is empty
         raise common.CommandError(
             "no broker accepted the records in time (KafkaTimeoutError)"
         ) from None
@@ -85,38 +85,38 @@ async def _send_lines(options: argparse.Namespace, headers: dict[str, str]) -> i
             async for lines in _lines():
                 await batches.add(lines)
         except common.CommandError:
-            await batches.finish()  # what stood before a bad line is written
+            await batches.finish()  # the lines before a bad one are written
             raise
         await batches.finish()
     finally:
-        with suppress(TimeoutError):  # it tries for ever to write what it has
+        with suppress(TimeoutError):  # it never stops retrying
             async with asyncio.timeout(_STOP_S_MAX):
                 await producer.stop()
     return batches.count
 
 
 async def _lines() -> AsyncIterator[list[bytes]]:
-    """Lines of standard input, those that are there together."""
+    """Yield lines of standard input, all available ones together."""
     rest = b""
     while data := await _read():
         *lines, rest = (rest + data).split(b"\n")
         if lines:
             yield lines
         if len(rest) > _LINE_BYTES_MAX:
-            break  # told with the line
+            break  # reported with the line
     if rest:
         yield [rest]
 
 
 async def _read() -> bytes:
-    """What there is to read, once there is something; empty at the end."""
+    """Wait for input and return what is available; empty at the end."""
     import asyncio
 
     loop = asyncio.get_running_loop()
     readable = asyncio.Event()
     try:
         loop.add_reader(0, readable.set)
-    except PermissionError:  # a file: it has never to be waited for, nor can it be
+    except PermissionError:  # a file is always ready, and epoll refuses it
         await asyncio.sleep(0)
     else:
         try:
@@ -127,10 +127,10 @@ async def _read() -> bytes:
 
 
 class _Batches:
-    """Lines on their way to the topic, in a batch for each partition.
+    """Sends lines to the topic, in a batch for each partition.
 
-    No more is on its way than one batch of a partition that is written and one that waits for it:
-    who is faster waits. `count` are the lines so far.
+    At most two batches per partition are in flight: one being written and one waiting. `add` waits
+    while both are taken. `count` is the number of lines so far.
     """
 
     def __init__(
@@ -144,8 +144,8 @@ class _Batches:
         self._sent: deque[Future[Any]] = deque()
 
     async def add(self, lines: Iterable[bytes]) -> None:
-        """Send them, together with what is open. CommandError for a line that can't be sent,
-        KafkaError for one that was not written."""
+        """Send lines, with those of open batches. CommandError if a line cannot be sent, KafkaError
+        if one was not written."""
         choose = await self._chooser()
         for line in lines:
             key, value = _split(line.rstrip(b"\r"), self._options)
@@ -157,7 +157,7 @@ class _Batches:
         await self._send_all()
 
     async def _chooser(self) -> Callable[[bytes | None], int]:
-        """Which partition is it for a key? As the client library chooses for single records."""
+        """Return a function from key to partition, which chooses as the client library does."""
         from aiokafka.partitioner import DefaultPartitioner
 
         topic, wanted = self._options.topic, self._options.partition
@@ -171,7 +171,7 @@ class _Batches:
         return lambda key: partitioner(key, there, led)
 
     def _append(self, partition: int, key: bytes | None, value: bytes | None) -> bool:
-        """Whether there was room for it."""
+        """Append the record if there is room; return whether there was."""
         batch = self._open.get(partition)
         if batch is None:
             batch = self._open[partition] = self._producer.create_batch()
@@ -179,7 +179,7 @@ class _Batches:
         return added is not None
 
     async def _send(self, partition: int) -> None:
-        """Return when the one before is on its way."""
+        """Send a batch; return once the one before it is written."""
         batch = self._open.pop(partition)
         batch.close()
         sent = await self._producer.send_batch(batch, self._options.topic, partition=partition)
@@ -193,7 +193,7 @@ class _Batches:
             await self._send(partition)
 
     async def finish(self) -> None:
-        """Return when all is written; KafkaError or CommandError if it is not."""
+        """Return when all lines are written; KafkaError or CommandError if one is not."""
         import asyncio
 
         await self._send_all()
@@ -207,7 +207,7 @@ class _Batches:
 
 
 def _heard(sent: Future[Any]) -> None:
-    """Its failure is told, or that of one before it: the loop need not."""
+    """Mark its exception as seen: `_send` reports the first one, and the loop logs none."""
     if not sent.cancelled():
         sent.exception()
 
@@ -227,13 +227,13 @@ def _split(line: bytes, options: argparse.Namespace) -> tuple[bytes | None, byte
 
 
 def describe(error: Exception) -> str:
-    """One line for an error of the client library, whose own texts begin with its name."""
+    """Return one line for an error of the client library; its text begins with its name."""
     name, text = type(error).__name__, str(error)
     return text if text.startswith(name) else f"{name}: {text}".removesuffix(": ")
 
 
 def quiet_client_library() -> None:
-    """Keep aiokafka's log off the terminal: what matters comes as an exception."""
+    """Keep aiokafka's log off the terminal: errors that matter are raised."""
     import logging
 
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)

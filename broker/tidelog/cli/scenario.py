@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the command; returns the exit code: 1 where the cluster differs from the scenario."""
+    """Run the command; returns the exit code: 1 if the cluster differs from the scenario."""
     options = _parser().parse_args(arguments)
     if options.name is None:
         return common.run("scenario", _list)
@@ -56,7 +56,7 @@ def _play(name: str, *, isolated: bool) -> None:
     if name not in NAMES:
         raise common.CommandError(f"unknown scenario {name!r}; run it without a name to list them")
     print(f"tidelog scenario {name}")
-    # Who is killed is missed: the account tells, and needs no warning.
+    # Killing a broker makes the others log warnings; the output shows the kill already.
     logging.getLogger("tidelog").addHandler(logging.NullHandler())
     document = load(name)
 

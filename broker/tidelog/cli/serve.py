@@ -1,10 +1,11 @@
 """`tidelog serve`: run one broker or several until SIGTERM, Ctrl-C or the end of its parent.
 
-The options are understood here, `serve_cluster.py` runs the brokers.
+This module parses the options; `serve_cluster.py` runs the brokers.
 
-Standard output carries one line, `tidelog ready bootstrap.servers=HOST:PORT`, once clients are
-answered; everything else goes to standard error. Exit code 0 after a clean stop; 1, with one line
-that says why, when a broker cannot start or no broker is left because their disks have failed.
+Standard output gets one line, `tidelog ready bootstrap.servers=HOST:PORT`, once the brokers answer
+clients; everything else goes to standard error. The exit code is 0 after a clean stop. It is 1,
+with one line that gives the reason, if a broker cannot start or the disks of all brokers have
+failed.
 """
 
 # ruff: noqa: PLC0415 - what takes long to import waits until the arguments are known to be good
@@ -64,7 +65,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def add_settings_options(parser: argparse.ArgumentParser) -> None:
-    """What `given_settings` reads."""
+    """Add the options that `given_settings` reads."""
     parser.add_argument(
         "-c", "--config", metavar="FILE", help="settings in Kafka's server.properties format"
     )
@@ -79,7 +80,7 @@ def add_settings_options(parser: argparse.ArgumentParser) -> None:
 
 
 def add_common_options(parser: argparse.ArgumentParser) -> None:
-    """Settings, logging and the end: the same for all commands that run brokers."""
+    """Add the options of all commands that run brokers: settings, logging and how to stop."""
     add_settings_options(parser)
     parser.add_argument(
         "--log-level",
@@ -97,7 +98,7 @@ def add_common_options(parser: argparse.ArgumentParser) -> None:
 
 
 class _UntilStdinEnds(argparse.Action):
-    """A loop can watch a pipe, a socket or a terminal; /dev/null ends before it begins."""
+    """Refuses an input that a loop cannot watch; /dev/null would end at once."""
 
     def __call__(
         self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, *_: object
@@ -156,7 +157,7 @@ def _port(text: str) -> int:
 
 
 def _settings(options: argparse.Namespace) -> dict[str, str]:
-    """What --tiered says, under what the file and --set say."""
+    """Return the settings of --tiered, overridden by those of the file and --set."""
     from tidelog.config.vocabulary import ConfigError
     from tidelog.doors.cluster_settings import ClusterError
     from tidelog.doors.tiered import tiered_settings
@@ -169,7 +170,7 @@ def _settings(options: argparse.Namespace) -> dict[str, str]:
 
 
 def given_settings(options: argparse.Namespace) -> dict[str, str]:
-    """What the file and --set say; ConfigError, OSError or UnicodeDecodeError if they can't."""
+    """Return the settings of the file and --set; ConfigError, OSError or UnicodeDecodeError."""
     from tidelog.config.vocabulary import ConfigError
 
     settings: dict[str, str] = {}
@@ -187,13 +188,13 @@ def given_settings(options: argparse.Namespace) -> dict[str, str]:
 
 
 def refuse(reason: str) -> int:
-    """Say why not, in one line; the exit code."""
+    """Print the reason in one line and return the exit code."""
     print(f"tidelog: {reason}", file=sys.stderr)
     return 1
 
 
 def read_stdin(at_end: Callable[[], None]) -> None:
-    """Throw away what is typed; at the end do what is to be done then."""
+    """Discard the input; call `at_end` at its end."""
     import asyncio
 
     if not os.read(0, 4096):
@@ -202,7 +203,7 @@ def read_stdin(at_end: Callable[[], None]) -> None:
 
 
 def say(line: str) -> None:
-    """Print, unless the reader is gone."""
+    """Print, unless the reader closed the pipe."""
     try:
         print(line, flush=True)
     except BrokenPipeError:

@@ -1,9 +1,9 @@
-"""The brokers of `tidelog serve`: in this process or (`--isolated`) one each.
+"""Run the brokers of `tidelog serve`: in this process, or each in its own (`--isolated`).
 
-Ready, stop and exit codes as `serve.py` says; the ready line names all brokers. With
-`--until-stdin-ends`, lines of standard input are orders, for the handles of `running.py`:
-`stop ID`, `kill ID`, `start ID`, `add [RACK]`. Each is answered by one line on standard output:
-`tidelog done bootstrap.servers=...` (with the new id for `add`), or `tidelog failed: REASON`.
+Ready line, stop and exit codes are those of `serve.py`; the ready line names all brokers. With
+`--until-stdin-ends`, lines of standard input are commands from the handles of `running.py`: `stop
+ID`, `kill ID`, `start ID`, `add [RACK]`. The answer is one line on standard output: `tidelog done
+bootstrap.servers=...` (with the new id for `add`), or `tidelog failed: REASON`.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def serve_cluster(
     until_stdin_ends: bool,
     level: str,
 ) -> int:
-    """Serve until asked to stop; the exit code."""
+    """Serve until asked to stop; return the exit code."""
     logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         cluster = Cluster(
@@ -96,7 +96,7 @@ async def _serve(cluster: Cluster, ending: Ending, *, until_stdin_ends: bool) ->
             with stop_within_limit():
                 await cluster.stop_brokers()
         finally:
-            # A limit of its own: what is stopped well is not to fail by the number of its files.
+            # It has its own limit: many files to remove must not make a clean stop fail.
             with stop_within_limit():
                 cluster.remove_temporary()
     except ClusterError:
@@ -107,7 +107,7 @@ async def _serve(cluster: Cluster, ending: Ending, *, until_stdin_ends: bool) ->
 
 
 class Orders:
-    """Orders for single brokers, carried out one after the other."""
+    """Runs the commands for single brokers, one after the other."""
 
     def __init__(self, cluster: Cluster, asked_to_stop: asyncio.Event) -> None:
         self._cluster = cluster
@@ -143,7 +143,7 @@ class Orders:
         try:
             return self._cluster.bootstrap_servers
         except ClusterError:
-            return ""  # none is left
+            return ""  # no broker is left
 
     async def _obey(self, words: list[str]) -> str:
         match words:
@@ -160,7 +160,7 @@ class Orders:
         raise ClusterError(f"unknown command: {' '.join(words)}")
 
     async def stop(self) -> None:
-        """Take no more."""
+        """Accept no more commands."""
         asyncio.get_running_loop().remove_reader(0)
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)

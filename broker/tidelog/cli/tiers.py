@@ -1,4 +1,4 @@
-"""`tidelog tiers`: where the segments of a topic are, and whether the remote ones are whole."""
+"""`tidelog tiers`: show where the segments of a topic are; check the remote ones."""
 
 # ruff: noqa: PLC0415 - what a subcommand needs is imported by it
 
@@ -69,14 +69,14 @@ def _show(options: argparse.Namespace) -> None:
     with _viewer(options.bootstrap_server) as viewer:
         views = _print(viewer, options)
         if options.watch:
-            with suppress(KeyboardInterrupt):  # it is how watching ends
+            with suppress(KeyboardInterrupt):  # Ctrl-C ends watching
                 _watch(viewer, options)
         elif any(view.trouble for view in views):
             raise common.CommandError("some partitions could not be read")
 
 
 def _watch(viewer: TierViewer, options: argparse.Namespace) -> None:
-    """Print it again and again, whatever becomes of single brokers meanwhile."""
+    """Print the tiers repeatedly, even while single brokers are away."""
     import time
 
     while True:
@@ -90,7 +90,7 @@ def _watch(viewer: TierViewer, options: argparse.Namespace) -> None:
 
 
 def _print(viewer: TierViewer, options: argparse.Namespace) -> list[PartitionTiers]:
-    """What there is to see now; on a terminal in the place of what was seen before."""
+    """Print the tiers now; on a terminal, replace the previous output."""
     views = _look(viewer, options.topic)
     if options.watch and sys.stdout.isatty():
         print("\x1b[2J\x1b[H", end="")
@@ -236,7 +236,7 @@ def _verify_parser() -> argparse.ArgumentParser:
 def _store(
     viewer: TierViewer, options: argparse.Namespace, *, is_needed: bool
 ) -> AbstractContextManager[RemoteStorage | None]:
-    """The store that is named, or that of the brokers; None if it is not there and not needed."""
+    """Open the given store, or that of the brokers; None if there is none and none is needed."""
     from tidelog.doors.cluster_settings import ClusterError
     from tidelog.doors.tier_check import open_store, open_store_of
     from tidelog.start_error import StartError
@@ -256,7 +256,7 @@ def _store(
 
 
 def _whole(views: list[PartitionTiers]) -> list[PartitionTiers]:
-    """The same; CommandError if not all of their remote parts are known."""
+    """Return the views; CommandError if the remote part of one is not fully known."""
     for view in views:
         if not view.knows_remote:
             raise common.CommandError(f"{view.topic}-{view.partition}: {view.trouble}")
@@ -289,8 +289,8 @@ def _verify(options: argparse.Namespace) -> None:
 def _check_all(
     viewer: TierViewer, store: RemoteStorage | None, segments: list[RemoteSegment]
 ) -> tuple[int, int, int]:
-    """How many segments were there to be checked, their bytes, and how many have faults, which are
-    told.
+    """Check all segments and print their faults; return the number checked, their bytes, and the
+    number with faults.
 
     CommandError if the store can't be read.
     """
@@ -298,7 +298,7 @@ def _check_all(
 
     checked = broken = size = 0
     gone: set[UUID] = set()
-    is_readable = False  # as far as the segment before tells
+    is_readable = False  # as far as the previous segment shows
     for segment in segments:
         if segment.segment_id in gone:
             continue
@@ -328,15 +328,15 @@ def _check_all(
 def _gone(
     viewer: TierViewer, segments: list[RemoteSegment], partition: TopicIdPartition
 ) -> set[UUID]:
-    """Ids of the segments of a partition that have been deleted since they were listed: reading all
-    takes its time, in which topics live on. None of them if no broker tells."""
+    """Return the ids of the segments of a partition that were deleted since they were listed,
+    because reading all takes a while. Empty if no broker answers."""
     from tidelog.doors.cluster_settings import ClusterError
     from tidelog_storage.remote.api import SegmentState
 
     try:
         try:
             known = viewer.remote_segments(partition)
-        except (ClusterError, OSError):  # brokers close connections that were idle for long
+        except (ClusterError, OSError):  # brokers close idle connections
             viewer.reconnect()
             known = viewer.remote_segments(partition)
     except (ClusterError, OSError):

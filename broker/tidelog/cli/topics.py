@@ -168,7 +168,7 @@ EARLIEST, LATEST = -2, -1
 
 
 def metadata(client: ClusterClient, names: Sequence[str] | None) -> list[Any]:
-    """Topics as a broker describes them (all if None); CommandError for one that is not there."""
+    """Return topics as a broker describes them (all if None); CommandError for a missing one."""
     topics = client.topics(names)
     for topic in topics:
         common.check(topic.name, topic.error_code)
@@ -178,8 +178,7 @@ def metadata(client: ClusterClient, names: Sequence[str] | None) -> list[Any]:
 def offsets(
     client: ClusterClient, topics: Sequence[Any], timestamp: int
 ) -> dict[tuple[str, int], int]:
-    """First (EARLIEST) or next (LATEST) offsets of all partitions, as their leaders tell them;
-    those in error are left out."""
+    """Ask leaders for the first (EARLIEST) or next (LATEST) offsets; omit partitions in error."""
     by_leader: dict[int, dict[str, list[int]]] = {}
     for topic in topics:
         for partition in topic.partitions:
@@ -188,7 +187,7 @@ def offsets(
     by_leader.pop(-1, None)
     found: dict[tuple[str, int], int] = {}
     for leader, led in by_leader.items():
-        with suppress(OSError):  # it may have gone since
+        with suppress(OSError):  # the broker may have gone since
             found |= _offsets_of(client.broker(leader), led, timestamp)
     return found
 

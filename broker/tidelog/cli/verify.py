@@ -1,4 +1,4 @@
-"""`tidelog verify`: reads logs back and checks them, in a directory or by a cluster's replicas."""
+"""`tidelog verify`: read logs back and check them, in a directory or through brokers."""
 
 # ruff: noqa: PLC0415 - what a subcommand needs is imported by it
 
@@ -49,7 +49,7 @@ def _verify(place: str) -> None:
 
 
 def _log_directories(place: str) -> list[str]:
-    """The directory, or those of several brokers or log directories in it."""
+    """Return the directory itself, or the log directories in it."""
     from tidelog_storage.checkpoints import META_PROPERTIES
 
     inside = sorted(folder for folder, _, names in os.walk(place) if META_PROPERTIES in names)
@@ -65,7 +65,7 @@ def _verify_directories(directories: list[str]) -> None:
 
     files = system_runtime(durable=False).files
     segments = size = 0
-    damaged: dict[str, bool] = {}  # by log; a directory that cannot be understood counts as one
+    damaged: dict[str, bool] = {}  # by log; an unreadable directory counts as one
     for directory in directories:
         try:
             for checked in check_directory(files, directory):

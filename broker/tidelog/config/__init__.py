@@ -1,6 +1,6 @@
 """The broker's settings: Kafka's property names, each declared once.
 
-vocabulary.py  how a setting is declared, and Kafka's texts for bad values
+vocabulary.py  how a setting is declared, and Kafka's texts for invalid values
 keys.py        every broker setting: name, type, default, range, doc
 broker.py      BrokerConfig: the settings of one broker, checked
 properties.py  Java's properties format

@@ -1,7 +1,7 @@
-"""`BrokerConfig`: what the broker was told, checked as a whole before anything starts.
+"""`BrokerConfig`: the settings of one broker, all checked before anything starts.
 
-Read from Kafka's `server.properties` names (`properties.py` parses files). A key that is not
-declared, or a value out of its range, is refused in one line that names the key.
+The names are those of Kafka's `server.properties` (`properties.py` parses files). An undeclared key
+or a value out of range is refused in one line that names the key.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tidelog_storage.config_key import ConfigKey
 
 # Settings of a broker on a developer's machine, under the user's own: internal topics fit on one
-# broker, and the first member of a group does not wait for company.
+# broker, and the first member of a group does not wait for others.
 DEVELOPER_PROFILE: Mapping[str, str] = {
     "node.id": "1",
     "group.initial.rebalance.delay.ms": "0",
@@ -65,7 +65,7 @@ class BrokerConfig(
 
     `given` holds the strings the user set, `KEYS` every declared key by its Kafka name (those of
     `keys.py` and `tiered_keys.py` and the topic defaults of `tidelog_storage.config`),
-    `log_defaults` what topics get that set nothing themselves.
+    `log_defaults` the configuration of topics without settings of their own.
     """
 
     KEYS: Mapping[str, ConfigKey] = {}
@@ -87,7 +87,7 @@ class BrokerConfig(
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> BrokerConfig:
-        """The configuration of these settings; ConfigError names the first key that is wrong."""
+        """Build the configuration from these settings; ConfigError names the first invalid key."""
         values: dict[str, object] = {}
         for name, key in cls.KEYS.items():
             text = properties.get(name)
@@ -100,7 +100,7 @@ class BrokerConfig(
             else:
                 values[name.replace(".", "_")] = key.default
         if values["broker_id"] == -1:
-            values["broker_id"] = values["node_id"]  # the old name shows the same id
+            values["broker_id"] = values["node_id"]  # the old name has the same id
         log_defaults = LogConfig.from_broker(properties)
         config = cls(values, dict(properties), log_defaults)
         config._check_names()
@@ -111,16 +111,16 @@ class BrokerConfig(
         return config
 
     def with_dynamic(self, overrides: Mapping[str, str]) -> BrokerConfig:
-        """This configuration with dynamic settings over the given ones.
+        """Return this configuration with dynamic settings over the given ones.
 
-        Names that are not declared are left out, as a broker that was downgraded meets them.
-        ConfigError for a value that is wrong.
+        Undeclared names are left out: a downgraded broker may find some. ConfigError for an invalid
+        value.
         """
         known = {name: text for name, text in overrides.items() if name in self.KEYS}
         return BrokerConfig.from_properties({**self.given, **known}) if known else self
 
     def value(self, name: str) -> object:
-        """The value of a key by its Kafka name."""
+        """Return the value of a key by its Kafka name."""
         value: object = getattr(self, name.replace(".", "_"))
         return value
 
@@ -134,7 +134,7 @@ class BrokerConfig(
                 raise ConfigError(name, f"Unknown configuration '{name}'")
 
     def given_with_prefix(self, prefix: str) -> dict[str, str]:
-        """The settings whose names begin so, without the prefix: what a plug-in is given."""
+        """Return the settings with this prefix, without it: the configuration of a plug-in."""
         return {
             name[len(prefix) :]: text
             for name, text in self.given.items()
@@ -142,8 +142,8 @@ class BrokerConfig(
         }
 
     def shows(self, name: str) -> bool:
-        """Whether everybody may see the value that a given key has: a name that nobody declared
-        may hold a secret of somebody's plug-in."""
+        """Return whether a key's value may be shown: an undeclared one may be a plug-in's
+        secret."""
         key = self.KEYS.get(name)
         if key is not None:
             return not key.sensitive
@@ -157,7 +157,7 @@ class BrokerConfig(
         )
 
     def _check_together(self) -> None:
-        """Rules between keys."""
+        """Check the rules between keys."""
         voters = self.quorum_voters()
         if len(voters) > 1:
             self._check_quorum(voters)
@@ -213,7 +213,7 @@ class BrokerConfig(
             )
 
     def quorum_voters(self) -> list[Voter]:
-        """The voters of the metadata quorum, by id; empty for a broker that is one by itself."""
+        """Return the voters of the metadata quorum, by id; empty for a lone broker."""
         key = "controller.quorum.voters"
         voters: dict[int, Voter] = {}
         for entry in self.controller_quorum_voters:
@@ -230,7 +230,7 @@ class BrokerConfig(
         return [voters[node_id] for node_id in sorted(voters)]
 
     def controller_listeners(self) -> list[Endpoint]:
-        """Where the other nodes of the metadata quorum connect."""
+        """Return the listeners to which the other nodes of the metadata quorum connect."""
         return [
             endpoint
             for endpoint in parse_endpoints("listeners", self.listeners)
@@ -238,7 +238,7 @@ class BrokerConfig(
         ]
 
     def client_listeners(self) -> list[Endpoint]:
-        """Where clients and brokers connect: the listeners that are not the controller's."""
+        """Return the listeners of clients and brokers: those that are not the controller's."""
         return [
             endpoint
             for endpoint in parse_endpoints("listeners", self.listeners)
@@ -246,9 +246,9 @@ class BrokerConfig(
         ]
 
     def advertised_endpoints(self) -> list[Endpoint]:
-        """What clients are told; the listeners themselves unless advertised.listeners is set.
+        """Return the endpoints given to clients; the listeners unless advertised.listeners is set.
 
-        An empty host and port 0 are left for the server to fill in with what it bound.
+        The server later replaces an empty host and port 0 by those that it bound.
         """
         if self.advertised_listeners is None:
             return self.client_listeners()
@@ -259,18 +259,18 @@ class BrokerConfig(
         ]
 
     def inter_broker_listener(self) -> str:
-        """The listener for brokers: the one that is named, else PLAINTEXT, else the first."""
+        """Return the listener for brokers: the configured one, else PLAINTEXT, else the first."""
         names = [endpoint.name for endpoint in self.advertised_endpoints()]
         if self.inter_broker_listener_name is not None:
             return self.inter_broker_listener_name
         return "PLAINTEXT" if "PLAINTEXT" in names else names[0]
 
     def log_directories(self) -> list[str]:
-        """log.dirs, or log.dir."""
+        """Return log.dirs, or log.dir."""
         return self.log_dirs if self.log_dirs is not None else self.log_dir
 
     def metadata_directory(self) -> str:
-        """Where `__cluster_metadata-0` lies."""
+        """Return the directory of `__cluster_metadata-0`."""
         return self.metadata_log_dir or self.log_directories()[0]
 
 
@@ -289,7 +289,7 @@ _READ_ONLY_TOPIC_DEFAULTS = frozenset(
 
 
 def update_mode(name: str) -> str:
-    """How a declared key may change while the broker runs."""
+    """Return how a declared key may change while the broker runs."""
     key = BrokerConfig.KEYS[name]
     if isinstance(key, BrokerKey):
         return key.mode
@@ -297,7 +297,7 @@ def update_mode(name: str) -> str:
 
 
 def parse_endpoints(key: str, entries: list[str]) -> list[Endpoint]:
-    """`name://host:port` entries; IPv6 hosts in brackets. ConfigError names `key`."""
+    """Parse `name://host:port` entries; IPv6 hosts in brackets. ConfigError names `key`."""
     endpoints = []
     for entry in entries:
         name, separator, address = entry.partition("://")

@@ -9,8 +9,7 @@ broker synonyms.
 `inert=True` marks keys that Kafka's own configuration files set and that have no meaning for one
 process with one event loop: they are accepted, checked and described, and change nothing.
 
-Who may add keys: the feature that reads them. A key that nothing reads and that is not inert is a
-bug.
+A feature adds the keys that it reads. A key that nothing reads and that is not inert is a bug.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from tidelog.config.vocabulary import (
 
 
 class ProcessKeys:
-    """Who this process is, where it listens and how it treats connections."""
+    """The process's identity, listeners and limits of connections."""
 
     node_id: int = required_integer(
         "Id of this broker in its cluster, unique and never changed.", low=0, importance=HIGH
@@ -122,7 +121,7 @@ class ProcessKeys:
 
 
 class TopicKeys:
-    """How topics come to be."""
+    """Creation and deletion of topics."""
 
     auto_create_topics_enable: bool = boolean(
         True, "Create a topic when a client first asks for it by name.", importance=HIGH

@@ -1,9 +1,9 @@
 r"""Java's `.properties` format, in which Kafka's `server.properties` is written.
 
-One `key=value` to a line; `:` or blanks separate as well. Lines that begin with `#` or `!` are
-comments, a line that ends in a single backslash goes on in the next one, `\n`, `\t`, `\r`, `\f` and
-`\u0041` are what they are in Java, and any other escaped character stands for itself. A key given
-twice has its last value.
+A line holds one `key=value`; `:` or blanks also separate. Lines that begin with `#` or `!` are
+comments. A line that ends in a single backslash continues in the next one. `\n`, `\t`, `\r`, `\f`
+and `\u0041` have their Java meaning; any other escaped character stands for itself. The last value
+of a repeated key wins.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def parse_properties(data: bytes) -> dict[str, str]:
-    r"""The settings of a file. ConfigError for a broken `\u` escape, all that Java refuses."""
+    r"""Parse the settings of a file. ConfigError for a broken `\u` escape, as in Java."""
     text = data.decode("latin-1").replace("\r\n", "\n").replace("\r", "\n")
     properties = {}
     for line in _logical_lines(text.split("\n")):
@@ -30,7 +30,7 @@ def parse_properties(data: bytes) -> dict[str, str]:
 
 
 def _logical_lines(lines: list[str]) -> Iterator[str]:
-    """Lines without comments and blank ones, with continuations joined."""
+    """Yield lines with continuations joined, without comments and blank lines."""
     joined = ""
     continues = False
     for line in lines:
@@ -48,7 +48,7 @@ def _logical_lines(lines: list[str]) -> Iterator[str]:
 
 
 def _split(line: str) -> tuple[str, str]:
-    """Key and value, both still escaped, at the first separator that is not escaped."""
+    """Split key and value, both still escaped, at the first unescaped separator."""
     end = 0
     while end < len(line) and line[end] not in "=:" + _BLANKS:
         end += 2 if line[end] == "\\" else 1

@@ -1,8 +1,7 @@
 """The broker's settings of the remote tier (KIP-405): Kafka's names, each declared once.
 
-As `keys.py`, of which this is a part; read only if `remote.log.storage.system.enable` is on. What
-the plug-ins understand beyond these begins with a prefix, is declared by nobody here, and reaches
-them without it.
+A part of `keys.py`, used only if `remote.log.storage.system.enable` is on. Other settings of the
+plug-ins begin with a prefix, are not declared here, and reach the plug-ins without the prefix.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _OUR_STORES = (
     "tidelog_storage.remote.",
     "org.apache.kafka.server.log.remote.storage.LocalTieredStorage",
 )
-# What our stores are told beyond the declared keys: where they are, and nothing that opens them.
+# Settings of tidelog's stores beyond the declared keys: their place, and no secrets.
 _PLACES = frozenset(
     {
         "bucket",
@@ -51,9 +50,9 @@ def _check_not_empty(name: str, value: str) -> None:
 
 
 def is_place_of_store(class_name: str | None, key: str, text: str) -> bool:
-    """Whether a setting (without its prefix) of this store tells where it is and no secret.
+    """Return whether a setting (without its prefix) of this store is its place, and no secret.
 
-    Apache Kafka shows no value of a key that it has not declared; of our own stores we know.
+    Apache Kafka never shows the value of an undeclared key; tidelog knows its own stores.
     """
     if "@" in text:  # a URL may hold a password
         return False
@@ -61,12 +60,12 @@ def is_place_of_store(class_name: str | None, key: str, text: str) -> bool:
 
 
 def is_our_store(class_name: str | None) -> bool:
-    """Whether it is one of those that come with tidelog, under whichever name."""
+    """Return whether the class is one of tidelog's own stores, under any of their names."""
     return class_name is None or class_name.startswith(_OUR_STORES)
 
 
 def is_known_to_our_stores(key: str) -> bool:
-    """Whether a setting (without its prefix) means anything to one of them."""
+    """Return whether tidelog's stores read this setting (without its prefix)."""
     return key in _PLACES
 
 

@@ -1,7 +1,7 @@
-"""Words in which `keys.py` declares the broker's settings, one typed line per key.
+"""The functions with which `keys.py` declares the broker's settings, one typed line per key.
 
-Those of `tidelog_storage.config_key`, and what only a broker's setting has: whether it may change
-while the broker runs, and whether it has any effect here.
+They extend those of `tidelog_storage.config_key` with attributes that only a broker's setting has:
+whether it may change while the broker runs, and whether it has any effect.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def integer(default: int | None, documentation: str, **options: Any) -> Any:
 
 
 def required_integer(documentation: str, **options: Any) -> Any:
-    """A 32-bit int that must be given."""
+    """A required 32-bit int."""
     return BrokerKey("INT", REQUIRED, documentation, **options)
 
 
@@ -93,6 +93,6 @@ def string(default: str | None, documentation: str, **options: Any) -> Any:
 
 
 def strings(default: tuple[str, ...] | None, documentation: str, **options: Any) -> Any:
-    """A list, given with commas."""
+    """A list, separated by commas."""
     value = None if default is None else list(default)
     return BrokerKey("LIST", value, documentation, **options)

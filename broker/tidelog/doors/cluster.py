@@ -1,6 +1,6 @@
 """The public entry points: `run()` starts brokers in another process, `Cluster` in this event loop.
 
-Settings are Kafka's `server.properties` names, given as a mapping or as keywords with underscores
+Settings have Kafka's `server.properties` names, passed as a mapping or as keywords with underscores
 for dots: `run({"log.retention.ms": 1000})` is `run(log_retention_ms=1000)`. Without `data_dir` the
 data lives in a temporary folder, which is removed at the end.
 
@@ -52,7 +52,8 @@ __all__ = [
     "temporary_data_dir",
 ]
 
-PORT_TRIES = 3  # free ports are found, let go and bound again: somebody may be faster
+# A free port is found, released and bound again: another process may take it in between.
+PORT_TRIES = 3
 
 
 def run(
@@ -69,13 +70,13 @@ def run(
     tiered_topics: Sequence[str] = (),
     **more: Setting,
 ) -> RunningCluster:
-    """Return brokers that run in another process, to be started by `with`.
+    """Return brokers that run in another process; `with` starts them.
 
     - `settings` and further keywords: the brokers' settings by their Kafka names.
     - `brokers`: how many; `isolated` gives each broker its own process.
     - `racks`: the rack of each broker.
-    - `host`, `port`: where the first broker listens; the next ones take the next ports. Without
-      host, port and the setting `listeners`, each takes a free port of 127.0.0.1.
+    - `host`, `port`: where the first broker listens; broker N listens on port + N - 1.
+      Without host, port and the setting `listeners`, each takes a free port of 127.0.0.1.
     - `data_dir`: folder of the data; without it the data is temporary.
     - `tiered`: the remote tier: True for a folder beside the data, a directory, or
       "s3://bucket/prefix". Topics join by `remote.storage.enable=true`, or if their names match one
@@ -93,7 +94,7 @@ def run(
 
 
 class Cluster:
-    """Brokers in the running event loop, used by `async with`, or by `start()` and `stop()`.
+    """Brokers in the running event loop; use `async with`, or `start()` and `stop()`.
 
     With `isolated`, each broker has its own process. `brokers` has a handle for each broker, in the
     order of their ids, whether it runs or not.
@@ -119,7 +120,7 @@ class Cluster:
     ) -> None:
         """Take the parameters of `run`, and these:
 
-        - `temporary`: remove `data_dir` at the end, and force nothing to disk.
+        - `temporary`: remove `data_dir` at the end, and skip fsync.
         - `log_level`: what isolated brokers log on standard error: debug, info, warning or error.
         - `runtime`: replacement of clock, network, files and threads; for a single broker only.
         """
@@ -129,9 +130,9 @@ class Cluster:
             raise ClusterError(f"{len(racks)} racks for {brokers} brokers")
         self.brokers: list[Node[Any]] = []
         self.on_broker_failure: Callable[[Node[Any]], None] | None = None
-        """Called with a broker that has ended by itself; its `failure` says how."""
+        """Called with a broker that stopped on its own; its `failure` gives the reason."""
         self.on_failure: Callable[[], None] | None = None
-        """Called after it, when no broker is left because of failures of theirs."""
+        """Called after that if all brokers have failed."""
         self._count = brokers
         self._isolated = isolated
         self._racks = list(racks or ())
@@ -139,7 +140,7 @@ class Cluster:
         self._settings = tiered_settings(tiered, tiered_topics) | properties_of(settings, more)
         self._host = host or "127.0.0.1"
         self._port = port or 0
-        # Of one broker, whose `listeners` may say it as well; who gives both is told.
+        # Only for one broker. Its `listeners` may set the address instead, but not as well.
         self._place = (host, port) if "listeners" in self._settings else (self._host, self._port)
         self._log_level = log_level
         self._runtime = runtime
@@ -159,7 +160,7 @@ class Cluster:
 
     @property
     def failure(self) -> BaseException | None:
-        """Why a broker ended by itself; None if none did."""
+        """Why a broker stopped on its own; None if none did."""
         return next((node.failure for node in self.brokers if node.failure is not None), None)
 
     # -- start and stop ----------------------------------------------------------------------------
@@ -167,7 +168,7 @@ class Cluster:
     async def start(self) -> Self:
         """Start all brokers and return when each knows all others.
 
-        ConfigError or StartError say in one line why that fails.
+        ConfigError or StartError give the reason of a failure in one line.
         """
         from tidelog.start_error import StartError, one_line
 
@@ -192,8 +193,7 @@ class Cluster:
         return self
 
     async def _start_all(self) -> None:
-        """All of them at once: none is ready before most are. OSError for a port that is taken
-        though it was free."""
+        """Start all brokers at once: none is ready before most are. OSError if a port was taken."""
         import asyncio
 
         from tidelog.server import StartError
@@ -214,7 +214,7 @@ class Cluster:
             raise
 
     async def _gathered(self, node: Node[Any]) -> None:
-        """Return when all brokers that run know of each other, this new one included."""
+        """Return when all running brokers, with the new one, know each other."""
         from tidelog.doors.nodes import until_whole
 
         await until_whole([node, *(other for other in self.brokers if other is not node)])
@@ -239,7 +239,7 @@ class Cluster:
         if is_alone:
             host, port = self._place
             if not port and "listeners" not in settings:
-                with suppress(OSError):  # the broker itself says what is wrong with the host
+                with suppress(OSError):  # the broker itself reports a bad host
                     (port,) = await self._ports.take(runtime, self._host, 1)
             properties = broker_properties(settings, host=host, port=port, data_dir=folder)
             if self._racks:
@@ -307,7 +307,7 @@ class Cluster:
         rack: str | None = None,
         **more: Setting,
     ) -> Node[Any]:
-        """Start one more broker and return its handle. It is no voter of the metadata quorum."""
+        """Start one more broker and return its handle. It is not a voter of the metadata quorum."""
         if not self._voters or not self.brokers:
             raise ClusterError("only a running cluster of several brokers can grow")
         from tidelog.formatting import format_new
@@ -340,7 +340,7 @@ class Cluster:
             self.remove_temporary()
 
     async def stop_brokers(self) -> None:
-        """The first half of `stop`; data that is not temporary stays."""
+        """Stop the brokers, the first half of `stop`; data that is not temporary stays."""
         import asyncio
 
         nodes, self.brokers = self.brokers, []
@@ -358,7 +358,7 @@ class Cluster:
             raise ClusterError("; ".join(map(str, errors)))
 
     def remove_temporary(self) -> None:
-        """The second half of `stop`: as long as it takes the disk to remove so many files."""
+        """Remove temporary data, the second half of `stop`; many files take a while."""
         if self._temporary is not None:
             from tidelog.runtime import system_runtime
 

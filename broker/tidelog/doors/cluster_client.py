@@ -1,4 +1,4 @@
-"""A blocking client of a cluster: some of what is asked any broker answers, some only one."""
+"""Blocking client that routes each request to a broker able to answer it."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ __all__ = ["BrokerGoneError", "ClusterClient"]
 
 
 class BrokerGoneError(OSError):
-    """A broker that the cluster names does not answer; the text is one line."""
+    """A broker of the cluster does not answer; the text is one line."""
 
 
 class ClusterClient(Closing):
-    """A connection to the broker that was named, and one to each other that is asked for."""
+    """A connection to the bootstrap broker, and one to each other broker that is needed."""
 
     def __init__(self, bootstrap_servers: str) -> None:
-        """As `SimpleClient`."""
+        """Take the arguments of `SimpleClient`."""
         self._bootstrap_servers = bootstrap_servers
         self._bootstrap = SimpleClient(bootstrap_servers)
         self._clients: dict[int, SimpleClient] = {}
         self._addresses: dict[int, str] = {}
 
     def ask(self, request: Message, *, version_max: int = 32767) -> Any:
-        """What any broker answers; see `SimpleClient.ask`."""
+        """Ask any broker; see `SimpleClient.ask`."""
         return self._bootstrap.ask(request, version_max=version_max)
 
     def topics(self, names: Sequence[str] | None) -> list[Any]:
-        """Topics as Metadata has them (all if None), those in error too."""
+        """Return topics from Metadata (all if None), including those in error."""
         asked = None
         if names is not None:
             asked = [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
@@ -46,12 +46,12 @@ class ClusterClient(Closing):
         return list(answer.topics)
 
     def nodes(self) -> list[int]:
-        """The ids of the brokers that are there."""
+        """Return the ids of the live brokers."""
         self.topics([])
         return sorted(self._addresses)
 
     def broker(self, node_id: int) -> SimpleClient:
-        """A connection to one of them; BrokerGoneError."""
+        """Return a connection to a broker; BrokerGoneError if it is away."""
         if not self._addresses:
             self.topics([])
         client = self._clients.get(node_id)
@@ -72,13 +72,13 @@ class ClusterClient(Closing):
             client.close()
 
     def forget_brokers(self) -> None:
-        """Close the connections to brokers that were asked for: one may have gone."""
+        """Close the connections to single brokers: one may have gone."""
         for client in self._clients.values():
             client.close()
         self._clients.clear()
 
     def reconnect(self) -> None:
-        """Go on with whichever broker answers: one that was asked before may have gone."""
+        """Connect to any broker that answers: the one before may have gone."""
         self.forget_brokers()
         for address in (self._bootstrap_servers, *self._addresses.values()):
             with suppress(OSError):

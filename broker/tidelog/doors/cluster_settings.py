@@ -1,7 +1,7 @@
-"""From what users of the doors say to Kafka's properties, for one broker or for each of several.
+"""Turn the arguments of users into Kafka's properties, for one broker or each of several.
 
-Settings are Kafka's `server.properties` names, given as a mapping or as keywords with underscores
-for dots. Used by `cluster.py`, `running.py` and the command line; imports nothing heavy.
+Settings have Kafka's `server.properties` names, passed as a mapping or as keywords with underscores
+for dots. `cluster.py`, `running.py` and the command line use it; it imports nothing heavy.
 """
 
 # ruff: noqa: PLC0415 - `import tidelog` and its users pay for what they use
@@ -34,11 +34,12 @@ __all__ = [
 READY_WORDS = "tidelog ready bootstrap.servers="
 DONE_WORDS = "tidelog done bootstrap.servers="
 FAILED_WORDS = "tidelog failed: "
-TELL_STARTER = "--tell-starter"  # why it does not start is for who started it, as what it is asked
+# A failure to start is reported to the parent process, like the answers to its commands.
+TELL_STARTER = "--tell-starter"
 
 Setting = str | int | float | bool | None
 
-# What the place of a node in its cluster decides, and nobody else.
+# Keys that the node's place in its cluster sets, and users may not.
 _OF_THE_CLUSTER = (
     "node.id",
     "broker.id",
@@ -52,13 +53,13 @@ _MAPPED_PROTOCOLS = "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT"
 
 
 class ClusterError(Exception):
-    """A cluster did not start, ended by itself or refused; the text has the broker's reason."""
+    """A cluster did not start, stopped on its own or refused; the text has the broker's reason."""
 
 
 @contextlib.contextmanager
 def beside(error: BaseException | None) -> Iterator[None]:
-    """A stop at the end of a `with` block that left with `error`: a ClusterError of it becomes a
-    note of that one, whose cause it often is."""
+    """Stop at the end of a `with` block that raised `error`. A ClusterError of the stop becomes a
+    note of `error`, because it is often the cause."""
     try:
         yield
     except ClusterError as stop_error:
@@ -70,7 +71,7 @@ def beside(error: BaseException | None) -> Iterator[None]:
 def properties_of(
     settings: Mapping[str, Setting] | None, more: Mapping[str, Setting]
 ) -> dict[str, str]:
-    """Settings as Kafka's properties; None leaves a key to its default."""
+    """Return settings as Kafka's properties; None leaves a key at its default."""
     named = dict(settings or {})
     named.update((key.replace("_", "."), value) for key, value in more.items())
     properties = {}
@@ -89,10 +90,11 @@ def broker_properties(
     port: int | None = None,
     data_dir: str | None = None,
 ) -> dict[str, str]:
-    """A developer's broker: its profile, the user's settings over it, the listener and data folder.
+    """Return the properties of a developer's broker: the profile, the user's settings over it, the
+    listener and the data folder.
 
-    `listeners` in the settings is the whole answer: ConfigError for a host or port beside it, as
-    one of the two would not be listened on. Without any of them the broker is 127.0.0.1:9092.
+    `listeners` in the settings sets the address. ConfigError for a host or port beside it, which
+    would be ignored. Without any of them the broker listens on 127.0.0.1:9092.
     """
     from tidelog.config.broker import DEVELOPER_PROFILE
     from tidelog.config.vocabulary import ConfigError
@@ -114,15 +116,15 @@ def broker_properties(
 
 
 def _listener_host(name: str) -> str:
-    """A host as `listeners` wants it."""
+    """Return a host in the form of `listeners`."""
     if name in ("0.0.0.0", "::"):  # noqa: S104 - the user asked for all interfaces
         return ""
     return f"[{name}]" if ":" in name and not name.startswith("[") else name
 
 
 def log_dirs_in(data_dir: str, settings: Mapping[str, str]) -> list[str]:
-    """Where a broker with this data folder has its logs: there, or in folders of it if `log.dirs`
-    names several, relative to it."""
+    """Return the log directories of a broker with this data folder: the folder, or the folders in
+    it that `log.dirs` names."""
     folder = os.path.abspath(data_dir)
     names = [name.strip() for name in settings.get("log.dirs", "").split(",")]
     if len(names) < 2 or any(os.path.isabs(name) for name in names):
@@ -131,18 +133,19 @@ def log_dirs_in(data_dir: str, settings: Mapping[str, str]) -> list[str]:
 
 
 def has_data_dir(properties: Mapping[str, str]) -> bool:
-    """Whether the settings name a place for the data."""
+    """Return whether the settings name a directory for the data."""
     return "log.dirs" in properties or "log.dir" in properties
 
 
 def temporary_data_dir(rng: Rng) -> str:
-    """Name a folder for data that nobody wants to keep, without the start-up cost of `tempfile`."""
+    """Return the name of a temporary folder, without the start-up cost of `tempfile`."""
     parent = os.environ.get("TMPDIR", "/tmp")  # noqa: S108 - the name is random, the mode ours alone
     return f"{os.path.abspath(parent)}/tidelog-{os.getpid()}-{rng.bytes(6).hex()}"
 
 
 def profile_of(brokers: int) -> dict[str, str]:
-    """Settings of a developer's cluster of so many brokers: topics of Kafka's own survive one."""
+    """Return a developer's profile for this many brokers: internal topics survive the loss of
+    one."""
     factor, enough = str(min(3, brokers)), str(max(1, min(2, brokers - 1)))
     return {
         "offsets.topic.replication.factor": factor,
@@ -154,7 +157,7 @@ def profile_of(brokers: int) -> dict[str, str]:
 
 
 def metrics_listener(settings: Mapping[str, str], index: int) -> dict[str, str]:
-    """Where the node at `index` tells its metrics: on the port behind that of the one before it."""
+    """Return the metrics listener of node `index`: port + `index`."""
     key = "metrics.prometheus.listener"
     host, _, port = settings.get(key, "").rpartition(":")
     if not port.isascii() or not port.isdigit() or not int(port):
@@ -172,10 +175,10 @@ def node_properties(
     data_dir: str | None,
     rack: str | None = None,
 ) -> dict[str, str]:
-    """One node of a cluster of several: the profile, the user's settings, its place.
+    """Return the properties of a node of a cluster: the profile, the user's settings, its place.
 
     `voters` are the controllers' `host:port` by node id; a node that is not among them is a broker
-    and no controller. ConfigError for a setting that is not the user's to make.
+    only. ConfigError for a setting that the cluster decides.
     """
     from tidelog.config.broker import DEVELOPER_PROFILE
     from tidelog.config.vocabulary import ConfigError

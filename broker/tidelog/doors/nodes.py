@@ -1,10 +1,10 @@
 """One node of a `Cluster`: a broker in this event loop, or in a process of its own.
 
-Both have the same verbs and keep their place (settings, data, ports) over their lives: `start`,
-`stop` in order, `kill` as a crash does. Built by `cluster.py`.
+Both have the same methods and keep their settings, data and ports across restarts: `start`, `stop`
+cleanly, `kill` like a crash. `cluster.py` builds them.
 
-A broker is ready when it knows itself that it is unfenced; its colleagues hear of it a moment
-later. Users' clients may ask any of them, so a start ends when all know of all (`until_whole`).
+A broker is ready when it knows that it is unfenced; the other brokers learn of it a moment later.
+Clients may ask any of them, so a start ends when all brokers know each other (`until_whole`).
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ class Node(ABC, Generic[Life]):
         on_start: Callable[[Node[Any]], Awaitable[None]],
         on_end: Callable[[Node[Any]], None],
     ) -> None:
-        """`on_start` is called when it is ready, and ends its start; `on_end` when it ended by
-        itself, and `failure` says how. Without `durable` nothing is forced to disk."""
+        """`on_start` is called when the broker is ready, and ends its start; `on_end` when it
+        stopped on its own, with the reason in `failure`. Without `durable` it skips fsync."""
         self.config = BrokerConfig.from_properties(properties)
         self.failure: BaseException | None = None
         self._durable = durable
@@ -89,7 +89,7 @@ class Node(ABC, Generic[Life]):
         """Its `host:port`; ClusterError if it is not running."""
 
     async def start(self) -> None:
-        """Start it on its data and its ports; StartError says in one line why that fails."""
+        """Start it on its data and its ports; StartError gives the reason if it fails."""
         if self._life is not None:
             raise ClusterError(f"broker {self.node_id} is already running")
         self.failure = None
@@ -102,17 +102,17 @@ class Node(ABC, Generic[Life]):
 
     @abstractmethod
     async def _begin(self) -> Life:
-        """Return when clients are answered; nothing is left of it if it fails."""
+        """Start, and return when it answers clients; clean up after a failure."""
 
     @abstractmethod
     async def known(self) -> set[int]:
-        """The ids of the brokers that it knows to be there; none if it can't be asked."""
+        """Return the ids of the live brokers that it knows; empty if it does not answer."""
 
     async def stop(self, *, controlled: bool = True, keeps_data: bool = True) -> None:
         """Stop it; with `controlled`, move its leaderships to other brokers first.
 
-        Does nothing if it is not running. Without `keeps_data` its files are not closed properly,
-        which saves time if they are removed next. ClusterError if it ended by itself before, did
+        Does nothing if it is not running. Without `keeps_data` its files are not closed cleanly,
+        which saves time if they are removed next. ClusterError if it had stopped on its own, did
         not stop cleanly or had to be killed.
         """
         self._raise_failure()
@@ -124,7 +124,7 @@ class Node(ABC, Generic[Life]):
     async def _stop(self, life: Life, *, controlled: bool, keeps_data: bool) -> None: ...
 
     async def kill(self) -> None:
-        """End it as a crash does; the next start recovers. Does nothing if it is not running."""
+        """End it like a crash; the next start recovers. Does nothing if it is not running."""
         life, self._life = self._life, None
         if life is not None:
             await self._kill(life)
@@ -144,8 +144,8 @@ class LocalNode(Node[BrokerServer]):
         new_fetcher: Callable[..., ReplicaFetcher] | None = None,
         **rest: Any,
     ) -> None:
-        """`runtime` replaces the real seams; `new_fetcher` as for `BrokerServer`, `rest` as for
-        `Node`."""
+        """`runtime` replaces the real seams. `BrokerServer` takes `new_fetcher`, `Node` the
+        `rest`."""
         super().__init__(properties, **rest)
         self._runtime = runtime
         self._new_fetcher = new_fetcher
@@ -173,16 +173,16 @@ class LocalNode(Node[BrokerServer]):
         return server
 
     async def known(self) -> set[int]:
-        """By its image."""
+        """Read the brokers from its image."""
         if self._life is None:
             return set()
         image = self._life.metadata.image
         return {node_id for node_id in image.brokers if image.is_alive(node_id)}
 
     def _failed(self) -> None:
-        """What is on its disk is unknown: it ends as if its process had."""
+        """End it like a crash: the state of its disk is unknown."""
         if self._life is None:
-            return  # it is being stopped, and says so then
+            return  # `stop` is running, and reports the failure
         self.failure = self._life.failure
         self._ending = asyncio.get_running_loop().create_task(self._end())
 
@@ -202,15 +202,15 @@ class LocalNode(Node[BrokerServer]):
 
 
 class ProcessNode(Node["asyncio.subprocess.Process"]):
-    """A broker in a process of its own, `tidelog broker`, which ends with this one."""
+    """A broker in its own process, `tidelog broker`, which ends with this one."""
 
     PROGRAM: ClassVar[tuple[str, ...]] = ("tidelog", "broker")
-    """The module that is run, and its first arguments."""
+    """The module to run, and its first arguments."""
 
     def __init__(
         self, properties: Mapping[str, str], *, log_level: str = "warning", **rest: Any
     ) -> None:
-        """`log_level` of what it tells on standard error; `rest` as for `Node`."""
+        """`log_level` is that of its standard error; `rest` is that of `Node`."""
         super().__init__(properties, **rest)
         self._log_level = log_level
         self._watching: asyncio.Task[None] | None = None
@@ -228,7 +228,7 @@ class ProcessNode(Node["asyncio.subprocess.Process"]):
         return self._running.pid
 
     async def _begin(self) -> asyncio.subprocess.Process:
-        """StartError when it ends before it is ready, with what it says of it."""
+        """StartError, with the broker's reason, if it ends before it is ready."""
         arguments = [f"--set={key}={value}" for key, value in self.config.given.items()]
         if not self._durable:
             arguments.append("--no-fsync")
@@ -239,7 +239,7 @@ class ProcessNode(Node["asyncio.subprocess.Process"]):
             *arguments,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is for who looks after it
+            start_new_session=True,  # Ctrl-C goes only to the parent process
         )
         assert process.stdout is not None
         try:
@@ -256,7 +256,7 @@ class ProcessNode(Node["asyncio.subprocess.Process"]):
         return process
 
     async def known(self) -> set[int]:
-        """By what it tells clients."""
+        """Ask it for Metadata, as a client does."""
         from tidelog.peers import PeerChannel, PeerError  # noqa: PLC0415 - clusters alone need it
         from tidelog_protocol.messages.cluster import MetadataRequest  # noqa: PLC0415
 
@@ -279,7 +279,7 @@ class ProcessNode(Node["asyncio.subprocess.Process"]):
         return {broker.node_id for broker in answer.brokers}
 
     async def _watch(self, process: asyncio.subprocess.Process) -> None:
-        """Notice when it ends by itself."""
+        """Notice when it ends on its own."""
         code = await process.wait()
         if self._life is process:
             self._life = None
@@ -318,7 +318,7 @@ async def _end(process: asyncio.subprocess.Process, how: str) -> None:
             process.kill()
         elif how == "terminate":
             process.terminate()
-    if how != "terminate":  # the end of its input beside SIGTERM would say: all stop, move nothing
+    if how != "terminate":  # with SIGTERM it would mean: all stop, move no leaderships
         process.stdin.close()
     try:
         await asyncio.wait_for(process.wait(), STOP_S_MAX)
@@ -330,9 +330,9 @@ async def _end(process: asyncio.subprocess.Process, how: str) -> None:
 
 
 async def until_whole(nodes: Sequence[Node[Any]]) -> None:
-    """Return when each of these that runs knows that all of these that run are there.
+    """Return when each running node knows all the other running nodes.
 
-    StartError when they don't for long.
+    StartError after a limit of time.
     """
     try:
         async with asyncio.timeout(WHOLE_S_MAX):

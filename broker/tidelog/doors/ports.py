@@ -1,4 +1,4 @@
-"""Ports for brokers that come and go: free now, and nobody else's while one of them is away."""
+"""Find free ports for brokers, and keep them reserved while a broker is away."""
 
 # ruff: noqa: PLC0415 - asyncio and socket are imported by who starts a cluster
 
@@ -20,19 +20,19 @@ TAKEN_MAX = 1000
 class Ports:
     """The ports of one cluster, claimed until `release`.
 
-    A broker that was killed listens nowhere: without a claim another cluster could be given its
-    port meanwhile. A claim is a name in the abstract namespace of this machine's Unix sockets,
-    which goes with the process; systems that have none do without.
+    A killed broker listens nowhere, so without a claim another cluster could take its port. A claim
+    is a name in the abstract namespace of this machine's Unix sockets, which ends with the process.
+    Systems without that namespace have no claims.
     """
 
     def __init__(self) -> None:
         self._claims: list[socket] = []
 
     async def take(self, runtime: Runtime, host: str, count: int) -> list[int]:
-        """Ports that nobody listens on at this moment. OSError if none can be had on that host.
+        """Return ports on which nothing listens now. OSError if that host has none.
 
-        None of those that systems give to outgoing connections (32768 and up): a node that is away
-        for a while finds its own as it left it.
+        Ports of outgoing connections (32768 and up) are avoided, so that a connection cannot take
+        the port of a node that is away.
         """
         import asyncio
         import errno
@@ -58,7 +58,7 @@ class Ports:
                 listener.close()
 
     def _claim(self, port: int) -> bool:
-        """Whether nobody else on this machine claims the port."""
+        """Claim the port; return whether no other process on this machine has claimed it."""
         import socket
         import sys
 
@@ -74,7 +74,7 @@ class Ports:
         return True
 
     def release(self) -> None:
-        """Claim none of them any more."""
+        """Release all claims."""
         claims, self._claims = self._claims, []
         for claim in claims:
             claim.close()

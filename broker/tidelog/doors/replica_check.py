@@ -1,7 +1,7 @@
-"""Reads all replicas of a cluster as a consumer does, and checks what comes.
+"""Read all replicas of a cluster as a consumer does, and check the records.
 
-Every replica answers a consumer below its high watermark (KIP-392), Apache Kafka's too. What is in
-a remote tier comes as well: the broker fetches it.
+Every replica, also of Apache Kafka, answers a consumer below its high watermark (KIP-392). The
+broker fetches records from the remote tier too.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 __all__ = ["CheckedReplica", "ReplicaChecker"]
 
 _FETCH_BYTES = 8 << 20
-_FETCH_VERSION = 12  # the last that names topics
+_FETCH_VERSION = 12  # the last version with topic names
 _FAULTS_MAX = 20  # of a replica; further ones are not reported
 
 
 class CheckedReplica(NamedTuple):
-    """A replica that was read: `seen` offsets, and what is wrong."""
+    """The result of a replica: `seen` offsets, and the faults."""
 
     partition: TopicPartition
     replica: int
@@ -35,18 +35,18 @@ class CheckedReplica(NamedTuple):
 
 
 class ReplicaChecker(Closing):
-    """Asks each broker for what it has."""
+    """Reads the replicas of each broker."""
 
     def __init__(self, bootstrap_server: str) -> None:
         """OSError if no broker answers."""
         self._client = SimpleClient(bootstrap_server)
 
     def close(self) -> None:
-        """Ask nothing more."""
+        """Close all connections."""
         self._client.close()
 
     def check_all(self) -> Iterator[CheckedReplica]:
-        """All replicas of all topics, broker by broker."""
+        """Check all replicas of all topics, broker by broker."""
         metadata = self._client.ask(MetadataRequest(topics=None))
         for broker in sorted(metadata.brokers, key=lambda each: each.node_id):
             held = [
@@ -89,7 +89,7 @@ def _check(client: SimpleClient, partition: TopicPartition, replica: int) -> Che
 
 
 def _check_batches(records: bytes, offset: int, faults: list[str]) -> int:
-    """The offset after the last batch."""
+    """Check the batches; return the offset after the last one."""
     try:
         for position, header in iter_batches(records):
             if not crc_is_valid(records, header, position):
@@ -117,7 +117,7 @@ def _fetch(client: SimpleClient, partition: TopicPartition, offset: int) -> Any:
 
 
 def _start(client: SimpleClient, partition: TopicPartition) -> int:
-    """Where this replica's log begins; -1 if it does not answer."""
+    """Return the log start offset of this replica; -1 if it does not answer."""
     topic = ListOffsetsRequest.ListOffsetsTopic
     asked = topic.ListOffsetsPartition(partition_index=partition.partition, timestamp=-2)
     request = ListOffsetsRequest(

@@ -1,8 +1,8 @@
-"""`RunningCluster`: brokers in a process of their own, and the handles on them.
+"""`RunningCluster`: brokers in another process, and handles on them.
 
-The process is `tidelog serve --until-stdin-ends`: it ends with us, and takes orders for single
-brokers line by line on its standard input, each answered by a line on its standard output.
-Blocking, and safe for tests without asyncio.
+The process is `tidelog serve --until-stdin-ends`, which ends with this process. It reads commands
+for single brokers as lines of standard input and answers each with a line on standard output. The
+methods block, for code without asyncio.
 """
 
 # ruff: noqa: PLC0415 - `import tidelog` and its users pay for what they use
@@ -47,7 +47,7 @@ class RunningBroker:
         self._cluster.order(f"stop {self.node_id}")
 
     def kill(self) -> None:
-        """End it as a crash does: by SIGKILL if it has its own process."""
+        """End it like a crash: by SIGKILL if it has its own process."""
         self._cluster.order(f"kill {self.node_id}")
 
     def start(self) -> None:
@@ -58,8 +58,8 @@ class RunningBroker:
 class RunningCluster:
     """Brokers in another process, started by `with` or `start()`; made by `run`.
 
-    `brokers` has a handle for each broker. The process watches its standard input, so it also ends
-    when this process ends in any way.
+    `brokers` has a handle for each broker. The process watches its standard input, so it ends
+    whenever this process ends.
     """
 
     def __init__(
@@ -74,13 +74,13 @@ class RunningCluster:
         settings: Mapping[str, str] | None = None,
     ) -> None:
         self._arguments = ["--until-stdin-ends"]
-        self._free_port = "0"  # the one that was chosen, until nothing is left of the cluster
+        self._free_port = "0"  # the chosen port, kept until the cluster's data is gone
         self._has_free_port = port is None and "listeners" not in (settings or {})
         if port is not None:
             self._arguments += ["--port", str(port)]
         if host is not None:
             self._arguments += ["--host", host]
-        # In a cluster of several `log.dirs` are names of folders in that of each broker.
+        # With several brokers, `log.dirs` names folders in the data folder of each broker.
         named = brokers == 1 and has_data_dir(settings or {})
         self._has_own_data_dir = data_dir is not None or named
         self._temporary: str | None = None
@@ -115,14 +115,14 @@ class RunningCluster:
 
     @property
     def log(self) -> str:
-        """What the brokers' process has written to standard error so far."""
+        """Return what the brokers' process has written to standard error so far."""
         if self._errors is None:
             return ""
         size = os.fstat(self._errors.fileno()).st_size
         return os.pread(self._errors.fileno(), size, 0).decode(errors="replace")
 
     def _forget(self) -> None:
-        """Nothing is left of this cluster but what the user asked to keep."""
+        """Remove everything of this cluster except data that the user keeps."""
         self._close_log()
         self._free_port = "0"
         if self._temporary is not None:
@@ -150,11 +150,11 @@ class RunningCluster:
         if not self._has_own_data_dir:
             if self._temporary is None:
                 self._temporary = tempfile.mkdtemp(prefix="tidelog-")
-            # The broker removes it as well, in case we are gone by then.
+            # The broker removes it as well, in case this process has ended by then.
             arguments = [*arguments, "--data-dir", self._temporary, "--temporary"]
         self._close_log()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - a full pipe would block it
-        # -P: files of the current folder named like modules of ours stay out of the way.
+        # -P: the current folder may hold files named like modules of tidelog.
         self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and arguments
             [sys.executable, "-P", "-m", "tidelog", "serve", *arguments],
             stdin=subprocess.PIPE,
@@ -178,7 +178,7 @@ class RunningCluster:
         return line.removeprefix(READY_WORDS)
 
     def order(self, words: str) -> str:
-        """Have the process do something with one of its brokers; what it says then."""
+        """Send the process a command for one of its brokers; return the answer."""
         process = self._process
         if process is None:
             raise ClusterError("the cluster is not running")
@@ -192,13 +192,13 @@ class RunningCluster:
         return said
 
     def add_broker(self, *, rack: str | None = None) -> RunningBroker:
-        """Start one more broker and return its handle. It is no voter of the metadata quorum."""
+        """Start one more broker and return its handle. It is not a voter of the metadata quorum."""
         node_id = int(self.order(f"add {rack or ''}".rstrip()))
         self.brokers.append(RunningBroker(self, node_id))
         return self.brokers[-1]
 
     def _read_line(self, process: subprocess.Popen[bytes]) -> str:
-        """The next line that the process says; ClusterError if it ends or says nothing."""
+        """Return the next line of the process; ClusterError if none comes in time."""
         import select
 
         assert process.stdout is not None
@@ -217,7 +217,7 @@ class RunningCluster:
         return said.decode().strip()
 
     def stop(self) -> None:
-        """Stop all brokers cleanly; ClusterError if one ended by itself or had to be killed."""
+        """Stop all brokers cleanly; ClusterError if one had already ended or had to be killed."""
         process = self._process
         if process is None:
             self._forget()

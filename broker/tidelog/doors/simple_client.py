@@ -1,9 +1,8 @@
-"""A blocking client for one request at a time, where a whole Kafka client would cost more than it
-does.
+"""A blocking client for one request at a time, for uses too small for a whole Kafka client.
 
-Used by the handles of `cluster.py`, the pytest fixtures and the console tools that look after
-topics, groups and settings. Asks for ApiVersions once and speaks the newest version both sides
-know, so it talks to Apache Kafka as well.
+The handles of `cluster.py`, the pytest fixtures and the console tools for topics, groups and
+settings use it. It asks for ApiVersions once and uses the newest version that both sides know, so
+it works with Apache Kafka as well.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ TIMEOUT_SECONDS = 30.0
 
 
 class Closing:
-    """What is closed at the end of its `with`."""
+    """Base of objects that `with` closes."""
 
     def close(self) -> None:
-        """Called then."""
+        """Close it."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
@@ -50,11 +49,11 @@ class Closing:
 
 
 class SimpleClient(Closing):
-    """One connection to one broker; OSError when it can't be had or breaks."""
+    """One connection to one broker; OSError if it cannot be opened or breaks."""
 
     def __init__(self, bootstrap_servers: str, *, timeout_s: float = TIMEOUT_SECONDS) -> None:
-        """To the first of these (`host:port`, with commas between) that answers; ValueError for one
-        that is not of this form."""
+        """Connect to the first of these brokers (`host:port`, separated by commas) that answers;
+        ValueError for another form."""
         self._socket = _connected(bootstrap_servers.split(","), timeout_s)
         self._correlation_id = 0
         self._served: dict[int, tuple[int, int]] | None = None
@@ -67,7 +66,7 @@ class SimpleClient(Closing):
         api_key = request.API_KEY
         assert api_key is not None, "only requests can be asked"
         if self._served is None:
-            self._served = {}  # ApiVersions itself goes out in version 0, which every broker knows
+            self._served = {}  # ApiVersions itself uses version 0, which every broker knows
             asked = self.send_and_receive(ApiVersionsRequest(), 0)
             self._served = {e.api_key: (e.min_version, e.max_version) for e in asked.api_keys}
         api = API[api_key]
@@ -78,7 +77,7 @@ class SimpleClient(Closing):
         return self.send_and_receive(request, version)
 
     def send_and_receive(self, request: Message, api_version: int) -> Any:
-        """One request in a given version, and its response."""
+        """Send one request in a given version and return its response."""
         api_key = request.API_KEY
         assert api_key is not None, "only requests can be sent"
         api = API[api_key]
@@ -91,12 +90,12 @@ class SimpleClient(Closing):
             raise ConnectionError(
                 f"response has correlation id {correlation_id}, request {self._correlation_id}"
             )
-        # Response header v1 ends in tagged fields, of which none is defined.
+        # Response header v1 ends in tagged fields; none are defined.
         offset = 4 + (api.response_header_version(api_version) >= 1)
         return api.response_codec(api_version).decode(frame, offset)
 
     def receive(self) -> bytes:
-        """The next answer frame, without its size."""
+        """Receive the next response frame, without its size."""
         (size,) = struct.unpack(">i", self._exactly(4))
         return self._exactly(size)
 
@@ -126,7 +125,7 @@ def _connected(addresses: Sequence[str], timeout_s: float) -> socket.socket:
 def create_topic(
     bootstrap_server: str, name: str, partitions: int, configs: Mapping[str, str]
 ) -> None:
-    """Create one topic; ClusterError when the broker refuses."""
+    """Create one topic; ClusterError if the broker refuses."""
     from tidelog_protocol.messages.admin import CreateTopicsRequest  # noqa: PLC0415 - heavy table
 
     topic = CreateTopicsRequest.CreatableTopic(
@@ -146,7 +145,7 @@ def create_topic(
 
 
 def delete_topic(bootstrap_server: str, name: str, *, missing_ok: bool = False) -> None:
-    """Delete one topic; ClusterError when the broker refuses."""
+    """Delete one topic; ClusterError if the broker refuses."""
     from tidelog_protocol.messages.admin import DeleteTopicsRequest  # noqa: PLC0415 - heavy table
 
     request = DeleteTopicsRequest(

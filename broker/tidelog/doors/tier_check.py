@@ -1,5 +1,4 @@
-"""Opens the remote store whose segments a person wants checked: the one they name, or that of the
-brokers."""
+"""Open the remote store to check: the one that the user names, or that of the brokers."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ T = TypeVar("T")
 
 
 def open_store(place: str, settings: Mapping[str, str]) -> RemoteStorage:
-    """The store of `--tiered PLACE`; ClusterError or ValueError if it can't be."""
+    """Open the store of `--tiered PLACE`; ClusterError or ValueError if that fails."""
     given = tiered_settings(place)
     directory = settings.get("dir", given.get("rsm.config.dir"))
     if given[_STORE] == DIRECTORY_STORE and not os.path.isdir(directory or ""):
@@ -35,10 +34,10 @@ def open_store(place: str, settings: Mapping[str, str]) -> RemoteStorage:
 def open_store_of(
     broker: Mapping[str, str | None], settings: Mapping[str, str], class_name: str | None = None
 ) -> RemoteStorage:
-    """The store that a broker describes, with `settings` over what it says (without its prefix).
+    """Open the store that a broker describes, with `settings` (without prefix) over the broker's.
 
-    Only our own stores are opened on a broker's word; `class_name` is another one that the caller
-    trusts. ClusterError or ValueError if it can't be.
+    Only tidelog's own stores are opened because a broker names them; `class_name` is another one
+    that the caller trusts. ClusterError or ValueError if that fails.
     """
     told = (broker.get(_STORE) or DIRECTORY_STORE).replace(":", ".")
     if told.endswith(".LocalTieredStorage"):  # Kafka's name for it

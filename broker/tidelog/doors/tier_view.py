@@ -1,8 +1,8 @@
-"""What a person wants to see of a topic's tiers, asked of a cluster by Kafka's own requests.
+"""Collect what `tidelog tiers` shows of a topic, through Kafka's own requests.
 
 Offsets come from ListOffsets (KIP-405, KIP-1005), epochs from OffsetForLeaderEpoch, bytes from
-DescribeLogDirs, remote segments from the records of `__remote_log_metadata`: so Apache Kafka can be
-asked as well. Local segments are counted in the log directory, if it lies on this machine.
+DescribeLogDirs, remote segments from the records of `__remote_log_metadata`: so this works with
+Apache Kafka as well. Local segments are counted in the log directory, if it is on this machine.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ _BROKER = 4  # of DescribeConfigs' resource types
 
 @dataclass(slots=True)
 class PartitionTiers:
-    """One partition on its leader. Offsets that are ends are exclusive, `highest_copied` is not;
-    -1 stands for none. `epochs` are (leader epoch, first offset).
+    """One partition on its leader. End offsets are exclusive, `highest_copied` is inclusive; -1
+    stands for none. `epochs` are (leader epoch, first offset).
 
-    `trouble`: why not all of it can be seen; `knows_remote`: whether `remote` at least is whole.
+    `trouble`: why some fields are missing; `knows_remote`: whether `remote` is complete.
     """
 
     topic: str
@@ -69,15 +69,15 @@ class PartitionTiers:
 
 
 class TierViewer(ClusterClient):
-    """Connections to the brokers of one cluster; ClusterError or OSError when they can't tell."""
+    """Connections to the brokers of one cluster; ClusterError or OSError if they do not answer."""
 
     def __init__(self, bootstrap_server: str) -> None:
         super().__init__(bootstrap_server)
-        # By metadata partition: the offset to go on at, and what was read.
+        # By metadata partition: the offset to continue at, and the events read so far.
         self._events: dict[int, tuple[int, list[MetadataEvent]]] = {}
 
     def look(self, topic: str) -> list[PartitionTiers]:
-        """The tiers of every partition of a topic, as they are now."""
+        """Return the tiers of every partition of a topic now."""
         described = self._topic(topic)
         if described is None:
             raise ClusterError(f"there is no topic {topic}")
@@ -98,7 +98,7 @@ class TierViewer(ClusterClient):
 
     @contextmanager
     def _troubles(self, view: PartitionTiers) -> Iterator[None]:
-        """Single brokers may be away: who looks wants to see the rest."""
+        """Note an error instead of raising it: if a broker is away, the rest is still shown."""
         try:
             yield
         except (ClusterError, OSError) as error:
@@ -106,7 +106,7 @@ class TierViewer(ClusterClient):
             self.forget_brokers()
 
     def broker_settings(self) -> dict[str, str | None]:
-        """The settings of one broker, as it describes them; None for a value that it hides."""
+        """Return the settings that a broker describes; None for a hidden value."""
         from tidelog_protocol.messages.configs import DescribeConfigsRequest  # noqa: PLC0415 - few need it
 
         node_id = min(self.nodes())
@@ -118,7 +118,7 @@ class TierViewer(ClusterClient):
         _check(f"broker {node_id}", result.error_code)
         return {config.name: config.value for config in result.configs}
 
-    # -- what the leader tells ---------------------------------------------------------------------
+    # -- from the leader ---------------------------------------------------------------------------
 
     def _topic(self, name: str) -> Any:
         (topic,) = self.topics([name])
@@ -133,10 +133,10 @@ class TierViewer(ClusterClient):
         view.epochs, view.log_end = _epochs(client, view)
         _add_local_files(client, view)
 
-    # -- what the metadata topic tells -------------------------------------------------------------
+    # -- from the metadata topic -------------------------------------------------------------------
 
     def remote_segments(self, partition: TopicIdPartition) -> list[RemoteSegment]:
-        """All that are not forgotten, by offset, as they are now."""
+        """Return all remote segments that are not deleted, by offset."""
         topic = self._topic(REMOTE_LOG_METADATA_TOPIC)
         if topic is None:
             return []
@@ -150,7 +150,7 @@ class TierViewer(ClusterClient):
         return sorted(metadata.segments(), key=lambda one: (one.start_offset, one.end_offset))
 
     def _read_events(self, topic_id: bytes, state: Any) -> list[MetadataEvent]:
-        """All events of a metadata partition; what was read before is not read again."""
+        """Return all events of a metadata partition; earlier ones are not read again."""
         index = state.partition_index
         offset, events = self._events.get(index, (0, []))
         client = self.broker(state.leader_id)
@@ -175,7 +175,7 @@ def _decoded(value: bytes) -> list[MetadataEvent]:
     try:
         return [decode(value)]
     except ProtocolError:
-        return []  # as brokers do: one record that nobody understands is no reason to see nothing
+        return []  # as brokers do: one unreadable record must not hide the others
 
 
 def _check(what: str, error_code: int) -> None:
@@ -198,7 +198,7 @@ def _fetch(client: SimpleClient, topic_id: bytes, index: int, offset: int) -> An
 
 
 def _offset(client: SimpleClient, view: PartitionTiers, timestamp: int) -> int:
-    """The offset of a special timestamp, -1 where the broker does not know it."""
+    """Return the offset of a special timestamp, -1 if the broker does not know it."""
     topic = ListOffsetsRequest.ListOffsetsTopic(
         name=view.topic,
         partitions=[
@@ -216,8 +216,7 @@ def _offset(client: SimpleClient, view: PartitionTiers, timestamp: int) -> int:
 
 
 def _epochs(client: SimpleClient, view: PartitionTiers) -> tuple[list[tuple[int, int]], int]:
-    """The epochs of the log, newest asked first: each ends where the next one begins; and its
-    end."""
+    """Return the log's epochs, found from the newest to the oldest, and its end."""
     ends: list[tuple[int, int]] = []
     epoch = view.leader_epoch
     while epoch >= 0 and len(ends) < _EPOCHS_MAX:
@@ -249,7 +248,7 @@ def _add_local_files(client: SimpleClient, view: PartitionTiers) -> None:
         for described in directory.topics:
             for partition in described.partitions:
                 if partition.is_future_key:
-                    continue  # it moves to this directory, and is elsewhere still
+                    continue  # a future replica: the current one is in another directory
                 view.local_bytes = partition.partition_size
                 folder = f"{directory.log_dir}/{view.topic}-{view.partition}"
                 if os.path.isdir(folder):

@@ -1,9 +1,9 @@
-"""`tiered=...` and `--tiered`: a remote tier in few words, as Kafka's properties.
+"""`tiered=...` and `--tiered`: the short forms of a remote tier, turned into Kafka's properties.
 
-A directory, `s3://bucket/prefix`, or True for a folder beside the data. Whoever turns
-`remote.log.storage.system.enable` on by its own name gets the same defaults beneath: the embedded
-directory store, a metadata topic that so many brokers can hold, a look at local retention every
-ten seconds (Kafka's five minutes are long for somebody who wants to see it).
+A directory, `s3://bucket/prefix`, or True for a folder beside the data. Setting
+`remote.log.storage.system.enable` directly has the same defaults: the embedded directory store, a
+metadata topic that fits the number of brokers, and a check of local retention every ten seconds
+(Kafka's five minutes are too long for a demo).
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _S3 = "s3://"
 
 
 def tiered_settings(tiered: Tiered, topics: Sequence[str] = ()) -> dict[str, str]:
-    """Properties of a tier in this place, for topics whose names match one of the patterns.
+    """Return the properties of a tier in this place, for topics whose names match a pattern.
 
-    Without patterns, a topic joins by its own `remote.storage.enable`. ClusterError for an address
-    that is none.
+    Without patterns, a topic joins by its own `remote.storage.enable`. ClusterError for an invalid
+    address.
     """
     if tiered is False:
         if topics:
@@ -60,9 +60,10 @@ def tiered_settings(tiered: Tiered, topics: Sequence[str] = ()) -> dict[str, str
 
 
 def with_tier(properties: Mapping[str, str], folder: str | None, brokers: int) -> dict[str, str]:
-    """These properties over the defaults of a tier, if they ask for one.
+    """Return these properties over the defaults of a tier, if they enable one.
 
-    `folder` is where the tier is to be if they do not say (None: they must), shared by all brokers.
+    `folder` is the default place of the tier, shared by all brokers (None: the properties must set
+    it).
     """
     if properties.get(_ENABLE) != "true":
         return dict(properties)
