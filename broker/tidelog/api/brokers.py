@@ -1,10 +1,10 @@
-"""What brokers ask of the active controller: BrokerRegistration (API 62), BrokerHeartbeat (63),
+"""Requests of brokers to the active controller: BrokerRegistration (API 62), BrokerHeartbeat (63),
 AlterPartition (56), AllocateProducerIds (67), AssignReplicasToDirs (73).
 
-Behaviour. Served on the controller listener. Each is decided against the latest metadata and
-answered when what it changed is committed. A node that is not the active controller, or ceases to
-be it while the change is being committed, answers NOT_CONTROLLER: the change may have happened or
-not. Errors: `controller/brokers.py` and `controller/partitions.py`.
+Behaviour. Served on the controller listener. The controller decides each request against the latest
+metadata and answers when the change is committed. A node that is not the active controller, or
+loses that role before the change is committed, answers NOT_CONTROLLER: the change may have happened
+or not. Errors: `controller/brokers.py` and `controller/partitions.py`.
 
 Version notes. AlterPartition 2 (KIP-841): topic ids. 3 (KIP-903): broker epochs with the ISR.
 BrokerRegistration 2 (KIP-858): log directories. 3 (KIP-966): the epoch before a clean stop.
@@ -41,13 +41,13 @@ __all__ = ["BrokersApi"]
 
 
 class BrokersApi:
-    """Handlers of what brokers ask; `controller` is this node's."""
+    """Handlers of brokers' requests; `controller` is that of this node."""
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
 
     def handlers(self) -> dict[ApiKey, Handler]:
-        """What this object serves."""
+        """Return the handlers by API key."""
         return {
             ApiKey.ALTER_PARTITION: self.alter_partition,
             ApiKey.ASSIGN_REPLICAS_TO_DIRS: self.assign_replicas_to_dirs,

@@ -1,12 +1,12 @@
 """DescribeConfigs (API 32), AlterConfigs (33) and IncrementalAlterConfigs (44).
 
-Behaviour. Resources: topics, this broker by its id, and "" for the settings that all brokers
-share. What is set counts at once, for existing topics too: the image changes, and the replica
-manager tells the logs. Values, sources, synonyms and error texts are Kafka's
-(`metadata/describe.py`, `controller/configs.py`). A resource is altered as a whole or not at all;
-the others of the request are done. If nothing can be written, every one gets KAFKA_STORAGE_ERROR.
+Behaviour. Resources: topics, this broker by its id, and "" for the settings that all brokers share.
+A change takes effect at once, for existing topics too: the image changes, and the replica manager
+updates the logs. Values, sources, synonyms and error texts are Kafka's (`metadata/describe.py`,
+`controller/configs.py`). A resource is altered as a whole or not at all; one failure does not stop
+the others. If nothing can be written, every resource gets KAFKA_STORAGE_ERROR.
 
-Left out: loggers (Kafka's answers for a broker that has none), client metrics and groups
+Left out: loggers (answered as by a Kafka broker without loggers), client metrics and groups
 (INVALID_REQUEST), AlterConfigs policies.
 
 Version notes. DescribeConfigs 1 (KIP-226): synonyms; 3 (KIP-569): types and, when asked,
@@ -86,7 +86,7 @@ class ConfigsApi:
         self._config = config
 
     def handlers(self) -> dict[ApiKey, Handler]:
-        """What this object serves."""
+        """Return the handlers by API key."""
         return {
             ApiKey.DESCRIBE_CONFIGS: self.describe_configs,
             ApiKey.ALTER_CONFIGS: self.alter_configs,
@@ -98,7 +98,7 @@ class ConfigsApi:
     def describe_configs(
         self, context: RequestContext, request: DescribeConfigsRequest
     ) -> DescribeConfigsResponse:
-        """Answer a DescribeConfigs request. One resource of an unknown type spoils them all."""
+        """Answer a DescribeConfigs request. An unknown resource type fails all of it."""
         from tidelog_protocol.messages.configs import DescribeConfigsResponse
 
         del context
@@ -172,8 +172,8 @@ class ConfigsApi:
         return response
 
     def forwarding_alterations(self, handlers: Mapping[ApiKey, Handler]) -> dict[ApiKey, Handler]:
-        """Handlers that alter configs, around those that forward: what another broker has to be
-        asked for is refused here, whoever the active controller is."""
+        """Wrap the forwarding handlers that alter configs: settings of another broker are refused
+        here, wherever the active controller is."""
         keys = (ApiKey.ALTER_CONFIGS, ApiKey.INCREMENTAL_ALTER_CONFIGS)
         return {key: self._forwarding(handlers[key]) for key in keys}
 
@@ -204,7 +204,7 @@ class ConfigsApi:
     async def _alter(
         self, resources: Sequence[Resource], *, validate_only: bool
     ) -> list[tuple[ErrorCode, str | None]]:
-        """Code and text for each resource."""
+        """Return error code and message of each resource."""
         try:
             results = await self._controller.alter_configs(resources, validate_only=validate_only)
         except StorageError as error:
@@ -224,7 +224,7 @@ def _resources(request: AlterConfigsRequest | IncrementalAlterConfigsRequest) ->
 def _response(
     request: AlterConfigsRequest | IncrementalAlterConfigsRequest,
 ) -> AlterConfigsResponse | IncrementalAlterConfigsResponse:
-    """An empty answer to this request."""
+    """Return an empty response to this request."""
     from tidelog_protocol.messages.configs import (
         AlterConfigsRequest,
         AlterConfigsResponse,
@@ -243,7 +243,7 @@ def _row(
     code: int,
     message: str | None,
 ) -> Any:
-    """What either response says of one resource."""
+    """Return the part of either response for one resource."""
     return response.AlterConfigsResourceResponse(
         error_code=code,
         error_message=message,

@@ -1,11 +1,12 @@
-"""DescribeQuorum (API 55): who votes on the metadata log, and how far each has read it.
+"""DescribeQuorum (API 55): the voters and observers of the metadata log, and how far each has read
+it.
 
-Behaviour. Answered by the active controller alone; another node says NOT_LEADER_OR_FOLLOWER. Any
-other partition than the metadata log's: UNKNOWN_TOPIC_OR_PARTITION, for each that was asked. A
-broker that is a quorum by itself describes that one voter.
+Behaviour. Only the active controller answers; another node answers NOT_LEADER_OR_FOLLOWER. Any
+partition but that of the metadata log gets UNKNOWN_TOPIC_OR_PARTITION. A lone broker describes
+itself as the only voter.
 
-Version notes. 1 (KIP-836): when each last fetched, and last had all. 2 (KIP-853): texts of errors,
-directory ids, which fixed voters don't need, and the endpoints of the voters.
+Version notes. 1 (KIP-836): when each last fetched, and was last caught up. 2 (KIP-853): error
+messages, directory ids, which static voters do not need, and the endpoints of the voters.
 """
 
 # ruff: noqa: PLC0415 - the tables of the quorum are imported by the first request of a lone broker
@@ -37,7 +38,7 @@ _NOT_LEADER = (
 
 
 class Replica(NamedTuple):
-    """What the leader knows of a voter or observer; times in ms, -1 for never."""
+    """The leader's state of a voter or observer; times in ms, -1 for never."""
 
     node_id: int
     log_end_offset: int
@@ -46,7 +47,7 @@ class Replica(NamedTuple):
 
 
 class Voter(NamedTuple):
-    """Where a voter's controller listens; no port if it has none of its own."""
+    """Address of a voter's controller listener; no port if it has none."""
 
     node_id: int
     listener: str
@@ -55,7 +56,7 @@ class Voter(NamedTuple):
 
 
 class QuorumView(NamedTuple):
-    """The quorum as this node sees it; what follows `is_leader` counts only if it leads."""
+    """The quorum as this node sees it; the fields after `is_leader` are valid only if it leads."""
 
     leader_id: int
     leader_epoch: int
@@ -74,7 +75,7 @@ class DescribeQuorumApi:
         self._endpoints = endpoints
 
     def handlers(self) -> dict[ApiKey, Handler]:
-        """By api key."""
+        """Return the handlers by API key."""
         return {ApiKey.DESCRIBE_QUORUM: self.describe}
 
     def describe(
@@ -109,7 +110,7 @@ class DescribeQuorumApi:
 
 
 def alone(metadata: MetadataLog, clock: Clock, node_id: int) -> DescribeQuorumApi:
-    """The API of a broker that is a quorum by itself, without a controller listener."""
+    """Return the API of a lone broker, which has no controller listener."""
 
     def look() -> QuorumView:
         now_ms = clock.wall_ms()

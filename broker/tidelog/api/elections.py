@@ -1,16 +1,17 @@
-"""What an admin asks of the cluster: ElectLeaders (API 43), AlterPartitionReassignments (45),
+"""An admin's requests to the cluster: ElectLeaders (API 43), AlterPartitionReassignments (45),
 ListPartitionReassignments (46), UnregisterBroker (64).
 
 Behaviour. The active controller decides each request as a whole and answers when the change is
-committed: for an election that is the new leader, for a reassignment only its beginning (or its
-end, if all replicas are in sync). Each partition has its own error. A node that is not the active
-controller answers NOT_CONTROLLER for the whole request. Errors and texts: `elections.py`,
-`reassignment.py` and `brokers.py` of `controller/`.
+committed: an election is complete then; a reassignment has only begun (or is complete, if all
+replicas are in sync). Each partition has its own error. A node that is not the active controller
+answers NOT_CONTROLLER for the whole request. Errors and texts: `elections.py`, `reassignment.py`
+and `brokers.py` of `controller/`.
 
 Left out: `timeout_ms` (nothing here waits for other brokers).
 
 Version notes. ElectLeaders 1 (KIP-460): unclean elections, an error for the whole answer; before,
-it is each partition's. AlterPartitionReassignments 1 (KIP-860): the number of replicas may be held.
+it is each partition's. AlterPartitionReassignments 1 (KIP-860): the number of replicas may be kept
+fixed.
 """
 
 # ruff: noqa: PLC0415 - the tables of a cluster are imported by its first request
@@ -47,7 +48,7 @@ class ElectionsApi:
         self._controller = controller
 
     def handlers(self) -> dict[ApiKey, Handler]:
-        """What this object serves."""
+        """Return the handlers by API key."""
         return {
             ApiKey.ELECT_LEADERS: self.elect_leaders,
             ApiKey.ALTER_PARTITION_REASSIGNMENTS: self.alter_reassignments,

@@ -1,20 +1,20 @@
 """Fetch (API 1): records from the logs of this broker, to consumers and followers.
 
 Behaviour. A request names partitions, or continues a session (KIP-227, `fetch_sessions.py`) and
-names only what changed. They are read in order until `max_bytes` is reached; the first batch of the
-first partition with data is sent whatever its size. With fewer than `min_bytes` and no error the
-request is parked (`DelayedFetch`) until an append or a watermark brings enough, `max_wait_ms` is
-over, or another request arrives on the connection: answers keep their order, so that one would wait
-for us, and a Fetch may always answer early. Segment bytes go out as they lie on disk.
+names only the changes. Partitions are read in order until `max_bytes` is reached; the first batch
+of the first partition with data is sent whatever its size. With fewer than `min_bytes` and no error
+the request is parked (`DelayedFetch`) until an append or a watermark brings enough, `max_wait_ms`
+is over, or another request arrives on the connection: responses keep their order, so the next would
+wait for this one, and a Fetch may always answer early. Segment bytes are sent as they are on disk.
 
-A partition of an unknown topic is answered with its error but does not hurry the others, as in
-Kafka. An incremental answer leaves out partitions without news.
+A partition of an unknown topic gets its error but does not end the wait, as in Kafka. An
+incremental response leaves out partitions without changes.
 
-A follower's fetch offsets are its progress: they are recorded after the read, and the answer
-carries the high watermark from after that. With the rack-aware `replica.selector.class`, consumers
-are sent to an in-sync follower in their rack (KIP-392).
+A follower's fetch offsets are its progress: they are recorded after the read, and the response
+carries the high watermark that results. With the rack-aware `replica.selector.class`, consumers are
+sent to an in-sync follower in their rack (KIP-392).
 
-What lies in a remote tier is read and waited for by `fetch_remote.py`.
+`fetch_remote.py` reads, and waits for, records in the remote tier.
 
 Left out: quotas of clients.
 
@@ -71,7 +71,7 @@ _PartitionData = _Topic.PartitionData
 
 RACK_AWARE_SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 
-# Answered without asking a log, behind all others and in this order, as in Kafka.
+# Answered without reading a log, after all others and in this order, as in Kafka.
 _UNKNOWN: dict[int, int] = {ErrorCode.UNKNOWN_TOPIC_ID: 1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: 2}
 _TELLS_LEADER = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
 
@@ -86,7 +86,7 @@ class FetchApi:
         rng: Rng,
         remote: RemoteFetches | None = None,
     ) -> None:
-        """`remote` is there if this broker has a remote tier."""
+        """`remote` is None if this broker has no remote tier."""
         self.replica_manager = replica_manager
         self._remote = remote
         self.sessions = FetchSessionCache(
@@ -98,7 +98,7 @@ class FetchApi:
         self._rack_aware = config.replica_selector_class == RACK_AWARE_SELECTOR
 
     def handlers(self) -> dict[ApiKey, Handler]:
-        """What this object serves."""
+        """Return the handlers by API key."""
         return {ApiKey.FETCH: self.fetch}
 
     def fetch(
@@ -120,7 +120,7 @@ class FetchApi:
             if session.partitions:
                 fetch.session = session
                 fetch.requests = list(session.partitions.values())
-            else:  # the request forgot the last partition: the session is closed
+            else:  # the request removed the last partition: the session is closed
                 fetch.epoch = FINAL_EPOCH
         results = self._read(fetch)
         answer: FetchResponse | list[Buffer] | Deferred | None
@@ -136,7 +136,7 @@ class FetchApi:
         return answer
 
     def _read(self, fetch: FetchWork) -> list[ReadResult]:
-        """Read all; partitions of unknown topics go to the end of the answer."""
+        """Read all partitions; those of unknown topics go to the end of the response."""
         results = self.replica_manager.read(fetch.requests, fetch, max_bytes=fetch.max_bytes)
         for result in results:
             if result.error and result.error in _UNKNOWN:
@@ -198,7 +198,7 @@ class FetchApi:
     # ---- answers ------------------------------------------------------------------------------
 
     def answer(self, fetch: FetchWork, results: list[ReadResult]) -> FetchResponse | list[Buffer]:
-        """The response of these results; opens or updates the session."""
+        """Build the response from these results; open or update the session."""
         requests = fetch.requests
         if fetch.version < 10:
             self._hide_zstd(fetch, results)
@@ -207,7 +207,7 @@ class FetchApi:
             session_id = self._open_session(fetch, results) if fetch.epoch == INITIAL_EPOCH else 0
             return self._response(fetch, requests, results, session_id)
         if session.epoch != next_epoch(fetch.epoch):
-            # Another connection went on with the session while this request was parked.
+            # Another connection continued the session while this request was parked.
             return FetchResponse(
                 error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH, session_id=session.session_id
             )
@@ -228,7 +228,7 @@ class FetchApi:
         return self._response(fetch, named, named_results, session.session_id)
 
     def _open_session(self, fetch: FetchWork, results: list[ReadResult]) -> int:
-        """A session with what this answer tells, or 0 if there is no room for it."""
+        """Open a session with this response's state; 0 if the cache is full."""
         for partition, result in zip(fetch.requests, results, strict=True):
             partition.high_watermark = result.high_watermark
             partition.local_log_start_offset = result.log_start_offset
@@ -246,7 +246,7 @@ class FetchApi:
         results: Sequence[ReadResult],
         session_id: int,
     ) -> FetchResponse | list[Buffer]:
-        """The whole answer: as it goes out if there is nothing but records to tell."""
+        """Build the whole response; already encoded if it holds only records."""
         if self._bytes_out is not None and fetch.replica_id < 0:
             for request, result in zip(requests, results, strict=True):
                 if result.size:
@@ -264,7 +264,7 @@ class FetchApi:
         results: Sequence[ReadResult],
         session_id: int,
     ) -> FetchResponse:
-        """Partitions that follow each other in one topic share its entry."""
+        """Build the message; consecutive partitions of one topic share its entry."""
         topics: list[_Topic] = []
         topic_name: str | None = ""
         topic_id = b""
@@ -309,7 +309,7 @@ class FetchApi:
         return response
 
     def _refuse(self, version: int, request: FetchRequest) -> FetchResponse:
-        """UNKNOWN_SERVER_ERROR for all of it, as Kafka does with what it can't understand."""
+        """Answer UNKNOWN_SERVER_ERROR for everything, as Kafka does with an invalid request."""
         error = ErrorCode.UNKNOWN_SERVER_ERROR
         return FetchResponse(
             error_code=error,
@@ -335,7 +335,7 @@ class FetchApi:
     def _explain_errors(
         self, fetch: FetchWork, requests: Sequence[FetchedPartition], response: FetchResponse
     ) -> None:
-        """Errors that old clients don't know, and for new ones who leads (KIP-951)."""
+        """Replace errors that old clients do not know; name the leader for new ones (KIP-951)."""
         answers = (data for topic in response.responses for data in topic.partitions)
         image = self.replica_manager.image
         nodes = {}
@@ -360,7 +360,7 @@ class FetchApi:
         ]
 
     def _hide_zstd(self, fetch: FetchWork, results: list[ReadResult]) -> None:
-        """Clients before v10 can't read zstd: refuse topics that are configured for it."""
+        """Refuse topics configured for zstd to clients before v10, which cannot read it."""
         for index, request in enumerate(fetch.requests):
             partition = self.replica_manager.partition(request.topic or "", request.partition)
             if (
@@ -369,13 +369,13 @@ class FetchApi:
                 and partition.log.config.compression_type == "zstd"
             ):
                 results[index] = refused = ReadResult(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
-                refused.aborted = ()  # an empty list, not null, where Kafka never asks the log
+                refused.aborted = ()  # an empty list, not null, if Kafka does not read the log
 
 
 def _plain_topics(
     requests: Sequence[FetchedPartition], results: Sequence[ReadResult]
 ) -> list[_PlainTopic] | None:
-    """What `fetch_body` takes; None if some partition has more to tell than its records."""
+    """Return the arguments of `fetch_body`; None if a partition has more than records."""
     topics: list[_PlainTopic] = []
     topic_name: str | None = ""
     topic_id = b""
@@ -403,7 +403,7 @@ def _plain_topics(
 
 
 def _must_wait(results: list[ReadResult], min_bytes: int) -> bool:
-    """Whether there is too little: fewer than `min_bytes`, no divergence, no error but unknown
+    """Return whether to wait: fewer than `min_bytes`, no divergence, no error but unknown
     topics."""
     size = 0
     unknown = 0

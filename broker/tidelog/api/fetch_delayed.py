@@ -1,7 +1,7 @@
-"""One Fetch on its way: what it reads, and the parked one that waits for more.
+"""One Fetch in progress: what it reads, and the parked one that waits for more.
 
-Owned by `fetch.py`, which resolves sessions and makes answers. Knows the wire only as far as the
-request's limits.
+`fetch.py` owns it, resolves sessions and builds responses. Of the wire it knows only the request's
+limits.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ READ_COMMITTED = 1
 
 
 class FetchWork(FetchParams):
-    """One request: what is read and how it will be answered.
+    """One request: what to read, and how to answer.
 
-    `session` is set for incremental fetches; `epoch` INITIAL_EPOCH for full ones that want one.
+    `session` is set for incremental fetches; `epoch` is INITIAL_EPOCH for full ones that ask for a
+    session.
     """
 
     __slots__ = ("epoch", "listener", "requests", "session", "version")
@@ -45,7 +46,7 @@ class FetchWork(FetchParams):
     def __init__(
         self, version: int, request: FetchRequest, max_bytes: int, listener: str = ""
     ) -> None:
-        self.listener = listener  # that the client came by
+        self.listener = listener  # on which the client connected
         state = request.replica_state
         replica_id = request.replica_id if state is None else state.replica_id
         self.version = version
@@ -68,7 +69,7 @@ class FetchWork(FetchParams):
 
 
 def failed_reads(fetch: FetchWork) -> list[ReadResult]:
-    """Each partition's part of the answer to a Fetch that has failed as a whole."""
+    """Return each partition's part of the response to a Fetch that failed as a whole."""
     return [ReadResult(ErrorCode.UNKNOWN_SERVER_ERROR) for _ in fetch.requests]
 
 
@@ -76,13 +77,13 @@ class DelayedFetch(DelayedOperation[tuple[str, int]]):
     """A Fetch without enough bytes yet.
 
     Case A: this broker no longer leads a partition, or the request's epoch is fenced now.
-    Case B: a partition is gone or offline, or one that was unknown has come.
+    Case B: a partition is gone or offline, or an unknown one now exists.
     Case C: the log was truncated below the fetch offset, or diverges from the reader's last epoch.
     Case D: enough bytes came below the reader's bound.
-    Case F: the reader's segment is not the last any more: what it has is all this read can give.
-    Case E: another request waits on the connection, or the deadline: whatever there is.
-    Woken by: the partitions. Only those that were touched are read again; for the rest the first
-    look holds.
+    Case F: the reader's segment is no longer the last: this read can return no more than it has.
+    Case E: another request waits on the connection, or the deadline: answer with what there is.
+    Woken by: the partitions. Only touched partitions are read again; the first result stays valid
+    for the others.
     """
 
     __slots__ = (
@@ -105,7 +106,7 @@ class DelayedFetch(DelayedOperation[tuple[str, int]]):
         fetch: FetchWork,
         results: list[ReadResult],
     ) -> None:
-        """`answer` makes the response of these results."""
+        """`answer` builds the response from these results."""
         super().__init__()
         self._replicas = replica_manager
         self._answer = answer
@@ -127,7 +128,7 @@ class DelayedFetch(DelayedOperation[tuple[str, int]]):
         self.deferred: Deferred | None = None
 
     def hurry(self) -> None:
-        """Case E: the connection has more to do."""
+        """Case E: another request waits on the connection."""
         self._replicas.fetch_purgatory.finish(self)
 
     def cancel(self) -> None:
@@ -136,7 +137,7 @@ class DelayedFetch(DelayedOperation[tuple[str, int]]):
         self._forget()
 
     def _forget(self) -> None:
-        """Let go of records and connection: the purgatory keeps this object until its deadline."""
+        """Drop records and connection: the purgatory keeps this object until its deadline."""
         self._results = []
         self.deferred = None
 
@@ -155,7 +156,7 @@ class DelayedFetch(DelayedOperation[tuple[str, int]]):
         return self._fetch.min_bytes <= 1 or self._has_enough(index, request, partition)
 
     def _is_cut_off(self, request: FetchedPartition, partition: Partition) -> bool:
-        """Cases A and C: the reader has to learn that the log is another one now."""
+        """Cases A and C: the reader must learn that the log has changed."""
         if partition.leader_error(
             request.current_leader_epoch, leader_only=self._fetch.leader_only
         ):
@@ -168,7 +169,7 @@ class DelayedFetch(DelayedOperation[tuple[str, int]]):
         return end.leader_epoch < request.last_fetched_epoch or end.offset < request.fetch_offset
 
     def _has_enough(self, index: int, request: FetchedPartition, partition: Partition) -> bool:
-        """Cases D and F: count what came to one partition since it was last counted."""
+        """Cases D and F: count the bytes appended to one partition since the last count."""
         if partition.on_older_segment(request.fetch_offset, self._fetch.isolation):
             return True
         appended, counted = self._counted[index]
@@ -180,7 +181,7 @@ class DelayedFetch(DelayedOperation[tuple[str, int]]):
         return self._bytes >= self._fetch.min_bytes
 
     def complete(self, *, expired: bool) -> None:
-        """Read again what was touched, and answer."""
+        """Read touched partitions again, and answer."""
         fetch = self._fetch
         results = self._results
         if self._touched:
@@ -193,7 +194,7 @@ class DelayedFetch(DelayedOperation[tuple[str, int]]):
                 fetch,
                 max_bytes=max(0, fetch.max_bytes - kept),
                 min_one_batch=not kept,
-                record_progress=False,  # it was, before this was parked
+                record_progress=False,  # already recorded, before this was parked
             )
             for index, result in zip(again, fresh, strict=True):
                 results[index] = result
@@ -213,7 +214,7 @@ class DelayedFetch(DelayedOperation[tuple[str, int]]):
         deferred.complete(self._answer(fetch, failed_reads(fetch)))
 
     def _refresh_watermarks(self) -> None:
-        """A follower learns the high watermark from answers alone; it moved while this waited."""
+        """Refresh the high watermarks: a follower learns them only from responses."""
         for request, result in zip(self._fetch.requests, self._results, strict=True):
             if not result.error and request.topic is not None:
                 partition = self._replicas.partition(request.topic, request.partition)

@@ -3,14 +3,14 @@
 Behaviour. All remote partitions of a request are read at once, each with its share of the request's
 bytes in their order; the first one may exceed it by its first batch. The request is parked for
 remote.fetch.max.wait.ms, whatever wait it asks for itself; local partitions are read when it
-completes. Over the fetch quota (KIP-956) nothing is read: the partitions answer empty, and the
-request waits as any that finds nothing.
+completes. Over the fetch quota (KIP-956) nothing is read: the partitions are empty, and the request
+waits like any other without data.
 
-Errors. In no remote segment: OFFSET_OUT_OF_RANGE. The remote tier failed, or its queue is full:
-UNKNOWN_SERVER_ERROR. Retriable failures are tried again until the wait is over, then
-UNKNOWN_SERVER_ERROR too; what is merely slow answers empty.
+Errors. An offset in no remote segment: OFFSET_OUT_OF_RANGE. A failed remote tier, or a full queue:
+UNKNOWN_SERVER_ERROR. Retriable failures are retried until the wait ends, then UNKNOWN_SERVER_ERROR
+too; a read that is merely slow answers empty.
 
-Built with the remote tier alone; `fetch.py` asks it for every consumer's fetch then.
+Exists only with a remote tier; `fetch.py` then calls it for every consumer's fetch.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _EXPIRES = Name("kafka.server", "DelayedRemoteFetchMetrics", "ExpiresPerSec")
 
 
 class RemoteFetches:
-    """Where fetches wait for the remote tier: the RemoteFetchPurgatory."""
+    """The fetches that wait for the remote tier: Kafka's RemoteFetchPurgatory."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class RemoteFetches:
     def fetch(
         self, context: RequestContext, fetch: FetchWork, results: list[ReadResult], answer: Answer
     ) -> FetchResponse | list[Buffer] | Deferred | None:
-        """Read what of these results is in the remote tier; None if nothing is, or may be read
+        """Read the partitions that are in the remote tier; None if no read is needed, or allowed
         now."""
         if all(result.remote is None for result in results) or self.reads.is_throttled():
             return None
@@ -85,12 +85,13 @@ class DelayedRemoteFetch(DelayedOperation[tuple[str, int]]):
     """A Fetch that waits for remote reads.
 
     Case A: all of them are done.
-    Case B: one of their partitions is gone, offline, or not to be read here any more: it answers
-    with that error, the others with what there is.
-    Case C: the deadline. What has not begun to load is given up, what has is kept for the next try.
+    Case B: one of their partitions is gone, offline, or may no longer be read here: it answers with
+    that error, the others with what they have.
+    Case C: the deadline. Reads that have not begun to load are cancelled; the others stay cached
+    for the next try.
     Case D: the connection is gone: cancelled.
-    Woken by: the reads, and the partitions of them when their role changes. Never by another
-    request on the connection: as in Kafka, that waits.
+    Woken by: the reads, and their partitions when the role changes. Never by another request on the
+    connection: that waits, as in Kafka.
     """
 
     __slots__ = (
@@ -119,17 +120,17 @@ class DelayedRemoteFetch(DelayedOperation[tuple[str, int]]):
 
     @property
     def is_ready(self) -> bool:
-        """Whether all reads are done."""
+        """Return whether all reads are done."""
         return not self._pending
 
     def keys(self) -> list[tuple[str, int]]:
-        """The partitions that are read remotely."""
+        """Return the partitions that are read remotely."""
         requests = (self._fetch.requests[index] for index in self._reads)
         return [(request.topic or "", request.partition) for request in requests]
 
     def begin(self) -> None:
-        """Begin all reads, in their order, with what bytes the request has left for each: local
-        records before them have their share already."""
+        """Begin all reads in order, each with the bytes that the request has left: local records
+        before them have taken their share."""
         fetch = self._fetch
         bytes_left = fetch.max_bytes
         is_empty = True
@@ -200,7 +201,7 @@ class DelayedRemoteFetch(DelayedOperation[tuple[str, int]]):
         deferred.complete(answer(fetch, failed_reads(fetch)))
 
     def answer(self, *, expired: bool) -> FetchResponse | list[Buffer]:
-        """What was read remotely, and all the rest as it is now."""
+        """Answer with the remote records, and all other partitions as they are now."""
         fetch, results, requests = self._fetch, self._results, list(self._fetch.requests)
         local = {index for index, result in enumerate(results) if result.remote is None}
         size = 0
@@ -209,7 +210,7 @@ class DelayedRemoteFetch(DelayedOperation[tuple[str, int]]):
             next_offset = self._settle(index, pending, result, expired=expired)
             size += result.size
             if next_offset > requests[index].fetch_offset:
-                local.add(index)  # nothing up to there: the local log goes on with it
+                local.add(index)  # no records up to there: the local log continues
                 requests[index] = copy.copy(requests[index])
                 requests[index].fetch_offset = next_offset
         if local:
@@ -233,7 +234,7 @@ class DelayedRemoteFetch(DelayedOperation[tuple[str, int]]):
         *,
         expired: bool,
     ) -> int:
-        """Put what became of a read into the partition's result; where to go on locally, or -1."""
+        """Store the outcome of a read; return the offset at which to continue locally, or -1."""
         error = self._error(index)
         if error is not None:
             pending.cancel()
@@ -260,17 +261,17 @@ class DelayedRemoteFetch(DelayedOperation[tuple[str, int]]):
         return -1
 
     def _error(self, index: int) -> ErrorCode | None:
-        """Why a partition may no longer be read here."""
+        """Return why a partition may no longer be read here."""
         request, partition = self._fetch.requests[index], self._partitions[index]
         now = self._fetches.replicas.partition(*partition.topic_partition)
         if isinstance(now, ErrorCode):
             return now
-        if now is not partition:  # of another topic with that name
+        if now is not partition:  # a partition of another topic with that name
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return now.leader_error(request.current_leader_epoch, leader_only=self._fetch.leader_only)
 
     def _forget(self) -> None:
-        """Let go of records and connection: the purgatory keeps this object until its deadline."""
+        """Drop records and connection: the purgatory keeps this object until its deadline."""
         self._results = []
         self._reads = {}
         self._partitions = {}

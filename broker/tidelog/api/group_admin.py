@@ -1,15 +1,15 @@
-"""Looking after groups: DescribeGroups, ListGroups, DeleteGroups.
+"""Group administration: DescribeGroups, ListGroups, DeleteGroups.
 
 Behaviour. Only classic groups exist, so every group is of the type "classic". A group's protocol,
-its members' metadata and assignments are told while it is stable. ListGroups fails as a whole
+its members' metadata and assignments are only shown while it is stable. ListGroups fails as a whole
 while a partition of `__consumer_offsets` loads. DeleteGroups deletes empty groups with their
-offsets; a group named twice is answered once. There is no authorizer: the authorized operations
-are all of them.
+offsets; a group named twice is answered once. There is no authorizer: the authorized operations are
+all of them.
 
 Version notes. DescribeGroups 3 (KIP-430): authorized operations; 4 (KIP-345): static members; 6
-(KIP-1043): GROUP_ID_NOT_FOUND with a message for an unknown group, which before looks dead.
-ListGroups 4 (KIP-518): states, and filter by them; 5 (KIP-848): types, and filter. DeleteGroups
-3: error message.
+(KIP-1043): GROUP_ID_NOT_FOUND with a message for an unknown group; before, its state is Dead.
+ListGroups 4 (KIP-518): states, and filter by them; 5 (KIP-848): types, and filter. DeleteGroups 3:
+error message.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class GroupAdminApi:
         self._admin = admin
 
     def handlers(self) -> dict[ApiKey, Handler]:
-        """By api key."""
+        """Return the handlers by API key."""
         return {
             ApiKey.DESCRIBE_GROUPS: self.describe,
             ApiKey.LIST_GROUPS: self.list_groups,
@@ -65,7 +65,7 @@ class GroupAdminApi:
     def describe(
         self, context: RequestContext, request: DescribeGroupsRequest
     ) -> DescribeGroupsResponse:
-        """DescribeGroups."""
+        """Answer a DescribeGroups request."""
         operations = _OPERATIONS_OMITTED
         if request.include_authorized_operations:
             operations = _ALL_OPERATIONS
@@ -105,7 +105,7 @@ class GroupAdminApi:
     def list_groups(
         self, _context: RequestContext, request: ListGroupsRequest
     ) -> ListGroupsResponse:
-        """ListGroups."""
+        """Answer a ListGroups request."""
         groups = self._admin.list_groups()
         if isinstance(groups, ErrorCode):
             return ListGroupsResponse(error_code=groups)
@@ -122,7 +122,7 @@ class GroupAdminApi:
         )
 
     def delete(self, context: RequestContext, request: DeleteGroupsRequest) -> Deferred:
-        """DeleteGroups."""
+        """Answer a DeleteGroups request."""
         deferred = context.defer()
         group_ids = list(dict.fromkeys(request.groups_names))
         results: dict[str, ErrorCode] = {}

@@ -1,13 +1,13 @@
 """Offsets of groups: OffsetCommit, OffsetFetch, OffsetDelete.
 
-Behaviour. OffsetCommit checks each topic and partition against the cluster first, then the group;
-what is left is written as one batch and answered when that is committed. OffsetFetch asks no
-metadata (an offset of a deleted topic that is still there is told), except to translate topic
-ids. With require_stable the answer waits for all writes before it, and partitions whose offset an
-open transaction may yet change are answered UNSTABLE_OFFSET_COMMIT.
+Behaviour. OffsetCommit checks each topic and partition against the cluster first, then the group.
+It writes the rest as one batch and answers when that is committed. OffsetFetch uses metadata only
+to translate topic ids, so it returns offsets of deleted topics that are still stored. With
+require_stable the answer waits for all writes before it, and partitions whose offset an open
+transaction may still change get UNSTABLE_OFFSET_COMMIT.
 
 Version notes. OffsetCommit 2-4: retention time; 6 (KIP-320): leader epoch; 7 (KIP-345): instance
-id; 9 (KIP-848): GROUP_ID_NOT_FOUND where older versions hear ILLEGAL_GENERATION; 10 (KIP-848):
+id; 9 (KIP-848): GROUP_ID_NOT_FOUND, which is ILLEGAL_GENERATION in older versions; 10 (KIP-848):
 topic ids. OffsetFetch 1: errors in the partitions only; 2: null asks for all topics; 7 (KIP-447):
 require_stable; 8 (KIP-709): several groups; 10: topic ids. OffsetDelete 0 (KIP-496).
 """
@@ -58,7 +58,7 @@ _DeletePartition = OffsetDeleteResponse.OffsetDeleteResponsePartition
 
 
 class _CommitAnswer:
-    """Answers in Kafka's order: topics with a refused partition first, as they came."""
+    """Collects results in Kafka's order: topics with a refused partition first."""
 
     def __init__(self) -> None:
         self.topics: dict[tuple[str, bytes], _CommitTopic] = {}
@@ -66,7 +66,7 @@ class _CommitAnswer:
     def add(
         self, topic: OffsetCommitRequest.OffsetCommitRequestTopic, index: int, error: int
     ) -> None:
-        """One partition's error code."""
+        """Add one partition's error code."""
         key = (topic.name, topic.topic_id)
         answer = self.topics.get(key)
         if answer is None:
@@ -74,7 +74,7 @@ class _CommitAnswer:
         answer.partitions.append(_CommitPartition(partition_index=index, error_code=error))
 
     def response(self) -> OffsetCommitResponse:
-        """All of it."""
+        """Return the whole response."""
         return OffsetCommitResponse(topics=list(self.topics.values()))
 
 
@@ -96,7 +96,7 @@ class GroupOffsetsApi:
         self._metadata_bytes_max = metadata_bytes_max
 
     def handlers(self) -> dict[ApiKey, Handler]:
-        """By api key."""
+        """Return the handlers by API key."""
         return {
             ApiKey.OFFSET_COMMIT: self.commit,
             ApiKey.OFFSET_FETCH: self.fetch,
@@ -108,7 +108,7 @@ class GroupOffsetsApi:
     def commit(
         self, context: RequestContext, request: OffsetCommitRequest
     ) -> Deferred | OffsetCommitResponse:
-        """OffsetCommit."""
+        """Answer an OffsetCommit request."""
         version = context.api_version
         answer = _CommitAnswer()
         accepted = self._existing(version, request, answer)
@@ -163,7 +163,7 @@ class GroupOffsetsApi:
             OffsetCommitRequest.OffsetCommitRequestTopic.OffsetCommitRequestPartition,
         ]
     ]:
-        """The partitions that exist; the others are answered."""
+        """Return the partitions that exist; add an error for the others."""
         cluster = self._image()
         accepted = []
         for topic in request.topics:
@@ -186,7 +186,7 @@ class GroupOffsetsApi:
     # ---- OffsetFetch -------------------------------------------------------------------------
 
     def fetch(self, context: RequestContext, request: OffsetFetchRequest) -> Deferred:
-        """OffsetFetch."""
+        """Answer an OffsetFetch request."""
         version = context.api_version
         deferred = context.defer()
         groups = request.groups if version >= _GROUPS_VERSION else [_single_group(request)]
@@ -221,7 +221,7 @@ class GroupOffsetsApi:
     ) -> _FetchGroup:
         answer = _FetchGroup(group_id=group.group_id, error_code=error)
         if error is not ErrorCode.NONE:
-            if version < 2:  # no place for it but the partitions
+            if version < 2:  # only partitions have a field for it
                 answer.topics = [
                     _no_offsets(topic.name, ZERO_UUID, topic.partition_indexes, error)
                     for topic in group.topics or ()
@@ -276,7 +276,7 @@ class GroupOffsetsApi:
     # ---- OffsetDelete ------------------------------------------------------------------------
 
     def delete(self, context: RequestContext, request: OffsetDeleteRequest) -> Deferred:
-        """OffsetDelete."""
+        """Answer an OffsetDelete request."""
         deferred = context.defer()
         cluster = self._image()
         answers: dict[str, _DeleteTopic] = {}
@@ -306,12 +306,12 @@ class GroupOffsetsApi:
 
 
 def _java_length(text: str) -> int:
-    """Length as Java counts it: characters outside the basic plane are two."""
+    """Return the length as Java counts it: a character outside the basic plane counts as two."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 def _single_group(request: OffsetFetchRequest) -> OffsetFetchRequest.OffsetFetchRequestGroup:
-    """A request before v8 in the form of later ones."""
+    """Convert a request before v8 to the form of later ones."""
     topics = None
     if request.topics is not None:
         topics = [
@@ -377,8 +377,8 @@ def _add_deleted(answers: dict[str, _DeleteTopic], name: str, index: int, error:
 
 
 def _mark_unstable(answer: _FetchGroup, unstable: Unstable) -> None:
-    """Offsets that may change are not told, and the client asks again. When it asks for all, those
-    that only an open transaction has are left out, as in Kafka."""
+    """Replace offsets that may change by an error, so that the client retries. If it asks for all
+    topics, offsets that only an open transaction has are left out, as in Kafka."""
     for topic in answer.topics:
         topic.partitions = [
             _no_offset(each.partition_index, ErrorCode.UNSTABLE_OFFSET_COMMIT)

@@ -1,20 +1,20 @@
 """Groups: FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup, and their administration.
 
-Behaviour. FindCoordinator creates `__consumer_offsets` or `__transaction_state` when it is missing
-and answers once it is there (Kafka answers COORDINATOR_NOT_AVAILABLE and creates it meanwhile: the
+Behaviour. FindCoordinator creates `__consumer_offsets` or `__transaction_state` if it is missing
+and answers once it exists (Kafka answers COORDINATOR_NOT_AVAILABLE and creates it meanwhile: the
 client's retry costs more than the creation). Keys of share groups are refused with INVALID_REQUEST,
-as Kafka refuses the key of a coordinator that it does not run: clients give up at once and say so.
-Joins and syncs are parked by the coordinator until their group decides; a parked request of a
-connection that has gone stays a member until its session ends, as in Kafka. There is no authorizer:
-everyone may do everything, which is what the authorized operations of DescribeGroups say.
+as Kafka refuses the key of a coordinator that it does not run: clients fail at once. The
+coordinator parks joins and syncs until their group decides. If the connection of a parked join
+closes, its member stays until its session ends, as in Kafka. There is no authorizer, so the
+authorized operations of DescribeGroups are all of them.
 
-Version notes. FindCoordinator 4 (KIP-699): several keys; 6 (KIP-932): share keys. JoinGroup 1:
-rebalance time-out apart from the session's; 4 (KIP-394): MEMBER_ID_REQUIRED; 5 (KIP-345): static
-members; 7 (KIP-559): protocol type, null protocol; 8 (KIP-800): reason; 9 (KIP-814): skip the
-assignment. SyncGroup 5 (KIP-559): protocol type and name are mandatory. LeaveGroup 3 (KIP-345):
+Version notes. FindCoordinator 4 (KIP-699): several keys; 6 (KIP-932): share keys. JoinGroup 1: a
+rebalance timeout separate from the session timeout; 4 (KIP-394): MEMBER_ID_REQUIRED; 5 (KIP-345):
+static members; 7 (KIP-559): protocol type, null protocol; 8 (KIP-800): reason; 9 (KIP-814): skip
+the assignment. SyncGroup 5 (KIP-559): protocol type and name are mandatory. LeaveGroup 3 (KIP-345):
 several members; before, the one member's error is the request's. DescribeGroups 6 (KIP-1043):
-GROUP_ID_NOT_FOUND instead of a dead group. ListGroups 4 (KIP-518) and 5 (KIP-848): filters by
-state and by type.
+GROUP_ID_NOT_FOUND instead of a dead group. ListGroups 4 (KIP-518) and 5 (KIP-848): filters by state
+and by type.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ if TYPE_CHECKING:
 __all__ = ["GroupsApi"]
 
 _TOPICS = {0: GROUP_METADATA_TOPIC, 1: TRANSACTION_STATE_TOPIC}
-"""Where coordinators of a key type keep their state."""
+"""The topic in which the coordinators of a key type keep their state."""
 _SHARE_KEY_TYPE = 2
 
 _Coordinator = FindCoordinatorResponse.Coordinator
 
-_INVALID_REQUEST = (  # Kafka's words for a type of coordinator that it does not run
+_INVALID_REQUEST = (  # Kafka's message for a type of coordinator that it does not run
     "This most likely occurs because of a request being malformed by the client library or the "
     "message was sent to an incompatible broker. See the broker logs for more details."
 )
@@ -80,13 +80,13 @@ class GroupsApi:
         image: Callable[[], ClusterImage],
         topics: Topics,
     ) -> None:
-        """`image` gives the present one; `topics` creates internal topics (the controller)."""
+        """`image` returns the current image; `topics` creates internal topics (the controller)."""
         self._coordinator = coordinator
         self._image = image
         self._topics = topics
 
     def handlers(self) -> dict[ApiKey, Handler]:
-        """By api key."""
+        """Return the handlers by API key."""
         return {
             ApiKey.FIND_COORDINATOR: self.find_coordinator,
             ApiKey.JOIN_GROUP: self.join,
@@ -100,7 +100,7 @@ class GroupsApi:
     def find_coordinator(
         self, context: RequestContext, request: FindCoordinatorRequest
     ) -> FindCoordinatorResponse | Coroutine[Any, Any, FindCoordinatorResponse]:
-        """FindCoordinator: at once if the topic is there."""
+        """Answer a FindCoordinator request, at once if the topic exists."""
         topic = _TOPICS.get(request.key_type)
         if topic is not None and topic not in self._image().topics:
             return self._create_and_find(topic, context, request)
@@ -155,7 +155,7 @@ class GroupsApi:
     # ---- JoinGroup, SyncGroup ----------------------------------------------------------------
 
     def join(self, context: RequestContext, request: JoinGroupRequest) -> Deferred:
-        """JoinGroup."""
+        """Answer a JoinGroup request."""
         version = context.api_version
         deferred = context.defer()
 
@@ -184,7 +184,7 @@ class GroupsApi:
     def sync(
         self, context: RequestContext, request: SyncGroupRequest
     ) -> Deferred | SyncGroupResponse:
-        """SyncGroup."""
+        """Answer a SyncGroup request."""
         if context.api_version >= 5 and None in {request.protocol_type, request.protocol_name}:
             return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         deferred = context.defer()
@@ -213,14 +213,14 @@ class GroupsApi:
     # ---- Heartbeat, LeaveGroup ---------------------------------------------------------------
 
     def heartbeat(self, _context: RequestContext, request: HeartbeatRequest) -> HeartbeatResponse:
-        """Heartbeat."""
+        """Answer a Heartbeat request."""
         error = self._coordinator.heartbeat(
             request.group_id, request.member_id, request.group_instance_id, request.generation_id
         )
         return HeartbeatResponse(error_code=error)
 
     def leave(self, context: RequestContext, request: LeaveGroupRequest) -> LeaveGroupResponse:
-        """LeaveGroup."""
+        """Answer a LeaveGroup request."""
         version = context.api_version
         leaving = (
             [

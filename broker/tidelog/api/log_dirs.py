@@ -1,17 +1,16 @@
-"""DescribeLogDirs (API 35): what lies where, and how large it is. AlterReplicaLogDirs (34): let it
-lie elsewhere.
+"""DescribeLogDirs (API 35): the place and size of logs. AlterReplicaLogDirs (34): move them.
 
-Behaviour. Every log directory of the broker, with the partitions asked for (null: all) that have a
-log in it. The lag is that of the log end behind the high watermark, 0 on a leader; of a log that is
-to take another's place (`is_future_key`), behind that one's end. Topics without a partition here
-are left out.
+Behaviour. The response has every log directory of the broker, with the requested partitions (null:
+all) that have a log in it. The lag is that of the log end behind the high watermark, 0 on a leader;
+that of a future log (`is_future_key`) is behind the end of the current one. Topics without a
+partition here are left out.
 
-A move is answered when it has begun; `replication/log_dir_moves.py` has its rules and errors.
+A move is answered once it has begun; `replication/log_dir_moves.py` has its rules and errors.
 
 Left out: cordoned directories.
 
 Version notes. 2: both flexible. 3: top-level error code. 4 (KIP-827): size and free bytes of the
-volume, -1 if the file system does not tell. 5 (KIP-1066): cordoned.
+volume, -1 if the file system does not report them. 5 (KIP-1066): cordoned.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ _Altered = AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult
 
 
 def unknown_volume(directory: str) -> tuple[int, int]:
-    """Total and usable bytes of a volume that nobody can ask."""
+    """Return total and usable bytes of a volume of unknown size."""
     del directory
     return (-1, -1)
 
@@ -61,14 +60,14 @@ class LogDirsApi:
         volume_bytes: Callable[[str], tuple[int, int]] = unknown_volume,
         moves: Callable[[], LogDirMoves] | None = None,
     ) -> None:
-        """`volume_bytes` tells total and usable bytes of a directory's volume; `moves` makes who
-        moves replicas, when that is first asked for."""
+        """`volume_bytes` returns total and usable bytes of a directory's volume; `moves` creates
+        the mover of replicas on first use."""
         self._logs = logs
         self._volume_bytes = volume_bytes
         self._moves = moves
 
     def handlers(self) -> dict[ApiKey, Handler]:
-        """What this object serves."""
+        """Return the handlers by API key."""
         return {
             ApiKey.DESCRIBE_LOG_DIRS: self.describe_log_dirs,
             ApiKey.ALTER_REPLICA_LOG_DIRS: self.alter_replica_log_dirs,
@@ -77,7 +76,7 @@ class LogDirsApi:
     def alter_replica_log_dirs(
         self, context: RequestContext, request: AlterReplicaLogDirsRequest
     ) -> AlterReplicaLogDirsResponse:
-        """Begin to move what is named; of a replica named twice the last place counts."""
+        """Begin to move replicas; for one named twice the last directory counts."""
         del context
         assert self._moves is not None
         wanted = {
@@ -100,7 +99,7 @@ class LogDirsApi:
     def describe_log_dirs(
         self, context: RequestContext, request: DescribeLogDirsRequest
     ) -> DescribeLogDirsResponse:
-        """All directories, with the partitions asked for."""
+        """Describe all directories, with the requested partitions."""
         del context
         asked = (
             None
@@ -139,7 +138,7 @@ class LogDirsApi:
 
 
 def _described(key: TopicPartition, log: Log, current: Log | None = None) -> _Partition:
-    """One log; beside `current` if it is to take its place."""
+    """Describe one log; `current` is the one that a future log will replace."""
     lag = max(log.high_watermark - log.log_end_offset, 0)
     return _Partition(
         partition_index=key.partition,

@@ -1,22 +1,23 @@
-"""Metadata (API 3), DescribeCluster (60) and DescribeTopicPartitions (75): what is where.
+"""Metadata (API 3), DescribeCluster (60) and DescribeTopicPartitions (75).
 
-Behaviour. All answers come from the published image, so they show what is durable. Metadata asked
-for a name that is not there: INVALID_TOPIC_EXCEPTION for an impossible name; else, if the client
-and `auto.create.topics.enable` allow it, the topic is created in the background and the answer is
-UNKNOWN_TOPIC_OR_PARTITION, as of a Kafka in KRaft mode, until it is there (internal topics with
-their own settings). Topics that are known come first, then those that are not. Without an
-authorizer everybody may do everything: that is what "authorized operations" says when asked.
+Behaviour. All responses come from the published image, so they only show durable state. Metadata
+answers a missing topic with INVALID_TOPIC_EXCEPTION if its name is invalid. Otherwise, if the
+client and `auto.create.topics.enable` allow it, the topic is created in the background, and until
+it exists the answer is UNKNOWN_TOPIC_OR_PARTITION, as in Kafka's KRaft mode (internal topics get
+their own settings). Known topics come first, then unknown ones. There is no authorizer, so the
+"authorized operations" are all of them.
 
-Brokers are told by the listener that the client came by; one without it is left out.
+Addresses of brokers are those of the listener on which the client connected; a broker without it is
+left out.
 
 Left out: controllers as endpoints (DescribeCluster v1+).
 
 Version notes, Metadata. 0: no topics means all; 1: null means all, an empty list none. 4: clients
 may forbid creation. 8 (KIP-430): authorized operations; 11 (KIP-700): no longer the cluster's. 10
-(KIP-516): topic ids, from 12 also to ask by: then names in the request are not looked at; 10 and
-11 refuse ids. 13: error code for the whole answer. DescribeCluster. 1 (KIP-919): endpoint type. 2
-(KIP-1073): fenced brokers on request. DescribeTopicPartitions 0 (KIP-966): topics by name in
-order, cut after a number of partitions, with a cursor to go on from.
+(KIP-516): topic ids, from 12 also in requests, where the name is then ignored; 10 and 11 refuse
+ids. 13: error code for the whole answer. DescribeCluster. 1 (KIP-919): endpoint type. 2 (KIP-1073):
+fenced brokers on request. DescribeTopicPartitions 0 (KIP-966): topics by name in order, cut after a
+number of partitions, with a cursor to continue from.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ _Partition = _Topic.MetadataResponsePartition
 _DescribedTopic = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
 _DescribedPartition = _DescribedTopic.DescribeTopicPartitionsResponsePartition
 
-# Bits of AclOperation (KIP-430): all that exist for the resource, as nobody is refused anything.
+# Bits of AclOperation (KIP-430): all that exist for the resource, because there is no authorizer.
 TOPIC_OPERATIONS = (
     0b1101_1111_1000  # read write create delete alter describe (describe|alter)_configs
 )
@@ -67,7 +68,7 @@ _TOPIC_IDS_SINCE = 12
 
 
 class MetadataApi:
-    """Handlers of the questions about the cluster."""
+    """Handlers of requests about the cluster."""
 
     def __init__(self, metadata: MetadataLog, topics: AutoTopics, config: BrokerConfig) -> None:
         self._metadata = metadata
@@ -75,7 +76,7 @@ class MetadataApi:
         self._config = config
 
     def handlers(self) -> dict[ApiKey, Handler]:
-        """What this object serves."""
+        """Return the handlers by API key."""
         return {
             ApiKey.METADATA: self.metadata,
             ApiKey.DESCRIBE_CLUSTER: self.describe_cluster,
@@ -247,7 +248,7 @@ def _partition(image: ClusterImage, partition: PartitionImage, version: int) -> 
     replicas = list(partition.replicas)
     isr = list(partition.isr)
     error = ErrorCode.NONE if has_leader else ErrorCode.LEADER_NOT_AVAILABLE
-    if version == 0:  # v0 has no offline replicas: it leaves them out and says so
+    if version == 0:  # v0 has no field for offline replicas: it omits them and sets the error
         replicas = [node_id for node_id in replicas if image.is_alive(node_id)]
         isr = [node_id for node_id in isr if image.is_alive(node_id)]
         cut = len(replicas) < len(partition.replicas) or len(isr) < len(partition.isr)
@@ -265,7 +266,7 @@ def _partition(image: ClusterImage, partition: PartitionImage, version: int) -> 
 
 
 def _hide_leaders(reachable: set[int], topics: Iterable[_Topic], version: int) -> None:
-    """Who leads and has no listener of the client's name can't be told."""
+    """Hide leaders without a listener of the client's name."""
     unreachable = ErrorCode.LISTENER_NOT_FOUND if version >= 6 else ErrorCode.LEADER_NOT_AVAILABLE
     for topic in topics:
         for partition in topic.partitions:
@@ -281,14 +282,14 @@ def _offline(image: ClusterImage, partition: PartitionImage) -> list[int]:
 def _refusal(
     asked: Sequence[MetadataRequest.MetadataRequestTopic], version: int
 ) -> ErrorCode | None:
-    """What is wrong with the topics of a request as such."""
+    """Return the error of a request's topics, if any."""
     for topic in asked:
         if version < _TOPIC_IDS_SINCE and (topic.name is None or topic.topic_id != ZERO_UUID):
             return ErrorCode.INVALID_REQUEST
     if any(topic.name is None and topic.topic_id == ZERO_UUID for topic in asked) and all(
         topic.topic_id == ZERO_UUID for topic in asked
     ):
-        return ErrorCode.UNKNOWN_SERVER_ERROR  # as Kafka, which trips over the missing name
+        return ErrorCode.UNKNOWN_SERVER_ERROR  # as Kafka, which fails on the missing name
     return None
 
 

@@ -1,10 +1,10 @@
-"""ListOffsets (2), OffsetForLeaderEpoch (23) and DeleteRecords (21): where a log begins, ends and
-is cut.
+"""ListOffsets (2), OffsetForLeaderEpoch (23) and DeleteRecords (21).
 
-Behaviour. ListOffsets answers each partition alone: named twice INVALID_REQUEST; a special
-timestamp that its version does not know UNSUPPORTED_VERSION; then epoch, role and look-up in
-`partition.py`. OffsetForLeaderEpoch is answered by the leader alone, with replication.md 5.2.
-DeleteRecords moves log starts at once and is parked until every live replica has followed.
+Behaviour. ListOffsets answers each partition on its own: INVALID_REQUEST if it is named twice,
+UNSUPPORTED_VERSION for a special timestamp that the version does not know, then the checks of epoch
+and role and the look-up of `partition.py`. Only the leader answers OffsetForLeaderEpoch (KIP-101,
+KIP-279). DeleteRecords moves log starts at once and is parked until every live replica has
+followed.
 
 Look-ups by time that begin in the remote tier are parked by `offsets_remote.py`.
 
@@ -51,11 +51,11 @@ if TYPE_CHECKING:
 
 __all__ = ["OffsetsApi"]
 
-# First version that knows each special timestamp; other negative ones are known to none.
+# First version that knows each special timestamp; no version knows other negative ones.
 _SPECIAL_SINCE = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11}
 
 _CONSUMER = -1
-_DEBUGGING_REPLICA = -2  # may ask replicas that do not lead
+_DEBUGGING_REPLICA = -2  # may ask followers too
 _READ_COMMITTED = 1
 
 _OffsetAnswer = ListOffsetsResponse.ListOffsetsTopicResponse.ListOffsetsPartitionResponse
@@ -68,12 +68,12 @@ class OffsetsApi:
     def __init__(
         self, replica_manager: ReplicaManager, remote: RemoteOffsets | None = None
     ) -> None:
-        """`remote` is there if this broker has a remote tier."""
+        """`remote` is None if this broker has no remote tier."""
         self._replicas = replica_manager
         self._remote = remote
 
     def handlers(self) -> dict[ApiKey, Handler]:
-        """What this object serves."""
+        """Return the handlers by API key."""
         return {
             ApiKey.LIST_OFFSETS: self.list_offsets,
             ApiKey.OFFSET_FOR_LEADER_EPOCH: self.offset_for_leader_epoch,
@@ -85,7 +85,7 @@ class OffsetsApi:
     def list_offsets(
         self, context: RequestContext, request: ListOffsetsRequest
     ) -> ListOffsetsResponse | Deferred:
-        """Offsets by timestamp or by the special ones."""
+        """Answer a ListOffsets request."""
         searches: list[RemoteSearch] = []
         seen: set[tuple[str, int]] = set()
         duplicates: set[tuple[str, int]] = set()
@@ -123,8 +123,8 @@ class OffsetsApi:
         asked: ListOffsetsRequest.ListOffsetsTopic.ListOffsetsPartition,
         searches: list[RemoteSearch],
     ) -> _OffsetAnswer:
-        """One partition's answer; if it begins in the remote tier, it is to be filled in by what is
-        added to `searches`."""
+        """Answer one partition; if the look-up begins in the remote tier, add it to `searches`,
+        which fills in the answer."""
         index = asked.partition_index
         timestamp = asked.timestamp
         if timestamp < 0 and version < _SPECIAL_SINCE.get(timestamp, version + 1):
@@ -178,7 +178,7 @@ class OffsetsApi:
             now = self._replicas.partition(*partition.topic_partition)
             if isinstance(now, ErrorCode):
                 return now
-            if now is not partition:  # of another topic with that name
+            if now is not partition:  # a partition of another topic with that name
                 return ErrorCode.NOT_LEADER_OR_FOLLOWER
             return now.leader_error(asked.current_leader_epoch, leader_only=leader_only)
 
@@ -200,7 +200,7 @@ class OffsetsApi:
     def offset_for_leader_epoch(
         self, context: RequestContext, request: OffsetForLeaderEpochRequest
     ) -> OffsetForLeaderEpochResponse:
-        """Where leader epochs ended."""
+        """Answer an OffsetForLeaderEpoch request."""
         del context
         topics = []
         for topic in request.topics:
@@ -290,7 +290,7 @@ class OffsetsApi:
 
 
 def _settle(answer: _OffsetAnswer, found: OffsetAndTimestamp | ErrorCode, version: int) -> None:
-    """Tell what was found."""
+    """Put the outcome into the answer."""
     if isinstance(found, ErrorCode):
         if found is ErrorCode.OFFSET_NOT_AVAILABLE and version < 5:
             found = ErrorCode.LEADER_NOT_AVAILABLE

@@ -1,12 +1,14 @@
 """Look-ups by time that begin in the remote tier (KIP-405, KIP-1075).
 
-Behaviour. The remote part of each partition is searched on its own, all at once; where nothing is
-found the local part is, as for any other log. The request waits until all are done, at most
-`timeout_ms` (v10, if above 0) or remote.list.offsets.request.timeout.ms; what is open then answers
-REQUEST_TIMED_OUT. Failures of the remote tier: UNKNOWN_SERVER_ERROR; what may heal is tried again
-for remote.fetch.max.wait.ms first, or until the request's deadline (Kafka does not try again).
+Behaviour. The remote parts of all partitions are searched concurrently; if nothing is found, the
+local part is searched, as for any other log. The request waits until all are done, at most
+`timeout_ms` (v10, if above 0) or remote.list.offsets.request.timeout.ms; unfinished searches then
+answer REQUEST_TIMED_OUT. Failures of the remote tier answer UNKNOWN_SERVER_ERROR; retriable ones
+are first retried for remote.fetch.max.wait.ms, or until the request's deadline (Kafka does not
+retry).
 
-Built with the remote tier alone; `offsets.py` gives it what `Partition.offset_for` sends there.
+Exists only with a remote tier; `offsets.py` passes it the look-ups that `Partition.offset_for`
+sends there.
 """
 
 from __future__ import annotations
@@ -38,8 +40,8 @@ _EXPIRES = Name("kafka.server", "DelayedRemoteListOffsetsMetrics", "ExpiresPerSe
 
 
 class RemoteSearch(NamedTuple):
-    """One partition's look-up. `error` tells whether it may still be answered here, `local` looks
-    in the local part, `settle` takes the outcome for the answer."""
+    """One partition's look-up. `error` returns why it may no longer be answered here, `local`
+    searches the local part, and `settle` takes the outcome."""
 
     timestamp: int
     partition: Partition
@@ -49,7 +51,7 @@ class RemoteSearch(NamedTuple):
 
 
 class RemoteOffsets:
-    """Where look-ups wait for the remote tier: the RemoteListOffsetsPurgatory."""
+    """The look-ups that wait for the remote tier: Kafka's RemoteListOffsetsPurgatory."""
 
     def __init__(
         self,
@@ -71,8 +73,8 @@ class RemoteOffsets:
         searches: Sequence[RemoteSearch],
         timeout_ms: int,
     ) -> ListOffsetsResponse | Deferred:
-        """Search, and give the response when it is whole. `timeout_ms` 0 or less: the broker's own,
-        as for a client that does not know the field or leaves it alone (Kafka: fetchOffset)."""
+        """Search, and answer when all is found. A `timeout_ms` of 0 or less means the broker's own
+        timeout, as for a client that does not set the field (Kafka: fetchOffset)."""
         operation = DelayedRemoteListOffsets(self, response, searches)
         operation.begin()
         if operation.is_ready:
@@ -87,10 +89,10 @@ class DelayedRemoteListOffsets(DelayedOperation[tuple[str, int]]):
     """A ListOffsets that waits for remote look-ups.
 
     Case A: all of them are done.
-    Case B: a partition is gone, offline, or not to be asked here any more: its error, and the
-    others go on.
-    Case C: the deadline: REQUEST_TIMED_OUT for what is open, unless it is in trouble: then that is
-    the reason, UNKNOWN_SERVER_ERROR.
+    Case B: a partition is gone, offline, or may no longer be read here: it gets that error, and the
+    others continue.
+    Case C: the deadline: REQUEST_TIMED_OUT for unfinished searches, or UNKNOWN_SERVER_ERROR for
+    those that are failing.
     Case D: the connection is gone: cancelled.
     Woken by: the look-ups, and their partitions when their role changes.
     """
@@ -113,15 +115,15 @@ class DelayedRemoteListOffsets(DelayedOperation[tuple[str, int]]):
 
     @property
     def is_ready(self) -> bool:
-        """Whether every partition has its outcome."""
+        """Return whether every partition has its outcome."""
         return not self._open
 
     def keys(self) -> list[tuple[str, int]]:
-        """The partitions that are searched."""
+        """Return the partitions that are searched."""
         return [search.partition.topic_partition for search in self._searches]
 
     def begin(self) -> None:
-        """Begin all look-ups; those that are done at once have their outcome."""
+        """Begin all look-ups; some are done at once."""
         for index, search in enumerate(self._searches):
             partition = search.partition
             self._open[index] = None
@@ -191,7 +193,7 @@ class DelayedRemoteListOffsets(DelayedOperation[tuple[str, int]]):
         deferred.complete(self._response)
 
     def fail(self) -> None:
-        """Answer; what is open is an UNKNOWN_SERVER_ERROR."""
+        """Answer with UNKNOWN_SERVER_ERROR for unfinished searches."""
         deferred = self.deferred
         assert deferred is not None
         for index in list(self._open):
@@ -200,7 +202,7 @@ class DelayedRemoteListOffsets(DelayedOperation[tuple[str, int]]):
         deferred.complete(self._response)
 
     def _give_up(self) -> None:
-        """Let go of what is open and of the connection: this object is kept until its deadline."""
+        """Drop unfinished searches and the connection: this object is kept until its deadline."""
         for pending in self._reads.values():
             pending.cancel()
         self._reads = {}

@@ -1,15 +1,15 @@
 """Produce (API 0): records from a client into the logs of this broker.
 
-Behaviour. Each partition is judged alone, in request order, and answered alone: unknown topic, then
-the acks value, internal topics, transactions, leadership, `min.insync.replicas`, then everything
-the log checks. The batch goes from the receive buffer to the log as it came; nothing here looks at
-a record. After all appends the parked fetches are woken, then the answer is sent (acks=1), parked
-until the high watermark has passed (acks=-1), or left out (acks=0, where any error closes the
-connection so that the producer notices).
+Behaviour. Each partition is checked and answered on its own, in request order: unknown topic, then
+the acks value, internal topics, transactions, leadership, `min.insync.replicas`, then the checks of
+the log. The batch goes from the receive buffer to the log unchanged; nothing here reads a record.
+After all appends the parked fetches are woken. Then the response is sent (acks=1), parked until the
+high watermark has passed (acks=-1), or left out (acks=0, where any error closes the connection so
+that the producer notices).
 
 A transactional batch without a transactional id gets TRANSACTIONAL_ID_AUTHORIZATION_FAILED for the
-whole request, as from Kafka without an authorizer. The first batch of a transaction in a partition
-waits until its coordinator has been asked (`produce_gate.py`), and the connection with it.
+whole request, as from Kafka without an authorizer. The first batch of a transaction in a partition,
+and its connection, wait for an answer of the coordinator (`produce_gate.py`).
 
 Version notes. 3: batches v2. 5: log start offset. 7: zstd. 8 (KIP-467): per-record errors. 9:
 flexible. 10 (KIP-951): current leader and its endpoint beside NOT_LEADER_OR_FOLLOWER. 11 and 12: as
@@ -57,7 +57,7 @@ _Answer = _TopicAnswer.PartitionProduceResponse
 
 ADMIN_CLIENT_ID = "__admin_client"  # the only client that may write to internal topics (AdminUtils)
 
-# Errors after which Kafka tells no log start offset: the log was not there, or never looked.
+# Errors for which Kafka returns no log start offset: it had no log, or did not read it.
 _WITHOUT_LOG_START = frozenset(
     {
         ErrorCode.CORRUPT_MESSAGE,
@@ -78,16 +78,16 @@ _TOPIC_IDS_FROM = 13
 _ATTRIBUTES_LOW = 22  # low byte of a batch's attributes
 _TRANSACTIONAL_BIT = 0x10
 
-# What nearly all requests have, without a dictionary of their own.
+# Shared by nearly all requests, which need no dictionary of their own.
 _NO_GUARDS: dict[TopicPartition, Guard] = {}
 _NOT_REFUSED: Mapping[TopicPartition, RefusedError] = {}
 
 
 class _Request:
-    """What the appends of one request share, and what they leave behind.
+    """The state that the appends of one request share, and their outcomes.
 
     `topics` has name, id and one outcome a partition for each topic of the request: its part of the
-    answer, packed by `produced` if the batch is in the log, a message if there is an error to tell.
+    response, packed by `produced` if the batch is in the log, a message if there is an error.
     """
 
     __slots__ = (
@@ -113,17 +113,17 @@ class _Request:
         self.refused: Mapping[TopicPartition, RefusedError] = _NOT_REFUSED
         self.topics: list[tuple[str, bytes, list[Any]]] = []
         self.touched: list[TopicPartition] = []
-        # What acks=-1 still waits for: the partition, its offset, and where its outcome lies.
+        # What acks=-1 still waits for: the partition, its offset, and the place of its outcome.
         self.waits: list[tuple[Partition, int, list[Any], int]] = []
 
     def answer(self) -> ProduceResponse | list[Buffer]:
-        """The response when nothing failed: as it goes out, or for old clients the message."""
+        """Return the response if nothing failed: encoded, or for old clients the message."""
         if self.version >= PRODUCE_FLEXIBLE_FROM:
             return produce_body(self.version, self.topics)
         return self.message()
 
     def message(self) -> ProduceResponse:
-        """The response as a message, which shares the lists of outcomes; they are messages then."""
+        """Return the response as a message; it shares the lists of outcomes."""
         responses = []
         for name, topic_id, outcomes in self.topics:
             outcomes[:] = [_message(each) if type(each) is bytes else each for each in outcomes]
@@ -152,7 +152,7 @@ class ProduceApi:
         self._gate = ProduceGate(transactions)
 
     def handlers(self) -> dict[ApiKey, Handler]:
-        """What this object serves."""
+        """Return the handlers by API key."""
         return {ApiKey.PRODUCE: self.produce}
 
     def produce(
@@ -164,7 +164,7 @@ class ProduceApi:
         | Coroutine[Any, Any, ProduceResponse | list[Buffer] | None]
         | None
     ):
-        """Append, wake, answer."""
+        """Answer a Produce request: append, wake, answer or park."""
         work = _Request(context, request.acks, self._replicas.clock.wall_ms())
         if _has_transactional(request):
             if request.transactional_id is None:
@@ -187,7 +187,7 @@ class ProduceApi:
     async def _ask_and_append(
         self, context: RequestContext, request: ProduceRequest, work: _Request
     ) -> ProduceResponse | list[Buffer] | None:
-        """A transaction's first batches: nothing is appended before its coordinator has agreed."""
+        """Append a transaction's first batches once its coordinator has agreed."""
         assert request.transactional_id is not None
         work.refused = await self._gate.ask(request.transactional_id, work.guards, work.version)
         work.now_ms = self._replicas.clock.wall_ms()
@@ -222,7 +222,7 @@ class ProduceApi:
     def _append_all(
         self, context: RequestContext, work: _Request, request: ProduceRequest
     ) -> ProduceResponse | None:
-        """Append and wake. The answer as a message if some partition failed."""
+        """Append and wake. Return the response as a message if a partition failed."""
         self._append_each(work, request)
         if work.touched:
             self._replicas.appended(work.touched)
@@ -237,7 +237,7 @@ class ProduceApi:
         return response
 
     def _append_each(self, work: _Request, request: ProduceRequest) -> None:
-        """Append every partition's batch, each for itself."""
+        """Append every partition's batch; one failure does not stop the others."""
         for topic in request.topic_data:
             outcomes: list[Any] = []
             work.topics.append((topic.name, topic.topic_id, outcomes))
@@ -253,7 +253,7 @@ class ProduceApi:
         records: object,
         outcomes: list[Any],
     ) -> bytes | _Answer:
-        """Append one partition's batch; its outcome, which goes behind `outcomes`."""
+        """Append one partition's batch, and its outcome to `outcomes`."""
         if isinstance(partition, ErrorCode):
             return self._failure(work, index, partition)
         acks = work.acks
@@ -271,7 +271,7 @@ class ProduceApi:
             )
         except StorageError as error:
             if error.code is ErrorCode.INVALID_RECORD and not _is_one_batch(records):
-                return self._failure(work, index, error.code)  # Kafka never asks the log
+                return self._failure(work, index, error.code)  # Kafka does not read the log
             answer = self._storage_failure(work, index, partition, error)
             if error.code is ErrorCode.CORRUPT_MESSAGE and not _is_readable(records):
                 answer.error_message = error.message
@@ -283,7 +283,7 @@ class ProduceApi:
         return produced(index, first_offset, log_append_time, log_start_offset)
 
     def _redeem(self, work: _Request, partition: Partition, records: memoryview) -> None:
-        """What the coordinator said of this partition, if it was asked."""
+        """Apply the coordinator's answer for this partition, if it was asked."""
         refusal = work.refused.get(partition.topic_partition)
         if refusal is not None:
             raise refusal
@@ -329,7 +329,7 @@ class ProduceApi:
         error: ErrorCode,
         message: str | None = None,
     ) -> ProduceResponse | None:
-        """One error for every partition; nothing is appended."""
+        """Answer every partition with one error; append nothing."""
         work = _Request(context, request.acks, 0)
         response = ProduceResponse(
             responses=[
@@ -357,9 +357,9 @@ class ProduceApi:
         response: ProduceResponse | None,
         timeout_ms: int,
     ) -> ProduceResponse | list[Buffer] | Deferred:
-        """acks=-1 and some high watermark is behind: wait for it, or for the client's timeout.
+        """Wait for the high watermarks (acks=-1), or for the client's timeout.
 
-        `response` is there already if some other partition has failed.
+        `response` is set already if some other partition has failed.
         """
 
         def on_done(answer: ProduceResponse | list[Buffer]) -> None:
@@ -389,7 +389,7 @@ class ProduceApi:
     def _settled(
         self, work: _Request, response: ProduceResponse | None, errors: list[ErrorCode]
     ) -> ProduceResponse | list[Buffer]:
-        """The answer, now that replicas have or have not followed."""
+        """Return the response after the wait."""
         if response is None and not any(errors):
             return work.answer()
         message = work.message() if response is None else response
@@ -400,7 +400,7 @@ class ProduceApi:
     def _add_leaders(
         self, context: RequestContext, response: ProduceResponse, *, by_id: bool
     ) -> None:
-        """KIP-951: beside NOT_LEADER_OR_FOLLOWER, who leads and how to reach it."""
+        """KIP-951: add the leader and its endpoint to NOT_LEADER_OR_FOLLOWER."""
         image = self._replicas.image
         assert image is not None
         nodes = {}
@@ -442,14 +442,14 @@ class ProduceApi:
 def _answer_now(
     work: _Request, failure: ProduceResponse | None
 ) -> ProduceResponse | list[Buffer] | None:
-    """The answer when no replica is waited for; `failure` if there is one to tell."""
+    """Return the response if no replica is awaited; `failure` is the one with errors."""
     if work.acks == 0:
         return None
     return work.answer() if failure is None else failure
 
 
 def _has_transactional(request: ProduceRequest) -> bool:
-    """Whether any batch is transactional."""
+    """Return whether any batch is transactional."""
     for topic in request.topic_data:
         for data in topic.partition_data:
             records = data.records
@@ -463,7 +463,7 @@ def _has_transactional(request: ProduceRequest) -> bool:
 
 
 def _take_from_the_receive_buffer(request: ProduceRequest) -> None:
-    """Copy the records of a request that waits: before the loop runs, or other bytes come there."""
+    """Copy the records of a request that waits, before the receive buffer is used again."""
     for topic in request.topic_data:
         for data in topic.partition_data:
             if isinstance(data.records, memoryview):
@@ -471,7 +471,7 @@ def _take_from_the_receive_buffer(request: ProduceRequest) -> None:
 
 
 def _is_one_batch(records: object) -> bool:
-    """Whether the bytes are as long as the first batch says, and of today's format."""
+    """Return whether the bytes are exactly one batch of format version 2."""
     return (
         isinstance(records, memoryview)
         and len(records) > _ATTRIBUTES_LOW
@@ -481,7 +481,7 @@ def _is_one_batch(records: object) -> bool:
 
 
 def _is_readable(records: object) -> bool:
-    """Whether size and format of the first batch are any that Kafka has had."""
+    """Return whether size and format of the first batch are valid in any format of Kafka."""
     return (
         isinstance(records, memoryview)
         and len(records) > _MAGIC

@@ -1,8 +1,8 @@
-"""Before a transactional batch is appended: is its partition part of the transaction? (KIP-890)
+"""Check that a partition is part of the transaction before a batch is appended (KIP-890).
 
 The leader asks the transaction's coordinator before the first batch of a transaction; from Produce
-12 on it has the coordinator add the partition, before it only asks whether the producer did. While
-the transaction is open here, batches pass without a question.
+12 on it has the coordinator add the partition; before, it only verifies that the producer did.
+While the transaction is open here, batches pass without a check.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _RETRIED = frozenset(
 
 
 def is_transactional(records: object) -> bool:
-    """Whether the (first) batch has the transactional bit; False if there is no whole header."""
+    """Return whether the (first) batch has the transactional bit; False without a whole header."""
     return (
         isinstance(records, memoryview)
         and len(records) > _ATTRIBUTES_LOW
@@ -54,11 +54,11 @@ def is_transactional(records: object) -> bool:
 
 
 class RefusedError(StorageError):
-    """What the coordinator says, before the log is looked at."""
+    """The coordinator's refusal, which comes before the checks of the log."""
 
 
 class ProduceGate:
-    """Who may append transactional batches."""
+    """Decides which transactional batches may be appended."""
 
     def __init__(self, transactions: Transactions) -> None:
         self._transactions = transactions
@@ -67,9 +67,10 @@ class ProduceGate:
     def guards(
         self, batches: Iterable[tuple[Partition, memoryview]], version: int
     ) -> dict[TopicPartition, Guard]:
-        """A guard for each partition whose transaction has not begun here: ask for those.
+        """Return a guard for each partition whose transaction has not begun here; `ask` about
+        those.
 
-        StorageError INVALID_PRODUCER_ID_MAPPING for a request of several producers.
+        StorageError INVALID_PRODUCER_ID_MAPPING if a request has several producers.
         """
         guards: dict[TopicPartition, Guard] = {}
         if version < _IMPLICIT_VERSION and not self._is_verifying:
@@ -77,7 +78,7 @@ class ProduceGate:
         producer: bytes | None = None
         for partition, records in batches:
             if len(records) < _HEADER_BYTES or not partition.is_leader:
-                continue  # the append says what is wrong
+                continue  # the append reports the error
             producer_id, epoch = bytes(records[_PRODUCER_ID]), bytes(records[_PRODUCER_EPOCH])
             if producer not in (None, producer_id + epoch):
                 raise StorageError(
@@ -98,9 +99,9 @@ class ProduceGate:
     async def ask(
         self, transactional_id: str, guards: dict[TopicPartition, Guard], version: int
     ) -> dict[TopicPartition, RefusedError]:
-        """Why partitions may not be written, in the words of Produce; none for those that may.
+        """Return the Produce errors of partitions that may not be written.
 
-        Guards that are renewed while the coordinator is asked take the place of the old ones.
+        A guard renewed meanwhile replaces the old one.
         """
         from tidelog.transactions.decisions import (  # noqa: PLC0415 - first transaction
             ProducerIdAndEpoch,
@@ -127,8 +128,8 @@ class ProduceGate:
         return refused
 
     def redeem(self, guard: Guard, partition: Partition, records: memoryview, version: int) -> None:
-        """The batch is appended now: StorageError if its transaction has ended meanwhile, or if
-        others of its producer come before it."""
+        """Check the guard right before the append: StorageError if the transaction has ended
+        meanwhile, or if earlier batches of the producer are missing."""
         self._transactions.verifications.redeem(
             guard, partition, _sequence(records), begins_with_0=version >= _IMPLICIT_VERSION
         )

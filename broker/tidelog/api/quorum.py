@@ -1,16 +1,15 @@
 """Vote (52), BeginQuorumEpoch (53), EndQuorumEpoch (54), Fetch (1) and FetchSnapshot (59) of the
 metadata log.
 
-Behaviour. Served on the CONTROLLER listener alone, to voters and observers; there Fetch means the
-metadata log and nothing else. A request that names another cluster is refused whole, one that names
-another partition in that partition. Everything else goes to the state machine and is answered with
-its epoch and leader as they are then. A fetch is progress of the replica that sends it; it waits,
-up to the time it gives, while there are neither records past its offset nor a high watermark that
-it doesn't know. A follower below the log's start is sent to the newest snapshot, and so is one at
-the start with another history.
+Behaviour. Served only on the CONTROLLER listener, to voters and observers; there Fetch reads only
+the metadata log. A request for another cluster is refused as a whole, one for another partition
+with an error for that partition. All others go to the state machine; the answer has its epoch and
+leader at that time. A fetch records the progress of its replica. It waits, up to its own limit,
+until there are records past its offset or a newer high watermark. A follower below the log's start
+is sent to the newest snapshot, and so is one at the start with another history.
 
-Version notes. Fetch 17: directory ids, which fixed voters don't need (KIP-853); 18: the high
-watermark a follower has (KIP-1166). Vote 2: pre-votes (KIP-996).
+Version notes. Fetch 17: directory ids, which static voters do not need (KIP-853); 18: the
+follower's high watermark (KIP-1166). Vote 2: pre-votes (KIP-996).
 """
 
 from __future__ import annotations
@@ -50,11 +49,11 @@ __all__ = ["QuorumApi", "view_of"]
 log = logging.getLogger("tidelog.api.quorum")
 
 WAIT_S_MAX = 30.0
-SNAPSHOT_BYTES_MAX = 1 << 20  # of one answer: the file is read on the loop
+SNAPSHOT_BYTES_MAX = 1 << 20  # of one response, as the loop reads the file
 
 
 class QuorumApi:
-    """The quorum's own requests, for the CONTROLLER listener."""
+    """Handlers of the quorum's requests, for the CONTROLLER listener."""
 
     def __init__(self, quorum: Quorum) -> None:
         self._quorum = quorum
@@ -62,7 +61,7 @@ class QuorumApi:
         quorum.on_progress.append(self._progress)
 
     def handlers(self) -> dict[ApiKey, Handler]:
-        """By api key."""
+        """Return the handlers by API key."""
         return {
             ApiKey.VOTE: self.vote,
             ApiKey.BEGIN_QUORUM_EPOCH: self.begin_epoch,
@@ -77,8 +76,8 @@ class QuorumApi:
     # ---- elections ----------------------------------------------------------------------------
 
     def _step(self, context: RequestContext, event: e.Event) -> e.Reply | None:
-        """The reply to an event. None, and the connection closes, if this node takes part no more
-        or its disk fails now; `on_failure` of the metadata log has said why."""
+        """Return the reply to an event. None, which closes the connection, if this node has left
+        the quorum or its disk fails; `on_failure` of the metadata log has the reason."""
         try:
             return self._quorum.step(event)
         except (NotControllerError, OSError) as error:
@@ -87,7 +86,7 @@ class QuorumApi:
             return None
 
     def vote(self, context: RequestContext, request: VoteRequest) -> VoteResponse | None:
-        """Vote and pre-vote."""
+        """Answer a Vote request, which may be a pre-vote."""
         if self._is_other_cluster(request.cluster_id):
             return VoteResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
         if not _names_the_log(request.topics):
@@ -108,7 +107,7 @@ class QuorumApi:
     def begin_epoch(
         self, context: RequestContext, request: BeginQuorumEpochRequest
     ) -> BeginQuorumEpochResponse | None:
-        """A leader makes itself known."""
+        """Answer a BeginQuorumEpoch request: a leader announces itself."""
         if self._is_other_cluster(request.cluster_id):
             return BeginQuorumEpochResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
         if not _names_the_log(request.topics):
@@ -128,7 +127,7 @@ class QuorumApi:
     def end_epoch(
         self, context: RequestContext, request: EndQuorumEpochRequest
     ) -> EndQuorumEpochResponse | None:
-        """A leader resigns."""
+        """Answer an EndQuorumEpoch request: a leader resigns."""
         if self._is_other_cluster(request.cluster_id):
             return EndQuorumEpochResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
         if not _names_the_log(request.topics):
@@ -160,7 +159,7 @@ class QuorumApi:
     # ---- the log ------------------------------------------------------------------------------
 
     def fetch(self, context: RequestContext, request: FetchRequest) -> FetchResponse | Deferred:
-        """Records of the metadata log for a replica; see the module's text."""
+        """Answer a Fetch of the metadata log; see the module's docstring."""
         if self._is_other_cluster(request.cluster_id):
             return FetchResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
         topics = request.topics
@@ -181,7 +180,7 @@ class QuorumApi:
     def _read(
         self, asked: FetchRequest.FetchTopic.FetchPartition, replica_id: int
     ) -> FetchResponse | None:
-        """Take note of a replica's progress; the answer, or None if there is nothing new."""
+        """Record a replica's progress; return the response, or None if there is nothing new."""
         quorum = self._quorum
         error = self._refusal(asked.current_leader_epoch)
         if min(asked.fetch_offset, asked.last_fetched_epoch, asked.current_leader_epoch) < 0:
@@ -204,21 +203,21 @@ class QuorumApi:
         return self.look(asked)
 
     def _is_forgotten(self, offset: int, last_epoch: int) -> bool:
-        """Whether a replica's history may end before ours begins: below the log's start, or there
-        with another last epoch than the snapshot's (Kafka's validateOffsetAndEpoch)."""
+        """Return whether the replica needs a snapshot: its end is below the log's start, or at the
+        start with another epoch than the snapshot's (Kafka's validateOffsetAndEpoch)."""
         metadata = self._quorum.metadata
         start, first = metadata.log.log_start_offset, metadata.log.epochs.earliest_entry
         if offset < start:
             return True
         if not start or (offset > start and first is not None and last_epoch >= first.epoch):
-            return False  # every fetch but a few
+            return False  # nearly every fetch
         oldest = metadata.oldest_snapshot()
         if oldest is None:
             return False
         return last_epoch < oldest[1] or (offset == start and last_epoch != oldest[1])
 
     def look(self, asked: FetchRequest.FetchTopic.FetchPartition) -> FetchResponse | None:
-        """The answer to a fetch that was found good, or None while there is nothing new."""
+        """Return the response to a valid fetch, or None while there is nothing new."""
         metadata = self._quorum.metadata
         error = self._refusal(asked.current_leader_epoch)
         if error:
@@ -252,7 +251,7 @@ class QuorumApi:
     def fetch_snapshot(
         self, context: RequestContext, request: FetchSnapshotRequest
     ) -> FetchSnapshotResponse:
-        """A piece of a snapshot (KIP-630)."""
+        """Answer a FetchSnapshot request with a piece of a snapshot (KIP-630)."""
         if self._is_other_cluster(request.cluster_id):
             return FetchSnapshotResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
         topics = request.topics
@@ -320,15 +319,15 @@ class QuorumApi:
     # ---- waiting ------------------------------------------------------------------------------
 
     def park(self, fetch: _ParkedFetch) -> None:
-        """Look at a fetch again whenever something moves."""
+        """Park a fetch, to be checked again after each change."""
         self._parked[fetch] = None
 
     def forget(self, fetch: _ParkedFetch) -> None:
-        """It was answered or cancelled."""
+        """Drop a fetch that was answered or cancelled."""
         self._parked.pop(fetch, None)
 
     def nothing_new(self, asked: FetchRequest.FetchTopic.FetchPartition) -> FetchResponse:
-        """The answer of a fetch that waited for nothing."""
+        """Return the response of a fetch that waited in vain."""
         return self.look(asked) or self._fetch_response(asked)
 
     def _progress(self) -> None:
@@ -337,12 +336,12 @@ class QuorumApi:
 
 
 class _ParkedFetch:
-    """A fetch with nothing to get yet.
+    """A parked fetch of the metadata log.
 
-    Case a: records or a high watermark come: answered with them.
-    Case b: this node leads no more: answered so.
-    Case c: its time is up, or another request waits behind it: answered with nothing.
-    Case d: the connection goes: forgotten.
+    Case a: records or a high watermark arrive: the answer has them.
+    Case b: this node no longer leads: the answer says so.
+    Case c: the deadline, or another request waits behind it: the answer is empty.
+    Case d: the connection closes: dropped.
     """
 
     def __init__(
@@ -360,7 +359,7 @@ class _ParkedFetch:
         self.deferred = context.defer(on_hurry=self._end, on_cancel=self._forget)
 
     def look(self) -> None:
-        """Something moved."""
+        """Check after a change."""
         answer = self._api.look(self._asked)
         if answer is not None:
             self._forget()
@@ -376,7 +375,7 @@ class _ParkedFetch:
 
 
 def view_of(quorum: Quorum) -> QuorumView:
-    """What DescribeQuorum answers."""
+    """Return what DescribeQuorum shows."""
     core, metadata = quorum.core, quorum.metadata
     now_ms, now = quorum.clock.wall_ms(), quorum.clock.monotonic()
 

@@ -1,17 +1,16 @@
 """CreateTopics (API 19), DeleteTopics (20) and CreatePartitions (37).
 
 Behaviour. The controller decides each request as a whole against the latest metadata and answers
-when that is on disk and the broker serves it: who then asks for the topic finds it, with its
-leader. Each topic has its own error; the others of the request are done. Errors and texts:
+when the change is on disk and in the broker's image, so a client that then asks for the topic finds
+it and its leader. Each topic has its own error, which does not stop the others. Errors and texts:
 `topic_control.py` and `topic_deletion.py`. If nothing can be written, every topic gets
 KAFKA_STORAGE_ERROR.
 
 Left out: quotas on mutations, policies; `timeout_ms` (nothing here waits for other brokers).
 
-Version notes. CreateTopics 4 (KIP-464): -1 for the broker's defaults, which is accepted before as
-well. 5 (KIP-525): the answer has partitions, replicas and settings. 7 (KIP-516): topic id.
-DeleteTopics 3: TOPIC_DELETION_DISABLED. 5: texts. 6 (KIP-516): by id.
-CreatePartitions 2: flexible.
+Version notes. CreateTopics 4 (KIP-464): -1 for the broker's defaults, which earlier versions accept
+too. 5 (KIP-525): the response has partitions, replicas and settings. 7 (KIP-516): topic id.
+DeleteTopics 3: TOPIC_DELETION_DISABLED. 5: texts. 6 (KIP-516): by id. CreatePartitions 2: flexible.
 """
 
 # ruff: noqa: PLC0415 - the tables of admin requests are imported by the first of them
@@ -40,13 +39,13 @@ __all__ = ["TopicsApi"]
 
 
 class TopicsApi:
-    """Handlers that make, grow and delete topics."""
+    """Handlers that create, grow and delete topics."""
 
     def __init__(self, controller: Controller) -> None:
         self._controller = controller
 
     def handlers(self) -> dict[ApiKey, Handler]:
-        """What this object serves."""
+        """Return the handlers by API key."""
         return {
             ApiKey.CREATE_TOPICS: self.create_topics,
             ApiKey.DELETE_TOPICS: self.delete_topics,

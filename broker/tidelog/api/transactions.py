@@ -1,17 +1,16 @@
 """Producers' side of transactions: InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn, and
 WriteTxnMarkers between brokers.
 
-Behaviour. A producer without a transactional id gets a new id with epoch 0, whatever id it held
-before, as in Kafka. AddPartitionsToTxn adds all partitions or none: one that does not exist spoils
-the request, the others are answered OPERATION_NOT_ATTEMPTED. From version 4 on it comes from other
-brokers, for several transactions, and may only ask (KIP-890). EndTxn is answered once the decision
-is committed; the markers follow, and until they are written the next transaction hears
-CONCURRENT_TRANSACTIONS.
+Behaviour. A producer without a transactional id gets a new id with epoch 0, whatever id it had
+before, as in Kafka. AddPartitionsToTxn adds all partitions or none: if one does not exist, the
+others get OPERATION_NOT_ATTEMPTED. From version 4 on it comes from other brokers, for several
+transactions, and may be verify-only (KIP-890). EndTxn is answered once the decision is committed;
+the markers follow, and until they are written the next transaction gets CONCURRENT_TRANSACTIONS.
 
-Version notes. InitProducerId 3 (KIP-360): the producer's present id and epoch; 4 (KIP-588):
-PRODUCER_FENCED, which older versions hear as INVALID_PRODUCER_EPOCH, as those below 2 of the
-others. EndTxn 5 (KIP-890): every end bumps the epoch, and tells the producer its next one.
-WriteTxnMarkers 2 (KIP-1228): the transaction's version.
+Version notes. InitProducerId 3 (KIP-360): the producer's current id and epoch; 4 (KIP-588):
+PRODUCER_FENCED, which is INVALID_PRODUCER_EPOCH in older versions and in those below 2 of the
+others. EndTxn 5 (KIP-890): every end bumps the epoch, and returns the next one. WriteTxnMarkers 2
+(KIP-1228): the transaction's version.
 """
 
 from __future__ import annotations
@@ -66,15 +65,15 @@ _MarkerPartition = _MarkerTopic.WritableTxnMarkerPartitionResult
 
 
 class TransactionsApi:
-    """Handlers of producers that are idempotent or transactional."""
+    """Handlers of requests of idempotent and transactional producers."""
 
     def __init__(self, transactions: Transactions, group_partition: Callable[[str], int]) -> None:
-        """`group_partition` tells where in `__consumer_offsets` a group is."""
+        """`group_partition` returns a group's partition of `__consumer_offsets`."""
         self._transactions = transactions
         self._group_partition = group_partition
 
     def handlers(self) -> dict[ApiKey, Handler]:
-        """By api key."""
+        """Return the handlers by API key."""
         return {
             ApiKey.INIT_PRODUCER_ID: self.init_producer_id,
             ApiKey.ADD_PARTITIONS_TO_TXN: self.add_partitions,
@@ -88,7 +87,7 @@ class TransactionsApi:
     def init_producer_id(
         self, context: RequestContext, request: InitProducerIdRequest
     ) -> InitProducerIdResponse | Deferred | Coroutine[None, None, InitProducerIdResponse]:
-        """A new producer id, or a transactional one's next epoch."""
+        """Return a new producer id, or the next epoch of a transactional one."""
         if (request.producer_id == _NONE) != (request.producer_epoch == _NONE):
             return _refused(ErrorCode.INVALID_REQUEST)
         producer_ids = self._transactions.producer_ids
@@ -146,7 +145,7 @@ class TransactionsApi:
     def add_partitions(
         self, context: RequestContext, request: AddPartitionsToTxnRequest
     ) -> Deferred | AddPartitionsToTxnResponse:
-        """AddPartitionsToTxn."""
+        """Answer an AddPartitionsToTxn request."""
         version = context.api_version
         asked = request.transactions if version >= _BATCHED_VERSION else [_single(request)]
         if not asked:
@@ -204,7 +203,7 @@ class TransactionsApi:
         return refused
 
     def add_offsets(self, context: RequestContext, request: AddOffsetsToTxnRequest) -> Deferred:
-        """AddOffsetsToTxn: the group's partition of `__consumer_offsets` joins the transaction."""
+        """Add a group's partition of `__consumer_offsets` to the transaction."""
         deferred = context.defer()
         is_old = context.api_version < 2
         self._transactions.coordinator.add_partitions(
@@ -221,7 +220,7 @@ class TransactionsApi:
     # ---- EndTxn --------------------------------------------------------------------------------
 
     def end(self, context: RequestContext, request: EndTxnRequest) -> Deferred:
-        """EndTxn."""
+        """Answer an EndTxn request."""
         from tidelog.transactions.decisions import Ending  # noqa: PLC0415 - first transaction
 
         deferred = context.defer()
@@ -246,7 +245,7 @@ class TransactionsApi:
     # ---- WriteTxnMarkers -----------------------------------------------------------------------
 
     def write_markers(self, context: RequestContext, request: WriteTxnMarkersRequest) -> Deferred:
-        """WriteTxnMarkers: answered when the in-sync replicas have them."""
+        """Write markers; answer when the in-sync replicas have them."""
         from tidelog.transactions.markers import Marker  # noqa: PLC0415 - first transaction
 
         deferred = context.defer()
@@ -272,7 +271,7 @@ class TransactionsApi:
                             ],
                         )
                         for marker, outcome in zip(request.markers, outcomes, strict=True)
-                        if outcome  # Kafka has nothing to say of a marker for no partition
+                        if outcome  # Kafka omits a marker without partitions
                     ]
                 )
             )
@@ -305,7 +304,7 @@ def _producer(producer_id: int, producer_epoch: int) -> ProducerIdAndEpoch:
 
 
 def _told(error: ErrorCode, *, is_old: bool) -> ErrorCode:
-    """KIP-588: what clients hear that do not know PRODUCER_FENCED."""
+    """KIP-588: replace PRODUCER_FENCED for clients that do not know it."""
     if is_old and error is ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return error
@@ -316,7 +315,7 @@ def _refused(error: ErrorCode) -> InitProducerIdResponse:
 
 
 def _single(request: AddPartitionsToTxnRequest) -> Transaction:
-    """A client's request in the form of later versions."""
+    """Convert a client's request to the form of later versions."""
     return AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction(
         transactional_id=request.v3_and_below_transactional_id,
         producer_id=request.v3_and_below_producer_id,

@@ -1,5 +1,4 @@
-"""Looking at transactions from outside (KIP-664): DescribeTransactions, ListTransactions and
-DescribeProducers.
+"""Inspect transactions (KIP-664): DescribeTransactions, ListTransactions and DescribeProducers.
 
 Version notes. ListTransactions 1 (KIP-994): by duration; 2 (KIP-1152): by a pattern of the id.
 """
@@ -43,7 +42,7 @@ _NO_TOPIC = "This server does not host this topic-partition."
 
 
 class TxnAdminApi:
-    """Handlers of admin tools."""
+    """Handlers of requests that inspect transactions."""
 
     def __init__(self, transactions: Transactions, replicas: ReplicaManager, clock: Clock) -> None:
         self._transactions = transactions
@@ -51,7 +50,7 @@ class TxnAdminApi:
         self._clock = clock
 
     def handlers(self) -> dict[ApiKey, Handler]:
-        """By api key."""
+        """Return the handlers by API key."""
         return {
             ApiKey.DESCRIBE_TRANSACTIONS: self.describe,
             ApiKey.LIST_TRANSACTIONS: self.list,
@@ -61,7 +60,7 @@ class TxnAdminApi:
     def describe(
         self, context: RequestContext, request: DescribeTransactionsRequest
     ) -> DescribeTransactionsResponse:
-        """DescribeTransactions."""
+        """Answer a DescribeTransactions request."""
         del context
         coordinator = self._transactions.coordinator
         return DescribeTransactionsResponse(
@@ -71,7 +70,7 @@ class TxnAdminApi:
     def list(
         self, context: RequestContext, request: ListTransactionsRequest
     ) -> ListTransactionsResponse:
-        """ListTransactions: what this broker coordinates, through the filters."""
+        """List the transactions that this broker coordinates and that match the filters."""
         del context
         from tidelog.transactions.states import TransactionState  # noqa: PLC0415 - seldom asked
 
@@ -96,7 +95,8 @@ class TxnAdminApi:
                         not request.producer_id_filters
                         or value.producer_id in request.producer_id_filters
                     )
-                    # One that never ran has the start -1, and so runs for ages, as in Kafka.
+                    # A transaction that never ran started at -1, and so has a huge duration, as in
+                    # Kafka.
                     and (
                         request.duration_filter < 0
                         or now_ms - value.start_ms > request.duration_filter
@@ -116,7 +116,7 @@ class TxnAdminApi:
     def describe_producers(
         self, context: RequestContext, request: DescribeProducersRequest
     ) -> DescribeProducersResponse:
-        """DescribeProducers, of partitions with a replica here."""
+        """Describe the producers of partitions with a replica here."""
         del context
         return DescribeProducersResponse(
             topics=[
@@ -182,7 +182,7 @@ def _filled(state: _State, transaction: Transaction) -> _State:
 
 
 def _pattern(text: str | None) -> Callable[[str], object]:
-    """A test of transactional ids, of the whole id; PatternError for what is no pattern."""
+    """Return a test of whole transactional ids; PatternError for an invalid pattern."""
     if not text:
         return lambda name: True
     from tidelog.transactions.patterns import Pattern  # noqa: PLC0415 - seldom asked

@@ -1,13 +1,13 @@
-"""TxnOffsetCommit: offsets of a group that hold once a transaction commits (KIP-98, KIP-447).
+"""TxnOffsetCommit: offsets of a group that take effect when a transaction commits (KIP-98,
+KIP-447).
 
-Behaviour. As OffsetCommit each topic and partition is checked against the cluster first, then the
-group; the coordinator of the transaction is asked whether the group's partition of
-`__consumer_offsets` belongs to it, or is told that from now on it does (version 5, KIP-890). What
-is left is written as one batch of the transaction.
+Behaviour. As in OffsetCommit, each topic and partition is checked against the cluster first, then
+the group. The transaction's coordinator verifies that the group's partition of `__consumer_offsets`
+belongs to the transaction, or adds it (version 5, KIP-890). The remaining offsets are written as
+one batch of the transaction.
 
-Version notes. Below 2 COORDINATOR_LOAD_IN_PROGRESS is told as COORDINATOR_NOT_AVAILABLE. 3
-(KIP-447): the member of the group. 4 and 5 (KIP-890): TRANSACTION_ABORTABLE; no AddOffsetsToTxn
-before it.
+Version notes. Below 2 COORDINATOR_NOT_AVAILABLE replaces COORDINATOR_LOAD_IN_PROGRESS. 3 (KIP-447):
+the member of the group. 4 and 5 (KIP-890): TRANSACTION_ABORTABLE; no AddOffsetsToTxn before it.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class TxnOffsetsApi:
         replicas: ReplicaManager,
         metadata_bytes_max: int,
     ) -> None:
-        """`group_partition` tells where in `__consumer_offsets` a group is."""
+        """`group_partition` returns a group's partition of `__consumer_offsets`."""
         self._admin = admin
         self._transactions = transactions
         self._replicas = replicas
@@ -70,13 +70,13 @@ class TxnOffsetsApi:
         self._metadata_bytes_max = metadata_bytes_max
 
     def handlers(self) -> dict[ApiKey, Handler]:
-        """By api key."""
+        """Return the handlers by API key."""
         return {ApiKey.TXN_OFFSET_COMMIT: self.commit}
 
     async def commit(
         self, context: RequestContext, request: TxnOffsetCommitRequest
     ) -> TxnOffsetCommitResponse:
-        """TxnOffsetCommit."""
+        """Answer a TxnOffsetCommit request."""
         errors: dict[TopicPartition, ErrorCode] = {}
         changes = self._changes(request, errors)
         if changes:
@@ -104,7 +104,7 @@ class TxnOffsetsApi:
     def _changes(
         self, request: TxnOffsetCommitRequest, errors: dict[TopicPartition, ErrorCode]
     ) -> list[OffsetChange]:
-        """What may be written; the rest has its error."""
+        """Return the offsets that may be written; set the error of the others."""
         image = self._image()
         now_ms = self._clock.wall_ms()
         changes = []
@@ -159,7 +159,7 @@ class TxnOffsetsApi:
         *,
         verify_only: bool,
     ) -> ErrorCode:
-        """Whether the offsets may be written: the coordinator is asked before the first ones."""
+        """Return whether the offsets may be written; ask the coordinator before the first ones."""
         partition = self._replicas.partition(*home)
         if isinstance(partition, ErrorCode) or not partition.is_leader:
             return ErrorCode.NOT_COORDINATOR
@@ -186,13 +186,13 @@ class TxnOffsetsApi:
 
 
 def _told(error: ErrorCode, version: int) -> ErrorCode:
-    """What a client of this version understands."""
+    """Return the error in a form that this version knows."""
     if error is ErrorCode.NETWORK_EXCEPTION:
         error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # a retry without looking for a coordinator
     if error is ErrorCode.TRANSACTION_ABORTABLE and version < _ABORTABLE_VERSION:
         return ErrorCode.INVALID_TXN_STATE
     if version < 2 and error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    if error is ErrorCode.PRODUCER_FENCED:  # as a leader says it, whoever asks
+    if error is ErrorCode.PRODUCER_FENCED:  # a leader uses this code for every client
         return ErrorCode.INVALID_PRODUCER_EPOCH
     return error

@@ -1,21 +1,22 @@
-"""ApiVersions (18): what is served here, and who the client is.
+"""ApiVersions (18): the served APIs and their versions, and the client's software.
 
 Behaviour
-- The answer lists exactly the APIs this broker has handlers for, in order of their keys: an API
-  that is not listed is off, and clients stay away from it. Produce is listed from version 0 though
-  versions below 3 are refused, because librdkafka reads its features from that (KAFKA-18659).
+- The response lists exactly the APIs with handlers here, in order of their keys; clients do not use
+  others. Produce is listed from version 0, although versions below 3 are refused, because
+  librdkafka infers features from it (KAFKA-18659).
 - A version above ours is answered in version 0 with UNSUPPORTED_VERSION and the entry of API 18
   alone, so that the client can ask again in a version both know (KIP-511). Dispatch passes None as
   the request.
 - Features are listed once they work: `transaction.version` 2 (KIP-890) does. Without
-  `group.version` clients keep to classic groups.
+  `group.version` clients use only classic groups.
 
 Version notes
 - v1 adds the throttle time, v3 (KIP-511) the client's software, checked by a pattern, and (KIP-584)
-  features; before v4 (KAFKA-17011) those that may be at level 0 are only told as finalized; v5
-  (KIP-1242) the cluster id and node id the client believes to talk to: REBOOTSTRAP_REQUIRED if it
-  was led to another broker.
-- Every response has header v0, whatever its body: the client cannot know our versions yet.
+  features; before v4 (KAFKA-17011) those that may be at level 0 are only listed as finalized; v5
+  (KIP-1242) the cluster id and node id that the client expects: REBOOTSTRAP_REQUIRED if it reached
+  another broker.
+- Every response has header v0, whatever its body: the client does not know the broker's versions
+  yet.
 """
 
 # ruff: noqa: PLC0415 - message tables are imported at their first use
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from tidelog.dispatch import Handler, RequestContext
     from tidelog_protocol.messages.cluster import ApiVersionsResponse
 
-_TRANSACTION_VERSION = 2  # of every cluster, from its first day on
+_TRANSACTION_VERSION = 2  # of every cluster, from its creation on
 _TRANSACTION_FEATURE = "transaction.version"
 _FEATURES_EPOCH = 0  # no level is ever changed
 
@@ -53,7 +54,7 @@ class VersionsApi:
         return {ApiKey.API_VERSIONS: self.api_versions}
 
     def api_versions(self, context: RequestContext, request: Any) -> ApiVersionsResponse:
-        """List the APIs; `request` is None for a version we do not know."""
+        """List the APIs; `request` is None for an unknown version."""
         from tidelog_protocol.messages.cluster import ApiVersionsResponse
 
         if request is None:
