@@ -97,7 +97,7 @@ class _Writer:
         head = ["def decode(b, p=0):", " try:"]
         tail = [
             " except (IndexError, StructError) as error:",
-            f"  raise ProtocolError('{name} v{self.version}: bytes missing') from error",
+            f"  raise ProtocolError('{name} v{self.version}: truncated') from error",
         ]
         return "\n".join(head + self.lines + tail)
 

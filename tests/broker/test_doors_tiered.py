@@ -82,7 +82,7 @@ def test_the_command_says_what_is_wrong(capsys):
         capsys.readouterr().err == "tidelog: --tiered: s3://: not of the form s3://bucket/prefix\n"
     )
     assert main(["--tiered-topics", "a*", "--port", "0"]) == 1
-    assert "without a tier" in capsys.readouterr().err
+    assert "need a remote tier" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("place", ["http://bucket/x", "S3://bucket", "file:///tier", "s3:/bucket"])

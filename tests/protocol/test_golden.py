@@ -191,13 +191,13 @@ def test_records_of_internal_topics_say_what_kafkas_dump_says() -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ("", "bytes missing"),
-        ("01", "bytes missing"),
-        ("0102", "bytes missing"),
+        ("", "truncated"),
+        ("01", "truncated"),
+        ("0102", "truncated"),
         ("000200", "frame version 0"),
         ("01ff0100", "unknown api key 255"),
         ("010207", "TopicRecord has no version 7"),
-        ("01020008", "length beyond the end|bytes missing"),
+        ("01020008", "length beyond the end|truncated"),
         ("ffffffffffff", "more than five bytes"),
     ],
 )

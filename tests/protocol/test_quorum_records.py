@@ -75,7 +75,7 @@ def test_the_field_version_changes_nothing_about_the_form() -> None:
         (b"\xff\xff\0\x02", b"", "key version -1"),
         (b"\0\0\0\x01", b"\0" * 6, "type 1 in the metadata log"),
         (b"\0\0\0\x63", b"", "type 99 in the metadata log"),
-        (b"\0\0\0\x04", None, "type 4 without a value"),
+        (b"\0\0\0\x04", None, "type 4 has no value"),
         (b"\0\0\0\x04", b"\0\0", "missing"),
     ],
 )

@@ -104,7 +104,7 @@ ERRORS = {
     "unknown_frame_version": "frame version 2",
     "unknown_record_type": "unknown api key 9",
     "trailing_bytes": "bytes left over",
-    "truncated": "bytes missing",
+    "truncated": "truncated",
 }
 
 

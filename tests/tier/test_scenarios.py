@@ -160,7 +160,7 @@ def test_without_a_name_they_are_listed(capsys):
 
 def test_an_unknown_name(capsys):
     assert main(["scenario", "kip405-s6"]) == 1
-    assert "no scenario 'kip405-s6'" in capsys.readouterr().err
+    assert "unknown scenario 'kip405-s6'" in capsys.readouterr().err
 
 
 def test_what_is_compared():

@@ -130,7 +130,7 @@ def test_remote_segments_are_verified(store, capsys):
             written = os.stat(store["dir"]).st_mtime_ns
             code, out, err = await told(capsys, *words)
             assert (code, err) == (0, "")
-            assert out.startswith("2 remote segments, 288 B: all as")
+            assert out.startswith("2 remote segments, 288 B: all match")
             assert os.stat(store["dir"]).st_mtime_ns == written, "it may be a copy, for reading"
             damage(store["dir"])
             code, out, err = await told(capsys, *words)
@@ -254,7 +254,7 @@ def test_a_topic_that_is_deleted_while_it_is_read_has_no_faults(store, capsys):
             code, out, err = await told_by_verify(cluster, capsys, delete)
             assert (code, err) == (0, "")
             assert out == (
-                "0 remote segments, 0 B: there is nothing to check (2 deleted meanwhile)\n"
+                "0 remote segments, 0 B: nothing to check (2 deleted meanwhile)\n"
             )
 
     run(test)
@@ -314,7 +314,7 @@ def test_the_broker_tells_where_its_own_store_is(place, capsys):
             words = ("verify", "-b", cluster.server(), "t")
             code, out, err = await told(capsys, *words)
             assert (code, err) == (0, "")
-            assert out.startswith("2 remote segments, 288 B: all as")
+            assert out.startswith("2 remote segments, 288 B: all match")
             if not is_directory:
                 code, _, err = await told(capsys, *words, "--set", "bucket=another")
                 assert (code, err[:21]) == (1, "tidelog tiers verify:")
@@ -349,7 +349,7 @@ def test_a_store_of_the_users_is_loaded_if_they_say_so(store, capsys):
             words += ("--class", "tier.test_tiers_command.DirectoryOfUsers", "--set", "size=none")
             code, out, err = await told(capsys, *words, "--set", f"dir={store['dir']}")
             assert (code, err) == (0, "")
-            assert out.startswith("2 remote segments, 288 B: all as")
+            assert out.startswith("2 remote segments, 288 B: all match")
 
     run(test)
 
@@ -426,7 +426,7 @@ def test_what_there_is_not_is_not_verified(store, capsys):
         async with TieredCluster(store) as cluster:
             await cluster.create("t")
             code, out, _ = await told(capsys, "verify", "-b", cluster.server(), "t")
-            assert (code, out) == (0, "0 remote segments, 0 B: there is nothing to check\n")
+            assert (code, out) == (0, "0 remote segments, 0 B: nothing to check\n")
         async with tidelog.Cluster() as cluster:
             await create_topic(cluster.bootstrap_servers, "t", {0: [1]}, {})
             code, out, err = await told(capsys, "verify", "-b", cluster.bootstrap_servers, "t")

@@ -39,7 +39,7 @@ def tiered_settings(tiered: Tiered, topics: Sequence[str] = ()) -> dict[str, str
     """
     if tiered is False:
         if topics:
-            raise ClusterError("tiered topics need a remote tier: set `tiered`")
+            raise ClusterError("tiered topics need a remote tier: set its place")
         return {}
     settings = {_ENABLE: "true"}
     if topics:

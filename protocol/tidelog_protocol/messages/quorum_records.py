@@ -133,5 +133,5 @@ def read_control_record(record: Record) -> Message:
     if table is None:
         raise ProtocolError(f"unexpected control record of type {kind} in the metadata log")
     if record.value is None:
-        raise ProtocolError(f"control record of type {kind} without a value")
+        raise ProtocolError(f"control record of type {kind} has no value")
     return codec(table, VERSION).decode(record.value)
