@@ -305,7 +305,9 @@ def test_a_broker_whose_epoch_is_stale_ends() -> None:
 def test_a_broker_that_is_replaced_while_it_starts_does_not_start() -> None:
     async def test() -> None:
         broker, _ = lifecycle(BrokerRegistrationResponse(broker_epoch=EPOCH), STALE)
-        with pytest.raises(LifecycleError, match="another process has since registered as broker 1"):
+        with pytest.raises(
+            LifecycleError, match="another process has since registered as broker 1"
+        ):
             await broker.start()
 
     asyncio.run(test())

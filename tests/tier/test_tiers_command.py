@@ -253,9 +253,7 @@ def test_a_topic_that_is_deleted_while_it_is_read_has_no_faults(store, capsys):
             await tiered_topic(cluster)
             code, out, err = await told_by_verify(cluster, capsys, delete)
             assert (code, err) == (0, "")
-            assert out == (
-                "0 remote segments, 0 B: nothing to check (2 deleted meanwhile)\n"
-            )
+            assert out == ("0 remote segments, 0 B: nothing to check (2 deleted meanwhile)\n")
 
     run(test)
 
