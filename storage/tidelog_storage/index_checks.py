@@ -119,20 +119,20 @@ def find_aborted(
         if header.producer_id < 0 or header.base_offset < producers.map_end_offset:
             continue
         completed = producers.update(header, batch)
+        entry = by_marker.get((header.producer_id, header.base_offset))
         if completed is None:
-            entry = by_marker.get((header.producer_id, header.base_offset))
             if entry is not None and header.is_control and _is_abort(batch):
                 found.append(entry)
             continue
         if completed.is_aborted and completed.last_offset >= base_offset:
-            last_stable_offset = producers.last_stable_offset(completed)
-            found.append(
-                AbortedEntry(
-                    completed.producer_id,
-                    completed.first_offset,
-                    completed.last_offset,
-                    last_stable_offset,
-                )
+            made = AbortedEntry(
+                completed.producer_id,
+                completed.first_offset,
+                completed.last_offset,
+                producers.last_stable_offset(completed),
             )
+            if entry is not None and entry.first_offset < made.first_offset:
+                made = entry  # it began in what was deleted
+            found.append(made)
         producers.complete_transaction(completed)
     return found

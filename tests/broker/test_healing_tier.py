@@ -36,14 +36,12 @@ def test_a_local_and_a_remote_copy_repair_each_other(tmp_path: Path) -> None:
                 await producer.end(commit=True)
             await until(lambda: len(logs_in(tmp_path / "tier")) > 2, "copies")
             assert server.healing is not None
-            for path in (
-                logs_in(tmp_path / "tier")[1],
-                logs_in(tmp_path / "data" / "r-0")[1],
-            ):
+            for folder in (tmp_path / "tier", tmp_path / "data" / "r-0"):
+                path = logs_in(folder)[1]
                 good = path.read_bytes()
                 flip(path)
                 await server.healing.healer.scrub_all()
-                assert path.read_bytes() == good
+                assert logs_in(folder)[1].read_bytes() == good
         finally:
             await server.stop()
 

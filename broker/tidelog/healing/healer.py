@@ -81,6 +81,18 @@ class Healer:
             if self._remote is not None:
                 await self._guarded(partition, self._remote.scrub)
 
+    async def look_again(self, partition: Partition) -> None:
+        """Something cannot be right, or could not be repaired: scrub the log, and look at remote
+        segments that are known to be damaged."""
+        await self.scrub_guarded(partition)
+        if self._remote is not None:
+            await self._guarded(partition, self._remote.look_again)
+
+    def has_damages(self, partition: Partition) -> bool:
+        """Whether there is something left that no copy was had of."""
+        is_remote = self._remote is not None and self._remote.has_damages(partition)
+        return is_remote or bool(partition.log.damages)
+
     async def scrub_guarded(self, partition: Partition) -> None:
         """`scrub`; what fails is logged."""
         await self._guarded(partition, self.scrub)

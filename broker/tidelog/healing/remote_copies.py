@@ -1,31 +1,51 @@
 """What the remote tier has of a damage, and the remote objects' own damages.
 
 A remote segment is a whole copy of a sealed one: a damaged local part comes back from it. A damaged
-remote object is copied again, under the same id, from the local segment it was made of, as long as
-that is here: RemoteStorage overwrites then. Only the leader looks after remote objects.
+remote segment is copied again from the local segment it was made of, from itself if its records are
+whole, or from the records that a follower still has locally. Only the leader looks after remote
+objects.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.healing.peer_copies import NoCopyError
+from tidelog.peers import PeerError
 from tidelog.remote.shared import id_of
 from tidelog_protocol.batch import iter_batches
 from tidelog_protocol.errors import ProtocolError
 from tidelog_storage.remote.api import (
     RemoteStorageError,
+    RetriableRemoteStorageError,
     SegmentState,
 )
 from tidelog_storage.remote.checks import UnreadableStoreError, check_segment
-from tidelog_storage.remote.copier import local_copy
+from tidelog_storage.remote.copier import epochs_of, local_copy
+from tidelog_storage.remote.lineage import in_lineage, is_copy_of
+from tidelog_storage.remote.rebuilding import (
+    check_range,
+    check_records,
+    clean,
+    producers_known,
+    rebuild,
+    whole,
+)
+from tidelog_storage.segment import SegmentOptions
+from tidelog_storage.types import Damage
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from tidelog.healing.peer_copies import PeerCopies
+    from tidelog.remote.tasks import TieredPartition
     from tidelog.remote.tier import RemoteTier
     from tidelog.replication.partition import Partition
-    from tidelog_storage.remote.api import RemoteSegment, RemoteStorage
-    from tidelog_storage.types import Damage
+    from tidelog.seams import Runtime
+    from tidelog_storage.remote.api import RemoteSegment, RemoteStorage, SegmentFiles
 
 __all__ = ["RemoteCopies"]
 
@@ -35,8 +55,26 @@ _log = logging.getLogger("tidelog.healing")
 class RemoteCopies:
     """The remote tier of this broker as a source of copies, and what is wrong with it."""
 
-    def __init__(self, tier: RemoteTier) -> None:
+    def __init__(
+        self,
+        tier: RemoteTier,
+        peers: PeerCopies | None,
+        *,
+        runtime: Runtime,
+        folder: str,
+        bytes_per_second: float,
+    ) -> None:
+        """`peers` is None for a broker that is a cluster by itself. Segments are put together in
+        `folder`, which is there for nothing else. OSError if leftovers can't be removed."""
         self._tier = tier
+        self._peers = peers
+        self._clock = runtime.clock
+        self._executor = runtime.executor
+        self._files = runtime.files
+        self._folder = folder
+        self._bytes_per_second = bytes_per_second
+        self._lock = asyncio.Lock()  # at most one repair, as there is one folder
+        clean(self._files, folder)
 
     async def fetch(self, partition: Partition, damage: Damage) -> memoryview:
         """All that the remote tier has of a damage's offsets. NoCopyError, RemoteStorageError."""
@@ -58,41 +96,186 @@ class RemoteCopies:
         return memoryview(b"".join(parts))
 
     async def scrub(self, partition: Partition) -> None:
-        """Check the remote segments of a partition that this broker leads."""
-        tier = self._tier
-        if not partition.is_leader or not partition.log.is_tiered:
-            return
+        """Check the remote segments of a partition that this broker leads, and repair them."""
         name = id_of(partition)
-        if not tier.metadata.is_ready(name):
-            return
-        for segment in list(tier.metadata.segments(name)):
+        if self._is_led(partition):
+            segments = list(self._tier.metadata.segments(name))
+            self._tier.partitions[partition.topic_partition].damaged.clear()
+            await self._check_all(partition, segments)
+
+    async def look_again(self, partition: Partition) -> None:
+        """Check those alone that could not be repaired."""
+        tiered = self._tier.partitions.get(partition.topic_partition)
+        if tiered is not None and tiered.damaged and self._is_led(partition):
+            await self._check_all(partition, list(tiered.damaged.values()))
+
+    def has_damages(self, partition: Partition) -> bool:
+        """Whether there are remote segments that could not be repaired yet."""
+        tiered = self._tier.partitions.get(partition.topic_partition)
+        return tiered is not None and tiered.leads and bool(tiered.damaged)
+
+    def _is_led(self, partition: Partition) -> bool:
+        tier = self._tier
+        return (
+            partition.is_leader
+            and partition.log.is_tiered
+            and partition.topic_partition in tier.partitions
+            and tier.metadata.is_ready(id_of(partition))
+        )
+
+    async def _check_all(self, partition: Partition, segments: list[RemoteSegment]) -> None:
+        for segment in segments:
             if segment.state is SegmentState.COPY_SEGMENT_FINISHED:
+                begun_s = self._clock.monotonic()
                 try:
-                    await self._check(partition, segment)
+                    async with self._lock:
+                        await self._check(partition, segment)
                 except (RemoteStorageError, UnreadableStoreError) as error:
+                    name = partition.topic_partition
                     _log.info("%s: the remote tier is not checked: %s", name, error)
                     return
+                took_s = self._clock.monotonic() - begun_s
+                await asyncio.sleep(max(0.0, segment.size / self._bytes_per_second - took_s))
 
     async def _check(self, partition: Partition, segment: RemoteSegment) -> None:
-        tier = self._tier
+        tier, log = self._tier, partition.log
+        tiered = tier.partitions.get(partition.topic_partition)
+        if tiered is None or segment.end_offset < log.log_start_offset:
+            return  # nobody reads it, and it is about to go
         faults = await tier.pools.reader.run(check_segment, tier.storage, segment)
+        is_known = tiered.damaged.pop(segment.segment_id, None) is not None
         if not faults or not self._is_live(segment):
             return
         name = f"remote segment {segment.start_offset}..{segment.end_offset}"
-        _log.warning("%s: %s is damaged: %s", partition.topic_partition, name, faults[0])
-        copy = local_copy(partition.log, segment)
-        if copy is not None and self._is_live(segment):
-            await tier.pools.copier.run(tier.storage.copy_segment, segment, copy)
-            tier.reads.forget((segment.segment_id,))
-            faults = await tier.pools.reader.run(check_segment, tier.storage, segment)
-        if faults:
+        if not is_known:
+            _log.warning("%s: %s is damaged: %s", partition.topic_partition, name, faults[0])
+        tiered.damaged[segment.segment_id] = segment
+        if await self._repair(partition, tiered, segment):
+            tiered.damaged.pop(segment.segment_id, None)
+            _log.warning("%s: %s was copied again", partition.topic_partition, name)
+        elif not is_known:
             _log.error(
-                "%s: %s cannot be repaired: no local copy of it is left. Its offsets may be lost",
+                "%s: %s cannot be repaired: neither this broker nor a replica in sync has its"
+                " records. They may be lost. It is tried again",
                 partition.topic_partition,
                 name,
             )
-        else:
-            _log.warning("%s: %s was copied again", partition.topic_partition, name)
+
+    # -- repair ------------------------------------------------------------------------------------
+
+    async def _repair(
+        self, partition: Partition, tiered: TieredPartition, segment: RemoteSegment
+    ) -> bool:
+        """Put a good copy in the place of a damaged one; False if there is none."""
+        log = partition.log
+        if not in_lineage(segment, log.epochs.entries, log.log_end_offset):
+            return False  # of a branch that no replica has
+        if await self._has_twin(segment):  # the end of a repair that was cut short
+            return await self._replace(tiered, segment, None)
+        files = local_copy(log, segment)
+        if files is not None and await self._replace(tiered, segment, files):
+            return True
+        for source, fetch in self._sources(partition, segment):
+            try:
+                records = await fetch()
+                why = check_records(segment, records)
+            except (PeerError, NoCopyError, RemoteStorageError, ProtocolError) as error:
+                why = str(error)
+            if why:
+                text = "%s: remote segment %d..%d: no copy in %s: %s"
+                offsets = segment.start_offset, segment.end_offset
+                _log.info(text, partition.topic_partition, *offsets, source, why)
+            elif await self._replace_by(partition, tiered, segment, records):
+                return True
+        return False
+
+    async def _has_twin(self, segment: RemoteSegment) -> bool:
+        """Whether there is a good remote segment of the same records."""
+        tier = self._tier
+        for each in list(tier.metadata.segments(segment.topic_id_partition)):
+            if (
+                each.segment_id != segment.segment_id
+                and each.state is SegmentState.COPY_SEGMENT_FINISHED
+                and is_copy_of(each, segment)
+                and not await tier.pools.reader.run(check_segment, tier.storage, each)
+            ):
+                return True
+        return False
+
+    def _sources(
+        self, partition: Partition, segment: RemoteSegment
+    ) -> Iterator[tuple[str, Callable[[], Awaitable[memoryview]]]]:
+        """Where the segment's records may be whole: in itself, if only an index is damaged."""
+        tier, peers = self._tier, self._peers
+        yield "itself", partial(tier.pools.reader.run, _read, tier.storage, segment)
+        if peers is not None:
+            for source in peers.sources(partition):
+                yield f"broker {source}", partial(peers.fetch, partition, whole(segment), source)
+
+    async def _replace_by(
+        self,
+        partition: Partition,
+        tiered: TieredPartition,
+        segment: RemoteSegment,
+        records: memoryview,
+    ) -> bool:
+        tier, log, run = self._tier, partition.log, self._executor.run
+        earlier, lead_in = await self._before(partition, segment)
+        known = await tier.pools.reader.run(
+            producers_known, tier.storage, segment, earlier, lead_in
+        )
+        try:
+            make = partial(
+                rebuild,
+                options=SegmentOptions.of(log.config),
+                known=known,
+                epochs=epochs_of(log, segment),
+            )
+            files = await run(make, self._files, self._folder, segment, records)
+            return await self._replace(tiered, segment, files)
+        finally:
+            await run(clean, self._files, self._folder)
+
+    async def _before(
+        self, partition: Partition, segment: RemoteSegment
+    ) -> tuple[RemoteSegment | None, memoryview]:
+        """The last remote segment that ends below this one's start, and the records in between:
+        leaders roll at different offsets, so that segments overlap."""
+        log, start = partition.log, segment.start_offset
+        earlier: RemoteSegment | None = None
+        for each in self._tier.metadata.segments(segment.topic_id_partition):
+            if (
+                each.end_offset < start
+                and (earlier is None or each.end_offset > earlier.end_offset)
+                and each.state is SegmentState.COPY_SEGMENT_FINISHED
+                and in_lineage(each, log.epochs.entries, log.log_end_offset)
+            ):
+                earlier = each
+        lead_in = memoryview(b"")
+        if earlier is not None and earlier.end_offset + 1 < start:
+            offset = earlier.end_offset + 1
+            wanted = Damage(offset, offset, start, 0, 0, "")
+            try:
+                lead_in = await self.fetch(partition, wanted)
+                if check_range(wanted, log.epochs.entries, lead_in):
+                    return None, memoryview(b"")
+            except NoCopyError:
+                return None, memoryview(b"")
+        return earlier, lead_in
+
+    async def _replace(
+        self, tiered: TieredPartition, segment: RemoteSegment, files: SegmentFiles | None
+    ) -> bool:
+        """Whether the segment is whole now, or gone."""
+        if self._is_live(segment):
+            try:
+                await tiered.replace(segment, files)
+            except RetriableRemoteStorageError:
+                raise
+            except RemoteStorageError as error:
+                _log.info("%s: %s", segment.topic_id_partition, error)
+                return False
+        return True
 
     def _is_live(self, segment: RemoteSegment) -> bool:
         """Whether the segment was not deleted meanwhile."""

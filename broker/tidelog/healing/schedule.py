@@ -26,6 +26,7 @@ __all__ = ["Healing"]
 FIRST_PASS_S = 600.0  # after the start, or sooner if the interval is shorter
 SUSPECTS_S = 1.0  # between two looks at what cannot be right
 AGAIN_S_MAX = 3600.0  # between two tries to repair a partition
+REPAIR_FOLDER = "remote-log-repair"  # in the first log directory
 WAIT_S_MAX = 86_400.0  # timers of some platforms can't be set for centuries
 
 
@@ -73,7 +74,13 @@ class Healing:
             if self._tier is not None:
                 from tidelog.healing.remote_copies import RemoteCopies  # noqa: PLC0415
 
-                remote = RemoteCopies(self._tier)
+                remote = RemoteCopies(
+                    self._tier,
+                    peers,
+                    runtime=self._runtime,
+                    folder=f"{self._replicas.logs.log_dirs[0]}/{REPAIR_FOLDER}",
+                    bytes_per_second=self._config.log_scrub_io_max_bytes_per_second,
+                )
             self._healer = Healer(
                 bytes_per_second=self._config.log_scrub_io_max_bytes_per_second,
                 runtime=self._runtime,
@@ -103,6 +110,8 @@ class Healing:
         await asyncio.sleep(min(interval_s, FIRST_PASS_S))
         while True:
             await self.healer.scrub_all()
+            for partition in self._replicas.partitions():
+                self._try_again(partition)
             await asyncio.sleep(min(interval_s, WAIT_S_MAX))
 
     async def _look_at_suspects(self) -> None:
@@ -113,7 +122,7 @@ class Healing:
             for key in suspects:
                 partition = self._replicas.hosted(key)
                 if partition is not None:
-                    await self.healer.scrub_guarded(partition)
+                    await self.healer.look_again(partition)
                     self._try_again(partition)
             await asyncio.sleep(SUSPECTS_S)
 
@@ -121,7 +130,7 @@ class Healing:
         """What no copy was had of may be had later: another replica starts, or comes in sync."""
         key = partition.topic_partition
         is_alone = self._new_channel is None and self._tier is None
-        if is_alone or not partition.log.damages:
+        if is_alone or not self.healer.has_damages(partition):
             self._delays_s.pop(key, None)
             return
         delay_s = self._delays_s.get(key, SUSPECTS_S)

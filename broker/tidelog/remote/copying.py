@@ -22,6 +22,7 @@ from tidelog_storage.remote.api import (
     RetriableRemoteStorageError,
     SegmentState,
 )
+from tidelog_storage.remote.checks import check_segment
 from tidelog_storage.remote.copier import candidates
 from tidelog_storage.remote.lineage import find_log_start
 from tidelog_storage.remote.proof import copy_and_look, look
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from tidelog.remote.shared import Shared
     from tidelog.replication.partition import Partition
     from tidelog_storage.log import Log
-    from tidelog_storage.remote.api import RemoteSegment, TopicIdPartition
+    from tidelog_storage.remote.api import RemoteSegment, SegmentFiles, TopicIdPartition
     from tidelog_storage.remote.copier import CopyCandidate
     from tidelog_storage.remote.proof import Copied
 
@@ -195,7 +196,7 @@ class Copier:
         try:
             await self._flush(candidate)
             await shared.metadata.add(segment)
-            custom_metadata = await self._ship(segment, candidate, truncations)
+            custom_metadata = await self._ship(segment, candidate.files, truncations)
             await self._finish(replace(segment, custom_metadata=custom_metadata))
         finally:
             self.copying.discard(segment.segment_id)
@@ -257,7 +258,7 @@ class Copier:
             held.flushed(task)
 
     async def _ship(
-        self, segment: RemoteSegment, candidate: CopyCandidate, truncations: int
+        self, segment: RemoteSegment, files: SegmentFiles, truncations: int
     ) -> bytes | None:
         """The store's part: its custom metadata. What fails for good, and what the store does not
         have after all, is deleted again, with the custom metadata if the store has answered: it may
@@ -266,7 +267,7 @@ class Copier:
         shared.meters.mark_topic("RemoteCopyRequestsPerSec", topic)
         try:
             copied = await shared.pools.copier.run(
-                copy_and_look, shared.storage, segment, candidate.files, shared.files
+                copy_and_look, shared.storage, segment, files, shared.files
             )
             segment = replace(segment, custom_metadata=copied.custom_metadata)
             self._check(copied.custom_metadata, truncations)
@@ -305,6 +306,43 @@ class Copier:
         size, size_max = len(custom_metadata or b""), self._shared.custom_metadata_bytes_max
         if size > size_max:
             raise CustomMetadataError(f"{size} bytes of custom metadata are more than {size_max}")
+
+    # -- healing -----------------------------------------------------------------------------------
+
+    async def replace(self, damaged: RemoteSegment, files: SegmentFiles | None) -> None:
+        """Copy a segment again of which the store has a damaged copy, and delete that one; without
+        `files` there is a good copy already. RemoteStorageError if the new copy is no better."""
+        if files is not None:
+            await self._copy_again(damaged, files)
+        await delete_segment(self._shared, damaged, self._shared.pools.copier)
+
+    async def _copy_again(self, damaged: RemoteSegment, files: SegmentFiles) -> None:
+        """Under an id of its own, as every try of a copy: one that fails must not take with it what
+        is left of the damaged one."""
+        shared = self._shared
+        segment = replace(
+            damaged,
+            segment_id=UUID(bytes=shared.rng.uuid()),
+            broker_id=shared.node_id,
+            event_timestamp=shared.clock.wall_ms(),
+            state=SegmentState.COPY_SEGMENT_STARTED,
+            txn_index_empty=files.transaction_index is None,
+            custom_metadata=None,
+        )
+        shared.copy_quota.record(segment.size, shared.clock.monotonic())
+        self.copying.add(segment.segment_id)
+        try:
+            await shared.metadata.add(segment)
+            custom_metadata = await self._ship(segment, files, self._log.truncations)
+            segment = replace(segment, custom_metadata=custom_metadata)
+            faults = await shared.pools.copier.run(check_segment, shared.storage, segment)
+            if faults:
+                await delete_segment(shared, segment, shared.pools.copier)
+                raise RemoteStorageError(f"the new copy is damaged, too: {faults[0]}")
+            await self._finish(segment)
+        finally:
+            self.copying.discard(segment.segment_id)
+        shared.meters.mark_topic("RemoteCopyBytesPerSec", segment.topic, segment.size)
 
     # -- what comes next ---------------------------------------------------------------------------
 

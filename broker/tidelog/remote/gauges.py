@@ -57,6 +57,7 @@ def tell_gauges(
     tell("RemoteLogSizeBytes", lambda each: _remote(metadata, each)[1])
     tell("RemoteLogSizeComputationTime", lambda each: each.expiration.planning_ms)
     _tell_percents(meters, partitions)
+    _tell_damages(meters, partitions)
 
 
 def _tell_percents(meters: Meters, partitions: Mapping[tuple[str, int], TieredPartition]) -> None:
@@ -73,6 +74,19 @@ def _tell_percents(meters: Meters, partitions: Mapping[tuple[str, int], TieredPa
 
     tell("RetentionSizeInPercent", 0)
     tell("LocalRetentionSizeInPercent", 1)
+
+
+def _tell_damages(meters: Meters, partitions: Mapping[tuple[str, int], TieredPartition]) -> None:
+    """Offsets whose remote segments are damaged, and could not be repaired. Kafka does not look."""
+
+    def read() -> Iterator[Sample]:
+        for (topic, number), each in partitions.items():
+            if each.leads:
+                ranges = {(one.start_offset, one.end_offset + 1) for one in each.damaged.values()}
+                damaged = sum(end - start for start, end in ranges)
+                yield Sample((("partition", str(number)), ("topic", topic)), damaged)
+
+    meters.gauge(Name("kafka.log.remote", "RemoteLogManager", "DamagedOffsets"), read)
 
 
 def tell_index_cache(meters: Meters, cache: IndexCache) -> None:

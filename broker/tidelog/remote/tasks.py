@@ -24,12 +24,13 @@ from tidelog_storage.remote.api import (
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+    from uuid import UUID
 
     from tidelog.config.broker import BrokerConfig
     from tidelog.remote.shared import Shared
     from tidelog.replication.partition import Partition
     from tidelog.seams import Rng
-    from tidelog_storage.remote.api import TopicIdPartition
+    from tidelog_storage.remote.api import RemoteSegment, SegmentFiles, TopicIdPartition
 
 __all__ = ["Pace", "Repeated", "TieredPartition"]
 
@@ -143,7 +144,10 @@ class Repeated:
 
 
 class TieredPartition:
-    """One tiered partition on this broker, in whichever role."""
+    """One tiered partition on this broker, in whichever role.
+
+    `damaged` are remote segments that could not be repaired, as its leader found them.
+    """
 
     def __init__(
         self, shared: Shared, partition: TopicIdPartition, replica: Partition, pace: Pace
@@ -156,6 +160,8 @@ class TieredPartition:
         self._pace = pace
         self._copying: Repeated | None = None
         self._tending: Repeated | None = None
+        self.damaged: dict[UUID, RemoteSegment] = {}
+        self._replacing: asyncio.Task[None] | None = None
         self._is_over = False
         self._copy_failures = 0  # in a row, that may pass
         self._earlier: asyncio.Task[None] | None = None
@@ -168,6 +174,7 @@ class TieredPartition:
     def lead(self, replica: Partition) -> None:
         """This broker leads it, in a new epoch."""
         self.replica = replica
+        self.damaged.clear()  # the leader before may have repaired them
         self.copier.lead(replica)
         if self._copying is None:
             self._copying = self._repeat("copy", self._copy)
@@ -214,6 +221,8 @@ class TieredPartition:
         self.copier.resign()
         for repeated in self._repeated():
             await repeated.end()
+        if self._replacing is not None:
+            await asyncio.wait([self._replacing])
 
     async def cancel(self) -> None:
         """End now: the broker stops."""
@@ -221,6 +230,17 @@ class TieredPartition:
         self.copier.resign()
         for repeated in self._repeated():
             await repeated.cancel()
+        if self._replacing is not None:
+            self._replacing.cancel()
+            await asyncio.wait([self._replacing])
+
+    async def replace(self, damaged: RemoteSegment, files: SegmentFiles | None) -> None:
+        """See `Copier.replace`; one at a time. What ends this partition's tasks waits for it."""
+        if not (self.leads and self._is_ready):
+            raise RemoteStorageNotReady(f"{name_of(self.partition)} is not led here")
+        task = asyncio.create_task(self.copier.replace(damaged, files), name="remote replacement")
+        self._replacing = task
+        await task
 
     @property
     def _is_ready(self) -> bool:

@@ -7,10 +7,10 @@ KIP-1241's lag may hold segments back.
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog_storage.checkpoints import format_epochs
+from tidelog_storage.checkpoints import EpochEntry, format_epochs
 from tidelog_storage.remote.api import RemoteSegment, SegmentFiles, SegmentState
 from tidelog_storage.remote.lineage import clipped
 from tidelog_storage.segment import (
@@ -28,7 +28,15 @@ if TYPE_CHECKING:
     from tidelog_storage.log import Log
     from tidelog_storage.remote.api import TopicIdPartition
 
-__all__ = ["CopyCandidate", "CopyLag", "LocalSegment", "candidates", "eligible", "local_copy"]
+__all__ = [
+    "CopyCandidate",
+    "CopyLag",
+    "LocalSegment",
+    "candidates",
+    "eligible",
+    "epochs_of",
+    "local_copy",
+]
 
 _LIKE_LOCAL_RETENTION = -1
 
@@ -142,7 +150,23 @@ def local_copy(log: Log, remote: RemoteSegment) -> SegmentFiles | None:
         return None
     log.sealed_files(held)  # makes what a crash has left out
     local = LocalSegment(held.base_offset, following.base_offset, held.size, held.know_timestamps())
-    return _candidate(log, local).files
+    files = _candidate(log, local).files
+    return replace(files, leader_epoch_checkpoint=epochs_of(log, remote))
+
+
+def epochs_of(log: Log, remote: RemoteSegment) -> bytes:
+    """The leader epoch checkpoint of a remote segment that is to be copied again.
+
+    The log start may be inside of the segment by now, or behind it: then the log knows nothing of
+    the epochs below any more, and the segment's metadata tells.
+    """
+    entries = log.epochs.entries_in_range(-1, remote.end_offset + 1)
+    first_epoch, first_start = entries[0] if entries else (remote.epochs[-1][0] + 1, 0)
+    older = [EpochEntry(*entry) for entry in remote.epochs if entry[0] < first_epoch]
+    own_start = dict(remote.epochs).get(first_epoch, first_start)
+    if own_start < first_start:
+        entries = [EpochEntry(first_epoch, own_start), *entries[1:]]
+    return format_epochs([*older, *entries])
 
 
 def _candidate(log: Log, segment: LocalSegment) -> CopyCandidate:

@@ -27,6 +27,7 @@ __all__ = [
     "epoch_parts",
     "find_log_start",
     "in_lineage",
+    "is_copy_of",
     "kept_up_to",
     "part_end",
     "target_epoch",
@@ -90,6 +91,16 @@ def in_lineage(
     Kafka: RemoteLogManager.isRemoteSegmentWithinLeaderEpochs.
     """
     return Lineage(epochs, log_end_offset).has(segment)
+
+
+def is_copy_of(one: RemoteSegment, other: RemoteSegment) -> bool:
+    """Whether both hold the same records, batch by batch: one of them was copied again."""
+    return (
+        one.start_offset == other.start_offset
+        and one.end_offset == other.end_offset
+        and one.size == other.size
+        and one.epochs == other.epochs
+    )
 
 
 def copied_up_to(
