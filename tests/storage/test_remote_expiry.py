@@ -101,13 +101,6 @@ def test_overlapping_segments_go_both() -> None:
     assert (names(found), found.new_log_start) == (["s0", "s1"], 105)
 
 
-def test_a_segment_that_was_copied_again_counts_once() -> None:
-    """A crash has left its damaged copy beside the new one."""
-    segments = [segment("a", 0, 9), segment("b", 10, 19), segment("c", 10, 19)]
-    assert not expire(segments, retention_bytes=2048).deletions
-    assert names(expire(segments, retention_bytes=1024)) == ["a"]
-
-
 def test_a_copy_under_way_holds_up_what_is_behind_it() -> None:
     segments = [segment(f"s{slot}", slot * 100, slot * 100 + 99) for slot in range(4)]
     segments[1] = replace(segments[1], state=SegmentState.COPY_SEGMENT_STARTED)

@@ -79,6 +79,7 @@ class Copier:
         self.copying: set[UUID] = set()
         self.copied_offset: int | None = None
         self.has_given_up = False
+        self.is_replacing = False
         self._shared = shared
         self._partition = partition
         self._replica = replica
@@ -312,9 +313,13 @@ class Copier:
     async def replace(self, damaged: RemoteSegment, files: SegmentFiles | None) -> None:
         """Copy a segment again of which the store has a damaged copy, and delete that one; without
         `files` there is a good copy already. RemoteStorageError if the new copy is no better."""
-        if files is not None:
-            await self._copy_again(damaged, files)
-        await delete_segment(self._shared, damaged, self._shared.pools.copier)
+        self.is_replacing = True
+        try:
+            if files is not None:
+                await self._copy_again(damaged, files)
+            await delete_segment(self._shared, damaged, self._shared.pools.copier)
+        finally:
+            self.is_replacing = False
 
     async def _copy_again(self, damaged: RemoteSegment, files: SegmentFiles) -> None:
         """Under an id of its own, as every try of a copy: one that fails must not take with it what

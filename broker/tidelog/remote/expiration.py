@@ -45,6 +45,8 @@ class Expiration:
     async def run(self, held: Log, may_go_on: Callable[[], bool]) -> None:
         """One pass, for as long as it `may_go_on`; raises the first failure."""
         shared, partition = self._shared, self._partition
+        if self._copier.is_replacing:
+            return  # retention by size would let go too much
         self._copier.find_positions()
         self._copier.follow_log_start()
         begun_s = shared.clock.monotonic()

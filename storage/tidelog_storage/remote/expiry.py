@@ -107,17 +107,18 @@ class _Walk:
         self.deletions: dict[UUID, RemoteSegment] = {}
 
     def set_excess(self, segments: Iterable[RemoteSegment], local_only_bytes: int) -> None:
-        """Count what is not below the log start, of which this pass frees itself anyway. A segment
-        that was copied again counts once, although its damaged copy is not deleted yet."""
+        """Count what is not below the log start, of which this pass frees itself anyway."""
         if self.retention_bytes >= 0:
-            sizes = {
-                (segment.start_offset, segment.end_offset, segment.epochs, segment.size)
-                for segment in segments
-                if segment.state is SegmentState.COPY_SEGMENT_FINISHED
-                and not self.is_below_log_start(segment)
-                and self.lineage.has(segment)
-            }
-            self.excess = local_only_bytes - self.retention_bytes + sum(size for *_, size in sizes)
+            self.excess = local_only_bytes - self.retention_bytes
+            self.excess += sum(
+                [
+                    segment.size
+                    for segment in segments
+                    if segment.state is SegmentState.COPY_SEGMENT_FINISHED
+                    and not self.is_below_log_start(segment)
+                    and self.lineage.has(segment)
+                ]
+            )
 
     def run(self, segments: Iterable[RemoteSegment], copying: Collection[UUID]) -> None:
         """Fill `deletions` and `new_log_start`."""
