@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -18,9 +19,10 @@ from support.controller_cluster import (
     partition,
     registration,
 )
+from tidelog.controller import partitions
 from tidelog.controller.brokers import fence, heartbeat, register_broker, unregister_broker
 from tidelog.controller.elections import elect_leaders, elect_unclean, prefer_leaders
-from tidelog.controller.partitions import alter_partition
+from tidelog.controller.partitions import alter_partition, settle
 from tidelog.controller.reassignment import alter_reassignments
 from tidelog.controller.sessions import Sessions
 from tidelog_protocol.messages.cluster_admin import (
@@ -43,14 +45,21 @@ Moves = AlterPartitionReassignmentsRequest.ReassignableTopic
 
 
 class ControllerModel(RuleBasedStateMachine):
-    """Five brokers, three partitions, every decision in any order."""
+    """Five brokers, three partitions, every decision in any order.
+
+    If `in_steps`, one batch changes one partition, and each controller ends before the second.
+    """
 
     image: ClusterImage
     unclean: bool
+    in_steps: bool
 
-    @initialize(unclean=st.booleans())
-    def begin(self, unclean: bool) -> None:
-        self.unclean = unclean
+    @initialize(unclean=st.booleans(), in_steps=st.booleans())
+    def begin(self, unclean: bool, in_steps: bool) -> None:
+        self.unclean, self.in_steps = unclean, in_steps
+        self.patch = pytest.MonkeyPatch()
+        if in_steps:
+            self.patch.setattr(partitions, "CHANGES_PER_STEP_MAX", 1)
         self.image = image_of(
             partition((1, 2, 3)),
             partition((3, 4, 5)),
@@ -75,6 +84,17 @@ class ControllerModel(RuleBasedStateMachine):
             self._check_step(before, after, known, may_be_unclean=may_be_unclean or self.unclean)
         self.image = new
 
+    def teardown(self) -> None:
+        if hasattr(self, "image"):
+            self.patch.undo()
+
+    def _settled(self) -> ClusterImage:
+        """What the next controller makes of the image."""
+        image = self.image
+        while self.in_steps and (records := settle(image, CONFIG)):
+            image = apply(image, records)
+        return image
+
     def _partitions(self, image: ClusterImage) -> Sequence[PartitionImage]:
         return image.topics["t"].partitions
 
@@ -98,7 +118,7 @@ class ControllerModel(RuleBasedStateMachine):
     def partitions_are_sound(self) -> None:
         if not hasattr(self, "image"):
             return
-        for one in self._partitions(self.image):
+        for one in self._partitions(self._settled()):
             assert one.isr
             assert set(one.isr) <= set(one.replicas)
             assert len(set(one.replicas)) == len(one.replicas) == len(one.directories)
@@ -123,6 +143,7 @@ class ControllerModel(RuleBasedStateMachine):
         )
         self._commit(records)
         self.sessions.begin(node_id, 0.0)
+        assert all(one.leader != node_id for one in self._partitions(self.image))
 
     @rule(node_id=nodes, want_fence=st.booleans(), want_shut_down=st.booleans())
     def beats(self, node_id: int, want_fence: bool, want_shut_down: bool) -> None:
@@ -212,10 +233,10 @@ class ControllerModel(RuleBasedStateMachine):
             if node_id not in self.image.brokers or not self.image.is_active(node_id):
                 self.restart(node_id)
                 self.beats(node_id, want_fence=False, want_shut_down=False)
-        assert all(one.leader != -1 for one in self._partitions(self.image))
+        assert all(one.leader != -1 for one in self._partitions(self._settled()))
 
 
 TestControllerModel = ControllerModel.TestCase
 TestControllerModel.settings = settings(
-    max_examples=80, stateful_step_count=30, deadline=None, derandomize=True
+    max_examples=120, stateful_step_count=30, deadline=None, derandomize=True
 )

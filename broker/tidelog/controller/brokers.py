@@ -113,8 +113,7 @@ def _end_of_life(
     # waited for even if it has not been heard yet.
     was_clean = previous_epoch == old.epoch
     changes = Changes(image, config, leaving=old.node_id, heard=heard if was_clean else None)
-    if not old.fenced:
-        changes.after_restart(old.node_id)
+    changes.after_restart(old.node_id)  # also of one whose fencing has not come to all partitions
     if changes.keeps_eligible and not was_clean:
         changes.without_unclean(old.node_id)
     return changes.records
@@ -295,9 +294,10 @@ def fence(
 ) -> list[Message]:
     """A broker is silent or gone: out of all ISRs, its leaderships elsewhere.
 
-    One that is not silent wants to be fenced for a moment: no unclean leader takes its place.
+    One that is not silent wants to be fenced for a moment: no unclean leader takes its place. The
+    steps after this one are `finish`'s.
     """
-    changes = Changes(image, config, leaving=node_id)
+    changes = Changes(image, config, leaving=node_id, in_steps=True)
     changes.without(node_id, election=None if is_silent else Election.ONLINE)
     return [
         *changes.records,
@@ -307,8 +307,25 @@ def fence(
     ]
 
 
+def finish(
+    image: ClusterImage, config: BrokerConfig, node_id: int, epoch: int, *, is_silent: bool
+) -> list[Message]:
+    """The next step of what a broker's new state implies for its partitions, [] after the last one
+    and when another life of it has registered. `is_silent` as for `fence`."""
+    broker = image.brokers.get(node_id)
+    if broker is None or broker.epoch != epoch:
+        return []
+    if image.is_active(node_id):
+        changes = Changes(image, config, in_steps=True)
+        changes.elect_leaderless()
+    else:
+        changes = Changes(image, config, leaving=node_id, in_steps=True)
+        changes.without(node_id, election=None if is_silent else Election.ONLINE)
+    return changes.records
+
+
 def _unfence(image: ClusterImage, config: BrokerConfig, broker: BrokerImage) -> list[Message]:
-    changes = Changes(image, config, returning=broker.node_id)
+    changes = Changes(image, config, returning=broker.node_id, in_steps=True)
     if not broker.in_controlled_shutdown:
         changes.elect_leaderless()
     return [
@@ -320,7 +337,7 @@ def _unfence(image: ClusterImage, config: BrokerConfig, broker: BrokerImage) -> 
 
 
 def _leave(image: ClusterImage, config: BrokerConfig, broker: BrokerImage) -> list[Message]:
-    changes = Changes(image, config, leaving=broker.node_id)
+    changes = Changes(image, config, leaving=broker.node_id, in_steps=True)
     changes.without(broker.node_id)
     return [
         tables.BrokerRegistrationChangeRecord(

@@ -24,13 +24,15 @@ from tidelog.metadata.image import NO_LEADER
 from tidelog.metadata.log import NotControllerError
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages import metadata_records as tables
+from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from tidelog.config.broker import BrokerConfig
     from tidelog.controller.configs import Resource, ResourceResult
     from tidelog.controller.sessions import Sessions
+    from tidelog.metadata.image import ClusterImage
     from tidelog.metadata.log import MetadataLog
     from tidelog.seams import Clock, Rng
     from tidelog_protocol.messages.admin import (
@@ -184,6 +186,7 @@ class Controller:
 
     async def heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
         """BrokerHeartbeat; NotControllerError, RefusedError."""
+        from tidelog.controller import partitions
         from tidelog.controller.brokers import heartbeat
 
         now = self._now()
@@ -194,11 +197,16 @@ class Controller:
             await self._log.commit()  # a broker ends by it: the newer life must not get lost
             raise
         sessions.touch(request.broker_id, now, request.current_metadata_offset)
-        if request.want_shut_down and not response.is_fenced:
+        is_cut = len(records) > partitions.CHANGES_PER_STEP_MAX
+        if request.want_shut_down and not response.is_fenced and not is_cut:
             last_offset = self._log.next_offset + len(records) - 1
             sessions.leave(request.broker_id, now, last_offset)
         if records:
             await self._log.commit(records)
+        if is_cut:
+            await self._finish(
+                request.broker_id, request.broker_epoch, is_silent=not request.want_fence
+            )
         return response
 
     async def alter_partition(
@@ -291,6 +299,7 @@ class Controller:
             return
         try:
             now = self._now()
+            await self._settle(now)
             await self._fence_silent(now)
             await self._elect_in_rounds(now)
         except NotControllerError:
@@ -303,12 +312,43 @@ class Controller:
         config = self._config
         seconds = config.leader_imbalance_check_interval_seconds
         if config.auto_leader_rebalance_enable and sessions.is_due("preferred", now, seconds):
-            await self._log.commit(prefer_leaders(self._log.latest, config))
+            await self._in_steps(prefer_leaders)
         if sessions.is_due("unclean", now, config.unclean_leader_election_interval_ms / 1000):
-            await self._log.commit(elect_unclean(self._log.latest, config))
+            await self._in_steps(elect_unclean)
+
+    async def _in_steps(
+        self, decide: Callable[[ClusterImage, BrokerConfig], list[Message]]
+    ) -> None:
+        """Commit what `decide` says until it says nothing: thousands of partitions in one go would
+        keep this loop, and those of all who apply the records, for too long."""
+        while records := decide(self._log.latest, self._config):
+            await self._log.commit(records)
+
+    async def _finish(self, node_id: int, epoch: int, *, is_silent: bool) -> None:
+        """What a broker's new state implies for more partitions than one step changes."""
+        from tidelog.controller.brokers import finish
+
+        try:
+            await self._in_steps(
+                lambda image, config: finish(image, config, node_id, epoch, is_silent=is_silent)
+            )
+        except StorageError:
+            if self._sessions is not None:
+                self._sessions.is_settled = False  # the next tick goes on
+            raise
+
+    async def _settle(self, now: float) -> None:
+        """Finish what the controller before this one, or a step that failed, left undone."""
+        from tidelog.controller.partitions import settle
+
+        sessions = self._lead(now)
+        if not sessions.is_settled:
+            await self._in_steps(settle)
+            sessions.is_settled = True
 
     async def _fence_silent(self, now: float) -> None:
         """One by one, so that each election sees the brokers that are left."""
+        from tidelog.controller import partitions
         from tidelog.controller.brokers import fence
 
         while True:
@@ -317,7 +357,11 @@ class Controller:
             if node_id is None:
                 return
             _logger.warning("broker %d is fenced: not heard of for too long", node_id)
-            await self._log.commit(fence(self._log.latest, self._config, node_id))
+            epoch = self._log.latest.brokers[node_id].epoch
+            records = fence(self._log.latest, self._config, node_id)
+            await self._log.commit(records)
+            if len(records) > partitions.CHANGES_PER_STEP_MAX:
+                await self._finish(node_id, epoch, is_silent=True)
 
     # ---- topics -------------------------------------------------------------------------------
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from tidelog_protocol.schema import Message
 
 PREFERRED, UNCLEAN = 0, 1  # election types of the request
-ELECTIONS_PER_ROUND_MAX = 1000
 
 _TEXTS = {
     ErrorCode.ELECTION_NOT_NEEDED: "Leader election not needed for topic partition.",
@@ -100,10 +99,8 @@ def _refused(code: ErrorCode) -> RefusedError:
 
 def prefer_leaders(image: ClusterImage, config: BrokerConfig) -> list[Message]:
     """One round of bringing leadership back to the first replicas that are in sync."""
-    changes = Changes(image, config)
+    changes = Changes(image, config, in_steps=True)
     for topic, partition in changes.partitions():
-        if len(changes.records) >= ELECTIONS_PER_ROUND_MAX:
-            break
         if partition.leader != partition.replicas[0]:
             changes.change(topic, partition, election=Election.PREFERRED)
     return changes.records
@@ -111,10 +108,8 @@ def prefer_leaders(image: ClusterImage, config: BrokerConfig) -> list[Message]:
 
 def elect_unclean(image: ClusterImage, config: BrokerConfig) -> list[Message]:
     """One round of electing whoever lives, for leaderless partitions of topics that allow it."""
-    changes = Changes(image, config)
+    changes = Changes(image, config, in_steps=True)
     for topic, partition in changes.partitions():
-        if len(changes.records) >= ELECTIONS_PER_ROUND_MAX:
-            break
         if partition.leader == NO_LEADER and changes.unclean_allowed(topic.name):
             changes.change(topic, partition, election=Election.UNCLEAN)
     return changes.records

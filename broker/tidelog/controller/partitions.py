@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     PartitionData = AlterPartitionRequest.TopicData.PartitionData
     AlteredPartition = AlterPartitionResponse.TopicData.PartitionData
 
+CHANGES_PER_STEP_MAX = 1000  # partitions that one batch of records changes: about 20 ms of CPU
 UNCLEAN_KEY = "unclean.leader.election.enable"
 _MIN_ISR_KEY = "min.insync.replicas"
 _ELIGIBLE_FEATURE = "eligible.leader.replicas.version"
@@ -48,10 +49,12 @@ class Changes:
         returning: int = NO_LEADER,
         leaving: int = NO_LEADER,
         heard: Collection[int] | None = None,
+        in_steps: bool = False,
     ) -> None:
         """`returning` may lead though the image has it fenced, `leaving` may not though it lives.
 
-        `heard`: only these may lead, the others may have gone unnoticed.
+        `heard`: only these may lead, the others may have gone unnoticed. `in_steps`:
+        `partitions` ends after `CHANGES_PER_STEP_MAX` changes.
         """
         self.image = image
         self.records: list[Message] = []
@@ -59,6 +62,7 @@ class Changes:
         self._returning = returning
         self._leaving = leaving
         self._heard = heard
+        self._changes_max = CHANGES_PER_STEP_MAX if in_steps else None
         self._changed: dict[tuple[bytes, int], PartitionImage] = {}
         self._rules_of: dict[tuple[bytes, Election | None], Rules] = {}
         self._inherited: dict[str, str] = image.broker_config(config.node_id)
@@ -72,10 +76,12 @@ class Changes:
         return self._changed.get((topic.topic_id, index), topic.partitions[index])
 
     def partitions(self) -> Iterator[tuple[TopicImage, PartitionImage]]:
-        """All partitions, by topic name."""
+        """All partitions, by topic name, until a step is full."""
         for name in sorted(self.image.topics):
             topic = self.image.topics[name]
             for old in topic.partitions:
+                if len(self.records) == self._changes_max:
+                    return
                 yield topic, self._changed.get((topic.topic_id, old.partition), old)
 
     def may_lead(self, partition: PartitionImage, node_id: int) -> bool:
@@ -223,6 +229,32 @@ class Changes:
         for topic, partition in self.partitions():
             if partition.leader == NO_LEADER:
                 self.change(topic, partition)
+
+    def settle(self) -> None:
+        """Do what the states of the brokers imply and was not done; without unclean elections.
+
+        An ISR without a leader stays as it is: each of its members may be back in a moment.
+        """
+        for topic, partition in self.partitions():
+            if partition.leader == NO_LEADER:
+                if any(self.may_lead(partition, member) for member in partition.isr):
+                    self.change(topic, partition, election=Election.ONLINE)
+                continue
+            present = [member for member in partition.isr if self.image.is_active(member)]
+            if len(present) < len(partition.isr):
+
+                def stay(draft: PartitionDraft, present: list[int] = present) -> None:
+                    draft.isr = present
+
+                self.change(topic, partition, stay, election=Election.ONLINE)
+
+
+def settle(image: ClusterImage, config: BrokerConfig) -> list[Message]:
+    """The next step of what a controller begins with, [] after the last one: the controller before
+    may have ended between two steps of a broker's fencing, leaving or coming back."""
+    changes = Changes(image, config, in_steps=True)
+    changes.settle()
+    return changes.records
 
 
 # ---- AlterPartition ---------------------------------------------------------------------------

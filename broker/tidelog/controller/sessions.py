@@ -34,6 +34,8 @@ class Sessions:
 
     def __init__(self, image: ClusterImage, now: float, timeout_s: float) -> None:
         """`timeout_s` is broker.session.timeout.ms."""
+        self.is_settled = False
+        """Whether all partitions are as the brokers' states want them (`settle`)."""
         self._timeout_s = timeout_s
         self._sessions = {node_id: Session(now, heard=False) for node_id in image.brokers}
         self._began = now
