@@ -17,6 +17,7 @@ from sim.cluster.work.seeds import work_of
 from sim.cuts import run_cuts
 from sim.faults import Fault
 from sim.folder_lives import run_folder_lives
+from sim.half_fenced import run_half_fenced
 from sim.history import Violation
 from sim.loop import simulate
 from sim.lost_voter import run_lost_voter
@@ -141,6 +142,7 @@ GROUNDS = (
     Ground("folder lives", folders.LIVES, _play(run_folder_lives)),
     Ground("scrubs", healing.MUTANTS, _play(run_scrubs)),
     Ground("lost voter", folders.VOTERS, _play(run_lost_voter)),
+    Ground("half fenced", cluster.HALF_FENCED, _play(run_half_fenced)),
     Ground("slow disk", cluster.SLOW_DISK, _play(lambda _seed: fail_over()), _is_first),
     Ground("damaged files", files.PLAYED, _damaged_file, _is_first),
     Ground("late writes", LATE_WRITES, _late_write, lambda seed: seed < 2),

@@ -266,8 +266,15 @@ class Stage:
         """Whether a controller is active."""
         return self._controller() is not None
 
-    def _image(self) -> Any:
-        """The metadata as the active controller has it."""
+    @property
+    def controller(self) -> str:
+        """The voter whose controller is active, "" if none is."""
+        server = self._controller()
+        return next((v for v in VOTERS if server and self.machines[v].server is server), "")
+
+    @property
+    def image(self) -> Any:
+        """The metadata as the active controller has it, None without one."""
         controller = self._controller()
         return None if controller is None else controller._metadata.image
 
@@ -278,13 +285,13 @@ class Stage:
 
     def is_fenced(self, name: str) -> bool:
         """Whether the controller counts on a broker."""
-        image = self._image()
+        image = self.image
         return image is None or not image.is_alive(self.ids[name])
 
     @property
     def decided(self) -> PartitionImage:
         """The partition as the controller has it."""
-        image = self._image()
+        image = self.image
         assert image is not None, "no controller is active"
         partition: PartitionImage = image.partition(TOPIC, 0)
         return partition
@@ -292,7 +299,7 @@ class Stage:
     @property
     def topic_id(self) -> bytes:
         """Of the one topic."""
-        topic_id: bytes = self._image().topics[TOPIC].topic_id
+        topic_id: bytes = self.image.topics[TOPIC].topic_id
         return topic_id
 
     @property

@@ -24,7 +24,7 @@ async def live(loop: Any, seed: str) -> int:
         play = Play(stage, seed, weather, None)
 
         def topic_id() -> bytes:
-            topic = stage._image().topics.get(REMOTE_LOG_METADATA_TOPIC)
+            topic = stage.image.topics.get(REMOTE_LOG_METADATA_TOPIC)
             return b"" if topic is None else bytes(topic.topic_id)
 
         producing = asyncio.ensure_future(play.produce())

@@ -115,6 +115,9 @@ FOUND_AT = {
     "swap-in-two-steps": 11,
     "swap-in-what-is-not-durable": 29,
     "take-any-copy": 4,
+    # half fenced
+    "a-half-fenced-life-goes-on": 0,
+    "a-new-controller-settles-nothing": 1,
     # lost voter
     "format-by-itself": 0,
 }

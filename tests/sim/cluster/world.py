@@ -11,6 +11,7 @@ from sim.cluster.admin import ClusterAdmin
 from sim.cluster.checkers import ClusterCheckers
 from sim.cluster.client import ClusterClient
 from sim.cluster.consumers import ClusterConsumer
+from sim.cluster.controller_steps import partitions_per_step, steps_of
 from sim.cluster.faults import ClusterFaults
 from sim.cluster.file_rot import FileRot
 from sim.cluster.groups import ClusterGroup, ClusterMember
@@ -204,7 +205,8 @@ class ClusterWorld:
 
     async def run(self) -> None:
         """From empty disks to the verdict."""
-        with self.transactions.habits.in_force():
+        steps = steps_of(partitions_per_step(self.seed))
+        with self.transactions.habits.in_force(), steps:
             await self._run()
 
     async def _run(self) -> None:

@@ -8,6 +8,7 @@ from tidelog import internal_topics
 from tidelog.controller import brokers as controller_brokers
 from tidelog.controller import partitions as controller_partitions
 from tidelog.controller.changes import PartitionDraft
+from tidelog.controller.sessions import Sessions
 from tidelog.groups.shard import GroupShard
 from tidelog.metadata.durable import DurableEnd
 from tidelog.metadata.replicated import ReplicatedMetadataLog
@@ -268,6 +269,27 @@ def ignore_the_log_start(patch: Patch) -> None:
     patch(Replica, "advance_as_follower", advance_as_follower)
 
 
+def a_new_controller_settles_nothing(patch: Patch) -> None:
+    """What the last controller did by half stays so."""
+    original = Sessions.__init__
+
+    def init(self: Sessions, *args: Any) -> None:
+        original(self, *args)
+        self.is_settled = True
+
+    patch(Sessions, "__init__", init)
+
+
+def a_half_fenced_life_goes_on(patch: Patch) -> None:
+    """A fenced broker's next life keeps what the fencing has not come to."""
+    original = controller_brokers._end_of_life
+
+    def end_of_life(image: Any, config: Any, old: Any, *rest: Any) -> Any:
+        return [] if old.fenced else original(image, config, old, *rest)
+
+    patch(controller_brokers, "_end_of_life", end_of_life)
+
+
 MUTANTS = {
     "begin-where-the-deleted-ended": begin_where_the_deleted_ended,
     "believe-every-checksum": believe_every_checksum,
@@ -294,5 +316,9 @@ MUTANTS = {
     "commit-without-a-majority": commit_without_a_majority,
     "metadata-before-fsync": metadata_before_fsync,
     "follow-without-producers": follow_without_producers,
+}
+HALF_FENCED = {
+    "a-half-fenced-life-goes-on": a_half_fenced_life_goes_on,
+    "a-new-controller-settles-nothing": a_new_controller_settles_nothing,
 }
 SLOW_DISK = {"epochs-are-synced-on-the-loop": epochs_are_synced_on_the_loop}
