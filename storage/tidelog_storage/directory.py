@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from tidelog_storage.checkpoints import (
@@ -327,9 +328,13 @@ class LogDirectory:
             log_starts_are_lost=self._log_starts_are_lost,
         )
 
-    def _note(self, logs: Mapping[TopicPartition, Log]) -> None:
+    def _here(self, logs: Mapping[TopicPartition, Log]) -> list[tuple[TopicPartition, Log]]:
+        """The loaded logs of this directory, future ones too."""
         here = [(key, logs[key]) for key in sorted(self.partitions) if key in logs]
-        for partition, log in (*here, *self.future_logs.items()):
+        return [*here, *self.future_logs.items()]
+
+    def _note(self, logs: Mapping[TopicPartition, Log]) -> None:
+        for partition, log in self._here(logs):
             if log.log_end_offset:
                 self._recovery_points[partition] = log.recovery_point
             else:  # a power failure may take its folder, and nothing is lost
@@ -348,12 +353,20 @@ class LogDirectory:
         self._recovery_content = OffsetCheckpoint.content(self._recovery_points)
         self._log_start_content = OffsetCheckpoint.content(self._log_starts)
         self._high_watermark_content = OffsetCheckpoint.content(self._high_watermarks)
+        starts = [
+            start
+            for partition, log in self._here(logs)
+            if partition in self._log_starts and (start := log.prepare_start()) is not None
+        ]
         # One at a time: what was prepared last time is on disk by now, this time's is not.
         last, self._prepared = self._prepared, self._prepared + 1
         self._gone = {gone: since for gone, since in self._gone.items() if since >= last}
 
         def write() -> None:
             self._write_recovery_points()
+            for prepared in starts:
+                with suppress(FileNotFoundError):  # the partition was deleted meanwhile
+                    prepared()
             self._write_log_starts()
             self._write_high_watermarks()
             if self._compacted_has_changed:

@@ -13,7 +13,7 @@ from tidelog_storage.checkpoints import LEADER_EPOCH_CHECKPOINT, EpochEntry
 from tidelog_storage.types import UNDEFINED_EPOCH, UNDEFINED_OFFSET, OffsetAndEpoch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from tidelog_storage.checkpoints import LeaderEpochCheckpoint
 
@@ -29,9 +29,13 @@ class LeaderEpochCache:
     records starts at the log end and is not written: loading drops such an entry, in Kafka as well.
     Nothing refers to it: followers learn epochs from batches (KIP-101, KIP-279), and the next epoch
     starts at the same offset and takes its place. So a new leader needs no fsync; Kafka's does one.
+
+    The file never begins below a log start that is checkpointed: what was cut off the entries for
+    its sake is durable before (`LogState.prepare_start`). So a checkpointed log start above the
+    oldest entry is no log start but damage (`recovery.py`).
     """
 
-    __slots__ = ("_checkpoint", "_epochs", "_starts", "_written")
+    __slots__ = ("_checkpoint", "_epochs", "_starts", "_wanted", "_written")
 
     def __init__(
         self,
@@ -42,7 +46,8 @@ class LeaderEpochCache:
         self._checkpoint = checkpoint
         self._epochs: list[int] = []
         self._starts: list[int] = []
-        self._written: list[EpochEntry] | None = None  # what the file holds; None without one
+        self._written: list[EpochEntry] | None = None  # what the file got last; None without one
+        self._wanted: list[EpochEntry] | None = None  # the same object, if no write is under way
         for epoch, start_offset in entries:
             self._insert(epoch, start_offset)
 
@@ -50,7 +55,8 @@ class LeaderEpochCache:
     def load(cls, checkpoint: LeaderEpochCheckpoint) -> LeaderEpochCache:
         """The cache as its file has it; CheckpointError if that is malformed."""
         cache = cls(checkpoint, checkpoint.read())
-        cache._written = cache.entries if len(cache) or checkpoint.is_there() else None
+        if len(cache) or checkpoint.is_there():
+            cache._written = cache._wanted = cache.entries
         return cache
 
     @property
@@ -178,12 +184,38 @@ class LeaderEpochCache:
         if self._checkpoint is not None:
             self._checkpoint.path = f"{folder}/{LEADER_EPOCH_CHECKPOINT}"
 
+    def has_below(self, offset: int) -> bool:
+        """Whether the file may hold an entry below an offset, or is not there."""
+        written = self._written
+        if written is None or written is not self._wanted:
+            return True
+        return bool(written) and written[0].start_offset < offset
+
     def flush(self, end_offset: int) -> None:
         """Write the entries below `end_offset`, unless the file holds them."""
-        if self._checkpoint is None:
-            return
-        keep = bisect_left(self._starts, end_offset)
+        write = self.prepare(end_offset)
+        if write is not None:
+            write()
+
+    def prepare(self, end_offset: int) -> Callable[[], None] | None:
+        """`flush` in two steps: call the result on any thread; None if the file is as it should be.
+
+        The oldest entry is written even if no record is left: it says where the log starts.
+        """
+        keep = max(bisect_left(self._starts, end_offset), 1)
         entries = list(map(EpochEntry, self._epochs[:keep], self._starts))
-        if entries != self._written:
-            self._checkpoint.write(entries)
-            self._written = entries
+        is_written = self._written is self._wanted and entries == self._wanted
+        if self._checkpoint is None or is_written:
+            return None
+        self._wanted = entries
+        return self._write
+
+    def _write(self) -> None:
+        """The newest entries always win, also over a write that another thread is at."""
+        assert self._checkpoint is not None
+        wanted = None
+        while wanted is not self._wanted:
+            wanted = self._wanted
+            assert wanted is not None
+            self._checkpoint.write(wanted)
+        self._written = wanted

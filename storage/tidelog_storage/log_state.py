@@ -412,6 +412,14 @@ class LogState:
         if self._epochs_lost is None:
             self.epochs.flush(self.log_end_offset if end_offset is None else end_offset)
 
+    def prepare_start(self) -> Callable[[], None] | None:
+        """What has to be done, on any thread, before this log start may be checkpointed: see
+        `LeaderEpochCache`. None if nothing has."""
+        start = self.log_start_offset
+        if not start or self._epochs_lost is not None or not self.epochs.has_below(start):
+            return None
+        return self.epochs.prepare(self.log_end_offset)
+
     def flushed(self, task: FlushTask) -> None:
         """Take note that a task has succeeded."""
         offset = task.offset

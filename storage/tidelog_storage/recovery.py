@@ -97,8 +97,10 @@ def load_log(
     names = loader.list_files()
     segments = loader.open_segments(names, checkpointed.log_start_offset or 0)
     found = checkpointed
-    if had_clean_shutdown and is_provisional:
-        checkpointed = loader.with_start_of_epochs(checkpointed, segments.first.base_offset)
+    if is_provisional:
+        checkpointed = loader.with_start_of_epochs(
+            checkpointed, segments.first.base_offset, is_orderly=had_clean_shutdown
+        )
     recovered = [] if had_clean_shutdown else loader.recover(segments, checkpointed)
     log_end_offset = loader.end_offset(segments, recovered)
     if log_end_offset < (checkpointed.log_start_offset or 0):
@@ -327,25 +329,40 @@ class _Loader:
 
     # -- epochs ------------------------------------------------------------------------------------
 
-    def with_start_of_epochs(self, checkpointed: Checkpointed, first_offset: int) -> Checkpointed:
-        """The same, with the log start of a log that was closed in order: the oldest epoch begins
-        there.
+    def with_start_of_epochs(
+        self, checkpointed: Checkpointed, first_offset: int, *, is_orderly: bool
+    ) -> Checkpointed:
+        """The same, with a log start that the leader epochs do not contradict.
 
-        The checkpoint may be lost or damaged: where it says nothing, or more than the epochs, these
-        count. Kafka then begins with the first local segment, and deletes what is remote below it.
+        No log start is checkpointed before the epochs on disk begin there or above: one above the
+        oldest of them is damaged. So is one of a log of which nothing was ever flushed and that has
+        no epochs on disk. After an orderly stop a log begins where the oldest epoch does, if its
+        checkpoint is lost. Kafka then begins with the first local segment, and deletes what is
+        remote below it.
         """
         known = checkpointed.log_start_offset
-        try:
-            oldest = LeaderEpochCheckpoint(self._files, self._folder).read()[0].start_offset
-        except (CheckpointError, IndexError):
+        checkpoint = LeaderEpochCheckpoint(self._files, self._folder)
+        if not (is_orderly or known):
             return checkpointed
-        is_missing = known is None and (checkpointed.log_starts_are_lost or oldest < first_offset)
-        if known is not None and known > oldest:
+        try:
+            entries = checkpoint.read()
+        except CheckpointError:
+            return checkpointed
+        if entries:
+            oldest = entries[0].start_offset
+        elif is_orderly or checkpointed.recovery_point or checkpoint.is_there():
+            return checkpointed
+        else:
+            oldest = first_offset
+        if known is None:
+            is_missing = checkpointed.log_starts_are_lost or oldest < first_offset
+        else:
+            is_missing = known > oldest
+        if known is not None and is_missing:
             self._report(
                 f"{LOG_START_OFFSET_CHECKPOINT} says that the log begins at {known}, its leader"
                 f" epochs say {oldest}: it begins there"
             )
-            is_missing = True
         return checkpointed._replace(log_start_offset=oldest) if is_missing else checkpointed
 
     def load_epochs(
@@ -377,11 +394,6 @@ class _Loader:
         is_local = known_start is None or known_start >= first_offset
         if is_local and oldest is not None and oldest < first_offset:
             log.lost_start = oldest  # unless it turns out to have a remote part
-        if oldest is not None and oldest < min(log.log_start_offset, known_start or 0):
-            self._report(
-                f"the log begins at {log.log_start_offset}, as {LOG_START_OFFSET_CHECKPOINT} says:"
-                f" offsets from {oldest} on were deleted before the crash, or that file is wrong"
-            )
         log.doubtful_end = self.doubtful_end
         if checkpointed.recovery_point > end:
             log.lost_end = checkpointed.recovery_point

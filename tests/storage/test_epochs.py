@@ -165,6 +165,26 @@ class TestFile:
         cache.flush(10)
         assert checkpoint.read() == [EpochEntry(0, 0)]
 
+    def test_a_write_on_a_thread_does_not_undo_a_newer_one(self, tmp_path: Path) -> None:
+        checkpoint = LeaderEpochCheckpoint(OsFileSystem(), str(tmp_path))
+        cache = LeaderEpochCache(checkpoint, [(0, 0), (1, 8)])
+        late = cache.prepare(20)
+        assert late is not None
+        cache.truncate_from_start(12)
+        assert cache.has_below(12), "nothing is written yet"
+        cache.flush(20)
+        late()
+        assert checkpoint.read() == [EpochEntry(1, 12)]
+        assert not cache.has_below(12)
+        assert cache.prepare(20) is None
+
+    def test_the_log_start_is_written_without_records_too(self, tmp_path: Path) -> None:
+        checkpoint = LeaderEpochCheckpoint(OsFileSystem(), str(tmp_path))
+        cache = LeaderEpochCache(checkpoint, [(0, 0), (1, 8)])
+        cache.truncate_from_start(20)
+        cache.flush(20)
+        assert checkpoint.read() == [EpochEntry(1, 20)]
+
     def test_kafkas_own_file(self) -> None:
         data = (VECTORS / "kafka-4.3.1" / "leader-epoch-checkpoint").read_bytes()
         assert parse_epochs(data) == [EpochEntry(0, 0)]

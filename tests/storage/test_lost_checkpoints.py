@@ -6,10 +6,12 @@ the remote tier.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 
 import pytest
 
+from sim.disk import MachineDiedError, SimDisk
 from support.logs import NOW, PARTITION, append, batch, config, offsets
 from support.tiered_log import PLAIN, TIERED, Broker, copied, starts
 from tidelog_storage.checkpoints import CheckpointError
@@ -194,3 +196,100 @@ def test_without_recovery_points_gaps_of_compaction_stay(broker, content):
     assert offsets(broker.reopen(PLAIN)) == before
     broker.logs.prepare_checkpoints()()
     assert offsets(broker.crash(PLAIN)) == before
+
+
+# -- after a kill: the epochs on disk are cut before a higher log start is noted
+
+
+def killed(broker, settings, content=None):
+    """Kill it, and leave this as the log starts; None: what is there."""
+    broker.disk.kill()
+    broker.files = broker.disk.files()
+    if content is not None:
+        broker.files.write_atomic(LOG_STARTS, content)
+    return broker.reopen(settings)
+
+
+@pytest.mark.parametrize("settings", [PLAIN, TIERED])
+@pytest.mark.parametrize("is_flushed", [False, True])
+@pytest.mark.parametrize(
+    ("moved_to", "written"),
+    [(0, 7), (0, 28), (0, 400), (3, 7), (3, 19), (8, 13), (8, 26), (24, 26), (24, 28), (24, 400)],
+)
+def test_a_wrong_log_start_hides_nothing_after_a_kill(
+    broker, settings, moved_to, is_flushed, written
+):
+    log = broker.create(12, settings)
+    if is_flushed:
+        log.flush()
+    log.maybe_increment_log_start(moved_to, "DeleteRecords")
+    broker.logs.prepare_checkpoints()()
+    append(log, 2, leader_epoch=2)
+    append(log, 2, leader_epoch=3)
+    before = (log.log_start_offset, log.log_end_offset, offsets(log))
+    for _ in range(2):
+        log = killed(broker, settings, b"0\n1\nt 0 %d\n" % written)
+        assert before == (log.log_start_offset, log.log_end_offset, offsets(log))
+        assert log.lost_start is None
+
+
+@pytest.mark.parametrize("settings", [PLAIN, TIERED])
+@pytest.mark.parametrize("moved_to", [3, 8, 15, 24])
+@pytest.mark.parametrize("is_flushed", [False, True])
+@pytest.mark.parametrize("power", [False, True])
+def test_a_log_start_that_was_noted_outlives_a_crash(broker, settings, moved_to, is_flushed, power):
+    log = broker.create(12, settings)
+    if is_flushed:
+        log.flush()
+    log.maybe_increment_log_start(moved_to, "DeleteRecords")
+    broker.logs.prepare_checkpoints()()
+    for _ in range(2):
+        log = broker.crash(settings, power=power)
+        assert log.log_start_offset == moved_to
+        broker.logs.prepare_checkpoints()()
+
+
+@pytest.mark.parametrize("settings", [PLAIN, TIERED])
+@pytest.mark.parametrize("moved_to", [3, 24])
+def test_a_crash_while_it_is_noted_leaves_the_old_or_the_new_log_start(settings, moved_to):
+    found = set()
+    for step in range(1, 25):
+        broker = Broker(SimDisk(step))
+        log = broker.create(12, settings)
+        log.flush()
+        broker.logs.prepare_checkpoints()()
+        log.maybe_increment_log_start(moved_to, "DeleteRecords")
+        broker.disk.die_at = broker.disk.operations + step
+        with contextlib.suppress(MachineDiedError):
+            broker.logs.prepare_checkpoints()()
+        broker.disk.calm()
+        log = broker.crash(settings, power=bool(step % 2))
+        assert log.log_start_offset in {0, moved_to}
+        assert log.log_end_offset == 24
+        found.add(log.log_start_offset)
+    assert found == {0, moved_to}
+
+
+def test_only_partitions_whose_log_start_rose_cost_a_sync(broker):
+    log = broker.create(12)
+    log.flush()
+    broker.logs.prepare_checkpoints()()
+
+    def syncs():
+        before = broker.disk.syncs
+        broker.logs.prepare_checkpoints()()
+        return broker.disk.syncs - before
+
+    idle = syncs()
+    log.maybe_increment_log_start(3, "DeleteRecords")
+    assert syncs() == idle + 1
+    assert syncs() == idle
+
+
+def test_a_partition_that_is_deleted_meanwhile_does_not_stop_the_checkpoints(broker):
+    log = broker.create(12)
+    log.maybe_increment_log_start(3, "DeleteRecords")
+    write = broker.logs.prepare_checkpoints()
+    broker.files.remove_tree(log.folder)
+    write()
+    assert broker.logs.directories[0].failure is None
