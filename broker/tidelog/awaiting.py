@@ -1,15 +1,16 @@
-"""Two ways to await: what is told to a callback, and work that no cancellation cuts short."""
+"""Ways to await: what is told to a callback, work that no cancellation cuts short, and work that
+begins at once."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-    from typing import Any
+    from collections.abc import Callable
 
-__all__ = ["called_back", "uninterrupted"]
+__all__ = ["begun", "called_back", "uninterrupted"]
 
 T = TypeVar("T")
 
@@ -48,3 +49,35 @@ async def uninterrupted(work: Coroutine[Any, Any, None]) -> None:
         task.exception()  # who was cancelled has no use for it
         raise cancelled
     task.result()
+
+
+def begun(work: Coroutine[Any, Any, None]) -> Coroutine[Any, Any, None] | None:
+    """Run work up to where it first waits, as an eager task does (in asyncio from Python 3.12).
+
+    Returns None if it has ended, else the rest of it, for a task. What it raises is raised here.
+    """
+    try:
+        awaited = work.send(None)
+    except StopIteration:
+        return None
+    return _Rest(work, awaited)
+
+
+class _Rest(Coroutine[Any, Any, None]):
+    """A coroutine that already waits for something, which its task has to be given first."""
+
+    def __init__(self, work: Coroutine[Any, Any, None], awaited: Any) -> None:
+        self._work = work
+        self._awaited = [awaited]
+
+    def send(self, value: Any) -> Any:
+        return self._awaited.pop() if self._awaited else self._work.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        return self._work.throw(*error)
+
+    def close(self) -> None:
+        self._work.close()
+
+    def __await__(self) -> Any:
+        return (yield from self._work.__await__())

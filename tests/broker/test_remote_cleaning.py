@@ -23,10 +23,10 @@ async def test_indexes_that_nobody_uses_go_and_their_files_too():
 async def test_memory_that_nobody_uses_is_let_go():
     world = ReadsWorld()
     await world.read_all()
-    assert world.read_ahead.weight > 0
+    assert world.chunks.weight > 0
     world.reads.sources._buffers.give(bytearray(1000))
     await asyncio.sleep(90)
-    assert len(world.read_ahead) == world.read_ahead.weight == 0
+    assert len(world.chunks) == world.chunks.weight == 0
     assert not world.reads.sources._buffers._free
 
 

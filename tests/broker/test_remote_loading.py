@@ -1,4 +1,4 @@
-"""Jobs of remote reads: what came is kept before anybody goes on with it."""
+"""Flights of remote reads: what came is kept once, whoever comes while it lands."""
 
 from __future__ import annotations
 
@@ -8,46 +8,62 @@ from typing import TYPE_CHECKING, Any
 from support.clusters import run
 from support.remote import remote_segment
 from tidelog.remote.loading import Loader
-from tidelog_storage.remote.sources import Job
+from tidelog_storage.remote.index_cache import RemoteIndexes
+from tidelog_storage.remote.sources import Load
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-JOB = Job(remote_segment(size=100), None)
+SEGMENT = remote_segment(size=100)
+INDEXES = RemoteIndexes(None, (), 0)  # type: ignore[arg-type]
 
 
 class Kept:
-    """What `Sources` is told."""
+    """In place of `Sources`."""
 
     def __init__(self) -> None:
-        self.jobs: list[Job] = []
+        self.loads: list[Load] = []
+        self.begun = 0
 
-    def begin(self, job: Job) -> None:
-        assert job is JOB
+    def find_indexes(self, segment: Any, now_ms: int, *, with_times: bool) -> RemoteIndexes | None:
+        del segment, now_ms, with_times
+        return INDEXES if self.loads else None
 
-    def load(self, job: Job) -> str:
-        assert job is JOB
-        return "indexes"
+    def begin(self, load: Load) -> None:
+        assert load == Load(SEGMENT)
+        self.begun += 1
 
-    def keep(self, job: Job, loaded: str, now_ms: int, *, ahead: bool) -> None:
+    def load(self, load: Load) -> RemoteIndexes:
+        assert load == Load(SEGMENT)
+        return INDEXES
+
+    def keep(self, load: Load, loaded: RemoteIndexes, now_ms: int, *, ahead: bool) -> None:
         del now_ms, ahead
-        assert loaded == "indexes"
-        self.jobs.append(job)
+        assert loaded is INDEXES
+        self.loads.append(load)
 
 
 class HeldPool:
-    """Ends its calls when told to."""
+    """Its calls end when a test says so."""
 
     def __init__(self) -> None:
-        self.gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.ended: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.call: Callable[[], Any] = lambda: None
 
-    async def run(self, call: Callable[..., Any], *args: Any) -> Any:
-        await self.gate
-        return call(*args)
+    def begin(self, call: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:
+        self.call = lambda: call(*args)
+        return self.ended
+
+    def end(self) -> None:
+        self.ended.set_result(self.call())
+
+    def withdraw(self, ended: asyncio.Future[Any]) -> bool:
+        del ended
+        return False
 
 
-def test_who_comes_between_the_end_of_a_job_and_what_follows_it_finds_it_kept() -> None:
-    """Else he would ask for it again at once, and never let the loop keep it."""
+def test_a_read_that_comes_while_a_load_ends_finds_it_kept() -> None:
+    """Otherwise it would ask for it again at once."""
 
     async def test() -> None:
         kept, pool = Kept(), HeldPool()
@@ -55,16 +71,17 @@ def test_who_comes_between_the_end_of_a_job_and_what_follows_it_finds_it_kept() 
         seen: list[int] = []
 
         async def come() -> None:
-            assert await loader.loaded(JOB) == "indexes"
-            seen.append(len(kept.jobs))
+            assert await loader.indexes(SEGMENT) is INDEXES
+            seen.append(len(kept.loads))
 
         first = asyncio.create_task(come())
         await asyncio.sleep(0.01)
-        pool.gate.set_result(None)  # the job ends in the loop's next turn …
-        late = asyncio.create_task(come())  # … in which this one comes, behind it
+        late = asyncio.create_task(come())  # it runs before what follows the end
+        pool.end()
         await asyncio.gather(first, late)
         assert seen == [1, 1]
-        assert kept.jobs == [JOB]
+        assert kept.loads == [Load(SEGMENT)]
+        assert kept.begun == 1
         assert not len(loader)
 
     run(test)

@@ -51,7 +51,7 @@ async def test_a_reader_finds_what_comes_next_ready_also_in_the_next_segment():
         await asyncio.sleep(0.01)
         if offset < world.end and waits > 1:
             again = world.store.bytes_read
-            assert again > before or world.reads.sources.near.bytes
+            assert again > before or world.chunks.weight
     assert waits <= 2  # the first segment, and the second one if its reader was not known yet
 
 
@@ -141,7 +141,7 @@ async def test_what_nobody_reads_any_more_is_closed():
     await asyncio.sleep(100)
     assert world.store.open == 0
     assert world.reads.sources.is_clean
-    assert world.reads.sources.near.bytes == 0
+    assert world.chunks.weight == 0
 
 
 @simulated
@@ -174,11 +174,11 @@ async def test_deleted_segments_are_let_go():
 @simulated
 async def test_pieces_are_bounded_by_bytes():
     world = a_world()
-    held = world.reads.sources.near
+    held = world.chunks
     held.capacity_bytes = 3 * PIECE_MEMORY
     readers = [asyncio.ensure_future(world.read_all(700)) for _ in range(8)]
     while not all(reader.done() for reader in readers):
-        assert held.bytes <= 3 * PIECE_MEMORY
+        assert held.weight <= 3 * PIECE_MEMORY
         await asyncio.sleep(0.001)
     assert {reader.result() for reader in readers} == {world.local()}
 

@@ -15,6 +15,7 @@ from support.remote_reads import ReadsWorld, simulated
 from tidelog.config.broker import BrokerConfig
 from tidelog.metrics.meters import BROKER_TOPIC_METRICS, Name
 from tidelog.remote.pools import PoolFullError
+from tidelog.remote.reader import RemoteRead
 from tidelog_storage.remote.api import (
     RemoteResourceNotFound,
     RemoteStorageError,
@@ -23,7 +24,6 @@ from tidelog_storage.remote.api import (
     SegmentState,
 )
 from tidelog_storage.remote.chunks import CorruptRemoteDataError
-from tidelog_storage.remote.reader import RemoteRead
 
 
 @simulated
@@ -75,7 +75,7 @@ async def test_a_reader_that_goes_on_waits_for_the_first_chunks_alone():
 async def test_reading_ahead_is_bounded_by_bytes():
     world = ReadsWorld(400, capacity_bytes=5000, window_bytes_max=100_000)
     assert await world.read_all(700) == world.local()
-    assert world.read_ahead.weight <= 5000
+    assert world.chunks.weight <= 5000
     assert world.store.bytes_fetched(of_log=True) <= 1.1 * len(world.local())
 
 
@@ -212,7 +212,7 @@ async def test_corrupt_chunks_are_not_kept_and_the_next_read_is_right():
         world.store.change = change
         pending = await world.read(0, 300)
         assert isinstance(pending.error, CorruptRemoteDataError)
-        assert len(world.read_ahead) == 0
+        assert len(world.chunks) == 0
     world.store.change = lambda data: data
     assert await world.read_all() == world.local()
 
@@ -324,9 +324,8 @@ async def test_deleted_segments_are_forgotten_at_once():
     gone = world.segments[1]
     world.reads.forget([gone.segment_id])
     assert gone.segment_id not in world.cache
-    chunks = [key for part in world.read_ahead._parts for key in part.chunks]
-    assert chunks
-    assert all(segment_id != gone.segment_id for segment_id, _ in chunks)
+    assert len(world.chunks)
+    assert all(held.segment_id != gone.segment_id for held in world.chunks._all())
 
 
 @simulated

@@ -10,11 +10,12 @@ import pytest
 from sim.disk import SimDisk
 from support.logs import NOW, batch, config, open_log
 from support.remote import PARTITION, KnownSegments, LogView, copy_log
+from support.remote_reads import InlineLoader, at_once
+from tidelog.remote.reader import RemoteRead, read, search
 from tidelog_protocol.records import ControlType, build_end_transaction_marker, iter_batches
+from tidelog_storage.remote.chunk_cache import ChunkCache
 from tidelog_storage.remote.directory_store import DirectoryStore
 from tidelog_storage.remote.index_cache import IndexCache
-from tidelog_storage.remote.read_ahead import ReadAhead
-from tidelog_storage.remote.reader import RemoteRead, read, search
 from tidelog_storage.remote.sources import Sources
 
 SETTINGS = config(internal_segment_bytes=900, index_interval_bytes=200, retention_ms=-1)
@@ -29,7 +30,7 @@ class World:
         self.store = DirectoryStore(self.files, "tier")
         cache = IndexCache(self.files, "data", 1 << 30)
         cache.open(NOW)
-        self.sources = Sources(self.store, cache, ReadAhead(chunk_bytes=400))
+        self.loader = InlineLoader(Sources(self.store, cache, ChunkCache(chunk_bytes=400)))
         self.metadata = KnownSegments()
         self.leader, self.epoch = 0, 0
         self.now = NOW
@@ -144,7 +145,7 @@ class World:
 
     def read(self, offset, max_bytes):
         request = RemoteRead(PARTITION, offset, max_bytes, committed=True)
-        return self.sources.run(read(request, self.view, self.metadata), NOW)
+        return at_once(read(request, self.view, self.metadata, self.loader))
 
     def batches(self):
         """(last offset, bytes) of every batch of the log."""
@@ -175,7 +176,7 @@ def test_the_last_leader_reads_its_own_log(seed):
         aborted = world.log.aborted_transactions(offset, records.next_offset)
         assert sorted(records.aborted) == sorted(set(aborted))
     for timestamp in range(NOW, world.now, 35):
-        found = world.sources.run(search(timestamp, PARTITION, world.view, world.metadata), NOW)
+        found = at_once(search(timestamp, PARTITION, world.view, world.metadata, world.loader))
         expected = world.log.offset_for_timestamp(timestamp)
         if expected is not None and expected.offset >= border:
             expected = None

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from support.logs import NOW, batch
 from support.remote import PARTITION, remote_segment
 from tidelog_protocol.records import set_offset_and_epoch
+from tidelog_storage.remote import chunk_cache
 from tidelog_storage.remote.api import RemoteStorageError, RetriableRemoteStorageError
+from tidelog_storage.remote.chunk_cache import ChunkCache, Grid
 from tidelog_storage.remote.chunks import (
     Buffers,
     Chunk,
@@ -22,7 +24,6 @@ from tidelog_storage.remote.chunks import (
     load_chunk,
     read_exactly,
 )
-from tidelog_storage.remote.read_ahead import Grid, ReadAhead
 
 
 class Answering:
@@ -267,14 +268,30 @@ def chunk_of(start, size):
     return Chunk(start, bytes(size), array("q", (0, size)), array("q", (1,)))
 
 
+def has(ahead, segment, position):
+    return ahead.find(segment.segment_id, -1, position) is not None
+
+
+def passed(ahead):
+    """Where the chunks begin that readers are done with, in the order they go."""
+    held = sorted(ahead._all(), key=lambda held: held.used)
+    return [each.chunk.start for each in held if each.rank == chunk_cache._PASSED]
+
+
+def use(ahead, segment, position):
+    chunk = ahead.find(segment.segment_id, -1, position)
+    if chunk is not None:
+        ahead.use(segment.segment_id, chunk, NOW)
+
+
 def test_chunks_go_when_there_are_too_many():
-    ahead = ReadAhead(1000, chunk_bytes=100)
+    ahead = ChunkCache(1000, chunk_bytes=100)
     for number in range(12):
         ahead.put(SEGMENT, chunk_of(number * 100, 84), NOW)
-        ahead.get(SEGMENT.segment_id, 0, NOW)  # is used all the time
+        use(ahead, SEGMENT, 0)  # all the time
         assert ahead.weight <= 1000
-    assert ahead.get(SEGMENT.segment_id, 0, NOW) is not None
-    assert not ahead.peek(SEGMENT.segment_id, 100)
+    assert has(ahead, SEGMENT, 0)
+    assert not has(ahead, SEGMENT, 100)
     assert len(ahead) == 10
     ahead.put(SEGMENT, chunk_of(5000, 5000), NOW)  # is more than all: served, not kept
     assert len(ahead) == 10
@@ -288,64 +305,64 @@ def test_chunks_go_when_there_are_too_many():
 
 @given(st.lists(st.tuples(st.sampled_from("pgafd"), st.integers(0, 9), st.integers(1, 300))))
 def test_the_bytes_are_counted(steps):
-    ahead = ReadAhead(900, chunk_bytes=100)
+    ahead = ChunkCache(900, chunk_bytes=100)
     segments = [remote_segment(number) for number in range(10)]
     for verb, number, size in steps:
         segment = segments[number]
         if verb in "pa":
             ahead.put(segment, chunk_of(0, size), NOW, ahead=verb == "a")
         elif verb == "g":
-            ahead.get(segment.segment_id, 0, NOW)
+            use(ahead, segment, 0)
         elif verb == "d":
             ahead.grid(segment, Index([]), NOW)
             ahead.passed(segment.segment_id, size, NOW)
         else:
             ahead.forget(segment.segment_id)
-        kept = [entry for part in ahead._parts for entry in part.chunks.items()]
-        assert ahead.weight == sum(chunk.weight for _, (chunk, _) in kept) <= 900
-        assert len(ahead) == len(kept) == len({key for key, _ in kept})
+        kept = [held.chunk for held in ahead._all()]
+        assert ahead.weight == sum(chunk.weight for chunk in kept) <= 900
+        assert len(ahead) == len(kept)
 
 
 def test_what_nobody_came_for_yet_is_bounded():
-    ahead = ReadAhead(1000, chunk_bytes=100)
+    ahead = ChunkCache(1000, chunk_bytes=100)
     assert ahead.has_room_ahead(500, NOW)
     assert not ahead.has_room_ahead(501, NOW)
     for number in range(4):
         ahead.put(SEGMENT, chunk_of(number * 100, 100), NOW + number, ahead=True)
     assert not ahead.has_room_ahead(100, NOW + 29_999)
-    ahead.get(SEGMENT.segment_id, 0, NOW)
+    use(ahead, SEGMENT, 0)
     assert ahead.has_room_ahead(100, NOW)
     ahead.put(SEGMENT, chunk_of(400, 100), NOW + 4, ahead=True)
     assert ahead.has_room_ahead(100, NOW + 30_001)  # the reader of the oldest has gone
-    assert not ahead.peek(SEGMENT.segment_id, 100)
-    assert ahead.peek(SEGMENT.segment_id, 200)
+    assert not has(ahead, SEGMENT, 100)
+    assert has(ahead, SEGMENT, 200)
 
 
 def test_what_was_read_goes_before_what_is_still_to_be_read():
-    ahead = ReadAhead(1000, chunk_bytes=100)
+    ahead = ChunkCache(1000, chunk_bytes=100)
     for number in range(4):
         ahead.put(SEGMENT, chunk_of(number * 100, 84), NOW, ahead=True)
     for number in range(4, 20):
         ahead.put(SEGMENT, chunk_of(number * 100, 84), NOW)
-    assert all(ahead.peek(SEGMENT.segment_id, number * 100) for number in range(4))
+    assert all(has(ahead, SEGMENT, number * 100) for number in range(4))
 
 
 def test_what_was_read_to_its_end_goes_first():
-    ahead = ReadAhead(1000, chunk_bytes=100)
+    ahead = ChunkCache(1000, chunk_bytes=100)
     segment = remote_segment(size=2000)
     ahead.grid(segment, Index(range(0, 2000, 100)), NOW)
     for number in range(6):
         ahead.put(segment, chunk_of(number * 100, 100), NOW)
     ahead.passed(segment.segment_id, 350, NOW)  # in the middle of the fourth
-    assert not ahead._done.chunks
+    assert passed(ahead) == []
     ahead.passed(segment.segment_id, 300, NOW)
-    assert [start for _, start in ahead._done.chunks] == [200, 100, 0]
+    assert passed(ahead) == [200, 100, 0]
     for number in range(6, 10):  # one more than there is room for, and then another
         ahead.put(segment, chunk_of(number * 100, 100), NOW)
-    missing = [n for n in range(10) if not ahead.peek(segment.segment_id, n * 100)]
+    missing = [n for n in range(10) if not has(ahead, segment, n * 100)]
     assert missing == [1, 2]
-    assert ahead.get(segment.segment_id, 0, NOW) is not None  # somebody else begins with it
-    assert not ahead._done.chunks
+    use(ahead, segment, 0)  # somebody else begins with it
+    assert passed(ahead) == []
 
 
 def window_behind(ahead, offset, next_offset, partition=PARTITION, *, size=10, now_ms=NOW):
@@ -353,7 +370,7 @@ def window_behind(ahead, offset, next_offset, partition=PARTITION, *, size=10, n
 
 
 def test_a_reader_that_goes_on_gets_a_window_that_doubles():
-    ahead = ReadAhead(chunk_bytes=100, window_bytes_max=700)
+    ahead = ChunkCache(chunk_bytes=100, window_bytes_max=700)
     windows = [window_behind(ahead, offset, offset + 10) for offset in range(0, 60, 10)]
     assert [window.bytes for window in windows] == [0, 200, 400, 700, 700, 700]
     assert not window_behind(ahead, 500, 510).bytes  # somebody else
@@ -366,7 +383,7 @@ def test_a_reader_that_goes_on_gets_a_window_that_doubles():
 
 
 def test_what_lies_ahead_is_looked_at_four_times_a_window():
-    ahead = ReadAhead(chunk_bytes=100, window_bytes_max=400)
+    ahead = ChunkCache(chunk_bytes=100, window_bytes_max=400)
     due = [window_behind(ahead, offset, offset + 1, size=30).is_due for offset in range(15)]
     assert due == [False, True, True, *(3 * [False, False, False, True])]
     assert window_behind(ahead, 15, 16, size=100).is_due
@@ -374,7 +391,7 @@ def test_what_lies_ahead_is_looked_at_four_times_a_window():
 
 def test_many_partitions_have_smaller_windows_and_chunks():
     index = Index(range(0, 64 << 20, 4096))
-    ahead = ReadAhead()
+    ahead = ChunkCache()
 
     def chunk_bytes(number, now_ms):
         partition = PARTITION._replace(partition=number)
@@ -401,11 +418,11 @@ def test_many_partitions_have_smaller_windows_and_chunks():
 def test_a_grid_that_is_drawn_anew_knows_where_chunks_end():
     """A chunk that came when the grid was forgotten was found for the byte behind it, for ever: the
     reader, and the broker with it, never came to an end."""
-    ahead = ReadAhead(chunk_bytes=100)
+    ahead = ChunkCache(chunk_bytes=100)
     segment = remote_segment(size=2000)
     ahead.grid(segment, Index([]), NOW)
     ahead.forget(segment.segment_id)
     ahead.put(segment, chunk_of(0, 60), NOW)
     grid = ahead.grid(segment, Index([]), NOW)
     assert grid.place_at(60).start == 60
-    assert ahead.find(segment.segment_id, 60, NOW) is None
+    assert not has(ahead, segment, 60)

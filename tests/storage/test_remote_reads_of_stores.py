@@ -6,12 +6,13 @@ import pytest
 
 from support.logs import NOW, append, config, open_log
 from support.remote import PARTITION, KnownSegments, LogView, WatchedStore, copy_log
+from support.remote_reads import InlineLoader, at_once
+from tidelog.remote.reader import RemoteRead, read, search
 from tidelog_storage.os_files import OsFileSystem
 from tidelog_storage.remote.api import RemoteResourceNotFound
+from tidelog_storage.remote.chunk_cache import ChunkCache
 from tidelog_storage.remote.chunks import CorruptRemoteDataError
 from tidelog_storage.remote.index_cache import IndexCache
-from tidelog_storage.remote.read_ahead import ReadAhead
-from tidelog_storage.remote.reader import RemoteRead, read, search
 from tidelog_storage.remote.sources import Sources
 
 SETTINGS = config(internal_segment_bytes=30_000, index_interval_bytes=1000, retention_ms=-1)
@@ -35,16 +36,16 @@ class Reader:
         cache = IndexCache(self.files, str(self.folder), 1 << 20)
         cache.open(NOW)
         cache.remove([segment.segment_id for segment in self.segments], NOW)
-        self.sources = Sources(self.store, cache, ReadAhead(chunk_bytes=5000))
+        self.loader = InlineLoader(Sources(self.store, cache, ChunkCache(chunk_bytes=5000)))
 
-    def run(self, steps):
-        return self.sources.run(steps, NOW)
+    def run(self, work):
+        return at_once(work)
 
     def read_all(self):
         data, offset = [], 0
         while offset < self.view.local_log_start_offset:
             request = RemoteRead(PARTITION, offset, 4000, committed=True)
-            records = self.run(read(request, self.view, self.metadata))
+            records = self.run(read(request, self.view, self.metadata, self.loader))
             assert records.aborted == []
             data += records.parts
             offset = records.next_offset
@@ -74,7 +75,9 @@ def test_a_log_comes_back_byte_for_byte(reader):
 
 def test_offsets_by_time(reader):
     for timestamp in (0, NOW + 55, NOW + 700):
-        found = reader.run(search(timestamp, PARTITION, reader.view, reader.metadata))
+        found = reader.run(
+            search(timestamp, PARTITION, reader.view, reader.metadata, reader.loader)
+        )
         assert found == reader.log.offset_for_timestamp(timestamp)
 
 

@@ -12,13 +12,14 @@ from support.data_path import CountingRng
 from support.logs import NOW, append, config, open_log
 from support.remote import PARTITION, KnownSegments, LogView, NearStore, WatchedStore, copy_log
 from tidelog.metrics.meters import Meters
+from tidelog.remote.loading import Loader
 from tidelog.remote.pools import Pool
 from tidelog.remote.quotas import RateQuota
+from tidelog.remote.reader import RemoteRead
 from tidelog.remote.reads import RemoteReads
+from tidelog_storage.remote.chunk_cache import ChunkCache
 from tidelog_storage.remote.directory_store import DirectoryStore
 from tidelog_storage.remote.index_cache import IndexCache
-from tidelog_storage.remote.read_ahead import ReadAhead
-from tidelog_storage.remote.reader import RemoteRead
 from tidelog_storage.remote.sources import Sources
 
 if TYPE_CHECKING:
@@ -107,14 +108,14 @@ class ReadsWorld:
         self.view = LogView(self.log, self.log.segments.active.base_offset)
         self.cache = IndexCache(self.files, "data", 1 << 30)
         self.cache.open(NOW)
-        self.read_ahead = ReadAhead(
+        self.chunks = ChunkCache(
             capacity_bytes, chunk_bytes=chunk_bytes, window_bytes_max=window_bytes_max
         )
         self.executor = SteppedExecutor()
         self.pool = Pool(self.executor, threads, pending_max=pending_max)
         self.meters = Meters()
         self.reads = RemoteReads(
-            Sources(self.store, self.cache, self.read_ahead),
+            Sources(self.store, self.cache, self.chunks),
             self.metadata,
             self.pool,
             quota=RateQuota(quota),
@@ -181,3 +182,29 @@ def simulated(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., N
         run(lambda: test(**arguments))
 
     return wrapper
+
+
+class InlineLoader(Loader):
+    """Loads on the caller's thread: what it reads for never waits."""
+
+    def __init__(self, sources: Sources, now_ms: int = NOW) -> None:
+        super().__init__(sources, None, lambda: now_ms)  # type: ignore[arg-type]
+
+    async def _loaded(self, load: Any) -> Any:
+        self.sources.begin(load)
+        try:
+            loaded = self.sources.load(load)
+        except BaseException as error:
+            self.sources.give_up(load, error, self._now_ms())
+            raise
+        self.sources.keep(load, loaded, self._now_ms())
+        return loaded
+
+
+def at_once(work: Coroutine[Any, Any, Any]) -> Any:
+    """The result of a coroutine that lets others run, but waits for nothing."""
+    while True:
+        try:
+            assert work.send(None) is None
+        except StopIteration as end:
+            return end.value

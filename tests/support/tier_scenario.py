@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from support.logs import NOW, config
 from support.remote import KnownSegments
+from support.remote_reads import InlineLoader, at_once
 from support.remote_vectors import PARTITION, pairs, segment_id, symbol, update_of
+from tidelog.remote.reader import RemoteRead, read
 from tidelog_protocol.records import Record, build_batch, iter_batches, iter_records
 from tidelog_storage.checkpoints import parse_epochs
 from tidelog_storage.config import LogConfig
@@ -20,14 +22,13 @@ from tidelog_storage.os_files import OsFileSystem
 from tidelog_storage.producer_snapshot import format_snapshot
 from tidelog_storage.remote import lineage
 from tidelog_storage.remote.api import IndexKind, SegmentState
+from tidelog_storage.remote.chunk_cache import ChunkCache
 from tidelog_storage.remote.copier import candidates
 from tidelog_storage.remote.directory_store import DirectoryStore
 from tidelog_storage.remote.expiry import RemoteRetention, local_only_bytes, plan
 from tidelog_storage.remote.index_cache import IndexCache
 from tidelog_storage.remote.layout import MANIFEST_ENDING, folder_name
 from tidelog_storage.remote.metadata_cache import PartitionMetadata
-from tidelog_storage.remote.read_ahead import ReadAhead
-from tidelog_storage.remote.reader import RemoteRead, read
 from tidelog_storage.remote.sources import Sources
 from tidelog_storage.types import InRemoteTier, Records, TopicPartition
 
@@ -137,7 +138,8 @@ class TierScenario:
         self.known.of[PARTITION] = self.metadata
         cache = IndexCache(OsFileSystem(), str(folder), 1 << 30)
         cache.open(NOW)
-        self.sources = Sources(self.store, cache, ReadAhead(1 << 20, chunk_bytes=1 << 16))
+        chunks = ChunkCache(1 << 20, chunk_bytes=1 << 16)
+        self.loader = InlineLoader(Sources(self.store, cache, chunks))
         self.nodes = {
             name: Node(folder / name, self._rolls_of(name, facts))
             for name, facts in given["brokers"].items()
@@ -397,7 +399,7 @@ class TierScenario:
         outcome = node.log.read(offset, 1 << 20, upper_bound=node.log.log_end_offset)
         assert isinstance(outcome, InRemoteTier)
         request = RemoteRead(PARTITION, offset, 1 << 20)
-        found = self.sources.run(read(request, node.log, self.known), NOW)
+        found = at_once(read(request, node.log, self.known, self.loader))
         records = rows(b"".join(found.parts))
         assert found.place is not None
         return {

@@ -26,9 +26,9 @@ from tidelog.remote.quotas import RateQuota
 from tidelog.remote.reads import RemoteReads
 from tidelog_storage.os_files import OsFileSystem
 from tidelog_storage.remote.api import SegmentState, TopicIdPartition
+from tidelog_storage.remote.chunk_cache import ChunkCache
 from tidelog_storage.remote.directory_store import DirectoryStore
 from tidelog_storage.remote.index_cache import IndexCache
-from tidelog_storage.remote.read_ahead import ReadAhead
 from tidelog_storage.remote.sources import Sources
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class TieredPath(DataPath):
         cache = IndexCache(self.files, str(folder), 1 << 30)
         cache.open(0)
         self.reads = RemoteReads(
-            Sources(self.store, cache, ReadAhead(chunk_bytes=4096)),
+            Sources(self.store, cache, ChunkCache(chunk_bytes=4096)),
             self.metadata,  # type: ignore[arg-type] - the look-ups that reads need
             self.pool,  # type: ignore[arg-type]
             quota=RateQuota(quota),

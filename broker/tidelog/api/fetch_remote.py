@@ -21,25 +21,25 @@ from typing import TYPE_CHECKING
 from tidelog.api.fetch_delayed import failed_reads
 from tidelog.metrics.broker_gauges import tell_purgatories
 from tidelog.metrics.meters import Name
+from tidelog.remote.reader import RemoteRead
 from tidelog.remote.shared import id_of
 from tidelog.replication.partition import TRANSACTION_COMMITTED
 from tidelog.replication.purgatory import DelayedOperation, Purgatory
 from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.remote.api import RemoteResourceNotFound
-from tidelog_storage.remote.reader import RemoteRead
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tidelog.api.fetch_delayed import FetchWork
     from tidelog.dispatch import Deferred, RequestContext
+    from tidelog.remote.reader import RemoteRecords
     from tidelog.remote.reads import PendingRead, RemoteReads
     from tidelog.replication.partition import Partition, ReadResult
     from tidelog.replication.purgatory import Timers
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog_protocol.messages.data import FetchResponse
     from tidelog_protocol.schema import Buffer
-    from tidelog_storage.remote.reader import RemoteRecords
 
     Answer = Callable[[FetchWork, list[ReadResult]], FetchResponse | list[Buffer]]
 

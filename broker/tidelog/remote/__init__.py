@@ -18,7 +18,9 @@
     metadata_files.py  snapshots and committed offsets, for restarts
     metadata_settings.py  Kafka's settings of the topic
     client_settings.py    Kafka's settings of who reads and writes it
-    reads.py           remote reads for consumers: fetch and list offsets, tried until given up
-    loading.py         what they wait for: indexes and chunks on their way, and reading ahead
+    reads.py           remote reads for consumers: fetch and list offsets, tried until given up;
+                       a diagram of the way of a cold read
+    reader.py          one read: segment, chunks, where it is cut, aborted transactions
+    loading.py         what it waits for: indexes and chunks on their way, and reading ahead
     aux_state.py       what a follower needs of the remote tier to begin at the local log start
 """

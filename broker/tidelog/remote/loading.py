@@ -1,10 +1,9 @@
-"""What remote reads wait for: indexes and chunks on their way from the store.
+"""What remote reads wait for: indexes and chunks on their way from the store, and reading ahead.
 
-Owns: what is being loaded (a thing at a time, whoever wants it) and reading ahead. Called by
-`reads.py` alone. Threads are the reader pool's.
-
-What nobody waits for any more is given up before a thread has begun with it. What has begun is
-finished and kept: a store slower than the readers' patience serves their next try.
+Owns the flights: one for each thing that is being loaded, shared by all reads that wait for it.
+Threads are the reader pool's. A flight that no read waits for any more is given up while it waits
+for a thread. After that it is finished and kept: a store slower than the readers' patience serves
+their next try.
 """
 
 from __future__ import annotations
@@ -13,32 +12,25 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog_storage.remote.api import RemoteResourceNotFound, RemoteStorageError
-from tidelog_storage.remote.sources import Job
+from tidelog_storage.remote.api import RemoteResourceNotFound
+from tidelog_storage.remote.chunks import Chunk
+from tidelog_storage.remote.index_cache import RemoteIndexes
+from tidelog_storage.remote.sources import Load
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from uuid import UUID
 
     from tidelog.remote.pools import Pool
+    from tidelog.remote.reader import RemoteRead, RemoteRecords
     from tidelog_storage.remote.api import RemoteSegment
     from tidelog_storage.remote.sources import Loaded, Sources
 
-__all__ = ["Ahead", "Loader", "LostError"]
+    Following = Callable[[RemoteSegment], RemoteSegment | None]
+
+__all__ = ["Loader", "LostError"]
 
 _AHEAD_SEGMENTS_MAX = 8
-_NEAR_AHEAD_BYTES = 2 << 20
-
-
-class Ahead(NamedTuple):
-    """Where a reader stopped, how much it asks for at a time, and how many bytes to have ready
-    behind it. `following` tells the segment after one."""
-
-    segment: RemoteSegment
-    position: int
-    wanted: int
-    window_bytes: int
-    following: Callable[[RemoteSegment], RemoteSegment | None]
 
 
 class LostError(Exception):
@@ -46,182 +38,170 @@ class LostError(Exception):
 
 
 class _Flight:
-    """A job on its way, and how many reads wait for it.
+    """A load on its way, and how many reads wait for it."""
 
-    `is_given_up` is set if nobody waits any more before a thread has begun with it.
-    """
+    __slots__ = ("ended", "is_ahead", "load", "waiters")
 
-    __slots__ = ("_ticket", "is_ahead", "is_given_up", "job", "task", "waiters")
-
-    def __init__(self, job: Job, *, is_ahead: bool) -> None:
-        self.job = job
+    def __init__(self, load: Load, ended: asyncio.Future[Loaded], *, is_ahead: bool) -> None:
+        self.load = load
+        self.ended = ended
         self.is_ahead = is_ahead
         self.waiters = 0
-        self.is_given_up = False
-        self.task: asyncio.Task[Loaded] | None = None
-        self._ticket = [None]
 
-    def claim(self) -> bool:
-        """Whether the caller is the first: a thread that does the job or the loop that gives it up.
 
-        Taking something out of a list is atomic.
-        """
-        try:
-            self._ticket.pop()
-        except IndexError:
-            return False
-        return True
+class _Ahead(NamedTuple):
+    """Where a reader stopped, how much it asks for at a time, and how many bytes to have ready
+    behind it. `following` tells the segment after one."""
+
+    segment: RemoteSegment
+    position: int
+    wanted: int
+    window_bytes: int
+    following: Following
 
 
 class Loader:
-    """The jobs of one broker's remote reads, by what they load."""
+    """The `Source` of one broker's remote reads."""
 
     def __init__(self, sources: Sources, pool: Pool, now_ms: Callable[[], int]) -> None:
         self.sources = sources
         self._pool = pool
         self._now_ms = now_ms
         self._flights: dict[tuple[UUID, int], _Flight] = {}
-        self._ahead_bytes = 0  # of flights that nobody waited for when they began
+        self._ahead_bytes = 0  # of flights that no read waited for when they began
         self._is_closed = False
 
     def __len__(self) -> int:
         return len(self._flights)
 
-    # ---- loading ------------------------------------------------------------------------------
+    # ---- for a read (see `reader.Source`) ------------------------------------------------------
 
-    async def loaded(self, job: Job) -> Loaded:
-        """Do a job, or wait for the same one of somebody else. RemoteStorageError; LostError."""
-        flight = self._flights.get(job.key)
-        while flight is not None and flight.is_given_up:
-            assert flight.task is not None
-            await asyncio.wait((flight.task,))  # its end is near: nothing of it has begun
-            flight = self._flights.get(job.key)
-        if flight is None:
-            flight = self._take_off(job, is_ahead=False)
-        assert flight.task is not None
-        if flight.task.done():  # else who comes in this turn of the loop would ask again for ever
-            self._land(flight, flight.task)
+    def find(self, segment: RemoteSegment, offset: int, position: int) -> Chunk | None:
+        """From memory."""
+        return self.sources.find(segment, offset, position, self._now_ms())
+
+    async def chunk(
+        self, segment: RemoteSegment, offset: int, wanted: int, *, position: int | None = None
+    ) -> Chunk:
+        """From memory, or loaded. RemoteStorageError; LostError; PoolFullError."""
+        while True:
+            found = self.sources.chunk(segment, offset, wanted, self._now_ms(), position=position)
+            loaded = found if isinstance(found, Chunk) else await self._loaded(found)
+            if isinstance(loaded, Chunk):
+                return loaded
+
+    async def indexes(self, segment: RemoteSegment, *, with_times: bool = False) -> RemoteIndexes:
+        """As `chunk`."""
+        while True:
+            found = self.sources.find_indexes(segment, self._now_ms(), with_times=with_times)
+            loaded = found or await self._loaded(Load(segment, with_times=with_times))
+            assert isinstance(loaded, RemoteIndexes)
+            if not with_times or loaded.times is not None:
+                return loaded
+
+    async def _loaded(self, load: Load) -> Loaded:
+        flight = self._flights.get(load.key) or self._take_off(load)
         flight.waiters += 1
         try:
-            return await asyncio.shield(flight.task)
+            return await asyncio.shield(flight.ended)
         except RemoteResourceNotFound as error:
             raise LostError(str(error)) from error
         finally:
+            if flight.ended.done():
+                self._land(flight)
             flight.waiters -= 1
-            if not flight.waiters and not flight.task.done() and flight.claim():
-                flight.is_given_up = True
-                flight.task.cancel()
+            if not flight.waiters and self._pool.withdraw(flight.ended):
+                self._land(flight)
 
-    def _take_off(self, job: Job, *, is_ahead: bool) -> _Flight:
-        flight = _Flight(job, is_ahead=is_ahead)
-        self._flights[job.key] = flight
-        self.sources.begin(job)
+    # ---- flights ------------------------------------------------------------------------------
+
+    def _take_off(self, load: Load, *, is_ahead: bool = False) -> _Flight:
+        flight = _Flight(load, self._pool.begin(self.sources.load, load), is_ahead=is_ahead)
+        self._flights[load.key] = flight
+        self.sources.begin(load)
         if is_ahead:
-            self._ahead_bytes += job.bytes
-        flight.task = asyncio.get_running_loop().create_task(self._fly(flight))
-        flight.task.add_done_callback(lambda task: self._land(flight, task))
+            self._ahead_bytes += load.bytes
+        flight.ended.add_done_callback(lambda _: self._land(flight))
         return flight
 
-    async def _fly(self, flight: _Flight) -> Loaded:
-        return await self._pool.run(self._load, flight)
-
-    def _load(self, flight: _Flight) -> Loaded:
-        """On a worker thread."""
-        if not flight.claim():
-            raise RemoteStorageError("nobody waits for it any more")
-        return self.sources.load(flight.job)
-
-    def _land(self, flight: _Flight, task: asyncio.Task[Loaded]) -> None:
-        """Keep what came, before anybody who waits for it runs; once."""
-        job = flight.job
-        if self._flights.get(job.key) is not flight:
+    def _land(self, flight: _Flight) -> None:
+        """Keep what came; once, before any read goes on with it."""
+        load, ended = flight.load, flight.ended
+        error = asyncio.CancelledError() if ended.cancelled() else ended.exception()
+        if self._flights.get(load.key) is not flight:
             return
-        del self._flights[job.key]
+        del self._flights[load.key]
         if flight.is_ahead:
-            self._ahead_bytes -= job.bytes
-        error = asyncio.CancelledError() if task.cancelled() else task.exception()
+            self._ahead_bytes -= load.bytes
         if error is None:
             is_ahead = flight.is_ahead and not flight.waiters
-            self.sources.keep(job, task.result(), self._now_ms(), ahead=is_ahead)
+            self.sources.keep(load, ended.result(), self._now_ms(), ahead=is_ahead)
         else:
-            self.sources.give_up(job, error, self._now_ms())
+            self.sources.give_up(load, error, self._now_ms())
+
+    def close(self) -> None:
+        """Give up everything; what a thread has begun is left to it."""
+        self._is_closed = True
+        for flight in list(self._flights.values()):
+            if not self._pool.withdraw(flight.ended):
+                flight.ended.cancel()
+            self._land(flight)
 
     # ---- reading ahead ------------------------------------------------------------------------
 
-    def make_ready(self, ahead: Ahead) -> None:
-        """Have the next piece at hand if it is near, else as `fetch_ahead` within the segment; at
-        its end that of the next one too, within the window."""
-        segment, position, wanted, window_bytes, following = ahead
-        while window_bytes > 0 and not self._is_closed:
+    def read_on(self, request: RemoteRead, records: RemoteRecords, following: Following) -> None:
+        """A consumer was served: have ready what it asks for next, if it goes on like that."""
+        if self._is_closed or records.place is None:
+            return
+        sources, now_ms = self.sources, self._now_ms()
+        window = sources.chunks.read_on(
+            request.partition, request.offset, records.next_offset, records.size, now_ms
+        )
+        segment, position = records.place
+        sources.chunks.passed(segment.segment_id, position, now_ms)
+        if window.is_due or (window.bytes and sources.is_near(segment)):
+            self._go_ahead(_Ahead(segment, position, request.max_bytes, window.bytes, following))
+
+    def _go_ahead(self, ahead: _Ahead) -> None:
+        """Begin to load what is missing of the next bytes, while there are idle threads and room.
+        Of what is near only the next piece: it costs the loop time."""
+        segment, position, wanted, left_bytes, following = ahead
+        segments = 1
+        while left_bytes > 0 and not self._is_closed:
             if position >= segment.size:
                 after = following(segment)
-                if after is None:
+                if after is None or segments == _AHEAD_SEGMENTS_MAX:
                     return
-                segment, position = after, 0
-            here = Ahead(segment, position, wanted, window_bytes, following)
-            end = self.sources.make_ready(segment, position, wanted, self._now_ms())
-            if isinstance(end, Job):
-                if end.key not in self._flights and self._may_fetch_ahead(end):
-                    self._take_off_ahead(end, partial(self.make_ready, here))
-                return
-            if end is None:
-                self.fetch_ahead(here._replace(following=lambda _: None))
-                end = min(position + window_bytes, segment.size)
+                segment, position, segments = after, 0, segments + 1
+            found = self.sources.ahead(segment, position, wanted, self._now_ms())
+            if isinstance(found, Load):
+                rest = _Ahead(segment, position, wanted, left_bytes, following)
+                end = self._load_ahead(found, rest)
             else:
-                window_bytes = min(window_bytes, _NEAR_AHEAD_BYTES)
-            if end < segment.size:
+                end = None if found is None else found.end
+            if end is None or (isinstance(found, Chunk) and found.is_piece and end < segment.size):
                 return
-            window_bytes -= end - position
+            left_bytes -= end - position
             position = end
 
-    def fetch_ahead(self, ahead: Ahead) -> None:
-        """Begin to load what is missing of the next bytes, while there are idle threads and
-        room."""
-        segment, position, _, window_bytes, following = ahead
-        for _ in range(_AHEAD_SEGMENTS_MAX):
-            for job in self.sources.ahead(segment, position, window_bytes, self._now_ms()):
-                if job.key not in self._flights:
-                    if not self._may_fetch_ahead(job):
-                        return
-                    # The chunks of a segment are known when its indexes are there.
-                    rest = ahead._replace(
-                        segment=segment, position=position, window_bytes=window_bytes
-                    )
-                    self._take_off_ahead(
-                        job, partial(self.fetch_ahead, rest) if job.place is None else None
-                    )
-                if job.place is None:
-                    return
-            window_bytes -= segment.size - position
-            after = following(segment) if window_bytes > 0 else None
-            if after is None:
-                return
-            segment, position = after, 0
+    def _load_ahead(self, load: Load, ahead: _Ahead) -> int | None:
+        """Do a load that no read waits for; where the next one begins. None if that is known only
+        when this one is there, which then goes on."""
+        if load.key not in self._flights:
+            if not self._may_load_ahead(load):
+                return None
+            flight = self._take_off(load, is_ahead=True)
+            if load.place is None:
+                flight.ended.add_done_callback(partial(self._go_on, ahead))
+        return load.place.end if load.place is not None and load.place.exact else None
 
-    def _take_off_ahead(self, job: Job, go_on: Callable[[], None] | None) -> None:
-        """Do a job that nobody waits for, and what comes after it."""
+    def _go_on(self, ahead: _Ahead, ended: asyncio.Future[Loaded]) -> None:
+        if not ended.cancelled() and ended.exception() is None:
+            self._go_ahead(ahead)
 
-        def landed(task: asyncio.Task[Loaded]) -> None:
-            assert go_on is not None
-            if not task.cancelled() and task.exception() is None and not self._is_closed:
-                go_on()
-
-        flight = self._take_off(job, is_ahead=True)
-        if go_on is not None:
-            assert flight.task is not None
-            flight.task.add_done_callback(landed)
-
-    def _may_fetch_ahead(self, job: Job) -> bool:
-        """Half of the threads at most, and none that somebody waits for."""
+    def _may_load_ahead(self, load: Load) -> bool:
+        """Half of the threads at most, and none that a read waits for."""
         pool = self._pool
         is_idle = not pool.pending and 2 * pool.running < pool.threads_max
-        wanted = self._ahead_bytes + job.bytes
-        return is_idle and self.sources.read_ahead.has_room_ahead(wanted, self._now_ms())
-
-    async def close(self) -> None:
-        """Give up all; what a thread has begun is left to it."""
-        self._is_closed = True
-        tasks = [flight.task for flight in self._flights.values() if flight.task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        wanted = self._ahead_bytes + load.bytes
+        return is_idle and self.sources.chunks.has_room_ahead(wanted, self._now_ms())

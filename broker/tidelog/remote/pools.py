@@ -7,6 +7,7 @@ pool and nothing else. Sizes may change at any time. Used on the loop alone.
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from tidelog.metrics.meters import Name, Sample
@@ -40,7 +41,7 @@ class PoolFullError(Exception):
 class Pool:
     """Runs at most `threads_max` calls at a time; the others wait in the order they came.
 
-    Invariant: nobody waits while fewer than `threads_max` run.
+    Invariant: no call waits while fewer than `threads_max` run.
     """
 
     def __init__(
@@ -50,9 +51,8 @@ class Pool:
         self._executor = executor
         self._threads_max = threads_max
         self._pending_max = pending_max
-        self._waiting: dict[asyncio.Future[None], None] = {}
-        self._running = 0
-        self._calls: set[asyncio.Task[Any]] = set()
+        self._waiting: dict[asyncio.Future[Any], Callable[[], Any]] = {}
+        self._running: dict[asyncio.Task[None], None] = {}
         self._closed = False
 
     @property
@@ -67,8 +67,8 @@ class Pool:
 
     @property
     def running(self) -> int:
-        """Calls that hold a place, those that nobody waits for any more included."""
-        return self._running
+        """Calls that hold a place, abandoned ones included."""
+        return len(self._running)
 
     @property
     def pending(self) -> int:
@@ -78,58 +78,71 @@ class Pool:
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a function on a thread when there is a place; PoolFullError if too many wait.
 
-        Who is cancelled while the function runs leaves it to itself: its place is taken until it
-        returns.
+        A caller that is cancelled while the function runs leaves it to itself: its place is taken
+        until it returns.
         """
-        assert not self._closed, "the pool is closed"
-        if self._running < self._threads_max:
-            self._running += 1
-        else:
-            if self._pending_max is not None and len(self._waiting) >= self._pending_max:
-                raise PoolFullError(f"{self._pending_max} calls wait already")
-            await self._place()
-        call = asyncio.get_running_loop().create_task(self._executor.run(function, *args, **kwargs))
-        self._calls.add(call)
-        call.add_done_callback(self._ended)
-        return await asyncio.shield(call)
-
-    async def _place(self) -> None:
-        granted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting[granted] = None
+        ended = self.begin(function, *args, **kwargs)
         try:
-            await granted
-        except asyncio.CancelledError:
-            if self._waiting.pop(granted, granted) is granted and not granted.cancelled():
-                self._release()  # it was granted in the same turn of the loop
-            raise
+            return await ended
+        finally:
+            self.withdraw(ended)
+
+    def begin(
+        self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
+    ) -> asyncio.Future[T]:
+        """As `run`; the future is done when the function has returned."""
+        assert not self._closed, "the pool is closed"
+        is_full = len(self._running) >= self._threads_max
+        if is_full and self._pending_max is not None and self.pending >= self._pending_max:
+            raise PoolFullError(f"{self._pending_max} calls wait already")
+        ended: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting[ended] = partial(function, *args, **kwargs)
+        self._grant()
+        return ended
+
+    def withdraw(self, ended: asyncio.Future[Any]) -> bool:
+        """Take back a call that still waits for a place; whether it did."""
+        is_waiting = self._waiting.pop(ended, None) is not None
+        if is_waiting:
+            ended.cancel()
+        return is_waiting
 
     def _grant(self) -> None:
-        while self._waiting and self._running < self._threads_max:
-            granted = next(iter(self._waiting))
-            del self._waiting[granted]
-            if not granted.done():
-                self._running += 1
-                granted.set_result(None)
+        while self._waiting and len(self._running) < self._threads_max:
+            ended = next(iter(self._waiting))
+            call = self._call(ended, self._waiting.pop(ended))
+            task = asyncio.get_running_loop().create_task(call)
+            self._running[task] = None
+            task.add_done_callback(self._ended)
 
-    def _release(self) -> None:
-        self._running -= 1
-        self._grant()
+    async def _call(self, ended: asyncio.Future[Any], function: Callable[[], Any]) -> None:
+        if ended.done():
+            return  # cancelled before it began
+        try:
+            result = await self._executor.run(function)
+        except asyncio.CancelledError:
+            ended.cancel()
+            raise
+        except BaseException as error:  # noqa: BLE001 - it is the caller's
+            if not ended.done():
+                ended.set_exception(error)
+        else:
+            if not ended.done():
+                ended.set_result(result)
 
-    def _ended(self, call: asyncio.Task[Any]) -> None:
-        self._calls.discard(call)
-        if not call.cancelled():
-            call.exception()  # who waited may have gone: nobody else looks at it
-        self._release()
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        del self._running[task]
+        if not self._closed:
+            self._grant()
 
     def close(self) -> None:
         """Begin nothing any more, and wait for nothing."""
         self._closed = True
-        for granted in list(self._waiting):
-            granted.cancel()
-        self._waiting.clear()
+        for ended in list(self._waiting):
+            self.withdraw(ended)
         self._executor.close()
-        for call in list(self._calls):
-            call.cancel()
+        for task in list(self._running):
+            task.cancel()
 
 
 class Pools:

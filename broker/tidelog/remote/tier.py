@@ -33,9 +33,9 @@ from tidelog.remote.shared import Shared, id_of
 from tidelog.remote.tasks import Pace, TieredPartition
 from tidelog.start_error import StartError
 from tidelog_storage.remote.api import TopicIdPartition
+from tidelog_storage.remote.chunk_cache import ChunkCache
 from tidelog_storage.remote.index_cache import IndexCache
 from tidelog_storage.remote.metadata_records import metadata_partition
-from tidelog_storage.remote.read_ahead import ReadAhead
 from tidelog_storage.remote.sources import Sources
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ class RemoteTier:
             ttl_ms=config.remote_log_index_file_cache_ttl_ms,
         )
         return RemoteReads(
-            Sources(self.storage, self.index_cache, ReadAhead()),
+            Sources(self.storage, self.index_cache, ChunkCache()),
             self.metadata,
             self.pools.reader,
             quota=self._fetch_quota,

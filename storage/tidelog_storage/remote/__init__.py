@@ -9,11 +9,10 @@
     directory_store.py, s3_store.py (s3_settings.py, s3_reads.py)  remote stores
     layout.py         how these two name objects, and the manifest beside them
     index_cache.py    indexes of remote segments on the local disk
-    chunks.py         pieces of remote segments: whole batches, fetched and checked
-    read_ahead.py     chunks in memory, shared by readers, and which one comes next
-    near.py           pieces of segments that this machine has in memory: read on the loop
-    reader.py         a read or a look-up by time, as steps that ask for what they need
-    sources.py        what the steps are fed from: caches first, then the store
+    chunks.py         parts of remote segments: whole batches, fetched and checked
+    chunk_cache.py    chunks in memory, shared by readers, and how much to have ready for each
+    near.py           pieces of segments that are in the page cache: read on the loop
+    sources.py        where reads find their data: in the caches, or by a load from the store
 
 `log.py` never imports this room: a log knows only where its local part begins and how far it is
 remote. `tidelog.remote` gives it time, threads and the metadata topic.

@@ -109,7 +109,18 @@ class Chunk:
     the offset behind it. `_data` may go on behind the last batch.
     """
 
-    __slots__ = ("_buffers", "_data", "_next_offsets", "_positions", "end", "start")
+    __slots__ = (
+        "_buffers",
+        "_data",
+        "_next_offsets",
+        "_positions",
+        "_rest_bytes",
+        "end",
+        "end_offset",
+        "first_offset",
+        "is_piece",
+        "start",
+    )
 
     def __init__(
         self,
@@ -118,10 +129,17 @@ class Chunk:
         positions: array[int],
         next_offsets: array[int],
         buffers: Buffers | None = None,
+        *,
+        rest_bytes: int | None = None,
     ) -> None:
-        """`buffers` takes the data back."""
+        """`buffers` takes the data back. A piece out of the page cache (`near.py`) has
+        `rest_bytes`: so many bytes of the segment follow the last batch in `data`."""
         self.start = start
         self.end = start + positions[-1]
+        self.first_offset = int.from_bytes(data[:8])  # a batch begins with its base offset
+        self.end_offset = next_offsets[-1]
+        self.is_piece = rest_bytes is not None
+        self._rest_bytes = rest_bytes or 0
         self._data = data
         self._positions = positions
         self._next_offsets = next_offsets
@@ -169,10 +187,10 @@ class Chunk:
         """The batches [first, stop) as they are."""
         return memoryview(self._data)[self._positions[first] : self._positions[stop]]
 
-    def behind(self, size: int) -> memoryview:
-        """So many bytes that were fetched behind the last batch."""
+    def rest(self) -> memoryview:
+        """What was read of the segment behind the last batch."""
         end = self._positions[-1]
-        return memoryview(self._data)[end : end + size]
+        return memoryview(self._data)[end : end + self._rest_bytes]
 
 
 def load_chunk(

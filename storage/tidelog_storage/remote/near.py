@@ -1,21 +1,17 @@
-"""Remote segments whose bytes this machine has in its memory already: read on the loop, in pieces.
+"""Remote segments whose bytes are in the page cache: read on the event loop, in pieces.
 
-A store in a directory leaves its bytes in the operating system's page cache. What is there costs
-less to copy and check (0.1 ms a MiB) than to hand to a thread, which takes processor and
-interpreter from the loop at a time of its own; and a cache of larger chunks would only hold the
-same bytes twice. So who reads on finds the next piece ready, made while he looks at the last one,
-and it may go when he has passed it. What is not in memory is for the threads, as that of
-all other stores (`read_ahead.py`), and so is what has very many batches: each costs the loop a
-microsecond.
+A store in a directory leaves its bytes in the operating system's page cache. To copy and check
+them there costs less (0.1 ms a MiB) than a thread, which takes processor and interpreter from the
+loop at a time of its own. What is not in memory is for the threads, and so are partitions of very
+many small batches: each batch costs the loop a microsecond.
 
-Pieces are checked like chunks: nothing that a store made up or let rot gets into one. Trouble of
-any kind is never told from here: then there is no piece, and a thread finds out. All state is the
-loop's.
+Pieces are checked like chunks. An error here only means that there is no piece: a thread then
+finds the reason. All state belongs to the loop.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from tidelog_protocol.batch import HEADER_BYTES, read_header
 from tidelog_storage.remote.chunks import Buffers, Chunk, walk
@@ -31,15 +27,13 @@ if TYPE_CHECKING:
         TopicIdPartition,
     )
 
-__all__ = ["Near", "opener_of"]
+__all__ = ["Near", "opener_of", "piece_bytes"]
 
 PIECE_BYTES_MIN = 256 << 10
 PIECE_BYTES_MAX = 1 << 20
-CAPACITY_BYTES = 16 << 20
 BATCHES_MAX = 256  # of a piece: some 0.3 ms
-DEMAND_BYTES_MAX = 2 << 20  # read within one millisecond for those who wait
+DEMAND_BYTES_MAX = 2 << 20  # read within one millisecond for readers that wait
 _BUFFER_BYTES = 4 << 20
-_PASSED_BYTES_MAX = 4 << 20
 _OPEN_MAX = 512
 _LEFT_MAX = 1024
 _UNUSED_MS_MAX = 60_000
@@ -59,221 +53,114 @@ def opener_of(store: RemoteStorage) -> Callable[[RemoteSegment], OpenSegment] | 
     return None
 
 
-class _Piece(NamedTuple):
-    """A chunk, how many bytes were read behind its last batch, and when."""
-
-    chunk: Chunk
-    rest: int
-    made_ms: int
-
-
-class _Open:
-    """An open segment."""
-
-    __slots__ = ("handle", "used_ms")
-
-    def __init__(self, handle: OpenSegment, used_ms: int) -> None:
-        self.handle = handle
-        self.used_ms = used_ms
+def piece_bytes(wanted: int) -> int:
+    """The size of a piece for a reader that asks for so many bytes."""
+    return min(max(wanted, PIECE_BYTES_MIN), PIECE_BYTES_MAX)
 
 
 class Near:
-    """What is open, and the pieces at hand.
+    """The segments that are open, and the partitions that are left to the threads."""
 
-    Invariant: `bytes` is the weight of all pieces, and at most `capacity_bytes` but for the newest.
-    """
-
-    def __init__(self, capacity_bytes: int = CAPACITY_BYTES) -> None:
-        self.capacity_bytes = capacity_bytes
-        self.bytes = 0
-        self.retired: list[OpenSegment] = []  # to be closed by whoever may block
-        self._open: dict[UUID, _Open] = {}
-        self._left: dict[TopicIdPartition, None] = {}  # to the threads
-        self._pieces: dict[tuple[UUID, int], _Piece] = {}  # by segment and first byte
-        self._passed: dict[tuple[UUID, int], None] = {}  # of them
-        self._passed_bytes = 0
+    def __init__(self) -> None:
+        self.retired: list[OpenSegment] = []  # to be closed on a thread
+        self._open: dict[UUID, tuple[OpenSegment, int]] = {}  # with when it was used
+        self._left: dict[TopicIdPartition, None] = {}
         self._buffers = Buffers(_BUFFER_BYTES)
         self._demanded = (0, 0)  # when, and how many bytes
 
     def __len__(self) -> int:
-        return len(self._open) + len(self._pieces) + len(self.retired)
-
-    # ---- segments -----------------------------------------------------------------------------
+        return len(self._open) + len(self.retired)
 
     def is_for_threads(self, segment: RemoteSegment) -> bool:
         """Whether nothing of the partition is read here."""
         return segment.topic_id_partition in self._left
 
-    def is_open(self, segment_id: UUID) -> bool:
+    def is_open(self, segment: RemoteSegment) -> bool:
         """Whether it may be read here."""
-        return segment_id in self._open
+        return segment.segment_id in self._open
 
-    def opened(self, segment_id: UUID, handle: OpenSegment, now_ms: int) -> None:
-        """Take what a thread has opened; the one that was opened first goes if there are too
-        many."""
-        self._retire(segment_id)
+    def opened(self, segment: RemoteSegment, handle: OpenSegment, now_ms: int) -> None:
+        """Take what a thread has opened. The oldest goes if there are too many."""
+        self.retire(segment.segment_id)
         while len(self._open) >= _OPEN_MAX:
-            self._retire(next(iter(self._open)))
-        self._open[segment_id] = _Open(handle, now_ms)
+            self.retire(next(iter(self._open)))
+        self._open[segment.segment_id] = handle, now_ms
 
-    def forget(self, segment_id: UUID) -> None:
-        """The segment is gone, or not to be trusted."""
-        self._retire(segment_id)
-        for key in [key for key in self._pieces if key[0] == segment_id]:
-            self._drop(key)
-
-    def _retire(self, segment_id: UUID) -> None:
+    def retire(self, segment_id: UUID) -> None:
+        """Read no more of a segment."""
         entry = self._open.pop(segment_id, None)
         if entry is not None:
-            self.retired.append(entry.handle)
+            self.retired.append(entry[0])
 
     def expire(self, now_ms: int) -> None:
-        """Let go of what nobody has come for in a minute."""
-        oldest_ms = now_ms - _UNUSED_MS_MAX
-        for key in [key for key, piece in self._pieces.items() if piece.made_ms < oldest_ms]:
-            self._drop(key)
-        for segment_id in [one for one, entry in self._open.items() if entry.used_ms < oldest_ms]:
-            self._retire(segment_id)
-        if not self._pieces:
-            self._buffers.clear()
+        """Retire what was not read for a minute."""
+        for segment_id, (_, used_ms) in list(self._open.items()):
+            if now_ms - used_ms > _UNUSED_MS_MAX:
+                self.retire(segment_id)
 
     def clear(self) -> None:
-        """Let all go."""
+        """Retire everything, and let the memory go."""
         for segment_id in list(self._open):
-            self._retire(segment_id)
-        self._pieces.clear()
-        self._passed.clear()
-        self._passed_bytes = 0
+            self.retire(segment_id)
         self._buffers.clear()
-        self.bytes = 0
 
-    # ---- readers ------------------------------------------------------------------------------
-
-    def stopped(self, segment_id: UUID, position: int) -> None:
-        """A reader stopped at this byte. The pieces up to there may go, but what was read behind
-        the last one's batches is still needed."""
-        passed = [
-            key
-            for key, piece in self._pieces.items()
-            if key[0] == segment_id
-            and piece.chunk.end + (piece.rest > 0) <= position
-            and key not in self._passed
-        ]
-        for key in passed:
-            self._pass(key)
-
-    def _pass(self, key: tuple[UUID, int]) -> None:
-        """A reader has done with a piece; some are kept for those who come right behind him."""
-        if key not in self._passed:
-            self._passed[key] = None
-            self._passed_bytes += self._pieces[key].chunk.weight
-            while self._passed_bytes > _PASSED_BYTES_MAX:
-                self._drop(next(iter(self._passed)))
-
-    # ---- pieces -------------------------------------------------------------------------------
-
-    def find(self, segment_id: UUID, position: int) -> Chunk | None:
-        """The piece at hand with this byte."""
-        for (owner, start), piece in self._pieces.items():
-            if start <= position < piece.chunk.end and owner == segment_id:
-                return piece.chunk
-        return None
-
-    def demand(
-        self, segment: RemoteSegment, position: int, wanted: int, now_ms: int
-    ) -> Chunk | None:
-        """Read a piece for somebody who waits; None if it is to be loaded by a thread."""
+    def may_read(self, wanted: int, now_ms: int) -> bool:
+        """Whether the loop has time for a piece that a reader waits for; count it if so."""
         when_ms, size = self._demanded
         size = min(wanted, PIECE_BYTES_MAX) + (size if when_ms == now_ms else 0)
         if size > DEMAND_BYTES_MAX:
-            return None
+            return False
         self._demanded = (now_ms, size)
-        return self._read(segment, position, wanted, now_ms)
+        return True
 
-    def make_ready(
-        self, segment: RemoteSegment, position: int, wanted: int, now_ms: int
-    ) -> int | None:
-        """Have a piece at hand from this byte on: its end, or `position` if there is no room for
-        it now. None if it is to be loaded by a thread."""
-        chunk = self.find(segment.segment_id, position)
-        if chunk is None:
-            while self.bytes + min(wanted, PIECE_BYTES_MAX) > self.capacity_bytes:
-                if not self._passed:
-                    self.expire(now_ms)
-                    return position
-                self._drop(next(iter(self._passed)))
-            chunk = self._read(segment, position, wanted, now_ms)
-        return None if chunk is None else chunk.end
-
-    def _read(
-        self, segment: RemoteSegment, position: int, wanted: int, now_ms: int
+    def read(
+        self, segment: RemoteSegment, position: int, wanted: int, before: Chunk | None, now_ms: int
     ) -> Chunk | None:
-        """Copy and check a piece out of memory."""
-        segment_id = segment.segment_id
-        entry = self._open.get(segment_id)
-        if entry is None:
-            return None
-        entry.used_ms = now_ms
-        before = self._ending_at(segment_id, position)
+        """Copy and check a piece of an open segment; None if a thread has to load it.
+
+        `before` is the chunk that ends at `position`: it may have the first bytes already.
+        """
+        handle, _ = self._open[segment.segment_id]
+        self._open[segment.segment_id] = handle, now_ms
+        size = min(piece_bytes(wanted), segment.size - position)
         try:
-            size = min(max(wanted, PIECE_BYTES_MIN), PIECE_BYTES_MAX, segment.size - position)
-            piece = self._piece(segment, position, size, now_ms, before)
-        except Exception:  # noqa: BLE001 - plug-ins raise what they like: a thread finds out
+            piece = self._piece(handle, segment, position, size, before)
+        except Exception:  # noqa: BLE001 - plug-ins raise anything: a thread finds out
             piece = None
             self._leave(segment)
-        if before is not None:
-            self._pass((segment_id, before.chunk.start))
-        if piece is None:
-            return None
-        if len(piece.chunk) == BATCHES_MAX:
+        if piece is not None and len(piece) == BATCHES_MAX:
             self._leave(segment)
-        self._pieces[segment_id, position] = piece
-        self.bytes += piece.chunk.weight
-        while self.bytes > self.capacity_bytes and len(self._pieces) > 1:
-            self._drop(next(iter(self._passed or self._pieces)))
-        return piece.chunk
+        return piece
 
     def _piece(
         self,
+        handle: OpenSegment,
         segment: RemoteSegment,
         position: int,
         size: int,
-        now_ms: int,
-        before: _Piece | None,
-    ) -> _Piece | None:
+        before: Chunk | None,
+    ) -> Chunk | None:
         """None without a whole batch in so many bytes, unless a lone batch is larger."""
-        handle = self._open[segment.segment_id].handle
         data = self._buffers.take(size)
         have = 0
         with memoryview(data) as view:
-            if before is not None and before.rest:
-                with before.chunk.behind(before.rest) as rest:
+            if before is not None:
+                with before.rest() as rest:
                     have = min(len(rest), size)
                     view[:have] = rest[:have]
             if have < size:
                 have += handle.read_now(position + have, view[have:size])
         positions, next_offsets = walk(segment, position, data, have, batches_max=BATCHES_MAX)
         if next_offsets:
-            chunk = Chunk(position, data, positions, next_offsets, self._buffers)
-            return _Piece(chunk, have - positions[-1], now_ms)
+            rest_bytes = have - positions[-1]
+            return Chunk(
+                position, data, positions, next_offsets, self._buffers, rest_bytes=rest_bytes
+            )
         self._buffers.give(data)
         first = read_header(data).size_in_bytes if have == size >= HEADER_BYTES else 0
         if size < first <= min(_BATCH_BYTES_MAX, segment.size - position):
-            return self._piece(segment, position, first, now_ms, before)
+            return self._piece(handle, segment, position, first, before)
         return None
-
-    def _ending_at(self, segment_id: UUID, position: int) -> _Piece | None:
-        for (owner, _), piece in self._pieces.items():
-            if piece.chunk.end == position and owner == segment_id:
-                return piece
-        return None
-
-    def _drop(self, key: tuple[UUID, int]) -> None:
-        weight = self._pieces.pop(key).chunk.weight
-        self.bytes -= weight
-        if key in self._passed:
-            del self._passed[key]
-            self._passed_bytes -= weight
 
     def _leave(self, segment: RemoteSegment) -> None:
         """Leave the partition to the threads."""
@@ -281,4 +168,4 @@ class Near:
         if len(self._left) >= _LEFT_MAX:
             del self._left[next(iter(self._left))]
         self._left[segment.topic_id_partition] = None
-        self._retire(segment.segment_id)
+        self.retire(segment.segment_id)

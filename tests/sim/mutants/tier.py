@@ -9,12 +9,21 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tidelog.remote import aux_state, copying, deletion, expiration, loading, shared, tier
+from tidelog.remote import (
+    aux_state,
+    copying,
+    deletion,
+    expiration,
+    loading,
+    reader,
+    shared,
+    tier,
+)
 from tidelog.remote.copying import Copier
 from tidelog.remote.expiration import Expiration
 from tidelog.remote.metadata_topic import TopicBasedMetadata
 from tidelog_storage.log_state import LogState
-from tidelog_storage.remote import chunks, lineage, reader
+from tidelog_storage.remote import chunks, lineage
 from tidelog_storage.remote.api import RemoteResourceNotFound, SegmentState
 from tidelog_storage.remote.expiry import _Walk
 from tidelog_storage.remote.metadata_cache import PartitionMetadata
@@ -94,10 +103,9 @@ def open_transactions_are_copied(patch: Patch) -> None:
 def aborted_transactions_end_with_their_segment(patch: Patch) -> None:
     """A read of committed records looks for aborted transactions in the segment it reads alone."""
 
-    def collect(self: Any, segment: Any, _metadata: Any) -> Any:
+    async def collect(self: Any, segment: Any, _metadata: Any, source: Any) -> Any:
         if not segment.txn_index_empty:
-            indexes = yield reader.NeedIndexes(segment)
-            self._add(segment, indexes)
+            self._add(segment, await source.indexes(segment))
         return list(self._found)
 
     patch(reader._Aborted, "collect", collect)

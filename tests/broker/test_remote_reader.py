@@ -17,12 +17,13 @@ from support.remote import (
     remote_segment,
     segment_files,
 )
+from support.remote_reads import InlineLoader, at_once
+from tidelog.remote.reader import RemoteRead, read, search
 from tidelog_protocol.records import ControlType, build_end_transaction_marker, iter_batches
 from tidelog_storage.remote.api import RemoteResourceNotFound, SegmentState
+from tidelog_storage.remote.chunk_cache import ChunkCache
 from tidelog_storage.remote.directory_store import DirectoryStore
 from tidelog_storage.remote.index_cache import IndexCache
-from tidelog_storage.remote.read_ahead import ReadAhead
-from tidelog_storage.remote.reader import RemoteRead, read, search
 from tidelog_storage.remote.sources import Sources
 
 SETTINGS = config(internal_segment_bytes=3000, index_interval_bytes=300, retention_ms=-1)
@@ -40,8 +41,8 @@ class Tier:
         self.store = WatchedStore(DirectoryStore(self.files, "tier"))
         self.cache = IndexCache(self.files, "data", 1 << 30)
         self.cache.open(NOW)
-        self.read_ahead = ReadAhead(capacity_bytes, chunk_bytes=chunk_bytes)
-        self.sources = Sources(self.store, self.cache, self.read_ahead)
+        chunks = ChunkCache(capacity_bytes, chunk_bytes=chunk_bytes)
+        self.loader = InlineLoader(Sources(self.store, self.cache, chunks))
         self.metadata = KnownSegments()
         self.segments = []
 
@@ -54,10 +55,10 @@ class Tier:
 
     def read(self, offset, max_bytes=1 << 20, **options):
         request = RemoteRead(PARTITION, offset, max_bytes, **options)
-        return self.sources.run(read(request, self.view, self.metadata), NOW)
+        return at_once(read(request, self.view, self.metadata, self.loader))
 
     def search(self, timestamp):
-        return self.sources.run(search(timestamp, PARTITION, self.view, self.metadata), NOW)
+        return at_once(search(timestamp, PARTITION, self.view, self.metadata, self.loader))
 
     def read_all(self, start=0, max_bytes=1 << 20, **options):
         data = []

@@ -1,9 +1,12 @@
-"""Chunks of remote segments in memory, bounded by bytes and shared by all readers of a segment.
+"""Chunks of remote segments in memory, shared by all readers, and how much to have ready for each.
 
-Chunks of a segment lie on one grid, drawn from its offset index, so that readers at different
-places ask for the same ones and a catch-up fetches every byte once. Who reads on where it stopped
-is given a window ahead that doubles, and is told what to fetch for it. All state changes on the
-loop alone; fetching is `sources.py`'s.
+One cache, bounded by bytes, and one rule of what goes first: chunks that a reader has passed, then
+those that are being read, then those fetched for readers that are still to come; of each the least
+recently used. Chunks from the store lie on one grid per segment, so that readers at different
+places ask for the same ones; pieces from the page cache (`near.py`) begin where a reader stopped.
+A reader that goes on where it stopped is given a window ahead that doubles.
+
+All state belongs to the event loop.
 """
 
 from __future__ import annotations
@@ -14,25 +17,28 @@ from typing import TYPE_CHECKING, NamedTuple
 from tidelog_storage.remote.chunks import ChunkPlace
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from uuid import UUID
 
     from tidelog_storage.indexes import OffsetIndex
     from tidelog_storage.remote.api import RemoteSegment, TopicIdPartition
     from tidelog_storage.remote.chunks import Chunk
 
-__all__ = ["Grid", "ReadAhead", "Window"]
+__all__ = ["ChunkCache", "Grid", "Window"]
 
 CHUNK_BYTES = 8 << 20  # at most: an S3 client takes milliseconds of processor time a request
 CHUNK_BYTES_MIN = 256 << 10
 CAPACITY_BYTES = 64 << 20
 WINDOW_BYTES_MAX = 16 << 20
+PASSED_PIECES_BYTES_MAX = 4 << 20  # for readers right behind; the page cache has them anyway
 _LOOKS = 4  # while a window is read: to look takes as long as half an answer
 _READERS_MAX = 1024  # that read on, remembered by the offset where they stopped
 _GRIDS_MAX = 1024
 _AHEAD_MS_MAX = 30_000
-_UNUSED_MS_MAX = 60_000  # what nobody came for so long goes
-_ACTIVE_MS = 5_000  # a reader that read that long ago is counted in
+_UNUSED_MS_MAX = 60_000
+_ACTIVE_MS = 5_000  # partitions read within this time share the capacity
+
+_PASSED, _READING, _AHEAD = range(3)  # the order in which chunks go
 
 
 class Grid:
@@ -73,7 +79,7 @@ class Grid:
     def place_at(self, bound: int) -> ChunkPlace:
         """The chunk that holds this byte, where a batch begins."""
         place = self.place(bound)
-        if place.end <= bound:  # somebody came here by another way than over chunks
+        if place.end <= bound:  # the reader did not come here over chunks of the grid
             self.add(bound)
             place = self.place(bound)
         return place
@@ -85,8 +91,8 @@ class Grid:
 
 
 class Window(NamedTuple):
-    """How many bytes to have ready behind a reader; how many he has read since it was looked
-    whether they are, and whether it is to be looked now."""
+    """How many bytes to have ready behind a reader, how many it has read since the last look at
+    them, and whether the next look is due."""
 
     bytes: int
     unlooked: int
@@ -96,42 +102,22 @@ class Window(NamedTuple):
 _NO_WINDOW = Window(0, 0, is_due=False)
 
 
-class _Chunks:
-    """Some chunks in an order, and their weight."""
+class _Held:
+    """A chunk in the cache. `rank` says how soon it goes, `used` orders chunks of one rank."""
 
-    __slots__ = ("bytes", "chunks")
+    __slots__ = ("chunk", "rank", "segment_id", "used", "used_ms")
 
-    def __init__(self) -> None:
-        self.bytes = 0
-        self.chunks: dict[tuple[UUID, int], tuple[Chunk, int]] = {}  # with when they came
-
-    def put(self, key: tuple[UUID, int], chunk: Chunk, now_ms: int) -> None:
-        """Add one that is not there, as the newest."""
-        self.chunks[key] = (chunk, now_ms)
-        self.bytes += chunk.weight
-
-    def pop(self, key: tuple[UUID, int]) -> Chunk | None:
-        """Take one out."""
-        entry = self.chunks.pop(key, None)
-        if entry is None:
-            return None
-        self.bytes -= entry[0].weight
-        return entry[0]
-
-    def drop_oldest(self) -> None:
-        """Let the first one go."""
-        self.pop(next(iter(self.chunks)))
+    def __init__(self, segment_id: UUID, chunk: Chunk) -> None:
+        self.segment_id = segment_id
+        self.chunk = chunk
+        self.rank = self.used = self.used_ms = 0
 
 
-class ReadAhead:
-    """The chunks that are there, in three orders, of which the first goes first:
+class ChunkCache:
+    """The chunks of one broker, their grids and their readers.
 
-    - `_done`, read to their end by somebody; others may come for them, or not;
-    - `_reading`, in the middle of which somebody is;
-    - `_ahead`, fetched for readers that are still to come; they take at most half of the room.
-
-    Invariants: `weight` is that of all and at most `capacity_bytes`; no key is in two of them; a
-    grid has the ends of all chunks of its segment.
+    Invariants: `weight` is that of all chunks, and at most `capacity_bytes`; the chunks of a grid
+    end at its bounds.
     """
 
     def __init__(
@@ -143,30 +129,21 @@ class ReadAhead:
     ) -> None:
         self.capacity_bytes = capacity_bytes
         self.chunk_bytes = chunk_bytes
+        self.weight = 0
         self._window_bytes_max = window_bytes_max
-        self._done = _Chunks()
-        self._reading = _Chunks()
-        self._ahead = _Chunks()
+        self._held: dict[UUID, dict[int, _Held]] = {}  # by segment and first byte
+        self._uses = 0
         self._grids: dict[UUID, Grid] = {}
         self._readers: dict[tuple[UUID, int, int], Window] = {}  # by where they stopped
         self._partitions: dict[tuple[UUID, int], int] = {}  # when they were last asked for
 
     def __len__(self) -> int:
-        return sum(len(part.chunks) for part in self._parts)
+        return sum(map(len, self._held.values()))
 
-    @property
-    def weight(self) -> int:
-        """Bytes of all chunks."""
-        return self._done.bytes + self._reading.bytes + self._ahead.bytes
-
-    @property
-    def _parts(self) -> tuple[_Chunks, _Chunks, _Chunks]:
-        return self._done, self._reading, self._ahead
-
-    # ---- chunks -------------------------------------------------------------------------------
+    # ---- the grid -----------------------------------------------------------------------------
 
     def is_whole(self, segment: RemoteSegment, now_ms: int) -> bool:
-        """Whether the segment is small enough to be one chunk: then nobody needs its index."""
+        """Whether the segment is small enough to be one chunk, which needs no index."""
         grid = self._grids.get(segment.segment_id)
         if grid is not None:
             return grid.is_whole
@@ -198,65 +175,84 @@ class ReadAhead:
         if len(self._grids) >= _GRIDS_MAX:
             del self._grids[next(iter(self._grids))]
         self._grids[segment.segment_id] = grid
-        # Chunks that outlived the segment's last grid, or came when it was forgotten.
-        for part in self._parts:
-            for (segment_id, _), (chunk, _) in part.chunks.items():
-                if segment_id == segment.segment_id:
-                    grid.add(chunk.end)
+        for held in self._of(segment.segment_id):  # they came by the grid before this one
+            grid.add(held.chunk.end)
 
-    def peek(self, segment_id: UUID, start: int) -> Chunk | None:
-        """The chunk that begins at this byte, for a reader who may not take anything of it."""
-        for part in self._parts:
-            entry = part.chunks.get((segment_id, start))
-            if entry is not None:
-                return entry[0]
+    # ---- chunks -------------------------------------------------------------------------------
+
+    def _of(self, segment_id: UUID) -> Iterator[_Held]:
+        return iter(self._held.get(segment_id, {}).values())
+
+    def _all(self) -> Iterator[_Held]:
+        return (held for of in self._held.values() for held in of.values())
+
+    def find(self, segment_id: UUID, offset: int, position: int | None = None) -> Chunk | None:
+        """The chunk that holds this offset, or else this byte of the segment."""
+        for held in self._of(segment_id):
+            chunk = held.chunk
+            if chunk.first_offset <= offset < chunk.end_offset:
+                return chunk
+            if position is not None and chunk.start <= position < chunk.end:
+                return chunk
         return None
 
-    def find(self, segment_id: UUID, position: int, now_ms: int) -> Chunk | None:
-        """The chunk with this byte, for a reader."""
-        grid = self._grids.get(segment_id)
-        return None if grid is None else self.get(segment_id, grid.place(position).start, now_ms)
+    def before(self, segment_id: UUID, *, offset: int = -1, position: int = -1) -> Chunk | None:
+        """The chunk that ends at this offset or byte."""
+        for held in self._of(segment_id):
+            if held.chunk.end_offset == offset or held.chunk.end == position:
+                return held.chunk
+        return None
 
-    def get(self, segment_id: UUID, start: int, now_ms: int) -> Chunk | None:
-        """The chunk that begins at this byte, for a reader."""
-        key = (segment_id, start)
-        chunk = self._reading.pop(key) or self._ahead.pop(key) or self._done.pop(key)
-        if chunk is not None:
-            self._reading.put(key, chunk, now_ms)
-        return chunk
+    def use(self, segment_id: UUID, chunk: Chunk, now_ms: int) -> None:
+        """A reader reads this chunk."""
+        held = self._held[segment_id][chunk.start]
+        self._rank(held, _READING, now_ms)
+
+    def _rank(self, held: _Held, rank: int, now_ms: int) -> None:
+        self._uses += 1
+        held.rank, held.used, held.used_ms = rank, self._uses, now_ms
 
     def put(
         self, segment: RemoteSegment, chunk: Chunk, now_ms: int, *, ahead: bool = False
     ) -> None:
-        """Keep a chunk, and let others go for it; `ahead` if nobody has come for it yet."""
-        key = (segment.segment_id, chunk.start)
-        for part in self._parts:
-            part.pop(key)
-        grid = self._grids.get(segment.segment_id)
+        """Keep a chunk, and let others go for it; `ahead` if no reader has come for it yet."""
+        segment_id = segment.segment_id
+        self._drop(self._held.get(segment_id, {}).get(chunk.start))
+        grid = self._grids.get(segment_id)
         if grid is not None:
             grid.add(chunk.end)
         if chunk.weight > self.capacity_bytes:
             return
-        (self._ahead if ahead else self._reading).put(key, chunk, now_ms)
+        held = _Held(segment_id, chunk)
+        self._held.setdefault(segment_id, {})[chunk.start] = held
+        self.weight += chunk.weight
+        self._rank(held, _AHEAD if ahead else _READING, now_ms)
         while self.weight > self.capacity_bytes:
-            next(part for part in self._parts if part.chunks).drop_oldest()
+            self._drop(min(self._all(), key=_goes_first))
+
+    def _drop(self, held: _Held | None) -> None:
+        if held is not None:
+            of = self._held[held.segment_id]
+            del of[held.chunk.start]
+            if not of:
+                del self._held[held.segment_id]
+            self.weight -= held.chunk.weight
 
     def forget(self, segment_id: UUID) -> None:
         """The segment is gone, or what is known of it was wrong."""
         self._grids.pop(segment_id, None)
-        for part in self._parts:
-            for key in [key for key in part.chunks if key[0] == segment_id]:
-                part.pop(key)
+        for held in list(self._of(segment_id)):
+            self._drop(held)
 
     def expire(self, now_ms: int) -> None:
-        """Let go of what nobody has come for in a minute: its readers have gone."""
-        for part in self._parts:
-            while part.chunks and now_ms - next(iter(part.chunks.values()))[1] > _UNUSED_MS_MAX:
-                part.drop_oldest()
+        """Drop what no reader used for a minute."""
+        for held in [held for held in self._all() if now_ms - held.used_ms > _UNUSED_MS_MAX]:
+            self._drop(held)
 
     def clear(self) -> None:
-        """Let all go."""
-        self._done, self._reading, self._ahead = _Chunks(), _Chunks(), _Chunks()
+        """Drop everything."""
+        self._held.clear()
+        self.weight = 0
         self._grids.clear()
         self._readers.clear()
         self._partitions.clear()
@@ -264,16 +260,17 @@ class ReadAhead:
     # ---- readers ------------------------------------------------------------------------------
 
     def has_room_ahead(self, wanted: int, now_ms: int) -> bool:
-        """Whether so many bytes may be fetched ahead, what is on its way counted in.
-
-        What nobody came for in a long time makes room: its reader has gone.
-        """
-        ahead = self._ahead
-        while ahead.chunks and ahead.bytes + wanted > self.capacity_bytes // 2:
-            _, came_ms = next(iter(ahead.chunks.values()))
-            if now_ms - came_ms < _AHEAD_MS_MAX:
+        """Whether so many bytes may be fetched ahead: they take half of the room at most. Chunks
+        that no reader came for in a long time are dropped for them."""
+        ahead = sorted((held for held in self._all() if held.rank == _AHEAD), key=_goes_first)
+        size = sum(held.chunk.weight for held in ahead)
+        for held in ahead:
+            if size + wanted <= self.capacity_bytes // 2:
+                break
+            if now_ms - held.used_ms < _AHEAD_MS_MAX:
                 return False
-            ahead.drop_oldest()
+            size -= held.chunk.weight
+            self._drop(held)
         return wanted <= self.capacity_bytes // 2
 
     def read_on(
@@ -301,19 +298,27 @@ class ReadAhead:
         return window
 
     def passed(self, segment_id: UUID, position: int, now_ms: int) -> None:
-        """A reader stopped at this byte of a segment: the chunks up to there are done."""
-        grid = self._grids.get(segment_id)
-        while grid is not None and position > 0:
-            start = grid.place(position - 1).start
-            key = (segment_id, start)
-            chunk = self._reading.pop(key) or self._ahead.pop(key)
-            if chunk is None:
+        """A reader stopped at this byte of a segment: it is done with the chunks up to there."""
+        while True:
+            held = next((h for h in self._of(segment_id) if _has(h.chunk, position - 1)), None)
+            if held is None or held.rank == _PASSED:
                 return
-            if chunk.end > position:
-                self._reading.put(key, chunk, now_ms)
+            if held.chunk.end > position:
+                self._rank(held, _READING, now_ms)
                 return
-            self._done.put(key, chunk, now_ms)
-            position = start
+            self._rank(held, _PASSED, now_ms)
+            position = held.chunk.start
+            if held.chunk.is_piece:
+                self._keep_few_pieces()
+
+    def _keep_few_pieces(self) -> None:
+        passed = [held for held in self._all() if held.chunk.is_piece and held.rank == _PASSED]
+        size = sum(held.chunk.weight for held in passed)
+        for held in sorted(passed, key=_goes_first):
+            if size <= PASSED_PIECES_BYTES_MAX:
+                break
+            size -= held.chunk.weight
+            self._drop(held)
 
     def _active(self, partition: TopicIdPartition, now_ms: int) -> int:
         """How many partitions were read of late, this one now."""
@@ -329,3 +334,11 @@ class ReadAhead:
                 break
             count += 1
         return count
+
+
+def _goes_first(held: _Held) -> tuple[int, int]:
+    return held.rank, held.used
+
+
+def _has(chunk: Chunk, position: int) -> bool:
+    return chunk.start <= position < chunk.end

@@ -1,9 +1,11 @@
-"""Reads of the remote tier, as steps: what to fetch is yielded, what was fetched is sent in.
+"""One read of the remote tier: a fetch of records, or a look-up by time.
 
-`read` and `search` are generators without I/O. Each step asks for one thing (`NeedIndexes`,
-`NeedChunk`) of one segment; whoever drives them (`sources.py`, `tidelog.remote.reads`) has it in a
-cache or fetches it on a worker thread. Between steps they run on the loop, so they look up
-metadata, leader epochs and log start as they are now, not as they were when the read began.
+    fetch:    segment of (epoch, offset) -> chunk -> cut -> next chunks in memory -> aborted
+    look-up:  segment after segment -> time index -> chunk -> record
+
+Both are coroutines that wait only in `Source`, for what is not in memory; if everything is there,
+they end without waiting. The segment of an offset is looked up once, in the metadata as it is then;
+log start and leader epochs are those of the moment they are needed.
 
 KIP-405, rules beyond it: a read is cut where the leader epoch it began in ends, in the segment or
 in the log's lineage, because behind that the segment may be of a dead branch; the same holds for
@@ -12,9 +14,9 @@ aborted transactions.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.records import iter_records, read_header
@@ -24,8 +26,7 @@ from tidelog_storage.remote.lineage import part_end
 from tidelog_storage.types import AbortedTransaction, OffsetAndTimestamp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import Protocol
+    from collections.abc import Sequence
 
     from tidelog_storage.indexes import AbortedEntry
     from tidelog_storage.log import Log
@@ -33,66 +34,43 @@ if TYPE_CHECKING:
     from tidelog_storage.remote.chunks import Chunk
     from tidelog_storage.remote.index_cache import RemoteIndexes
 
-    class Metadata(Protocol):
-        """The look-ups of `RemoteLogMetadata` that reads need."""
+__all__ = ["Metadata", "RemoteRead", "RemoteRecords", "Source", "read", "search"]
 
-        def segment_for(
-            self, partition: TopicIdPartition, epoch: int, offset: int
-        ) -> RemoteSegment | None:
-            """The finished segment that holds this offset of this epoch."""
-            ...
-
-        def next_segment_with_txn_index(
-            self, partition: TopicIdPartition, epoch: int, offset: int
-        ) -> RemoteSegment | None:
-            """The first such segment at or behind this offset of this epoch."""
-            ...
-
-
-__all__ = [
-    "NeedChunk",
-    "NeedIndexes",
-    "Pause",
-    "RemoteRead",
-    "RemoteRecords",
-    "Steps",
-    "read",
-    "read_at_hand",
-    "search",
-]
-
-T = TypeVar("T")
 _PAUSE_SEGMENTS = 200  # between two pauses of a search
 
 
-class NeedIndexes(NamedTuple):
-    """Send the segment's `RemoteIndexes`. If they are for an `offset` alone, where to begin to look
-    for it will do, and None if the segment is one chunk."""
+class Metadata(Protocol):
+    """The look-ups of `RemoteLogMetadata` that reads need."""
 
-    segment: RemoteSegment
-    with_times: bool = False
-    offset: int | None = None
+    def segment_for(
+        self, partition: TopicIdPartition, epoch: int, offset: int
+    ) -> RemoteSegment | None:
+        """The finished segment that holds this offset of this epoch."""
+        ...
 
-
-class NeedChunk(NamedTuple):
-    """Send the `Chunk` that holds this byte of the segment; None if `is_optional` and it is not in
-    memory. `wanted` bytes are going to be read at most; `is_found` if the first of them is known to
-    be near this one."""
-
-    segment: RemoteSegment
-    indexes: RemoteIndexes | None
-    position: int
-    is_optional: bool = False
-    wanted: int = 0
-    is_found: bool = False
+    def next_segment_with_txn_index(
+        self, partition: TopicIdPartition, epoch: int, offset: int
+    ) -> RemoteSegment | None:
+        """The first such segment at or behind this offset of this epoch."""
+        ...
 
 
-class Pause(NamedTuple):
-    """Let others run."""
+class Source(Protocol):
+    """Where a read gets its data (`loading.py`)."""
 
+    def find(self, segment: RemoteSegment, offset: int, position: int) -> Chunk | None:
+        """The chunk in memory with this offset, or with this byte."""
+        ...
 
-Need = NeedIndexes | NeedChunk | Pause
-Steps = Generator[Need, Any, T]
+    async def chunk(
+        self, segment: RemoteSegment, offset: int, wanted: int, *, position: int | None = None
+    ) -> Chunk:
+        """The chunk to read an offset from; a batch begins at `position`, if it is given."""
+        ...
+
+    async def indexes(self, segment: RemoteSegment, *, with_times: bool = False) -> RemoteIndexes:
+        """The segment's indexes; `times` only if they are asked for."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,13 +102,12 @@ class RemoteRecords(NamedTuple):
     place: tuple[RemoteSegment, int] | None = None
 
 
-def read(request: RemoteRead, log: Log, metadata: Metadata) -> Steps[RemoteRecords]:
+async def read(request: RemoteRead, log: Log, metadata: Metadata, source: Source) -> RemoteRecords:
     """Read for a consumer. RemoteResourceNotFound: the offset is in no segment (any more)."""
     offset = request.offset
     while True:
         segment, end_offset = _segment_at(request.partition, offset, log, metadata)
-        found: RemoteIndexes | int | None = yield NeedIndexes(segment, offset=offset)
-        taken = yield from _take(request, offset, segment, found, end_offset=end_offset)
+        taken = await _take(request, offset, segment, source, end_offset=end_offset)
         if taken is not None:
             break
         offset = end_offset  # a gap at the segment's end
@@ -141,31 +118,7 @@ def read(request: RemoteRead, log: Log, metadata: Metadata) -> Steps[RemoteRecor
     if not taken.size:
         return taken._replace(aborted=())
     transactions = _Aborted(request, taken.next_offset, log)
-    return taken._replace(aborted=(yield from transactions.collect(segment, metadata)))
-
-
-def read_at_hand(
-    request: RemoteRead,
-    log: Log,
-    metadata: Metadata,
-    at_hand: Callable[[RemoteSegment, int], Chunk | None],
-) -> RemoteRecords | None:
-    """What `read` would find if the answer lies in one chunk in memory, as it does when a reader
-    goes on where he stopped; None if it takes steps to say. RemoteResourceNotFound."""
-    if request.committed:
-        return None
-    segment, end_offset = _segment_at(request.partition, request.offset, log, metadata)
-    chunk = at_hand(segment, request.offset)
-    if chunk is None:
-        return None
-    first, until, _ = _cut(chunk, request.offset, end_offset, request.max_bytes)
-    if first == until:
-        return None
-    part = chunk.view(first, until)
-    if until == len(chunk) and 2 * len(part) < request.max_bytes:
-        return None  # the next chunk may be there, and make it a good answer
-    place = (segment, chunk.start + chunk.position(until))
-    return RemoteRecords((part,), len(part), chunk.next_offset(until - 1), None, place)
+    return taken._replace(aborted=await transactions.collect(segment, metadata, source))
 
 
 def _cut(chunk: Chunk, offset: int, end_offset: int, max_bytes: int) -> tuple[int, int, int]:
@@ -198,33 +151,14 @@ def _end_in(segment: RemoteSegment, epoch: int, log: Log) -> int:
     return min(part_end(segment, epoch) + 1, end_offset)
 
 
-def _take(
-    request: RemoteRead,
-    offset: int,
-    segment: RemoteSegment,
-    found: RemoteIndexes | int | None,
-    *,
-    end_offset: int,
-) -> Steps[RemoteRecords | None]:
+async def _take(
+    request: RemoteRead, offset: int, segment: RemoteSegment, source: Source, *, end_offset: int
+) -> RemoteRecords | None:
     """Batches of one segment; None if it has none from `offset` on and below `end_offset`."""
     parts: list[memoryview] = []
     size = 0
-    indexes = None if isinstance(found, int) else found
-    position = found if isinstance(found, int) else 0
-    if indexes is not None:
-        position = indexes.offsets.lookup(offset)
-    while position < segment.size:
-        chunk: Chunk | None = yield NeedChunk(
-            segment,
-            indexes,
-            position,
-            is_optional=size > 0,
-            wanted=request.max_bytes - size,
-            is_found=found is not None,
-        )
-        if chunk is None:
-            break
-        assert position < chunk.end, "else this would never end"
+    chunk: Chunk | None = await source.chunk(segment, offset, request.max_bytes)
+    while chunk is not None:
         first, until, stop = _cut(chunk, offset, end_offset, request.max_bytes - size)
         if first < stop:
             if until == first and not size:
@@ -237,8 +171,13 @@ def _take(
                 offset = chunk.next_offset(until - 1)
         # Where the reader goes on: at what is cut off too, if that begins with this chunk.
         position = chunk.start + chunk.position(until)
-        if stop < len(chunk) or position < chunk.end:
+        if stop < len(chunk) or position < chunk.end or position >= segment.size:
             break
+        if size:
+            chunk = source.find(segment, offset, position)
+        else:
+            chunk = await source.chunk(segment, offset, request.max_bytes, position=position)
+            assert position < chunk.end, "else this would never end"
     return RemoteRecords(parts, size, offset, None, (segment, position)) if size else None
 
 
@@ -251,16 +190,15 @@ class _Aborted:
         self._log = log
         self._found: dict[AbortedTransaction, None] = {}
 
-    def collect(
-        self, segment: RemoteSegment, metadata: Metadata
-    ) -> Steps[list[AbortedTransaction]]:
+    async def collect(
+        self, segment: RemoteSegment, metadata: Metadata, source: Source
+    ) -> list[AbortedTransaction]:
         """Of the segment that was read; of later ones of the lineage, while what began below the
         bound may end there; of local ones."""
         log, epochs = self._log, self._log.epochs
-        if not segment.txn_index_empty:
-            indexes: RemoteIndexes = yield NeedIndexes(segment)
-            if self._add(segment, indexes):
-                return list(self._found)
+        is_all = not segment.txn_index_empty and self._add(segment, await source.indexes(segment))
+        if is_all:
+            return list(self._found)
         offset = self._upper_bound
         while offset < log.local_log_start_offset:
             epoch = epochs.epoch_for_offset(offset)
@@ -273,8 +211,7 @@ class _Aborted:
                 continue
             if following.segment_id != segment.segment_id:
                 segment = following
-                indexes = yield NeedIndexes(segment)
-                if self._add(segment, indexes):
+                if self._add(segment, await source.indexes(segment)):
                     return list(self._found)
             offset = max(_end_in(segment, epoch, log), offset + 1)
         local = log.aborted_transactions(self._request.offset, self._upper_bound)
@@ -307,9 +244,9 @@ class _Aborted:
 # ---- look-up by time -----------------------------------------------------------------------------
 
 
-def search(
-    timestamp: int, partition: TopicIdPartition, log: Log, metadata: Metadata
-) -> Steps[OffsetAndTimestamp | None]:
+async def search(
+    timestamp: int, partition: TopicIdPartition, log: Log, metadata: Metadata, source: Source
+) -> OffsetAndTimestamp | None:
     """The first remote record of the log as new as `timestamp` (ms) or newer.
 
     None: it is to be looked for in the local part, which begins at or below all that was not
@@ -320,35 +257,28 @@ def search(
     while offset < log.local_log_start_offset:
         seen += 1
         if seen % _PAUSE_SEGMENTS == 0:
-            yield Pause()
+            await asyncio.sleep(0)
         offset = max(offset, log.log_start_offset)
         if offset >= log.local_log_start_offset:
             break  # the log start has passed the border since the last step
         segment, end_offset = _segment_at(partition, offset, log, metadata)
         if segment.max_timestamp >= timestamp:
-            indexes: RemoteIndexes = yield NeedIndexes(segment, with_times=True)
-            found = yield from _search_segment(
-                timestamp, offset, segment, indexes, end_offset=end_offset
-            )
+            found = await _search_segment(timestamp, offset, segment, source, end_offset=end_offset)
             if found is not None:
                 return found
         offset = end_offset
     return None
 
 
-def _search_segment(
-    timestamp: int,
-    offset: int,
-    segment: RemoteSegment,
-    indexes: RemoteIndexes,
-    *,
-    end_offset: int,
-) -> Steps[OffsetAndTimestamp | None]:
+async def _search_segment(
+    timestamp: int, offset: int, segment: RemoteSegment, source: Source, *, end_offset: int
+) -> OffsetAndTimestamp | None:
+    indexes = await source.indexes(segment, with_times=True)
     assert indexes.times is not None
     offset = max(offset, indexes.times.lookup(timestamp))
     position = indexes.offsets.lookup(offset)
     while position < segment.size:
-        chunk: Chunk = yield NeedChunk(segment, indexes, position)
+        chunk = await source.chunk(segment, offset, 0, position=position)
         stop = chunk.batches_below(end_offset)
         for batch in range(chunk.batch_with(offset), stop):
             found = _search_batch(chunk, batch, timestamp, offset)
@@ -357,6 +287,7 @@ def _search_segment(
         if stop < len(chunk):
             return None
         position = chunk.end
+        offset = max(offset, chunk.end_offset)
     return None
 
 
