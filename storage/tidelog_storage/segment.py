@@ -346,6 +346,9 @@ class Segment:
     def _note_batch(self, last_offset: int, max_timestamp: int, position: int) -> None:
         if not position:
             self._first_timestamp = max_timestamp
+            if self._offset_index is None or self._time_index is None:  # found empty
+                self._offset_index, self._time_index = self._new_indexes()
+                self._timestamps_known = True
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
             self.max_timestamp_offset = last_offset

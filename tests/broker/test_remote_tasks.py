@@ -18,6 +18,8 @@ from tidelog_storage.remote.api import (
     RemoteStorageError,
     RemoteStorageNotReady,
     RetriableRemoteStorageError,
+    SegmentState,
+    SegmentUpdate,
 )
 
 if TYPE_CHECKING:
@@ -238,6 +240,33 @@ def test_nothing_expires_above_a_high_watermark_that_lags(tmp_path: Path) -> Non
             held.set_high_watermark(4)
             await tiered.expiration.run(held, lambda: True)
             assert (held.log_start_offset, it.faults.count("delete")) == (3, 3)
+
+    run(test)
+
+
+def test_a_leader_takes_over_the_remote_log_start_once_it_is_committed(tmp_path: Path) -> None:
+    """Seed 1200: its checkpoint of high watermarks was lost, and the leader before had expired."""
+
+    async def test() -> None:
+        async with tiered_cluster(tmp_path, **NEVER) as it:
+            await it.create("a", 1, 1, **segmented(1, local_retention_bytes="-2"))
+            await it.produce("a", ["v0", "v1", "v2", "v3"])
+            held, tiered, metadata = it.log(1, "a"), it.tiered(1, "a"), it.tier(1).metadata
+            await until(lambda: held.highest_remote_offset == 2, "all sealed segments are copied")
+            expired = metadata.segments(tiered.partition)[0].segment_id
+            for state in (
+                SegmentState.DELETE_SEGMENT_STARTED,
+                SegmentState.DELETE_SEGMENT_FINISHED,
+            ):
+                change = SegmentUpdate(tiered.partition, expired, 2, 0, state)
+                await metadata.update(change)
+            held.high_watermark = 0
+            tiered.lead(tiered.replica)
+            await asyncio.sleep(0.1)
+            assert (held.log_start_offset, tiered.copier.copied_offset) == (0, None)
+            held.set_high_watermark(4)
+            await until(lambda: held.log_start_offset == 1, "without waiting for an interval")
+            await until(lambda: tiered.copier.copied_offset == 2)
 
     run(test)
 

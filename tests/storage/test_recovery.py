@@ -141,6 +141,29 @@ def test_index_files_of_a_sealed_segment_are_made_again_when_needed(files):
     assert files.exists(f"{FOLDER}/{file_name(bases[1], '.index')}")
 
 
+@pytest.mark.parametrize("is_rolled", [False, True])
+def test_what_is_appended_to_a_segment_found_empty_is_indexed(files, is_rolled):
+    """A crash took all that it had: its index files are there, and nothing is in them."""
+    open_log(files, settings=SETTINGS).release()
+    open_log(files, settings=SETTINGS, clean=False).close()
+    log = open_log(files, settings=SETTINGS)
+    log.delete_old_segments(NOW)  # asks for timestamps, when there are none yet
+    for _ in range(5):
+        append(log, 1)
+    if is_rolled:
+        log.roll(NOW)
+        copied = log.sealed_files(log.segments.first)
+        assert copied.max_timestamp == NOW
+        assert files.sizes(FOLDER)[file_name(0, ".timeindex")]
+    log.close()
+    reports = []
+    again = open_log(files, settings=SETTINGS, report=reports.append)
+    assert offsets(again) == [(offset, offset) for offset in range(5)]
+    check_indexes(again)
+    assert again.segments.first.index_fault is None
+    assert reports == []
+
+
 def test_a_clean_start_opens_nothing_it_does_not_need(files, monkeypatch):
     bases = build(files)
     opened = []

@@ -120,7 +120,7 @@ class Copier:
 
     def find_positions(self) -> None:
         """Once per leadership: the log start, the remote part counted in, and up to where the log
-        is copied. RemoteStorageNotReady."""
+        is copied. RetriableRemoteStorageError."""
         if self.copied_offset is not None or not self.leads:
             return
         shared, held, partition = self._shared, self._log, self._partition
@@ -148,6 +148,13 @@ class Copier:
             held.local_log_start_offset,
             lambda epoch: shared.metadata.segments(partition, epoch),
         )
+        if start > held.high_watermark:
+            # A new leader may not know yet how much is committed: its followers' next fetches show
+            # it.
+            raise RetriableRemoteStorageError(
+                f"the log begins at offset {start} in the remote tier, which is above its high"
+                f" watermark {held.high_watermark}: waiting until the in-sync replicas confirm it"
+            )
         held.maybe_increment_log_start(start, "remote log start")
 
     # -- copying -----------------------------------------------------------------------------------
