@@ -171,12 +171,8 @@ class Segment:
     @property
     def has_unsynced_indexes(self) -> bool:
         """Whether the index files have changed and were not synced since."""
-        offsets, times = self._offset_index, self._time_index
-        return (
-            offsets is not None
-            and times is not None
-            and not (offsets.is_synced and times.is_synced)
-        )
+        indexes = (self._offset_index, self._time_index)
+        return any(index is not None and not index.is_synced for index in indexes)
 
     @property
     def offset_index(self) -> OffsetIndex:
