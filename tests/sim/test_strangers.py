@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 
+from sim.cluster.copied_disks import COPIED_DISK
 from sim.cluster.faults import ClusterFault
 from sim.cluster.strangers import STRANGERS
 from sim.mutants import planted, strangers
@@ -26,10 +27,17 @@ def test_strangers_are_not_believed():
     assert all(verdict.counts[COUNTS[kind]] for kind in STRANGERS), verdict.counts
 
 
+def test_a_process_on_a_copied_disk_does_not_start():
+    verdict = run_seed(1, [ClusterFault(0.5, COPIED_DISK, 1, 0, 0)], brokers=3)
+    assert verdict.failure is None
+    assert verdict.counts["copies refused"] == verdict.counts["copied disks"] > 0
+
+
 @pytest.mark.parametrize(
     ("name", "kind", "seed"),
     [
         ("known-directory-overrides-a-session", "second process", 1),
+        ("known-directory-overrides-a-session", "copied disk", 1),
         ("no-sessions-after-an-election", "second process", 1),
         ("follow-the-image-of-another-life", "broker replaced", 7),
         ("believe-any-quorum-epoch", "quorum out of range", 1),

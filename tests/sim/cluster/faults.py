@@ -17,6 +17,7 @@ import contextlib
 import random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from sim.cluster.copied_disks import COPIED_DISK, copy_disk, draw_copied_disks
 from sim.cluster.file_rot import FILE_ROT
 from sim.cluster.header_rot import HEADER_ROT, draw_header_rot, strike_header
 from sim.cluster.lost_disks import LOST_DISK, draw_lost_disks, lose_disk
@@ -110,6 +111,7 @@ FAULTS = (
     LOST_DISK,
     METADATA_ROT,
     HEADER_ROT,
+    COPIED_DISK,
     FILE_ROT,
     NAMES_APART,
 )
@@ -195,6 +197,7 @@ def _draw_sequences(seed: int | str, brokers: int) -> list[ClusterFault]:
             ClusterFault(at_s, HEADER_ROT, node, 0, 0)
             for at_s, node in draw_header_rot(seed, brokers, PLAN_S)
         ]
+        + [ClusterFault(at_s, COPIED_DISK, 1, 0, 0) for at_s in draw_copied_disks(seed, PLAN_S)]
     )
 
 
@@ -325,6 +328,8 @@ class ClusterFaults:
                 await self.world.metadata_rot.strike(fault.node, fault.for_s)
             case "header rot":
                 await strike_header(self, fault.node, str(fault))
+            case "copied disk":
+                await copy_disk(self, str(fault))
             case "pause":
                 await self.pause(fault.node, fault.for_s)
             case "slow disk" | "full disk" | "slow network" | "slow link":
