@@ -243,9 +243,17 @@ class Log(LogState):
         return self.epochs.end_offset_for(epoch, self.log_end_offset)
 
     def aborted_transactions(self, offset: int, upper_bound: int) -> list[AbortedTransaction]:
-        """Aborted transactions that overlap [offset, upper bound), for read_committed."""
+        """Aborted transactions that overlap [offset, upper bound), for read_committed.
+
+        Kafka goes on to the log's end, unless an aborted transaction tells that nothing older is
+        open. Here the producers' state where a segment begins tells it as well.
+        """
         found: list[AbortedEntry] = []
         for segment in self.segments.from_floor(offset):
+            if segment.base_offset >= upper_bound:
+                oldest_open = self.oldest_open_before(segment)
+                if oldest_open is not None and oldest_open >= upper_bound:
+                    break
             if self.transactions_of(segment).collect(offset, upper_bound, found):
                 break
         return [AbortedTransaction(entry.producer_id, entry.first_offset) for entry in found]

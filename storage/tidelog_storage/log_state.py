@@ -296,22 +296,29 @@ class LogState:
                 self.producers.last_stable_offset(completed),
             )
             try:
-                self.transactions_of(segment, below=completed.last_offset).append(entry)
+                segment.transaction_index.append(entry)
             except OSError as error:
                 if not lacks_descriptors(error):
                     raise  # else the records have it, and the next flush or use looks there
         self.producers.complete_transaction(completed)
 
-    def transactions_of(self, segment: Segment, below: int | None = None) -> TransactionIndex:
+    def oldest_open_before(self, segment: Segment) -> int | None:
+        """First offset of the oldest transaction that is open where a segment begins, or its base
+        offset if none is; None if that is not known."""
+        if segment.oldest_open is None:
+            segment.oldest_open = self.producers.oldest_open_at(segment.base_offset)
+        return segment.oldest_open
+
+    def transactions_of(self, segment: Segment) -> TransactionIndex:
         """A segment's transaction index, compared with the records when first used, and built anew
-        if it does not say what they say; `below` leaves out what has just been appended.
+        if it does not say what they say.
 
         StorageError if the records can't be read.
         """
         index = segment.transaction_index
         if not segment.transactions_are_proven:
             try:
-                aborted = self._aborted_in(segment, index.entries, below)
+                aborted = self._aborted_in(segment, index.entries)
                 if index.entries != aborted or not index.is_whole:
                     index.replace(aborted)
             except ProtocolError as error:
@@ -322,9 +329,7 @@ class LogState:
             segment.transactions_are_proven = True
         return index
 
-    def _aborted_in(
-        self, segment: Segment, known: Sequence[AbortedEntry], below: int | None
-    ) -> list[AbortedEntry]:
+    def _aborted_in(self, segment: Segment, known: Sequence[AbortedEntry]) -> list[AbortedEntry]:
         if not has_abort_marker(segment.records, segment.size):
             return []
         first = self.segments.first.base_offset
@@ -334,7 +339,6 @@ class LogState:
             for each in self.segments.from_floor(producers.map_end_offset)
             if each.base_offset <= segment.base_offset
             for _, header, batch in each.batches()
-            if below is None or header.base_offset < below
         )
         lacks_beginnings = first > 0 and producers.latest_snapshot_offset is None
         return find_aborted(
@@ -361,6 +365,9 @@ class LogState:
             segment = self._new_segment(base_offset, now_ms)
         except OSError as error:
             raise self._failed(error) from error
+        segment.oldest_open = self.producers.first_undecided_offset
+        if segment.oldest_open is None:
+            segment.oldest_open = base_offset
         self.segments.add(segment)
         if self._on_roll is not None:
             self._on_roll(self)

@@ -404,6 +404,18 @@ class ProducerStateManager:
         older._load_newest(log_start_offset, 0)  # expiring nobody
         return older
 
+    def oldest_open_at(self, offset: int) -> int | None:
+        """First offset of the oldest transaction that is open in the snapshot of `offset`, or
+        `offset` if none is; None if there is no good snapshot."""
+        if offset not in self.snapshots:
+            return None
+        try:
+            entries = parse_snapshot(self._files.read_bytes(self.snapshot_path(offset)))
+        except (CorruptSnapshotError, FileNotFoundError):
+            return None
+        open_offsets = [entry.current_txn_first_offset for entry in entries]
+        return min([one for one in open_offsets if one >= 0], default=offset)
+
     def write_snapshot(self, offset: int, content: bytes) -> None:
         """Durably write the snapshot of `offset`, which came from elsewhere or got lost.
 

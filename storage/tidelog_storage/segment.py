@@ -88,6 +88,7 @@ class Segment:
         "is_idle",
         "max_timestamp",
         "max_timestamp_offset",
+        "oldest_open",
         "size",
         "transactions_are_proven",
     )
@@ -113,6 +114,7 @@ class Segment:
         self.bytes_since_index_entry = 0
         self.is_idle = False  # not read since the log last looked
         self.index_fault: str | None = None  # what was wrong with index files that were there
+        self.oldest_open: int | None = None  # see `LogState.oldest_open_before`
         self.transactions_are_proven = False  # the transaction index is what the records say
         self._records: File | None = None
         self._offset_index: OffsetIndex | None = None

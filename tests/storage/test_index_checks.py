@@ -9,6 +9,7 @@ import pytest
 from sim.disk import SimDisk
 from support.compaction import end_transaction
 from support.logs import NOW, append, check_indexes, config, offsets, open_log
+from tidelog_storage import log_state
 from tidelog_storage.indexes import OFFSET_ENTRY, TIME_ENTRY, TRANSACTION_ENTRY
 from tidelog_storage.types import StorageError
 
@@ -198,3 +199,51 @@ def test_the_entry_of_a_transaction_whose_beginning_was_deleted_is_kept():
     again = reopened(files, log)
     assert again.aborted_transactions(bases[-1], log.log_end_offset) == before
     check_indexes(again)
+
+
+def test_a_read_looks_at_no_segment_behind_which_nothing_older_is_open(monkeypatch):
+    """Else the first read after a start would compare all indexes up to the log's end."""
+    files, log = build()
+    again = reopened(files, log)
+    looked_at = []
+    has_marker = log_state.has_abort_marker
+    monkeypatch.setattr(
+        log_state,
+        "has_abort_marker",
+        lambda records, end: looked_at.append(end) or has_marker(records, end),
+    )
+    assert again.aborted_transactions(0, 10) == log.aborted_transactions(0, 10)
+    assert len(looked_at) == 1
+
+
+def test_a_transaction_that_is_aborted_many_segments_later_is_found():
+    disk = SimDisk(0)
+    files = disk.files()
+    files.make_dirs("data")
+    log = open_log(files, settings=SETTINGS)
+    append(log, 2, transactional=True, producer_id=1, producer_epoch=0, base_sequence=0)
+    for _ in range(200):
+        append(log)
+    end_transaction(log, 1, commit=False)
+    append(log)
+    log.set_high_watermark(log.log_end_offset)
+    assert len(log.segments) > 3
+    assert log.aborted_transactions(0, 2) == [(1, 0)]
+    log.close()
+    again = reopened(files, log)
+    assert again.aborted_transactions(0, 2) == [(1, 0)]
+    snapshot = file_of(files, ".snapshot", 0)
+    put(files, snapshot, flipped(files.read_bytes(snapshot), 12, 1))
+    assert reopened(files, log).aborted_transactions(0, 2) == [(1, 0)]
+
+
+def test_an_abort_does_not_compare_the_whole_active_segment(monkeypatch):
+    files, log = build()
+    again = reopened(files, log)
+    append(again, 2, transactional=True, producer_id=2, producer_epoch=0, base_sequence=0)
+    with monkeypatch.context() as patched:
+        patched.setattr(log_state, "has_abort_marker", None)
+        end_transaction(again, 2, commit=False)
+    again.set_high_watermark(again.log_end_offset)
+    end = again.log_end_offset
+    assert again.aborted_transactions(0, end)[-1].producer_id == 2

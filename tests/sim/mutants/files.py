@@ -36,7 +36,7 @@ def made_up_start_is_checkpointed(patch: Patch) -> None:
 
 def transaction_index_not_checked(patch: Patch) -> None:
     """What the file has is taken for all aborted transactions."""
-    patch(LogState, "transactions_of", lambda _self, held, below=None: held.transaction_index)
+    patch(LogState, "transactions_of", lambda _self, held: held.transaction_index)
 
 
 def offset_index_not_checked(patch: Patch) -> None:
