@@ -1,30 +1,30 @@
 """tidelog: a Kafka-compatible broker in pure Python.
 
-    with tidelog.run() as cluster:              # a broker in a process of its own
+    with tidelog.run() as cluster:              # a broker in its own process
         print(cluster.bootstrap_servers)
 
     async with tidelog.Cluster() as cluster:    # a broker in this event loop
         ...
 
-The rooms, outermost first; each imports only what stands below it:
+The rooms, outermost first; each imports only rooms below it:
 
     __main__.py, cli/                       command line
-    doors/, pytest_plugin.py                the users' doors: run(), Cluster, one node, a client
+    doors/, pytest_plugin.py                entry points: run(), Cluster, one node, a client
     server.py, assembly.py, maintenance.py  composition root, its handlers and its timers
-    membership/                             what a broker of several has: other nodes
+    membership/                             a broker's part in a cluster of several nodes
     connections.py, connection.py           sockets to frames, answers in order
     api/                                    one file per API family
     dispatch.py                             frames to handlers
     groups/, internal_topics.py             consumer groups and the topics they are kept in
     controller/                             decisions about the cluster
-    replication/                            partitions, and who waits for them
-    quorum/                                 who is the active controller
-    metadata/                               what the cluster knows of itself
-    peers.py                                asking another broker
+    replication/                            partitions, and the requests parked on them
+    quorum/                                 elects the active controller
+    metadata/                               the cluster's metadata
+    peers.py                                requests to another broker
     config/                                 settings by Kafka's names
-    seams.py                                doors to time, network, threads and chance
+    seams.py                                time, network, threads and randomness
 
-Nothing is imported before it is used: `import tidelog` must cost next to nothing.
+Modules are imported on first use, so that `import tidelog` costs almost nothing.
 """
 
 # ruff: noqa: PLC0415 - imports wait behind the door
@@ -43,7 +43,7 @@ __version__: str
 
 
 def __getattr__(name: str) -> Any:
-    """Import the door when somebody knocks."""
+    """Import an entry point on first use."""
     if name == "__version__":
         from importlib.metadata import version
 

@@ -1,4 +1,4 @@
-"""`tidelog` and `python -m tidelog`: find the command, import it alone, run it."""
+"""`tidelog` and `python -m tidelog`: find a command, import only that one and run it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Which handlers serve which listener: every API family, built with what it needs.
+"""Build the handlers of each listener: every API family, with what it needs.
 
-Called by `server.py` when all parts of the broker are there. What a broker of several serves beside
-this is in `membership/`.
+`server.py` calls it once all parts of the broker exist. `membership/` adds the handlers of a
+cluster's node.
 """
 
 # ruff: noqa: PLC0415 - what a lone broker is seldom asked is imported when it is
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
         """The handlers of one API family."""
 
         def handlers(self) -> dict[ApiKey, Handler]:
-            """By api key."""
+            """Return the handlers by API key."""
             ...
 
 
@@ -75,10 +75,10 @@ def client_handlers(
     moves: Callable[[], LogDirMoves],
     reads: RemoteReads | None = None,
 ) -> dict[ApiKey, Handler]:
-    """What clients and following brokers ask of any broker, alone or one of several.
+    """Return the handlers for clients and followers that every broker has.
 
-    `moves` makes who moves replicas between log directories, when that is first asked for; `reads`
-    are there if this broker has a remote tier.
+    `moves` creates the mover of replicas between log directories on first use; `reads` is None
+    without a remote tier.
     """
     remote_fetches = remote_offsets = None
     if reads is not None:
@@ -120,7 +120,7 @@ def client_handlers(
 
 
 def log_dir_moves(replicas: ReplicaManager, config: BrokerConfig, runtime: Runtime) -> LogDirMoves:
-    """Who moves replicas between log directories; told of their roles from now on."""
+    """Create the mover of replicas between log directories; it follows their roles from now on."""
     from tidelog.replication.log_dir_moves import LogDirMoves
 
     moves = LogDirMoves(replicas, config, runtime)
@@ -141,8 +141,8 @@ def remote_tier(
     meters: Meters,
     on_failure: Callable[[BaseException], None],
 ) -> RemoteTier | None:
-    """The remote tier, open; None if this broker is to have none. `catch_up` is None for a broker
-    that is a cluster by itself. StartError, OSError."""
+    """Open the remote tier; None if this broker has none. `catch_up` is None for a lone broker.
+    StartError, OSError."""
     if not config.remote_log_storage_system_enable:
         return None
     from tidelog.remote.tier import RemoteTier
@@ -165,13 +165,14 @@ def remote_tier(
 
 
 async def _nothing_is_newer() -> None:
-    """A broker that decides alone knows it first."""
+    """Return at once: a lone broker's metadata is always the newest."""
 
 
 def remote_parts(
     replicas: ReplicaManager, reads: RemoteReads
 ) -> tuple[RemoteFetches, RemoteOffsets]:
-    """Where fetches and look-ups wait for the remote tier. Called on the running loop."""
+    """Return the purgatories of the remote tier's reads and look-ups. Call it on the running
+    loop."""
     from tidelog.api.fetch_remote import RemoteFetches
     from tidelog.api.offsets_remote import RemoteOffsets
 
@@ -182,7 +183,7 @@ def remote_parts(
 def lone_handlers(
     runtime: Runtime, metadata: MetadataLog, controller: Controller, node_id: int
 ) -> dict[ApiKey, Handler]:
-    """What a broker that is a cluster by itself serves as its own active controller."""
+    """Return the handlers of a lone broker as its own active controller."""
 
     def build() -> dict[ApiKey, Handler]:
         from tidelog.api import describe_quorum, elections
@@ -205,7 +206,7 @@ def lone_handlers(
 def txn_admin_handlers(
     transactions: Transactions, replicas: ReplicaManager, runtime: Runtime
 ) -> dict[ApiKey, Handler]:
-    """Looking at transactions from outside."""
+    """Return the handlers that inspect transactions."""
 
     def build() -> dict[ApiKey, Handler]:
         from tidelog.api.txn_admin import TxnAdminApi
@@ -220,7 +221,7 @@ def txn_admin_handlers(
 def late_handlers(
     keys: Iterable[ApiKey], build: Callable[[], dict[ApiKey, Handler]]
 ) -> dict[ApiKey, Handler]:
-    """Handlers imported and built by the first request: few ask, and all wait for the start."""
+    """Return handlers that the first request imports and builds, because few clients need them."""
     built: dict[ApiKey, Handler] = {}
 
     def late(key: ApiKey) -> Handler:
@@ -236,7 +237,7 @@ def late_handlers(
 
 
 def joined(families: Iterable[Family]) -> dict[ApiKey, Handler]:
-    """The handlers of all families; each API has one."""
+    """Join the handlers of all families; each API has one."""
     handlers: dict[ApiKey, Handler] = {}
     for family in families:
         served = family.handlers()

@@ -1,7 +1,7 @@
-"""Topics nobody asked to create: those a client names first, and Kafka's own.
+"""Automatic creation of topics: those that a client names first, and Kafka's own.
 
-Owns their settings, and that each is created once at a time. Called by the Metadata and group APIs;
-how a topic is created is whom it is built with: the controller, here or on another node.
+It chooses their settings and creates each only once at a time. The Metadata and group APIs call it.
+`create_topics` is injected: the local controller or a forwarder.
 """
 
 # ruff: noqa: PLC0415 - the tables of admin requests are imported by the first of them
@@ -31,7 +31,8 @@ _log = logging.getLogger(__name__)
 
 
 class AutoTopics:
-    """Creates topics by name, with the broker's defaults. `_creating` are those under way."""
+    """Creates topics by name, with the broker's defaults. `_creating` are the creations in
+    progress."""
 
     def __init__(
         self,
@@ -43,10 +44,10 @@ class AutoTopics:
         self._creating: dict[str, asyncio.Task[ErrorCode]] = {}
 
     def start_auto_creation(self, name: str) -> bool:
-        """Begin to create a topic with the broker's defaults; False if that is under way.
+        """Begin to create a topic with the broker's defaults; False if that has already begun.
 
-        Never the remote tier's metadata topic, as brokers refuse one of another number of
-        partitions than they are told: the tier alone creates it.
+        This never creates the metadata topic of the remote tier: only the tier does, because
+        brokers refuse one with another number of partitions than configured.
         """
         if name in self._creating or name == REMOTE_LOG_METADATA_TOPIC:
             return False
@@ -61,13 +62,14 @@ class AutoTopics:
         task.add_done_callback(lambda _: self._creating.pop(name, None))
 
     async def create(self, topic: CreateTopicsRequest.CreatableTopic) -> ErrorCode:
-        """Create a topic of Kafka's own as it is told here; NONE also if it exists already."""
+        """Create an internal topic with these settings; NONE also if it exists already."""
         if topic.name not in self._creating:
             self._start(topic.name, topic)
         return await asyncio.shield(self._creating[topic.name])
 
     async def auto_create(self, names: Iterable[str]) -> dict[str, ErrorCode]:
-        """Create topics with the broker's defaults, internal ones as they must be; wait for it.
+        """Create topics with the broker's defaults, internal ones with their own settings; wait for
+        it.
 
         NONE also for those that exist already.
         """

@@ -1,5 +1,5 @@
-"""Ways to await: what is told to a callback, work that no cancellation cuts short, and work that
-begins at once."""
+"""Ways to await: a callback-style operation, work that cancellation must not interrupt, and work
+that begins at once."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ T = TypeVar("T")
 
 
 async def called_back(begin: Callable[[Callable[[T], None]], object]) -> T:
-    """What the operation tells the callback that `begin` gives it, before `begin` returns or later.
+    """Await a callback-style operation and return its result; `begin` may call back at once or
+    later.
 
-    Who awaits may be cancelled, and the operation goes on: then nobody hears of the result.
+    If the caller is cancelled, the operation continues and its result is dropped.
     """
     told: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
@@ -31,8 +32,8 @@ async def called_back(begin: Callable[[Callable[[T], None]], object]) -> T:
 
 
 async def uninterrupted(work: Coroutine[Any, Any, None]) -> None:
-    """Return when the work has ended. Who awaits may be cancelled meanwhile: CancelledError then,
-    but only after the end of the work."""
+    """Return when the work has ended. If the caller is cancelled meanwhile, CancelledError is
+    raised only after the end of the work."""
     task = asyncio.get_running_loop().create_task(work)
     cancelled: asyncio.CancelledError | None = None
     try:
@@ -44,9 +45,9 @@ async def uninterrupted(work: Coroutine[Any, Any, None]) -> None:
             except Exception:  # noqa: BLE001 - told below, by the task
                 break
     finally:
-        work.close()  # for a loop that was stopped before it began
+        work.close()  # if the loop stopped before the work began
     if cancelled is not None and not task.cancelled():
-        task.exception()  # who was cancelled has no use for it
+        task.exception()  # the cancelled caller does not need it
         raise cancelled
     task.result()
 

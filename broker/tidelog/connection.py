@@ -1,13 +1,13 @@
-"""One client: frames in, answers out in the order of the requests, everything bounded.
+"""One client connection: frames in, responses out in the order of requests, all within bounds.
 
-Owns: the socket's transport, the queue of answer slots, back-pressure and the idle limit. Called by
-the event loop and by `Deferred.complete`; knows nothing of what requests mean.
+Owns: the socket's transport, the queue of answer slots, back-pressure and the idle limit. The event
+loop and `Deferred.complete` call it; it does not know what requests mean.
 
-All connections of a loop read into one receive buffer (spec: a partial frame moves to a private
-buffer of its exact size, which `FrameReader` sees to), so all complete frames of a wake-up are
-handled before the wake-up ends. Their answers go out in one write.
+All connections of a loop read into one receive buffer (`FrameReader` moves a partial frame to a
+private buffer), so all complete frames of a wake-up are handled before it ends. Their responses go
+out in one write.
 
-What keeps it bounded:
+Its bounds:
 
 - `QUEUED_BYTES_MAX` of answers not yet handed to the transport and of requests without an answer,
   and `IN_FLIGHT_MAX` such requests: past either, or while an `async def` handler runs, the frames
@@ -44,9 +44,9 @@ log = logging.getLogger("tidelog.connection")
 QUEUED_BYTES_MAX = 4 << 20
 IN_FLIGHT_MAX = 256
 JOINED_BYTES_MAX = 64 << 10  # below this, copying into one write is cheaper than vectors
-CHUNK_BYTES_MAX = 256 << 10  # at a time, where vectors cannot go to the socket itself
+CHUNK_BYTES_MAX = 256 << 10  # per write, if the socket cannot take vectors directly
 VECTORS_MAX = 1024  # IOV_MAX of Linux and macOS
-REST_BYTES_MAX = 4 << 10  # what the transport keeps, as a copy, to learn when the socket takes more
+REST_BYTES_MAX = 4 << 10  # copied to the transport, which then reports when the socket takes more
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -88,7 +88,7 @@ class Connection(asyncio.BufferedProtocol):
         self._connections = connections
         self._reader = FrameReader(connections.frame_bytes_max, connections.receive_buffer)
         self._slots: deque[RequestContext] = deque()
-        self._parked: list[RequestContext] = []  # those that may still be hurried
+        self._parked: list[RequestContext] = []  # those that `_hurry` may still complete
         self._blocking: RequestContext | None = None  # its `async def` handler runs
         self._held: deque[memoryview] = deque()
         self._out: deque[Buffer] = deque()
@@ -115,11 +115,11 @@ class Connection(asyncio.BufferedProtocol):
         """Take the transport. TCP_NODELAY is asyncio's own default."""
         self._transport = transport
         self._socket = _socket_of(transport)
-        # Any byte the socket does not take pauses us, so that the rest stays here by reference.
+        # A byte that the socket does not take pauses writing: the rest stays here by reference.
         self._transport.set_write_buffer_limits(high=0)
         self.client_host, self.client_port = _address(transport, "peername")
         self._connections.live[self] = None
-        if self._connections.is_stopped:  # it was being accepted when the listener closed
+        if self._connections.is_stopped:  # accepted while the listener closed
             self.abort()
         elif len(self._connections.live) > self._connections.connections_max:
             log.warning(
@@ -130,7 +130,7 @@ class Connection(asyncio.BufferedProtocol):
             self._pause_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Cancel what is parked; nothing is answered any more."""
+        """Cancel parked requests; send no more responses."""
         self.closing = True
         self._transport = None
         self._socket = -1
@@ -147,11 +147,11 @@ class Connection(asyncio.BufferedProtocol):
                     log.exception("cannot cancel a request of api key %d", context.api_key)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go: the loop's receive buffer, or the rest of a large frame."""
+        """Return memory for the next bytes: the loop's receive buffer, or that of a large frame."""
         return self._reader.writable()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes have come: handle every complete frame among them, then write the answers."""
+        """Handle every complete frame among the received bytes, then write the responses."""
         self.active = True
         try:
             frames = self._reader.received(nbytes)
@@ -167,11 +167,11 @@ class Connection(asyncio.BufferedProtocol):
         """Let the client's half-close close the connection, as Kafka does."""
 
     def pause_writing(self) -> None:
-        """The socket is full: answers wait here."""
+        """Keep responses here while the socket is full."""
         self._write_paused = True
 
     def resume_writing(self) -> None:
-        """The socket took all it was given: go on writing, then reading."""
+        """Continue to write, then read, because the socket took all its bytes."""
         self.active = True
         self._write_paused = False
         self._write()
@@ -180,7 +180,7 @@ class Connection(asyncio.BufferedProtocol):
     # -- requests ----------------------------------------------------------------------------------
 
     def _serve(self, frames: Sequence[Buffer]) -> None:
-        """Handle frames in order until the connection is blocked, then write the answers."""
+        """Handle frames in order until the connection is blocked, then write the responses."""
         self._serving = True
         try:
             self._handle(frames)
@@ -224,7 +224,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def _blocked(self) -> bool:
-        """Whether no further request may be handled now."""
+        """Return whether no further request may be handled now."""
         return (
             self._blocking is not None
             or self._out_bytes + self._slot_bytes > QUEUED_BYTES_MAX
@@ -233,11 +233,11 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def waiting(self) -> bool:
-        """Whether the client waits for an answer of ours: such a connection is not idle."""
+        """Return whether the client waits for a response: such a connection is not idle."""
         return bool(self._slots)
 
     def _park(self, context: RequestContext, size: int) -> None:
-        """Keep the slot. What the handler holds of the request counts until it is answered."""
+        """Keep the slot of a parked request; its bytes count until it is answered."""
         context.parked = size
         self._slot_bytes += size
         self._slots.append(context)
@@ -247,23 +247,23 @@ class Connection(asyncio.BufferedProtocol):
             self._parked.append(context)
 
     def _hold(self, frames: Sequence[Buffer], index: int) -> None:
-        """Keep frames that came in this wake-up for later, out of the shared buffer."""
-        # Writable copies: an append writes offsets into the batches of a Produce request.
+        """Copy this wake-up's remaining frames out of the shared buffer, for later."""
+        # The copies are writable: an append writes offsets into the batches of a Produce request.
         self._held.extend(memoryview(bytearray(frame)) for frame in frames[index:])
         self._pause_reading()
 
     def _hurry(self) -> None:
-        """Another request is behind them: parked requests complete with what there is."""
+        """Complete parked requests with what there is: another request waits behind them."""
         parked, self._parked = self._parked, []
         for context in parked:
             if context.deferred is not None:
                 context.deferred.hurry()
 
     def _relieve(self) -> None:
-        """After answers have gone: serve held frames soon, or read again.
+        """After responses were written, serve held frames soon, or read again.
 
-        Held frames are served from the loop, never from here: `complete` may be called in the
-        middle of another connection's handler.
+        The loop serves held frames, not this call: `complete` may run in the middle of another
+        connection's handler.
         """
         if self._blocked or self.closing:
             return
@@ -282,7 +282,7 @@ class Connection(asyncio.BufferedProtocol):
             self._relieve()
 
     def resume_reading(self) -> None:
-        """Read again, if reading is paused."""
+        """Resume reading if it is paused."""
         if self._reading_paused and not self.closing:
             self._reading_paused = False
             self._transport.resume_reading()
@@ -315,7 +315,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._flush()
                 self._relieve()
             elif not self._flush_scheduled:
-                # Several are likely to complete together: one write for them.
+                # Several often complete together, so one write serves them all.
                 self._flush_scheduled = True
                 asyncio.get_running_loop().call_soon(self._flush_later)
 
@@ -326,7 +326,7 @@ class Connection(asyncio.BufferedProtocol):
             self._relieve()
 
     def _flush(self) -> None:
-        """Move the answers whose turn has come to `_out`, and write."""
+        """Move the responses whose turn has come to `_out`, and write."""
         slots = self._slots
         while slots and (answer := slots[0].answer) is not None:
             slots.popleft()
@@ -340,7 +340,7 @@ class Connection(asyncio.BufferedProtocol):
             self._pause_reading()
 
     def _write(self) -> None:
-        """Hand the transport what it takes without keeping copies of large parts."""
+        """Write to the transport without copies of large parts."""
         out = self._out
         if self._write_paused or not out:
             return
@@ -355,20 +355,21 @@ class Connection(asyncio.BufferedProtocol):
             self._write_chunks(CHUNK_BYTES_MAX)
 
     def _write_vectors(self) -> None:
-        """Give all to the socket in one call, straight from where it lies.
+        """Write everything to the socket in one call, without copies.
 
-        One call, because every call wakes the client and sends what may be a short packet: 1 MiB
-        costs 0.10 ms in one piece, 0.13 in four, 0.20 in sixteen. Past the transport, because
-        its `write` copies what the socket does not take (and `writelines` of Python 3.11 all).
+        One call, because every call wakes the client and may send a short packet: 1 MiB costs 0.10
+        ms in one piece, 0.13 in four, 0.20 in sixteen. It bypasses the transport, whose `write`
+        copies what the socket does not take (and `writelines` of Python 3.11 copies everything).
         """
         out = self._out
         while out and not self._write_paused and not self._transport.is_closing():
             try:
                 written = os.writev(self._socket, list(islice(out, VECTORS_MAX)))
             except OSError:
-                written = 0  # full or broken: the transport finds out and sees to it
+                written = 0  # full or broken: the transport handles it
             self._out_bytes -= written
-            if not self._out_bytes:  # the rule: sockets have room for a large answer (`runtime.py`)
+            # the usual case: sockets have room for a large response (`runtime.py`)
+            if not self._out_bytes:
                 out.clear()
                 return
             while written:
@@ -381,7 +382,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._write_one(REST_BYTES_MAX)
 
     def _write_chunks(self, bytes_max: int) -> None:
-        """Hand everything to the transport until it has enough."""
+        """Write to the transport until it pauses."""
         while self._out and not self._write_paused:
             self._write_one(bytes_max)
 
@@ -393,12 +394,12 @@ class Connection(asyncio.BufferedProtocol):
     # -- the end -----------------------------------------------------------------------------------
 
     def _refuse(self, error: ProtocolError) -> None:
-        """Close without an answer: a client could not match one (spec: bad input)."""
+        """Close without a response, which the client could not match."""
         log.info("closing %s:%d: %s", self.client_host, self.client_port, error)
         self.close()
 
     def close(self) -> None:
-        """Close once the answers whose turn has come are written; see `Peer.close`."""
+        """Close once the responses whose turn has come are written; see `Peer.close`."""
         self.closing = True
         if not self._serving:
             self._finish()
@@ -406,12 +407,12 @@ class Connection(asyncio.BufferedProtocol):
     def _finish(self) -> None:
         if self._transport is not None and not self._transport.is_closing():
             if self._out:
-                self._transport.write(b"".join(self._out))  # bounded as ever
+                self._transport.write(b"".join(self._out))  # bounded as described above
                 self._out.clear()
             self._transport.close()
 
     def abort(self) -> None:
-        """Close at once, whatever the client has not taken yet."""
+        """Close at once; drop unsent bytes."""
         self.closing = True
         if self._transport is not None:
             self._transport.abort()
@@ -422,7 +423,7 @@ def _size(parts: Sequence[Buffer]) -> int:
 
 
 def _next_chunk(out: deque[Buffer], bytes_max: int) -> Buffer:
-    """Take the next bytes to write: a slice of a large part as it is, or small parts joined."""
+    """Take the next bytes to write: an uncopied slice of a large part, or small parts joined."""
     first = out.popleft()
     if len(first) > bytes_max:
         view = memoryview(first)
@@ -441,7 +442,7 @@ def _next_chunk(out: deque[Buffer], bytes_max: int) -> Buffer:
 
 
 def _socket_of(transport: asyncio.BaseTransport) -> int:
-    """The descriptor whose bytes are the transport's own; -1 where there is none (TLS, tests)."""
+    """Return the descriptor if the socket's bytes are the transport's, else -1 (TLS, tests)."""
     socket = transport.get_extra_info("socket")
     if socket is None or transport.get_extra_info("sslcontext") is not None:
         return -1
@@ -449,6 +450,6 @@ def _socket_of(transport: asyncio.BaseTransport) -> int:
 
 
 def _address(transport: asyncio.BaseTransport, which: str) -> tuple[str, int]:
-    """Host and port of a socket's end; ("", 0) where the transport has none."""
+    """Return host and port of a socket's end; ("", 0) if the transport has none."""
     address = transport.get_extra_info(which)
     return (str(address[0]), int(address[1])) if address else ("", 0)

@@ -1,4 +1,4 @@
-"""All connections of a broker: what they share, and the limits on their number and idle time.
+"""All connections of a broker: their shared parts and the limits on their number and idle time.
 
 One timer closes idle connections (`connections.max.idle.ms`), and one receive buffer serves all of
 them: the loop handles one wake-up at a time. Built by `server.py`, before the broker can answer.
@@ -22,7 +22,7 @@ RECEIVE_BUFFER_BYTES = 1 << 20
 
 
 class Connections:
-    """All connections of a broker: what they share, the idle sweep, the closing of all."""
+    """All connections of a broker: shared parts, the idle sweep, closing."""
 
     def __init__(
         self,
@@ -44,24 +44,24 @@ class Connections:
 
     @property
     def dispatcher(self) -> Dispatcher:
-        """Where requests go, once the broker is ready."""
+        """The dispatcher of requests, once the broker is ready."""
         assert self._dispatcher is not None, "no request is read before `open`"
         return self._dispatcher
 
     @property
     def is_open(self) -> bool:
-        """Whether requests are read."""
+        """Return whether requests are read."""
         return self._dispatcher is not None
 
     def factory(self, listener: str = "") -> Connection:
-        """Make the protocol object of a new connection by the listener of that name."""
+        """Create the protocol object of a new connection on the listener of that name."""
         return Connection(self, listener)
 
     def open(self, dispatcher: Dispatcher) -> None:
-        """Begin to read requests, those of early clients included, and to close idle connections.
+        """Begin to read requests, including those of early clients, and to close idle connections.
 
-        The listener is bound before the broker is ready: a taken port is then known before any
-        file is touched, and port 0 before the cluster learns the broker's address.
+        The listener is bound before the broker is ready, so that a taken port is found before any
+        file is changed, and port 0 is resolved before the cluster learns the broker's address.
         """
         self._dispatcher = dispatcher
         for connection in self.live:
@@ -70,15 +70,16 @@ class Connections:
         self._timer = loop.call_later(self._sweep_s, self._sweep, loop)
 
     def _sweep(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Mark who was active since the last sweep; close who was idle for too long.
+        """Close connections that were idle for too long; mark those active since the last sweep.
 
         A flag set by each read instead of a clock read or timer per request: an idle connection is
-        closed between 1 and 1.1 times the limit. Whoever waits for an answer of ours is not idle.
+        closed between 1 and 1.1 times the limit. A connection that waits for a response is not
+        idle.
         """
         now = loop.time()
         for connection in list(self.live):
             if connection.closing:
-                connection.abort()  # had a whole sweep to take what was left
+                connection.abort()  # it had a whole sweep to take the rest
             elif connection.active or connection.waiting:
                 connection.active = False
                 connection.idle_since = now
@@ -87,7 +88,7 @@ class Connections:
         self._timer = loop.call_later(self._sweep_s, self._sweep, loop)
 
     def forget(self, connection: Connection) -> None:
-        """A connection is gone."""
+        """Remove a closed connection."""
         self.live.pop(connection, None)
         if not self.live and self.on_empty is not None:
             on_empty, self.on_empty = self.on_empty, None
@@ -103,6 +104,6 @@ class Connections:
             connection.close()
 
     def abort(self) -> None:
-        """Drop the connections that did not take their last answers."""
+        """Drop the connections that did not take their last responses."""
         for connection in list(self.live):
             connection.abort()

@@ -1,9 +1,9 @@
-"""How the process shares out its file descriptors: files of logs, connections, and the rest.
+"""Divide the process's file descriptors between log files, connections and the rest.
 
-Of a limit of N, files take up to a quarter (each may have a mapping, which holds a descriptor of
-its own), and an eighth is kept for what is opened for a moment and for connections to other
-brokers. A connection that would reach into these shares is closed at once. Partitions take nothing:
-their files give descriptors up (`storage/open_files.py`), so any number of them can be created.
+Of a limit of N, files take up to a quarter (each may have a mapping, which holds another
+descriptor), and an eighth is kept for short-lived files and for connections to other brokers. A
+connection that would exceed the rest is closed at once. Partitions need none: their files release
+descriptors (`storage/open_files.py`), so any number of partitions can be created.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _log = logging.getLogger("tidelog.connection")
 
 _FILES_MAX = 16_384  # a process may have 65,530 mappings on Linux
 _REST_MAX = 4096
-_LIMIT_MAX = 1 << 20  # of what a system without a hard limit is asked for
-_ACCEPT_ERROR = "socket.accept() out of system resource"  # asyncio's words
+_LIMIT_MAX = 1 << 20  # requested from a system without a hard limit
+_ACCEPT_ERROR = "socket.accept() out of system resource"  # asyncio's message
 WARNING_EVERY_S = 60.0
 
 
@@ -36,7 +36,7 @@ def share_out() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _LIMIT_MAX if hard == resource.RLIM_INFINITY else hard
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        with contextlib.suppress(OSError, ValueError):  # macOS grants less than it says
+        with contextlib.suppress(OSError, ValueError):  # macOS grants less than its hard limit
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     OPEN_FILES.limit = min(max(_limit() // 8, 8), _FILES_MAX)
 
@@ -47,7 +47,7 @@ def _limit() -> int:
 
 
 def _has_room(listening: int) -> bool:
-    """Whether a connection leaves the files and the rest their shares.
+    """Return whether a connection leaves enough descriptors for files and the rest.
 
     A new descriptor gets the lowest number that is free. So its number is at most the count of the
     descriptors in use, of the whole process.
@@ -63,7 +63,7 @@ def _has_room(listening: int) -> bool:
 
 
 class Doorkeeper:
-    """Makes the protocol objects of a listener's connections; closes those that have no room."""
+    """Creates the protocol objects of a listener's connections; closes those beyond the limit."""
 
     def __init__(self, factory: Callable[[], asyncio.BaseProtocol]) -> None:
         self._factory = factory
@@ -71,7 +71,7 @@ class Doorkeeper:
         self._warnings = _Warnings()
 
     def __call__(self) -> asyncio.BaseProtocol:
-        """The protocol object of the connection that is being accepted."""
+        """Return the protocol object of the connection being accepted."""
         if self.listening < 0 or _has_room(self.listening):
             return self._factory()
         self._warnings.warn(
@@ -83,7 +83,7 @@ class Doorkeeper:
 
 
 class _Refused(asyncio.Protocol):
-    """A connection that is closed at once."""
+    """The protocol of a connection that is closed at once."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Close it."""
@@ -92,7 +92,7 @@ class _Refused(asyncio.Protocol):
 
 
 class _Warnings:
-    """One warning a minute."""
+    """Limits warnings to one a minute."""
 
     def __init__(self) -> None:
         self._next_s = 0.0
@@ -106,14 +106,14 @@ class _Warnings:
 
 
 def watch_accept_errors(loop: asyncio.AbstractEventLoop) -> None:
-    """Log failing accepts of a loop in one line a minute; asyncio itself accepts again a second
-    later, but logs each failure with a traceback."""
+    """Log a loop's failing accepts once a minute; asyncio retries after a second, but logs each
+    failure with a traceback."""
     if not isinstance(loop.get_exception_handler(), _AcceptErrors):
         loop.set_exception_handler(_AcceptErrors(loop.get_exception_handler()))
 
 
 class _AcceptErrors:
-    """A loop's handler of exceptions; what is no failed accept goes to the one before."""
+    """A loop's exception handler for failed accepts; others go to the previous handler."""
 
     def __init__(
         self, previous: Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object] | None
@@ -122,7 +122,7 @@ class _AcceptErrors:
         self._warnings = _Warnings()
 
     def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Take one exception."""
+        """Handle one exception."""
         error = context.get("exception")
         if context.get("message") == _ACCEPT_ERROR:
             if lacks_descriptors(error):

@@ -1,4 +1,4 @@
-"""Decide what a broker does when its disk fails: end as by a crash, or go on without a directory.
+"""Decide what a broker does when its disk fails: crash, or continue without a directory.
 
 `server.py` builds it. Failed syncs (`GuardedFiles`), replicas and periodic work report to it.
 """
@@ -24,7 +24,7 @@ log = logging.getLogger("tidelog.server")
 
 
 class DiskWatch:
-    """The log directories of one broker; a failed one is not used again in this life."""
+    """The log directories of one broker; a failed one is not used again until a restart."""
 
     def __init__(
         self,
@@ -34,8 +34,8 @@ class DiskWatch:
         is_member: bool,
         on_failure: Callable[[BaseException], None],
     ) -> None:
-        """`is_member`: of a cluster of several brokers. `on_failure` gets the error that ends the
-        broker."""
+        """`is_member`: whether the cluster has several brokers. `on_failure` gets the error that
+        ends the broker."""
         self._logs = logs
         self._metadata_directory = metadata_directory
         self._is_member = is_member
@@ -43,18 +43,18 @@ class DiskWatch:
         self._failed: set[str] = set()
         self._loop = loop = asyncio.get_running_loop()
         self.on_spare_failure: list[Callable[[str, OSError], None]] = []
-        """Called in order with a directory that the broker can do without, and its error."""
+        """Called in order with a failed directory, and its error, if the broker continues."""
         for directory in logs.taken():
             failed = partial(self.failed, directory.path)
-            # Syncs fail on threads.
+            # Syncs run, and fail, on threads.
             directory.files.on_failure = partial(loop.call_soon_threadsafe, failed)
 
     def failed(self, path: str, error: BaseException) -> None:
-        """End the broker, unless it can do without the log directory at `path`.
+        """End the broker, unless it can continue without the log directory at `path`.
 
-        Kafka's broker ends with its last directory, or with that of the metadata. A cluster member
-        ends with any, because the controller knows the directory of few replicas (KIP-858: of those
-        that were moved). A lone broker keeps its other directories.
+        Kafka's broker stops when its last directory fails, or that of the metadata. Here a cluster
+        member stops on any, because the controller knows the directories of moved replicas only
+        (KIP-858). A lone broker keeps its other directories.
         """
         if path in self._failed:
             return
@@ -73,7 +73,7 @@ class DiskWatch:
                 self._loop.call_soon(listener, path, cause)
 
     def file_failed(self, error: OSError) -> None:
-        """The directory of the file that the error names has failed."""
+        """Report a failure of the directory of the file in this error."""
         path = self._logs.holder_of(str(error.filename))
         if path is None:
             self._on_failure(error)

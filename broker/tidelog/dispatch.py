@@ -1,23 +1,23 @@
 """From a request frame to its handler, and the contract between handlers and connections.
 
-Owns: the table of what is served, the check of api key and version, decoding and encoding, and the
-tasks of handlers that are `async def`. Called by `connection.py` alone; knows nothing of sockets.
+It owns the table of served APIs, the check of API key and version, decoding and encoding, and the
+tasks of `async def` handlers. Only `connection.py` calls it; it does not know sockets.
 
 A handler is `def handler(context, request)` and ends in one of four ways:
 
 1. it returns the response message: answered in the same wake-up, the fast path. The two hot APIs
-   may give its body as it goes out instead, a list of buffers (`plain_answers`);
-2. it returns a `Deferred`, got from `context.defer(...)`, and completes it later, once;
+   may return the encoded body instead, a list of buffers (`plain_answers`);
+2. it returns a `Deferred` of `context.defer(...)` and completes it later, once;
 3. it returns None: no answer at all (Produce with acks=0);
 4. it is `async def` (or returns a coroutine): dispatch runs it as a task and answers what it
-   returns. Later requests of that connection wait until then, as they do in Kafka: who creates a
-   topic and pipelines a Metadata request behind it sees the topic.
+   returns. Later requests of that connection wait until then, as in Kafka: a Metadata request
+   pipelined behind a CreateTopics sees the topic.
 
 `memoryview`s in a request (records) point into the receive buffer and are valid only until the
-handler returns; whoever parks a request copies what it keeps.
+handler returns; a handler that parks a request copies what it keeps.
 
 An exception that leaves a handler is a bug or a broken invariant: it is logged and closes that
-connection. Expected refusals are error codes in the response, which the handler fills in itself.
+connection. Expected errors are error codes in the response, set by the handler.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _COROUTINE_CODE = 0x80  # inspect.CO_COROUTINE
 
 
 class Peer(Protocol):
-    """What a request may know of the connection it came in by, and do to it."""
+    """A request's view of its connection."""
 
     client_host: str
     client_port: int
@@ -68,13 +68,13 @@ class Peer(Protocol):
         ...
 
     def complete(self, context: RequestContext, response: Any) -> None:
-        """Answer a parked request. Never raises: the caller is not to blame for this connection."""
+        """Answer a parked request. Never raises, because the caller is not responsible for this
+        connection."""
         ...
 
 
 class RequestContext:
-    """One request on its way through the broker; also its slot in the connection's order of
-    answers.
+    """One request in progress, and its slot in the order of the connection's responses.
 
     Invariant: `answer` is None until the response is encoded, and never changes after that; the
     empty tuple stands for "answered with nothing" (acks=0).
@@ -106,7 +106,7 @@ class RequestContext:
         self.client_id = client_id
         self.answer: Sequence[Buffer] | None = None
         self.deferred: Deferred | None = None
-        self.parked = 0  # bytes of the request, once its handler has returned without an answer
+        self.parked = 0  # size of the request, once its handler has returned without a response
 
     @property
     def client_host(self) -> str:
@@ -120,12 +120,12 @@ class RequestContext:
 
     @property
     def listener(self) -> str:
-        """Name of the listener that the connection came by, empty if the broker asks itself."""
+        """Name of the connection's listener, empty for the broker's own requests."""
         return self.peer.listener
 
     @property
     def software(self) -> tuple[str, str]:
-        """Client software (name, version) told by ApiVersions v3+, else ("unknown", "unknown")."""
+        """Client software (name, version) from ApiVersions v3+, else ("unknown", "unknown")."""
         return self.peer.software
 
     def close(self) -> None:
@@ -137,12 +137,12 @@ class RequestContext:
         on_hurry: Callable[[], None] | None = None,
         on_cancel: Callable[[], None] | None = None,
     ) -> Deferred:
-        """Park this request; the handler returns what it gets here, now or already completed.
+        """Park this request; the handler returns the result, whether completed already or not.
 
         `on_hurry()` is called, once, when another request arrives behind this one, or right after
-        the handler if one is waiting already: a parked Fetch then completes with what there is.
-        `on_cancel()` is called when the connection is gone before completion: drop timers and
-        watches, do not complete.
+        the handler if one waits already: a parked Fetch then completes with what it has.
+        `on_cancel()` is called if the connection closes before completion: drop timers and watches,
+        do not complete.
         """
         assert self.deferred is None, "a request is parked once"
         self.deferred = Deferred(self, on_hurry, on_cancel)
@@ -150,12 +150,12 @@ class RequestContext:
 
 
 class Deferred:
-    """The promise of one answer. Completes exactly once or is cancelled, never both.
+    """The promise of one response. It completes exactly once or is cancelled, never both.
 
     Case a: the handler completes it before it returns: answered in the same wake-up.
     Case b: `complete` later: answered when all earlier requests of the connection are.
     Case c: `fail` later: the connection is closed.
-    Case d: the connection goes first: `on_cancel` is called and later completions do nothing.
+    Case d: the connection closes first: `on_cancel` is called and later completions do nothing.
     """
 
     __slots__ = ("_context", "_on_cancel", "_on_hurry", "cancelled", "done")
@@ -178,15 +178,15 @@ class Deferred:
             return
         assert not self.done, "a deferred answer completes exactly once"
         self.done = True
-        # No cycles: these close over the operation, and a context with its answer must not have to
-        # wait for the garbage collector, records and all.
+        # Break the cycle with the operation, so that a context and its records are freed without
+        # the garbage collector.
         self._on_hurry = self._on_cancel = None
         context, self._context = self._context, None
         assert context is not None
         context.peer.complete(context, response)
 
     def fail(self) -> None:
-        """Give up after an error of ours: close the connection."""
+        """Close the connection after an internal error."""
         if self._context is not None:
             self._context.peer.close()
 
@@ -197,7 +197,7 @@ class Deferred:
             on_hurry()
 
     def cancel(self) -> None:
-        """The connection is gone (called by the connection)."""
+        """Cancel because the connection closed (called by the connection)."""
         if self.done or self.cancelled:
             return
         self.cancelled = True
@@ -219,16 +219,16 @@ class Route:
     def __init__(self, api: Api, api_version: int, handler: Handler) -> None:
         self.handler = handler
         self.flexible = api_version >= api.flexible_from
-        self.codec = api.request_codec(api_version)  # swaps its `decode` when it is compiled
+        self.codec = api.request_codec(api_version)  # replaces its `decode` when compiled
         self.response_codec = api.response_codec(api_version)
         self.response_head = response_head(api, api_version)
-        # The receive buffer is used again before an `async def` handler runs its first line.
+        # The receive buffer is reused before an `async def` handler runs its first line.
         code = getattr(handler, "__code__", None)
         self.copies = bool(code is not None and code.co_flags & _COROUTINE_CODE)
 
     def encode(self, response: Any) -> list[Buffer]:
-        """The answer's body. One with values that are too large for their fields, as quotes of a
-        request may be, is answered with these cut and an error code."""
+        """Encode the response's body. Values too large for their fields, such as quotes of a
+        request, are cut, with an error code."""
         try:
             return self.response_codec.encode_parts(response)
         except struct.error as error:
@@ -252,8 +252,9 @@ class Dispatcher:
     def dispatch(self, peer: Peer, frame: Buffer) -> RequestContext:
         """Handle one request frame.
 
-        The context that comes back has its answer, or is parked (`deferred`), or has a task.
-        ProtocolError: the client is to be closed without an answer. Any other exception is ours.
+        The returned context has its response, or is parked (`deferred`), or has a task.
+        ProtocolError: close the client without a response. Any other exception is an internal
+        error.
         """
         try:
             api_key, api_version, correlation_id = _HEAD.unpack_from(frame)
@@ -283,7 +284,7 @@ class Dispatcher:
         return context
 
     def encode(self, context: RequestContext, response: Any) -> Sequence[Buffer]:
-        """The answer frame of a request that was parked."""
+        """Encode the response frame of a parked request."""
         if response is None:
             return ()
         route = self._routes.get(context.api_key << 16 | context.api_version)
@@ -297,7 +298,7 @@ class Dispatcher:
         return response_frame(API[context.api_key], header, response)
 
     def _route(self, api_key: int, api_version: int) -> Route | None:
-        """Find and keep the route of a version; None for an unknown version of ApiVersions."""
+        """Find and cache the route of a version; None for an unknown version of ApiVersions."""
         handler = self._handlers.get(api_key)  # type: ignore[call-overload]
         api = API.get(api_key)
         if handler is None or api is None:
@@ -327,10 +328,10 @@ class Dispatcher:
         task.add_done_callback(self._ended)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.pop(task).close()  # it has not begun if the task was cancelled before that
+        self._tasks.pop(task).close()  # the coroutine has not begun if the task was cancelled first
 
     async def _answer(self, context: RequestContext, coroutine: Coroutine[Any, Any, Any]) -> None:
-        """Own one coroutine handler. It goes on when its client has gone, as in Kafka."""
+        """Run one coroutine handler. It continues after its client disconnects, as in Kafka."""
         try:
             response = await coroutine
         except asyncio.CancelledError:

@@ -1,11 +1,11 @@
 """Formatting: marking directories as those of one node of one cluster, before it first starts.
 
-As in Apache Kafka a directory without `meta.properties` is not formatted, and a node of a cluster
+As in Apache Kafka, a directory without `meta.properties` is not formatted, and a node of a cluster
 does not start on it: with an empty disk it would vote as a new node, and a quorum of such votes
-forgets what was committed. `tidelog format` does it by hand. The doors that start a whole cluster
-do it by themselves when every directory of every broker is new (`format_new`).
+loses committed records. `tidelog format` formats directories. Entry points that start a whole
+cluster do so themselves if every directory of every broker is new (`format_new`).
 
-Used by `foundation.py`, the doors and the command.
+Used by `foundation.py`, the entry points and the command.
 """
 
 from __future__ import annotations
@@ -43,30 +43,30 @@ BOOTSTRAP_CHECKPOINT = "bootstrap.checkpoint"
 
 
 class Formatting(NamedTuple):
-    """What the directories of one or several nodes say."""
+    """The state of the directories of one or several nodes."""
 
     cluster_id: str | None
-    """Of those that are formatted; None if none is."""
+    """Cluster id of the formatted directories; None if there are none."""
     formatted: list[str]
     missing: list[tuple[BrokerConfig, str]]
     """Directories that are not formatted, each with its node."""
     used: list[str]
-    """Those of them that have logs all the same."""
+    """Unformatted directories that contain logs."""
 
     @property
     def is_new(self) -> bool:
-        """Whether nothing was ever in them."""
+        """Return whether all directories are new."""
         return not self.formatted and not self.used
 
 
 def directories_of(config: BrokerConfig) -> list[str]:
-    """All directories of a node, that of the metadata log included."""
+    """Return all directories of a node, including that of the metadata log."""
     return list(dict.fromkeys([*config.log_directories(), config.metadata_directory()]))
 
 
 def look(configs: Iterable[BrokerConfig], files: FileSystem) -> Formatting:
     """Read the `meta.properties` of all directories. StartError if they contradict each other or
-    cannot be understood."""
+    are invalid."""
     found = Formatting(None, [], [], [])
     for config in configs:
         for path in directories_of(config):
@@ -103,7 +103,7 @@ def _has_logs(files: FileSystem, path: str) -> bool:
 
 
 def not_formatted(found: Formatting) -> StartError:
-    """Why a node does not start on these directories, and what to do."""
+    """Return why a node does not start on these directories, and what to do."""
     config, path = found.missing[0]
     flag = ""
     if found.used:
@@ -128,10 +128,10 @@ def not_formatted(found: Formatting) -> StartError:
 def format_new(
     configs: Sequence[BrokerConfig], runtime: Runtime, cluster_id: str | None = None
 ) -> str:
-    """Format all directories of a wholly new cluster; the id of the cluster, new or not.
+    """Format all directories of a new cluster; return the cluster id, new or not.
 
-    StartError if only some are formatted: what the others held is lost, and the ones that are left
-    may know the cluster.
+    StartError if only some are formatted: the data of the others is lost, and the formatted ones
+    may belong to a cluster.
     """
     found = look(configs, runtime.files)
     if not found.missing:
@@ -147,10 +147,10 @@ def format_new(
 def format_directories(
     found: Formatting, runtime: Runtime, cluster_id: str
 ) -> list[tuple[str, bytes]]:
-    """Format those that are not; their paths and new ids.
+    """Format the unformatted directories; return their paths and new ids.
 
-    `meta.properties` comes last: a directory without it is not formatted. What else lies in it
-    stays.
+    `meta.properties` is written last: a directory without it is not formatted. Other files are
+    kept.
     """
     files, now_ms = runtime.files, runtime.clock.wall_ms()
     done = []
@@ -165,7 +165,8 @@ def format_directories(
 
 
 def bootstrap_checkpoint(now_ms: int) -> bytes:
-    """What Kafka's controller begins a new metadata log with (KIP-778), as a snapshot."""
+    """Return the first records of a new metadata log (KIP-778), as a snapshot, as Kafka's
+    controller does."""
     from tidelog.metadata.image import ClusterImage  # noqa: PLC0415 - only a new cluster's brokers
     from tidelog.metadata.snapshots import encode_snapshot  # noqa: PLC0415 - pay for them
 
@@ -174,7 +175,7 @@ def bootstrap_checkpoint(now_ms: int) -> bytes:
 
 
 def random_cluster_id(new_uuid: Callable[[], bytes]) -> str:
-    """As Kafka's: 22 characters, the first of which does not make command lines trip."""
+    """Return a cluster id like Kafka's: 22 characters that do not begin with a hyphen."""
     while (cluster_id := uuid_to_str(new_uuid())).startswith("-"):
         pass
     return cluster_id

@@ -1,7 +1,7 @@
-"""What a broker stands on before it knows anything: its listeners for clients, its log directories,
-and what its metadata log is made of.
+"""The first parts of a broker's start: listeners for clients, log directories and the settings of
+the metadata log.
 
-Used by `server.py`, the listeners first: a taken port is known before any file is touched.
+`server.py` uses them, listeners first: a taken port is found before any file is changed.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ log = logging.getLogger("tidelog.server")
 
 
 class ClientListeners:
-    """Where clients reach this broker."""
+    """The listeners for clients of this broker."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self._config = config
@@ -51,20 +51,20 @@ class ClientListeners:
 
     @property
     def advertised(self) -> Endpoint:
-        """The first address that clients get; only after `open`."""
+        """Return the first advertised address; only after `open`."""
         assert self._advertised, "start() comes first"
         return self._advertised[0]
 
     @property
     def registered(self) -> list[Endpoint]:
-        """All advertised addresses, the one for brokers first; only after `open`."""
+        """Return all advertised addresses, the one for brokers first; only after `open`."""
         name = self._config.inter_broker_listener()
         return sorted(self._advertised, key=lambda endpoint: endpoint.name != name)
 
     async def open(self, network: Network, factory: Callable[[str], BaseProtocol]) -> None:
-        """Bind all of them; StartError for one that can't be, those before stay for `close`.
+        """Bind all listeners; StartError if one fails; `close` then closes those bound before.
 
-        `factory` makes the protocol object of a connection by the listener of that name.
+        `factory` creates the protocol object of a connection on the listener of that name.
         """
         config = self._config
         protocols = dict(
@@ -91,7 +91,7 @@ class ClientListeners:
         ]
 
     def _completed(self, advertised: Endpoint, bound: Listener) -> Endpoint:
-        """With what is known only once it is bound."""
+        """Return the endpoint with the bound port."""
         host, port = advertised.host, advertised.port
         if not host:
             import socket  # noqa: PLC0415 - asyncio has imported it; a name, not a connection
@@ -100,7 +100,7 @@ class ClientListeners:
         return advertised._replace(host=host, port=port or bound.port)
 
     def close(self) -> None:
-        """Take no connections any more."""
+        """Accept no more connections."""
         for listener in self.bound:
             listener.close()
 
@@ -108,14 +108,13 @@ class ClientListeners:
 def open_logs(
     config: BrokerConfig, runtime: Runtime, new_cluster_id: str | None = None
 ) -> tuple[LogManager, str]:
-    """Take the log directories; their manager and the cluster's id.
+    """Open the log directories; return their manager and the cluster id.
 
-    Wholly new directories are formatted for `new_cluster_id`, those of a broker that is a cluster
-    by itself for one of its own. A node of an existing cluster with an empty disk must not vote as
-    if it were new, so its directories are formatted by hand.
+    New directories are formatted for `new_cluster_id`; those of a lone broker for a new id. A node
+    of an existing cluster with an empty disk must not vote as if it were new, so the operator
+    formats its directories.
 
-    LogDirectoryError, CheckpointError, StartError, StorageError and OSError say why they can't be
-    had.
+    LogDirectoryError, CheckpointError, StartError, StorageError and OSError on failure.
     """
     present = look([config], runtime.files)
     is_alone = len(config.quorum_voters()) <= 1
@@ -144,7 +143,7 @@ def open_logs(
 
 
 def check_metadata_log(config: BrokerConfig, runtime: Runtime, logs: LogManager) -> None:
-    """StartError if there are logs and no metadata that knows them: all would become strays."""
+    """StartError if there are logs but no metadata log: all of them would become strays."""
     partitions = sorted(logs.topic_ids())
     folder = f"{config.metadata_directory()}/{METADATA_PARTITION}"
     if partitions and not runtime.files.exists(f"{folder}/{PARTITION_METADATA}"):
@@ -156,7 +155,7 @@ def check_metadata_log(config: BrokerConfig, runtime: Runtime, logs: LogManager)
 
 
 def check_tier(config: BrokerConfig, image: ClusterImage) -> None:
-    """StartError if a topic is in a remote tier and this broker's settings have none."""
+    """StartError if a topic uses a remote tier and this broker's settings have none."""
     if config.remote_log_storage_system_enable:
         return
     for name, settings in image.topic_configs.items():
@@ -174,7 +173,7 @@ def metadata_log_settings(
     cluster_id: str,
     on_failure: Callable[[BaseException], None],
 ) -> dict[str, Any]:
-    """What a node's metadata log is made of, alone or one copy of several."""
+    """Return the settings of a node's metadata log."""
     return {
         "files": logs.files_of(config.metadata_directory()),
         "executor": runtime.executor,
@@ -193,8 +192,8 @@ def metadata_log_settings(
 def metrics_endpoint(
     meters: Meters, config: BrokerConfig, logs: LogManager, purgatories: Mapping[str, Waiting]
 ) -> PrometheusEndpoint | None:
-    """The endpoint that `metrics.prometheus.listener` asks for, telling of these too; StartError if
-    it can't be."""
+    """Return the endpoint of `metrics.prometheus.listener`, with these gauges; StartError on
+    failure."""
     key, address = "metrics.prometheus.listener", config.metrics_prometheus_listener
     if not address:
         return None

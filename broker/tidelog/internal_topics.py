@@ -1,8 +1,8 @@
 """Records of Kafka's own topics (`__consumer_offsets`, ...): a coordinator writes and loads them.
 
-Owns how a batch of key/value records gets into a partition led by this broker, when it counts as
-committed, and how all of them are read back. Called by the coordinators; knows nothing of what the
-records mean. Creation of the topics is the controller's: `ensure`.
+It appends batches of key/value records to partitions led by this broker, reports when they are
+committed, and reads all of them back. The coordinators call it; it does not know what the records
+mean. The controller creates the topics: `ensure`.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ KeyValue = tuple[bytes, bytes | None]
 
 LOAD_CHUNK_BYTES = (
     1 << 16
-)  # decoding these takes some ten milliseconds, between which the loop runs
+)  # decoding a chunk takes about ten milliseconds; the loop runs between chunks
 
 
 _Place = tuple[int, BatchHeader]  # of a batch in a buffer
 
 
 class LoadedRecord(NamedTuple):
-    """A record as it lies in the log, with the header of its batch (producer, control bit)."""
+    """A record of the log, with the header of its batch (producer, control bit)."""
 
     header: BatchHeader
     record: Record
 
 
 class Topics(Protocol):
-    """The part of the controller that makes topics on demand."""
+    """The part of the controller that creates topics on demand."""
 
     def auto_create(self, names: Sequence[str]) -> Awaitable[object]:
         """Create the topics that do not exist; internal ones with their own settings."""
@@ -67,13 +67,14 @@ def java_hash(text: str) -> int:
 
 
 def partition_for(key: str, partition_count: int) -> int:
-    """Where a group or transactional id is coordinated; Kafka's abs makes 0 of the smallest int."""
+    """Return the partition of a group or transactional id; as in Kafka, abs of the smallest int is
+    0."""
     value = java_hash(key)
     return (0 if value == -(1 << 31) else abs(value)) % partition_count
 
 
 async def ensure(topics: Topics, image: Callable[[], ClusterImage], name: str) -> bool:
-    """Create an internal topic if it is missing; False if that failed: the client tries again."""
+    """Create an internal topic if it is missing; False if that failed: the client retries."""
     if name not in image().topics:
         await topics.auto_create([name])
     return name in image().topics
@@ -98,8 +99,8 @@ class InternalTopic:
         self._load_chunk_bytes = min(load_buffer_bytes, LOAD_CHUNK_BYTES)
 
     def follows(self, image: ClusterImage) -> bool:
-        """Whether the replica manager goes by this image: not before the broker is registered, as
-        what older ones say of it was for an earlier life."""
+        """Return whether the replica manager follows this image: not before the broker is
+        registered, because older images describe its previous registration."""
         return self._replica_manager.image is image
 
     def append(
@@ -111,17 +112,17 @@ class InternalTopic:
         now_ms: int,
         transaction: tuple[int, int] | None = None,
     ) -> AppendResult:
-        """Append the records as one batch, as leader of `leader_epoch` and of no other.
+        """Append the records as one batch, as leader in exactly `leader_epoch`.
 
-        Raises StorageError. Nothing is woken and nothing committed before `commit`, so that the
-        caller can bring its state in line with the log first. `transaction` is the producer id and
-        epoch of an open one that the batch belongs to.
+        Raises StorageError. Nothing is woken or committed before `commit`, so that the caller can
+        update its state first. `transaction` is the producer id and epoch of an open one that the
+        batch belongs to.
         """
         producer_id, producer_epoch = transaction or (-1, -1)
         batch = build_batch(
             [Record(delta, now_ms, key, value) for delta, (key, value) in enumerate(records)],
             codec=self._codec,
-            base_sequence=-1 if transaction is None else 0,  # which nobody looks at
+            base_sequence=-1 if transaction is None else 0,  # its value is not checked
             producer_id=producer_id,
             producer_epoch=producer_epoch,
             transactional=transaction is not None,
@@ -133,17 +134,18 @@ class InternalTopic:
     def append_batch(
         self, index: int, batch: memoryview, *, leader_epoch: int, now_ms: int
     ) -> AppendResult:
-        """`append` of a batch that somebody else built."""
+        """Append a prebuilt batch like `append`."""
         partition = self._partition(index)
         if not partition.is_leader or partition.leader_epoch != leader_epoch:
-            # A coordinator that has not yet heard of its successor must not write for it.
+            # A coordinator that does not know its successor yet must not write for it.
             raise StorageError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         return self._replica_manager.append(
             partition, batch, acks=-1, now_ms=now_ms, from_client=False
         )
 
     def commit(self, index: int, end_offset: int, on_done: Callable[[ErrorCode], None]) -> None:
-        """Say when everything before `end_offset` is committed: NONE, or why it may never be.
+        """Call back when everything before `end_offset` is committed: with NONE, or why it may
+        never be.
 
         `on_done` may be called before this returns. After REQUEST_TIMED_OUT the records may still
         become committed.
@@ -162,17 +164,17 @@ class InternalTopic:
             on_done(operation.errors[0])
 
     def high_watermark(self, index: int) -> int:
-        """Offsets below it are committed; raises StorageError without such a partition here."""
+        """Return the high watermark; StorageError if the partition is not here."""
         high_watermark: int = self._partition(index).log.high_watermark
         return high_watermark
 
     def is_vacant(self, index: int) -> bool:
-        """Whether there is nothing to load."""
+        """Return whether there is nothing to load."""
         log = self._partition(index).log
         return bool(log.log_start_offset == log.log_end_offset)
 
     def load(self, index: int) -> Iterator[list[LoadedRecord]]:
-        """Everything up to the log end of this moment, in chunks between which the loop may run.
+        """Yield everything up to the current log end, in chunks; the loop may run between them.
 
         Raises StorageError or OSError if the log cannot be read, ProtocolError for corrupt batches.
         """
@@ -185,7 +187,7 @@ class InternalTopic:
             if not isinstance(outcome, Records):
                 raise StorageError(ErrorCode.OFFSET_OUT_OF_RANGE)
             if outcome.next_offset <= offset:
-                return  # compaction left nothing behind here
+                return  # compaction left no records after this
             data = outcome.parts[0] if len(outcome.parts) == 1 else b"".join(outcome.parts)
             yield [
                 LoadedRecord(header, record)
@@ -196,7 +198,7 @@ class InternalTopic:
             offset = outcome.next_offset
 
     def _sound_batches(self, index: int, data: bytes | memoryview) -> Iterator[_Place]:
-        """A disk may rot: what a bad batch seems to say is served to nobody."""
+        """Check each batch, because a disk may rot: ProtocolError for a damaged one."""
         for position, header in iter_batches(data):
             if not crc_is_valid(data, header, position):
                 where = f"{self.name}-{index} at {header.base_offset}"

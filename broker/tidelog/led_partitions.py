@@ -1,8 +1,8 @@
 """The partitions of an internal topic that this broker leads, each loaded into a shard.
 
-Follows elections: a partition is loaded, chunk by chunk between which the loop runs, when this
-broker becomes its leader, and let go when it no longer is. Shared by the coordinators, which own
-what a shard holds. Knows no records.
+It follows elections: a partition is loaded when this broker becomes its leader, and unloaded when
+it no longer is. The loop runs between the chunks of a load. Both coordinators use it and own the
+content of shards; it does not know the records.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ WRITE_ERRORS = {
     ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
     ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
-"""What the failure of a coordinator's write means to its client."""
+"""The client's error for a failed write of a coordinator."""
 
 
 class Shard(Protocol):
-    """One partition's worth of a coordinator's memory. It serves when it `is_loading` no longer."""
+    """A coordinator's memory of one partition. It serves once `is_loading` is False."""
 
     index: int
     leader_epoch: int
@@ -52,19 +52,19 @@ class Owner(Protocol[S]):
     """The coordinator."""
 
     def new_shard(self, index: int, leader_epoch: int) -> S:
-        """An empty shard; it `is_loading`."""
+        """Create an empty shard, with `is_loading` set."""
         ...
 
     def replay(self, shard: S, chunk: list[LoadedRecord]) -> None:
-        """Take in some records. Raises ProtocolError for those it cannot read."""
+        """Apply records; ProtocolError for unreadable ones."""
         ...
 
     def loaded(self, shard: S) -> None:
-        """There are no more: serve."""
+        """Start to serve: all records are loaded."""
         ...
 
     def resigned(self, shard: S) -> None:
-        """Let go of it: clients hear NOT_COORDINATOR."""
+        """Unload it: clients get NOT_COORDINATOR."""
         ...
 
 
@@ -82,11 +82,10 @@ class LedPartitions(Generic[S]):
         self._loads: dict[int, Iterator[list[LoadedRecord]]] = {}
         self._load_timer: TimerHandle | None = None
         self._is_closed = False
-        self._image: ClusterImage | None = None  # the newest that was followed
+        self._image: ClusterImage | None = None  # the latest image followed
 
     def on_image(self, old: ClusterImage | None, new: ClusterImage) -> None:
-        """Follow the cluster, once the replica manager does; call it after that has applied the
-        image."""
+        """Follow the cluster; call it after the replica manager has applied the image."""
         del old
         if not self.topic.follows(new):
             return
@@ -106,17 +105,17 @@ class LedPartitions(Generic[S]):
             self._elect(index, leader_epoch)
 
     def close(self) -> None:
-        """Let all go, as when another broker took over."""
+        """Unload all shards, as if another broker had taken over."""
         self._is_closed = True
         self._resign_all()
 
     @property
     def is_closed(self) -> bool:
-        """Whether the coordinator has been stopped."""
+        """Return whether the coordinator has stopped."""
         return self._is_closed
 
     def at(self, index: int) -> S | ErrorCode:
-        """The shard of a partition, or why it is not served here now."""
+        """Return the shard of a partition, or the error if it is not served here now."""
         if self._is_closed:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         shard = self.shards.get(index)
@@ -125,25 +124,25 @@ class LedPartitions(Generic[S]):
         return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if shard.is_loading else shard
 
     def holds(self, shard: S) -> bool:
-        """Whether it is still ours: false for what outlived its partition's leadership."""
+        """Return whether the shard is current: False after its partition's leadership has ended."""
         return self.shards.get(shard.index) is shard
 
     def active(self) -> list[S]:
-        """The shards that are loaded."""
+        """Return the loaded shards."""
         return [shard for shard in self.shards.values() if not shard.is_loading]
 
     @property
     def is_loading(self) -> bool:
-        """Whether some partition is still being loaded."""
+        """Return whether a partition is still loading."""
         return any(shard.is_loading for shard in self.shards.values())
 
     def _elect(self, index: int, leader_epoch: int) -> None:
         shard = self.shards.get(index)
         if shard is not None and leader_epoch - shard.leader_epoch <= 1:
-            shard.leader_epoch = leader_epoch  # still ours: what is in memory is what is in the log
+            shard.leader_epoch = leader_epoch  # still the leader: the memory matches the log
             return
         if shard is not None:
-            self._resign(index)  # somebody may have led between two images seen here
+            self._resign(index)  # another broker may have led between two images
         shard = self.shards[index] = self._owner.new_shard(index, leader_epoch)
         try:
             if self.topic.is_vacant(index):
@@ -158,7 +157,7 @@ class LedPartitions(Generic[S]):
             self._load_timer = self._timers.call_at(self._timers.time(), self._load_some)
 
     def _load_some(self) -> None:
-        """Take in one chunk of one partition, then let the loop run."""
+        """Load one chunk of one partition, then let the loop run."""
         self._load_timer = None
         if not self._loads:
             return
@@ -172,7 +171,7 @@ class LedPartitions(Generic[S]):
             else:
                 self._owner.replay(shard, chunk)
         except (StorageError, ProtocolError, OSError):
-            # As in Kafka its clients hear NOT_COORDINATOR until a new election.
+            # As in Kafka, clients get NOT_COORDINATOR until a new election.
             logger.exception("Loading %s-%s failed", self.topic.name, index)
             self._loads.pop(index, None)
             self.shards.pop(index, None)

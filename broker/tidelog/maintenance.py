@@ -1,8 +1,8 @@
-"""The broker's periodic work: flush, retention, compaction, checkpoints. Timers of the loop; fsync
-off it.
+"""The broker's periodic work: flush, retention, compaction, checkpoints. The loop runs the timers;
+fsync leaves the loop.
 
-Started last and stopped first, as it needs everything. One run at a time of each kind; a run that
-takes longer than its interval delays the next one.
+It starts last and stops first, because it needs everything else. Each kind has one run at a time; a
+run that exceeds its interval delays the next one.
 """
 
 # ruff: noqa: PLC0415 - compaction is imported when it is first due
@@ -28,8 +28,8 @@ __all__ = ["Maintenance"]
 
 log = logging.getLogger("tidelog.maintenance")
 
-FLUSH_INTERVAL_MS = 10_000  # sealed segments become durable, deleted files go
-WAIT_S_MAX = 86_400.0  # timers of some platforms can't be set for centuries
+FLUSH_INTERVAL_MS = 10_000  # sealed segments become durable, deleted files are removed
+WAIT_S_MAX = 86_400.0  # some platforms cannot set timers for centuries
 
 
 class Maintenance:
@@ -44,7 +44,7 @@ class Maintenance:
         executor: Executor,
         on_failure: Callable[[OSError], None],
     ) -> None:
-        """`on_failure` gets the error when data could not be made durable."""
+        """`on_failure` gets the error if data could not be made durable."""
         self._logs = logs
         self._config = config
         self._clock = clock
@@ -66,7 +66,7 @@ class Maintenance:
             ("flush", flush_ms, self._flush),
             ("checkpoints", checkpoint_ms, self._checkpoint),
         ]
-        if len(config.quorum_voters()) > 1:  # alone, a broker finds it in its log
+        if len(config.quorum_voters()) > 1:  # a lone broker finds it in its log
             interval_ms = config.replica_high_watermark_checkpoint_interval_ms
             works.append(("high-watermarks", interval_ms, self._checkpoint_high_watermarks))
         for name, interval_ms, work in works:
@@ -84,7 +84,7 @@ class Maintenance:
         self._tasks.append(task)
 
     async def stop(self) -> None:
-        """End between two runs or in the middle of one: `LogManager.shutdown` does it all again."""
+        """Stop, even in the middle of a run: `LogManager.shutdown` repeats all of it."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -122,7 +122,7 @@ class Maintenance:
         for partition_log, task in self._logs.flush_dirty(now_ms):
             try:
                 await self._executor.run(task)
-            except OSError as error:  # the other directories may be well
+            except OSError as error:  # other directories may still work
                 self._note(error)
             else:
                 partition_log.flushed(task)
@@ -131,7 +131,7 @@ class Maintenance:
         for remove in self._logs.prepare_removals(now_ms):
             try:
                 await self._executor.run(remove)
-            except OSError as error:  # the other directories may be well
+            except OSError as error:  # other directories may still work
                 self._note(error)
 
     async def _checkpoint(self) -> None:
@@ -144,7 +144,7 @@ class Maintenance:
     # -- compaction --------------------------------------------------------------------------------
 
     async def _compact(self) -> None:
-        """One pass after the other, as long as a log is dirty enough."""
+        """Compact in passes, as long as a log is dirty enough."""
         if not any(
             one.config.is_compacted and len(one.segments) > 1 for one in self._logs.loaded()
         ):
@@ -170,9 +170,9 @@ class Maintenance:
         return self._cleaner
 
     async def _clean(self, cleaner: LogCleaner, cleaning: Cleaning) -> bool:
-        """One pass; False if it is better to wait before the next.
+        """Run one pass; False if the next one should wait.
 
-        OSError of a flush, a checkpoint or a swap: what is on disk is no longer known.
+        OSError of a flush, a checkpoint or a swap: the state of the disk is unknown.
         """
         run = self._executor.run
         flush = cleaning.prepare_flush()
@@ -191,7 +191,7 @@ class Maintenance:
                 return False
             if not cleaner.advance(cleaning, progress, self._clock.wall_ms()):
                 break
-            # Python code on a thread holds the loop up: it gets as much time to itself.
+            # Python code on a thread blocks the loop, so the loop gets the same time for itself.
             busy_s = self._clock.monotonic() - started_s
             moved_bytes = progress.read_bytes + progress.written_bytes
             await asyncio.sleep(max(busy_s, moved_bytes / rate - busy_s))
@@ -202,7 +202,7 @@ class Maintenance:
         return True
 
     async def _step(self, cleaner: LogCleaner, cleaning: Cleaning) -> Progress | None:
-        """One step of a pass; None if it has failed."""
+        """Run one step of a pass; None if it failed."""
         try:
             return await self._executor.run(cleaning.rewriting.step)
         except OSError as error:

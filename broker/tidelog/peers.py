@@ -1,16 +1,16 @@
-"""A request channel to another broker: who asks, gets the answer or a `PeerError`.
+"""A request channel to another broker: a request returns the response or raises `PeerError`.
 
-Owns: one connection to one address, made when it is first needed and again after it broke, the
-requests in flight on it, and the pause before the next attempt. Used by replica fetchers, the
-metadata quorum, forwarding and the broker's life cycle; knows nothing of what is asked.
+It owns one connection to one address, opened on first use and again after it broke, the requests in
+flight on it, and the pause before the next attempt. Replica fetchers, the metadata quorum,
+forwarding and the broker's life cycle use it; it does not know what requests mean.
 
 All nodes of a cluster are tidelog, so nothing is negotiated: a request goes out in the newest
 version unless the caller says otherwise. Requests of several callers are pipelined; the other side
 answers in order, and answers are matched by correlation id.
 
-A request that is not answered in time closes the connection, as in Kafka's client: what else waits
-behind it would not be answered either. Every failure is a `PeerError`; whether the request was
-carried out is then unknown.
+A request that is not answered in time closes the connection, as in Kafka's client: requests behind
+it would not be answered either. Every failure is a `PeerError`; it is then unknown whether the
+request took effect.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ RECEIVE_BUFFER_BYTES = 64 << 10
 
 
 class PeerError(Exception):
-    """The other broker could not be asked, or its answer did not come or made no sense."""
+    """The request could not be sent, or its response did not arrive or was invalid."""
 
 
 class PeerChannel:
-    """One connection to one broker, made on demand; `ask` from any number of tasks."""
+    """One connection to one broker, opened on demand; any number of tasks may `ask`."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class PeerChannel:
         request_timeout_s: float = REQUEST_TIMEOUT_S,
         rng: Rng | None = None,
     ) -> None:
-        """`rng` spreads attempts to reconnect; without it they come at exact intervals."""
+        """`rng` adds jitter to reconnects; without it they come at exact intervals."""
         self.host = host
         self.port = port
         self._network = network
@@ -76,8 +76,8 @@ class PeerChannel:
         self._link: _Link | None = None
         self._connecting: asyncio.Task[_Link] | None = None
         self._correlation_id = 0
-        self._failures = 0  # attempts to connect in a row that failed
-        self._not_before = 0.0  # on the monotonic clock: when the next attempt may begin
+        self._failures = 0  # failed attempts to connect in a row
+        self._not_before = 0.0  # monotonic time of the next attempt
         self._closed = False
 
     def __repr__(self) -> str:
@@ -85,7 +85,7 @@ class PeerChannel:
 
     @property
     def is_connected(self) -> bool:
-        """Whether a request would go out at once."""
+        """Return whether a request would be sent at once."""
         return self._link is not None and self._link.is_open
 
     async def ask(
@@ -95,10 +95,10 @@ class PeerChannel:
         *,
         timeout_s: float | None = None,
     ) -> Any:
-        """Send a request, and wait for its response message; PeerError if there is none.
+        """Send a request and return its response message; PeerError if there is none.
 
-        Records in the response are views of memory that belongs to the caller from now on.
-        `timeout_s` is for all of it, a connection that must be made first included.
+        Records in the response are views of memory that the caller now owns. `timeout_s` covers
+        everything, including opening a connection.
         """
         assert request_message.API_KEY is not None, "only requests can be asked"
         api = API[request_message.API_KEY]
@@ -119,7 +119,7 @@ class PeerChannel:
             raise PeerError(text) from None
 
     async def _connected(self) -> _Link:
-        """The open connection, or one made now; all who wait share one attempt."""
+        """Return the open connection, or open one; all callers share one attempt."""
         if self._closed:
             raise PeerError(f"{self!r} is closed")
         if self._link is not None and self._link.is_open:
@@ -159,10 +159,10 @@ class PeerChannel:
     def _connected_or_not(self, task: asyncio.Task[_Link]) -> None:
         self._connecting = None
         if not task.cancelled():
-            task.exception()  # those who waited may have given up: nobody else looks at it
+            task.exception()  # all waiting callers may have given up, so mark the exception as seen
 
     def _back_off(self) -> None:
-        """Let each attempt in a row wait twice as long as the one before, up to the limit."""
+        """Double the pause after each failed attempt in a row, up to the limit."""
         pause_s = min(RECONNECT_S_MIN * 2 ** min(self._failures, 16), RECONNECT_S_MAX)
         if self._rng is not None:
             pause_s *= self._rng.uniform(1 - RECONNECT_JITTER, 1 + RECONNECT_JITTER)
@@ -170,7 +170,7 @@ class PeerChannel:
         self._not_before = self._clock.monotonic() + pause_s
 
     def close(self) -> None:
-        """Close the connection; what waits for an answer, and who asks later, gets PeerError."""
+        """Close the connection; pending and later requests get PeerError."""
         self._closed = True
         if self._connecting is not None:
             self._connecting.cancel()
@@ -179,20 +179,20 @@ class PeerChannel:
 
 
 class Channels:
-    """A channel to each broker that was asked, made anew when the broker has moved."""
+    """A channel to each broker, created again when the broker has moved."""
 
     def __init__(
         self,
         new_channel: Callable[[str, int], PeerChannel],
         address_of: Callable[[int], tuple[str, int] | None],
     ) -> None:
-        """`address_of` tells where a broker is now, None if it is not registered."""
+        """`address_of` returns a broker's current address, None if it is not registered."""
         self._new_channel = new_channel
         self._address_of = address_of
         self._channels: dict[int, PeerChannel] = {}
 
     def to(self, node_id: int) -> PeerChannel:
-        """The channel to a broker; PeerError if nobody knows where it is."""
+        """Return the channel to a broker; PeerError if its address is unknown."""
         address = self._address_of(node_id)
         if address is None:
             raise PeerError(f"broker {node_id} is not registered")
@@ -205,16 +205,16 @@ class Channels:
         return channel
 
     def close(self) -> None:
-        """Ask nobody any more; who waits gets a PeerError."""
+        """Close all channels; pending requests get a PeerError."""
         for channel in self._channels.values():
             channel.close()
         self._channels.clear()
 
 
 class _Link(asyncio.BufferedProtocol):
-    """One open connection and the answers awaited on it, by correlation id.
+    """One open connection and its awaited responses, by correlation id.
 
-    Invariant: no future in `_waiting` is left undone once the connection is gone.
+    Invariant: no future in `_waiting` stays pending once the connection has closed.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, address: str) -> None:
@@ -233,7 +233,7 @@ class _Link(asyncio.BufferedProtocol):
         self.end("connection lost" if exc is None else str(exc) or type(exc).__name__)
 
     def eof_received(self) -> None:
-        """Let the other side's end close the connection."""
+        """Close the connection when the other side ends its stream."""
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._reader.writable()
@@ -250,10 +250,10 @@ class _Link(asyncio.BufferedProtocol):
     def send(
         self, api: Api, header: RequestHeader, request_message: Message
     ) -> asyncio.Future[Any]:
-        """Write a request; the future gets its response message.
+        """Write a request; the returned future gets its response message.
 
-        PeerError if the connection has gone. It may be on its way out, which `connection_lost` is
-        told later: asyncio's `writelines` breaks in two ways then (from Python 3.12 on).
+        PeerError if the connection has closed. It may be closing before `connection_lost` is
+        called: asyncio's `writelines` then fails in two ways (from Python 3.12 on).
         """
         if not self.is_open or self._transport.is_closing():
             raise PeerError(f"{self._address}: connection lost")
@@ -264,8 +264,8 @@ class _Link(asyncio.BufferedProtocol):
         return future
 
     def _take(self, frame: Buffer) -> None:
-        """Decode one answer, in memory of its own: more may come before its caller runs."""
-        if len(frame) <= PRIVATE_BYTES_FIRST:  # a larger one's buffer is not used again
+        """Decode one response, in its own memory: more may arrive before its caller runs."""
+        if len(frame) <= PRIVATE_BYTES_FIRST:  # the buffer of a larger one is not reused
             frame = memoryview(bytearray(frame))
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)
         awaited = self._waiting.pop(correlation_id, None)
@@ -276,13 +276,13 @@ class _Link(asyncio.BufferedProtocol):
             _, position = decode_response_header(api, version, frame)
             response = api.response_codec(version).decode(frame, position)
         except ProtocolError:
-            self._waiting[correlation_id] = awaited  # it fails with the connection
+            self._waiting[correlation_id] = awaited  # the future fails with the connection
             raise
         if not future.done():
             future.set_result(response)
 
     def end(self, reason: str) -> None:
-        """Close at once; everything awaited fails."""
+        """Close at once; all awaited responses fail."""
         self.is_open = False
         transport, self._transport = self._transport, None
         if transport is not None:

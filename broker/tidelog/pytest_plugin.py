@@ -13,7 +13,7 @@
 - `tidelog_bootstrap` (session): the broker's address for clients, `host:port`.
 - `tidelog_topic` (function): the name of a new topic with one partition, deleted after the test.
 
-Test runs that use none of them pay nothing: this module imports pytest alone.
+Test runs that use none of them pay nothing: this module imports only pytest.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def tidelog_settings() -> Mapping[str, Setting]:
 
 @pytest.fixture(scope="session")
 def tidelog_tiered() -> Tiered:
-    """Where the session's broker has its remote tier, if at all; override it to change that."""
+    """Place of the remote tier of the session's broker, False for none; override it to change
+    that."""
     return False
 
 
@@ -63,7 +64,7 @@ def tidelog_bootstrap(tidelog_cluster: RunningCluster) -> str:
 
 @pytest.fixture
 def tidelog_topic(tidelog_cluster: RunningCluster, request: pytest.FixtureRequest) -> Iterator[str]:
-    """A topic of one partition that no other test has seen; named after the test."""
+    """A new topic with one partition, named after the test."""
     legal = "".join(
         character if character.isascii() and (character.isalnum() or character in "._-") else "-"
         for character in request.node.name

@@ -1,4 +1,4 @@
-"""The real clock, network, threads and chance; imported by those who start brokers alone."""
+"""The real clock, network, threads and randomness; only code that starts brokers imports it."""
 
 # ruff: noqa: PLC0415 - thread pools and aiofiles wait for their first use
 
@@ -25,7 +25,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 EXECUTOR_THREADS_MAX = 4
-ACCEPTS_AT_ONCE = 4  # a refused one is closed some turns of the loop later
+ACCEPTS_AT_ONCE = 4  # a refused connection is closed some turns of the loop later
 SEND_BUFFER_BYTES = 4800 << 10  # an answer of four partitions of 1 MiB, and how Linux counts it
 
 
@@ -55,8 +55,8 @@ class SystemListener:
     def close(self) -> None:
         """Stop listening; open connections are closed by their owners.
 
-        Those accepted in this turn of the loop still get their protocols: asyncio would leave their
-        sockets open if the server closed before that.
+        Connections accepted in this turn of the loop still get their protocols: asyncio would leak
+        their sockets if the server closed before that.
         """
         loop = self._server.get_loop()
         for listening in self._server.sockets:
@@ -65,7 +65,7 @@ class SystemListener:
 
 
 class SystemNetwork:
-    """TCP by the running loop, which sets TCP_NODELAY on every connection."""
+    """TCP of the running loop, which sets TCP_NODELAY on every connection."""
 
     def __init__(self, backlog: int = 1024) -> None:
         self._backlog = backlog
@@ -95,18 +95,18 @@ class SystemNetwork:
 def _enlarge_backlog(listening: int, backlog: int) -> None:
     """Let more clients wait than asyncio accepts in one turn of the loop.
 
-    It makes the protocols of those it accepted afterwards: the doorkeeper would be asked too late.
+    asyncio creates the protocols only after accepting, so the doorkeeper would be called too late.
     """
     with socket.socket(fileno=os.dup(listening)) as same:
         same.listen(backlog)
 
 
 def _enlarge_send_buffers(server: asyncio.Server) -> None:
-    """Let a client's socket take a whole large answer, so that it goes out in one call.
+    """Let a client's socket take a whole large response in one call.
 
-    Accepted sockets inherit the listener's limit. Linux would let it grow to 4 MiB by itself: a few
-    KiB too small, and the rest costs a turn of the loop. It keeps to what is set here from then on,
-    so nothing is set where the system (net.core.wmem_max) would grant less.
+    Accepted sockets inherit the listener's limit. Linux grows the limit to 4 MiB on its own: a few
+    KiB too small, and the rest costs a turn of the loop. A limit set here stays fixed, so nothing
+    is set if the system (net.core.wmem_max) grants less.
     """
     asked = SEND_BUFFER_BYTES // 2  # Linux grants twice as much
     with socket.socket() as probe, contextlib.suppress(OSError):
@@ -117,8 +117,8 @@ def _enlarge_send_buffers(server: asyncio.Server) -> None:
 
 
 class ThreadExecutor:
-    """A small pool of threads, made at its first use: importing and starting it costs start-up
-    time.
+    """A small pool of threads, created on first use, because importing and starting it costs
+    start-up time.
 
     Meant for long calls outside the interpreter (fsync, file copies): Python code in a thread takes
     the interpreter lock from the loop for milliseconds.
@@ -131,7 +131,7 @@ class ThreadExecutor:
         self._closed = False
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a function on a thread; what it returns or raises comes back."""
+        """Run a function on a thread and return its result or raise its error."""
         assert not self._closed, "the executor is closed"
         if self._pool is None:
             from concurrent.futures import ThreadPoolExecutor
@@ -143,14 +143,14 @@ class ThreadExecutor:
         return await asyncio.wrap_future(future)
 
     def close(self) -> None:
-        """Take no more, and drop what has not begun."""
+        """Accept no more calls, and drop those that have not begun."""
         self._closed = True
         if self._pool is not None:
             self._pool.shutdown(wait=False, cancel_futures=True)
             self._pool = None
 
     async def wait_closed(self) -> None:
-        """Return when what runs has ended. Other brokers of the loop go on meanwhile."""
+        """Return when running calls have ended. Other brokers of the loop continue meanwhile."""
         running = [asyncio.wrap_future(future) for future in list(self._running)]
         await asyncio.gather(*running, return_exceptions=True)
 
@@ -158,7 +158,7 @@ class ThreadExecutor:
 class DetachedExecutor:
     """Threads for calls that may hang: neither `close` nor the end of the process waits for them.
 
-    A thread is started when there are more calls than threads, up to `threads_max`.
+    It starts a thread when there are more calls than threads, up to `threads_max`.
     """
 
     def __init__(self, name: str, threads_max: int) -> None:
@@ -168,7 +168,7 @@ class DetachedExecutor:
         self._closed = False
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a function on a thread; what it returns or raises comes back."""
+        """Run a function on a thread and return its result or raise its error."""
         assert not self._closed, "the executor is closed"
         from concurrent.futures import Future
 
@@ -187,22 +187,22 @@ class DetachedExecutor:
             Thread(target=_work_off, args=(self._work,), name=name, daemon=True).start()
 
     def close(self) -> None:
-        """Take no more and drop what has not begun; what runs is left to itself."""
+        """Accept no more calls and drop those that have not begun; running calls continue."""
         self._closed = True
         if self._work is not None:
             for future, _ in self._work.close():
                 future.cancel()
 
     async def wait_closed(self) -> None:
-        """Wait for nothing: a call may hang."""
+        """Return at once: a call may hang."""
 
 
 class _Work:
-    """What the threads of an executor share.
+    """The state that the threads of an executor share.
 
-    Invariant: `_free` threads are in no call; each of them takes an item as soon as there is one. A
-    thread is free before the end of its call is reported: the next call that is asked for then
-    finds it free. So there are never more threads than there were calls at a time.
+    Invariant: `_free` threads run no call; each takes an item as soon as there is one. A thread
+    becomes free before the end of its call is reported, so the next call finds it free. So there
+    are never more threads than concurrent calls.
     """
 
     def __init__(self, threads_max: int) -> None:
@@ -216,7 +216,7 @@ class _Work:
         self._is_closed = False
 
     def put(self, item: tuple[Future[Any], Callable[[], Any]]) -> int | None:
-        """The number of the thread that is to be started for it, None if none is."""
+        """Add an item; return the number of the thread to start for it, or None."""
         with self._changed:
             self._items.append(item)
             if self._free >= len(self._items) or self._threads == self._threads_max:
@@ -227,7 +227,7 @@ class _Work:
             return self._threads - 1
 
     def take(self) -> tuple[Future[Any], Callable[[], Any]] | None:
-        """The next item, when there is one; None at the end."""
+        """Wait for the next item; None at the end."""
         with self._changed:
             while not self._items:
                 if self._is_closed:
@@ -237,12 +237,12 @@ class _Work:
             return self._items.popleft()
 
     def done(self) -> None:
-        """The call of a thread has ended."""
+        """Mark a thread as free."""
         with self._changed:
             self._free += 1
 
     def close(self) -> list[tuple[Future[Any], Callable[[], Any]]]:
-        """End the threads that wait and those that come; the calls that no thread has taken."""
+        """End all threads; return the calls that no thread has taken."""
         with self._changed:
             self._is_closed = True
             left = list(self._items)
@@ -252,7 +252,7 @@ class _Work:
 
 
 def _work_off(work: _Work) -> None:
-    """One thread's life."""
+    """Run items until the end, in one thread."""
     while True:
         item = work.take()
         if item is None:
@@ -270,25 +270,25 @@ def _work_off(work: _Work) -> None:
                 del result
         else:
             work.done()
-        del item, future, call  # what they hold is not to live as long as this thread is idle
+        del item, future, call  # release their memory while this thread is idle
 
 
 class AwaitedFiles:
-    """The operating system's files by `aiofiles`."""
+    """The operating system's files through `aiofiles`."""
 
     def __init__(self, *, syncs: bool = True) -> None:
-        """Unless it `syncs`, nothing is forced to disk."""
+        """Without `syncs` it skips fsync."""
         self._syncs = syncs
 
     async def read(self, path: str) -> bytes:
-        """The whole content."""
+        """Return the whole content."""
         import aiofiles.os
 
         content: bytes = await aiofiles.os.wrap(_read)(path)
         return content
 
     async def write_atomic(self, path: str, data: bytes) -> None:
-        """Write beside it, fsync, rename, fsync the folder."""
+        """Write a temporary file, fsync, rename, fsync the folder."""
         import aiofiles.os
 
         await aiofiles.os.wrap(_write_atomic)(path, data, syncs=self._syncs)
@@ -303,7 +303,7 @@ class AwaitedFiles:
             await aiofiles.os.remove(path)
 
     async def list(self, path: str) -> builtins.list[str]:
-        """Sorted names in a folder, none if there is no such folder."""
+        """Return the sorted names in a folder; empty if it does not exist."""
         import aiofiles.os
 
         try:
@@ -312,8 +312,7 @@ class AwaitedFiles:
             return []
 
 
-# A file opened for the loop would be left open by who is cancelled meanwhile: whatever has a file
-# open is one call.
+# Open, use and close a file in one call: a cancelled task would leave it open.
 
 
 def _read(path: str) -> bytes:
@@ -334,7 +333,7 @@ def _write_atomic(path: str, data: bytes, *, syncs: bool) -> None:
         os.replace(temporary, path)
     except OSError:
         with contextlib.suppress(OSError):
-            os.unlink(temporary)  # a full disk needs the room
+            os.unlink(temporary)  # a full disk needs the space
         raise
     if syncs:
         _sync_folder(folder)
@@ -349,7 +348,7 @@ def _sync_folder(path: str) -> None:
 
 
 class SystemRng:
-    """The operating system's chance."""
+    """The operating system's randomness."""
 
     def bytes(self, length: int) -> builtins.bytes:
         """Random bytes."""
@@ -369,7 +368,7 @@ class SystemRng:
 
 
 def volume_bytes(directory: str) -> tuple[int, int]:
-    """Total and usable bytes of a directory's volume (KIP-827), -1 each if it can't be asked."""
+    """Return total and usable bytes of a directory's volume (KIP-827), -1 each if unknown."""
     try:
         volume = os.statvfs(directory)
     except OSError:
@@ -380,10 +379,10 @@ def volume_bytes(directory: str) -> tuple[int, int]:
 def system_runtime(
     files: FileSystem | None = None, *, durable: bool = True, backlog: int = 1024
 ) -> Runtime:
-    """All real seams; `files` only to put another disk under an otherwise real broker.
+    """Return all real seams; `files` replaces only the disk.
 
-    Not `durable`: nothing is forced to disk, for data that goes with the process. The process gets
-    as many open files as the system grants.
+    Without `durable` it skips fsync, for data that ends with the process. It raises the limit of
+    open files to what the system grants.
     """
     share_out()
     if files is None:

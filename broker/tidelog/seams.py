@@ -1,7 +1,8 @@
-"""The broker's doors to time, network, threads and chance (files: `tidelog_storage.seams`).
+"""The broker's interfaces to time, network, threads and randomness (files:
+`tidelog_storage.seams`).
 
-Every object takes what it needs of these through its constructor, never from a global, so that a
-whole cluster can run inside one seeded simulation. `runtime.py` holds the real ones.
+Every object takes them through its constructor, never from a global, so that a whole cluster can
+run inside one seeded simulation. `runtime.py` holds the real ones.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ T = TypeVar("T")
 
 
 class Clock(Protocol):
-    """Two clocks: one that never goes back, in seconds, and the wall's, in milliseconds."""
+    """Two clocks: a monotonic one in seconds, and the wall clock in milliseconds."""
 
     def monotonic(self) -> float:
         """Seconds since some fixed moment."""
         ...
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970, as record timestamps count them."""
+        """Milliseconds since 1970, like record timestamps."""
         ...
 
 
@@ -37,11 +38,11 @@ class Listener(Protocol):
 
     @property
     def port(self) -> int:
-        """The port that is bound, chosen by the system if 0 was asked."""
+        """The bound port, chosen by the system for port 0."""
         ...
 
     def close(self) -> None:
-        """Stop listening; connections that are open stay open."""
+        """Stop listening; open connections stay open."""
         ...
 
 
@@ -62,18 +63,18 @@ class Network(Protocol):
 
 
 class Executor(Protocol):
-    """Where blocking work goes: fsync, remote I/O, compaction. It sees frozen values only."""
+    """Runs blocking work: fsync, remote I/O, compaction. The work sees only frozen values."""
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a function off the loop and return what it returns or raises."""
         ...
 
     def close(self) -> None:
-        """Take no more, and drop what has not begun."""
+        """Accept no more calls, and drop those that have not begun."""
         ...
 
     async def wait_closed(self) -> None:
-        """Return when what ran at `close` has ended, at once if it may hang."""
+        """Return when calls running at `close` have ended; at once if they may hang."""
         ...
 
 
@@ -81,11 +82,11 @@ class AsyncFiles(Protocol):
     """Small files that the loop awaits; paths and errors as those of `FileSystem`."""
 
     async def read(self, path: str) -> bytes:
-        """The whole content; FileNotFoundError."""
+        """Return the whole content; FileNotFoundError."""
         ...
 
     async def write_atomic(self, path: str, data: bytes) -> None:
-        """Replace `path` whole and durably; its folder is made if it is not there."""
+        """Replace `path` atomically and durably; create its folder if needed."""
         ...
 
     async def remove(self, path: str) -> None:
@@ -93,12 +94,12 @@ class AsyncFiles(Protocol):
         ...
 
     async def list(self, path: str) -> builtins.list[str]:
-        """Sorted names in a folder, none if there is no such folder."""
+        """Return the sorted names in a folder; empty if it does not exist."""
         ...
 
 
 class Rng(Protocol):
-    """One stream of chance per use."""
+    """One stream of randomness per use."""
 
     def bytes(self, length: int) -> bytes:
         """Random bytes."""
@@ -117,8 +118,8 @@ class Rng(Protocol):
 class Runtime:
     """All seams of one broker. The loop is asyncio's running one.
 
-    `new_executor(name, threads_max)` gives an executor for calls that may hang, as those to a
-    remote store: with threads of its own, and whose `close` waits for nobody.
+    `new_executor(name, threads_max)` returns an executor for calls that may hang, such as those to
+    a remote store: it has its own threads, and its `close` does not wait.
     """
 
     clock: Clock

@@ -1,6 +1,6 @@
-"""The composition root: builds every object of one broker, in order, and takes them down again.
+"""The composition root: build every object of one broker in order, and close them again.
 
-Start, each step needing the ones before:
+Start; each step needs the ones before:
 
 1. listen: a taken port is known before any file is touched; clients that come early wait unread
 2. log directories: lock, identity, recovery of what was not closed in order
@@ -10,9 +10,9 @@ Start, each step needing the ones before:
 5. register the broker with its address: the first image is published, partitions open and lead
 6. handlers, timers; then requests are read: ready
 
-Stop is the reverse, so that no part is called after what it needs has gone: listener and
-connections, handlers, timers, coordinators, remote tier, metadata log, and last the logs, whose
-clean-shutdown mark says that everything before was in order.
+Stop is the reverse, so that a part stops before what it needs: listener and connections, handlers,
+timers, coordinators, remote tier, metadata log, and last the logs, whose clean-shutdown mark says
+that everything before stopped cleanly.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BrokerServer", "StartError"]
 
-CLOSE_SECONDS_MAX = 1.0  # how long clients may take to read their last answers
+CLOSE_SECONDS_MAX = 1.0  # time for clients to read their last responses
 
 
 class BrokerServer:
@@ -84,14 +84,14 @@ class BrokerServer:
         new_cluster_id: str | None = None,
         new_fetcher: Callable[..., ReplicaFetcher] | None = None,
     ) -> None:
-        """`volume_bytes` gives total and usable bytes of a directory's volume; `new_cluster_id`
-        as for `open_logs`; `new_fetcher` as for `FetcherManager`."""
+        """`volume_bytes` returns total and usable bytes of a directory's volume; `open_logs` takes
+        `new_cluster_id`, `FetcherManager` takes `new_fetcher`."""
         self.config = config
         self.runtime = runtime
         self.failure: BaseException | None = None
-        """Why the broker must be stopped: what is on disk is no longer known."""
+        """Why the broker must stop: the state of its disk is unknown."""
         self.on_failure: Callable[[], None] | None = None
-        """Called when there is a `failure`, to have the broker stopped; `start` raises it."""
+        """Called on a `failure`, to stop the broker; `start` raises it."""
         self._volume_bytes = volume_bytes
         self._new_cluster_id = new_cluster_id
         self._new_fetcher = new_fetcher
@@ -124,13 +124,13 @@ class BrokerServer:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The address that clients get; only after `start`."""
+        """The advertised address; only after `start`."""
         _, host, port = self._listeners.advertised
         return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
     @property
     def metadata(self) -> MetadataLog:
-        """What it knows of the cluster; only after `start`."""
+        """Its metadata log; only after `start`."""
         assert self._metadata is not None, "start() comes first"
         return self._metadata
 
@@ -148,7 +148,7 @@ class BrokerServer:
     # -- start -------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Start; StartError with one line that says why not, and nothing left behind."""
+        """Start; StartError with a one-line reason, after cleaning up."""
         try:
             await self._listen()
             self._logs, cluster_id = open_logs(self.config, self.runtime, self._new_cluster_id)
@@ -260,7 +260,7 @@ class BrokerServer:
         self._connections.open(self._dispatcher)
 
     def _log_dir_moves(self) -> LogDirMoves:
-        """Who moves replicas between log directories; made when the first of them moves."""
+        """Return the mover of replicas between log directories, created on first use."""
         if self._moves is None:
             assert self._replicas is not None
             assert self._disks is not None
@@ -295,7 +295,7 @@ class BrokerServer:
         return metrics_endpoint(self.meters, self.config, replicas.logs, waiting)
 
     def _follow_images(self, metadata: MetadataLog, replicas: ReplicaManager) -> None:
-        """Whose turn it is when the cluster changes: each needs the ones before to know."""
+        """Subscribe to images in order: each listener needs the ones before to have the image."""
         assert self._groups is not None
         assert self._transactions is not None
         metadata.subscribe(replicas.apply)
@@ -307,7 +307,7 @@ class BrokerServer:
             metadata.subscribe(self._tier.on_image)
 
     async def _join(self, membership: Membership, logs: LogManager) -> None:
-        """Join, unless this broker's own disk fails while it waits for the others."""
+        """Join the cluster, unless this broker's own disk fails while it waits for the others."""
         self._check_disk()
         joining = self._joining = asyncio.ensure_future(membership.join())
         try:
@@ -318,7 +318,7 @@ class BrokerServer:
         finally:
             self._joining = None
         self._broker_epoch = membership.broker_epoch
-        with suppress(OSError):  # then the next start waits for the end of the session
+        with suppress(OSError):  # otherwise the next start waits for the end of the session
             logs.note_broker_epoch(self._broker_epoch)
 
     def _check_disk(self) -> None:
@@ -344,7 +344,7 @@ class BrokerServer:
         )
 
     def _handlers(self, replicas: ReplicaManager, cluster_id: str) -> dict[ApiKey, Handler]:
-        """What is served on the clients' listener."""
+        """Return the handlers of the clients' listener."""
         membership, controller = self._membership, self._controller
         assert self._metadata is not None
         assert controller is not None
@@ -377,10 +377,10 @@ class BrokerServer:
     # -- stop --------------------------------------------------------------------------------------
 
     async def stop(self, *, controlled: bool = True, keeps_data: bool = True) -> None:
-        """Stop in order; everything acknowledged is on disk then, unless its data goes as well.
+        """Stop cleanly; everything acknowledged is on disk then, unless the data is temporary.
 
-        `controlled` has this broker's leaderships moved before: no use if all stop together. After
-        a failed disk the broker ends as by a crash: the next start has to recover what is there.
+        `controlled` first moves this broker's leaderships, which is useless if all brokers stop
+        together. After a disk failure the broker ends like a crash: the next start recovers.
         """
         if self._is_to_crash:
             await self.kill()
@@ -395,7 +395,7 @@ class BrokerServer:
             await self._tier.stop()
         await self._stop_sharing()
         self.runtime.executor.close()
-        await self.runtime.executor.wait_closed()  # no checkpoint comes after the last one
+        await self.runtime.executor.wait_closed()  # no checkpoint may follow the last one
         if self._logs is None:
             return
         if keeps_data and not self._is_to_crash:
@@ -405,11 +405,11 @@ class BrokerServer:
 
     @property
     def _is_to_crash(self) -> bool:
-        """Whether what is on disk is unknown; a StartError is about settings."""
+        """Return whether the state of the disk is unknown; a StartError is about settings."""
         return self.failure is not None and not isinstance(self.failure, StartError)
 
     async def _stop_serving(self) -> None:
-        """Handlers, timers, coordinators."""
+        """Stop handlers, timers and coordinators."""
         if self._metrics is not None:
             await self._metrics.stop()
         if self._dispatcher is not None:
@@ -426,7 +426,7 @@ class BrokerServer:
             self._groups.close()
 
     async def _stop_sharing(self) -> None:
-        """Partitions, then what talks to other nodes, then the metadata log."""
+        """Stop partitions, then the channels to other nodes, then the metadata log."""
         membership = self._membership
         if membership is not None:
             await membership.stop_fetching()
@@ -447,7 +447,7 @@ class BrokerServer:
             membership.hang_up()
 
     async def _close_connections(self) -> None:
-        """Let clients read what they were answered, for a moment."""
+        """Let clients read their last responses for a moment."""
         connections = self._connections
         connections.stop()
         if connections.live:
@@ -458,17 +458,17 @@ class BrokerServer:
             connections.abort()
 
     async def kill(self) -> None:
-        """End as a crash would, as far as a process that goes on can: no goodbyes, no marks."""
+        """End like a crash, as far as possible in a live process: write no marks."""
         await self._abandon()
 
     async def _undo(self) -> None:
-        """Abandon, and begin anew if cancelled meanwhile: locks and ports must not stay."""
+        """Abandon, again if cancelled meanwhile: locks and ports must be released."""
         while True:
             with suppress(asyncio.CancelledError):
                 return await self._abandon()
 
     async def _abandon(self) -> None:
-        """Undo what has been started, writing nothing; to do it again does no harm."""
+        """Undo what was started without writing; may be repeated."""
         self._listeners.close()
         self._connections.stop()
         self._connections.abort()
@@ -486,12 +486,12 @@ class BrokerServer:
             await self._replicas.stop()
             self._replicas.close()
         self.runtime.executor.close()
-        await self.runtime.executor.wait_closed()  # nothing is written once the locks are given up
+        await self.runtime.executor.wait_closed()  # no write may follow the locks' release
         if self._logs is not None:
             self._logs.abandon()
 
     def _fail(self, error: BaseException) -> None:
-        """The broker has to end, for the first reason that is given."""
+        """Record the first reason to end the broker."""
         if self.failure is None:
             self.failure = error
             if self._joining is not None:

@@ -1,4 +1,4 @@
-"""Why a broker can't start, in one line for the operator."""
+"""Errors of a broker's start, in one line for the operator."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ __all__ = ["StartError", "one_line", "system_words"]
 
 
 class StartError(Exception):
-    """The broker can't start; the text is one line for the operator."""
+    """The broker cannot start; the text is one line for the operator."""
 
 
 def one_line(error: BaseException) -> str:
-    """What an error says, with the file that it is about."""
+    """Return an error's text in one line, with its file."""
     if isinstance(error.__cause__, OSError) and not isinstance(error, OSError):
         error = error.__cause__
     if isinstance(error, OSError) and error.strerror:
@@ -20,9 +20,9 @@ def one_line(error: BaseException) -> str:
 
 
 def system_words(error: OSError) -> str:
-    """The system's words. asyncio puts its own around them for failed binds.
+    """Return the system's text, around which asyncio adds its own for failed binds.
 
-    The resolver's numbers are negative, and its words are in the error.
+    The resolver's numbers are negative, and its text is in the error.
     """
     if error.errno is not None and error.errno > 0:
         import os  # noqa: PLC0415 - only on the way out

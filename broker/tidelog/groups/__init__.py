@@ -2,7 +2,7 @@
 
 group.py        one group: the steps of its state machine; pure
 rebalance.py    its states, their table and the moves of a rebalance; pure
-member.py       members, what the machine answers and the effects it asks for; pure
+member.py       members, results and effects of the machine; pure
 offsets.py      committed offsets, their store, when they expire; pure
 records.py      records of `__consumer_offsets` in Kafka's bytes
 shard.py        one partition of `__consumer_offsets` in memory

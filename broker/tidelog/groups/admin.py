@@ -1,7 +1,8 @@
-"""Offsets of groups, and looking after groups: commit, fetch, list, describe, delete, expire.
+"""Offsets and administration of groups: commit, fetch, list, describe, delete, expire.
 
-The half of the group coordinator that is not about membership: it finds the group, asks the pure
-machine whether the request may, and has records written. Called by the group APIs; knows no wire.
+The half of the group coordinator without membership: it finds the group, asks the pure machine
+whether the request is allowed, and writes records. The group APIs call it; it does not know the
+wire.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _NO_OFFSETS: Mapping[str, Mapping[int, OffsetAndMetadata]] = {}
 
 
 class Committer(NamedTuple):
-    """On whose behalf offsets are committed; generation -1 outside of group management."""
+    """The member that commits offsets; generation -1 outside of group management."""
 
     member_id: str
     group_instance_id: str | None
@@ -57,7 +58,7 @@ class GroupAdmin:
         changes: Sequence[OffsetChange],
         on_done: Callable[[ErrorCode], None],
     ) -> None:
-        """OffsetCommit: one answer for all, once it is committed; perhaps before this returns.
+        """Commit offsets; report one result once they are committed, perhaps before this returns.
 
         GROUP_ID_NOT_FOUND for an unknown group with a generation: before v9 clients do not know it.
         """
@@ -70,7 +71,7 @@ class GroupAdmin:
         group = shard.groups.get(group_id)
         if group is not None:
             error = group.validate_commit(*committer, now)
-        else:  # outside of groups anyone may commit, and a group is made of it
+        else:  # anyone may commit outside of groups, which creates a simple group
             error = ErrorCode.GROUP_ID_NOT_FOUND if committer.generation >= 0 else ErrorCode.NONE
         if error is not ErrorCode.NONE:
             on_done(error)
@@ -85,7 +86,7 @@ class GroupAdmin:
         changes: Sequence[OffsetChange],
         on_done: Callable[[ErrorCode], None],
     ) -> None:
-        """TxnOffsetCommit by a producer id and epoch; otherwise as `commit`."""
+        """Commit offsets in the transaction of a producer id and epoch; otherwise like `commit`."""
         coordinator = self._coordinator
         shard = coordinator.shard_of(group_id)
         if isinstance(shard, ErrorCode):
@@ -115,14 +116,14 @@ class GroupAdmin:
             None,
         ],
     ) -> None:
-        """OffsetFetch: the committed offsets of a group, none for an unknown one.
+        """Fetch the committed offsets of a group; none for an unknown one.
 
-        With `require_stable` (KIP-447) everything written before counts, so it is waited for, and
-        topics and partitions with an open transaction are told; what is written while this waits
-        does not count, or offsets whose marker comes then would be neither open nor committed.
-        Without, what was there before this
-        coordinator is waited for: its high watermark begins lower than its predecessor's was, and
-        what that one has told must not be taken back. (Apache Kafka 4 answers with less.)
+        With `require_stable` (KIP-447) this waits until all earlier writes are committed, and also
+        returns the partitions with an open transaction. Later writes do not count; otherwise
+        offsets whose marker arrives meanwhile would be neither open nor committed. Without
+        `require_stable` this waits for what the log held when this coordinator took over: its high
+        watermark starts below that of its predecessor, and offsets that the predecessor returned
+        must not go back. (Apache Kafka 4 does not wait.)
         """
         coordinator = self._coordinator
         shard = coordinator.shard_of(group_id)
@@ -158,7 +159,7 @@ class GroupAdmin:
         topics: Mapping[str, Sequence[int]],
         on_done: Callable[[ErrorCode, Mapping[str, ErrorCode]], None],
     ) -> None:
-        """OffsetDelete (KIP-496): an error for all, or one for each topic."""
+        """Delete offsets (KIP-496); return an error for all, or one per topic."""
         found = self.find(group_id)
         if isinstance(found, ErrorCode):
             on_done(found, {})
@@ -184,7 +185,7 @@ class GroupAdmin:
     # ---- groups ------------------------------------------------------------------------------
 
     def find(self, group_id: str) -> tuple[GroupShard, Group] | ErrorCode:
-        """A group and where it is, or why not."""
+        """Return a group and its shard, or the error."""
         shard = self._coordinator.shard_of(group_id)
         if isinstance(shard, ErrorCode):
             return shard
@@ -192,7 +193,7 @@ class GroupAdmin:
         return ErrorCode.GROUP_ID_NOT_FOUND if group is None else (shard, group)
 
     def list_groups(self) -> list[Group] | ErrorCode:
-        """ListGroups: all groups of this broker, or COORDINATOR_LOAD_IN_PROGRESS."""
+        """Return all groups of this broker, or COORDINATOR_LOAD_IN_PROGRESS."""
         coordinator = self._coordinator
         if coordinator.is_closed:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -201,7 +202,7 @@ class GroupAdmin:
         return [group for shard in coordinator.active_shards() for group in shard.groups.values()]
 
     def delete_group(self, group_id: str, on_done: Callable[[ErrorCode], None]) -> None:
-        """DeleteGroups, one of them: an empty group goes with its offsets."""
+        """Delete one empty group and its offsets."""
         found = self.find(group_id)
         if isinstance(found, ErrorCode):
             on_done(found)
@@ -216,12 +217,12 @@ class GroupAdmin:
     # ---- expiry ------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Look for expired offsets every offsets.retention.check.interval.ms from now on."""
+        """Start to check for expired offsets every offsets.retention.check.interval.ms."""
         interval_s = self._coordinator.config.offsets_retention_check_interval_ms / 1000
         self._timer = self._timers.call_at(self._timers.time() + interval_s, self._tick)
 
     def stop(self) -> None:
-        """No more looks."""
+        """Stop the checks."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -245,7 +246,7 @@ class GroupAdmin:
                 group, shard.latest, now_ms, retention_ms, unstable=unstable
             )
             coordinator.write_tombstones(shard, tombstones)
-            # If those could not be written the group stays for the next look.
+            # If these cannot be written, the group stays until the next check.
             is_gone = is_all and not shard.latest.of_group(group.group_id)
             if is_gone and group.is_empty and not unstable:
                 coordinator.remove(shard, group, [], _log_failure)

@@ -1,9 +1,9 @@
 """The group coordinator: groups of the partitions of `__consumer_offsets` that this broker leads.
 
-Performs what the pure group machine (`group.py`) decides: answers parked requests, writes records,
-sets timers. Owns the shards that `LedPartitions` loads and lets go. Called by the group APIs and,
-on new images, by the metadata log; knows no wire. Offsets and the administration of groups are in
-`admin.py`.
+It performs the effects of the pure group machine (`group.py`): answers parked requests, writes
+records, sets timers. It owns the shards that `LedPartitions` loads and unloads. The group APIs call
+it, and the metadata log on new images; it does not know the wire. Offsets and the administration of
+groups are in `admin.py`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ __all__ = ["GroupCoordinator"]
 logger = logging.getLogger(__name__)
 
 _MEMBER_ID_PREFIX_MAX = 8000  # characters: a string has at most 32767 bytes, and a UUID follows
-TOMBSTONES_MAX = 1000  # in one batch of a clean-up: far below max.message.bytes
+TOMBSTONES_MAX = 1000  # in one batch of expiry: far below max.message.bytes
 
 
 class GroupCoordinator:
@@ -93,15 +93,15 @@ class GroupCoordinator:
                     self._topic_deleted(name, gone.topic_id)
 
     def close(self) -> None:
-        """Let all groups go, as when another broker took over."""
+        """Unload all groups, as if another broker had taken over."""
         self._led.close()
 
     def new_shard(self, index: int, leader_epoch: int) -> GroupShard:
-        """For `LedPartitions`, as the three that follow."""
+        """Create a shard; this and the next three methods are for `LedPartitions`."""
         return GroupShard(index, leader_epoch, self._limits)
 
     def replay(self, shard: GroupShard, chunk: list[LoadedRecord]) -> None:
-        """Take in records of the log."""
+        """Apply records of the log."""
         now = self.now()
         for header, record in chunk:
             if header.is_control:
@@ -116,7 +116,7 @@ class GroupCoordinator:
                 shard.replay(change, record.offset + 1, now, producer_id)
 
     def loaded(self, shard: GroupShard) -> None:
-        """Serve its groups."""
+        """Start to serve the groups of a loaded shard."""
         shard.is_loading = False
         shard.loaded_end = shard.end_offset
         shard.advance(self.topic.high_watermark(shard.index))
@@ -132,7 +132,7 @@ class GroupCoordinator:
         shard.deleted_topics.clear()
 
     def resigned(self, shard: GroupShard) -> None:
-        """Answer everyone who waits and forget its groups."""
+        """Answer all parked requests and unload the groups of a shard."""
         shard.stop_timers()
         now = self.now()
         for group in shard.groups.values():
@@ -141,7 +141,7 @@ class GroupCoordinator:
                     effect.answer()
 
     def _topic_deleted(self, name: str, topic_id: bytes) -> None:
-        """Offsets of a deleted topic go at once, not with their retention."""
+        """Delete the offsets of a deleted topic at once, before their retention ends."""
         for shard in self._led.shards.values():
             if shard.is_loading:
                 shard.deleted_topics.append((name, topic_id))
@@ -151,36 +151,36 @@ class GroupCoordinator:
     # ---- look-up -----------------------------------------------------------------------------
 
     def now(self) -> Now:
-        """This moment, as the group machine takes it."""
+        """Return the current time for the group machine."""
         return Now(int(self._clock.monotonic() * 1000), self._clock.wall_ms())
 
     def partition_for(self, group_id: str) -> int:
-        """The partition of `__consumer_offsets` that a group lives in."""
+        """Return a group's partition of `__consumer_offsets`."""
         count = self._led.partition_count or self.config.offsets_topic_num_partitions
         return partition_for(group_id, count)
 
     def shard_of(self, group_id: str) -> GroupShard | ErrorCode:
-        """Where a group is, or why it is not served here now."""
+        """Return a group's shard, or the error if it is not served here now."""
         return self._led.at(self.partition_for(group_id))
 
     def active_shards(self) -> list[GroupShard]:
-        """The shards that are loaded."""
+        """Return the loaded shards."""
         return self._led.active()
 
     @property
     def is_loading(self) -> bool:
-        """Whether some partition is still being loaded."""
+        """Return whether a partition is still loading."""
         return self._led.is_loading
 
     @property
     def is_closed(self) -> bool:
-        """Whether the coordinator has been stopped."""
+        """Return whether the coordinator has stopped."""
         return self._led.is_closed
 
     # ---- membership --------------------------------------------------------------------------
 
     def join(self, group_id: str, request: JoinRequest, waiter: JoinWaiter) -> None:
-        """JoinGroup; `waiter` is called once, perhaps before this returns."""
+        """Handle JoinGroup; `waiter` is called once, perhaps before this returns."""
         error = self._check_join(group_id, request)
         if error is not ErrorCode.NONE:
             waiter(JoinResult(error, request.member_id))
@@ -217,7 +217,7 @@ class GroupCoordinator:
         return ErrorCode.NONE
 
     def _create(self, shard: GroupShard, group_id: str, now: Now) -> Group | ErrorCode:
-        """A new group is written down before its first rebalance, as Kafka does."""
+        """Write a new group's record before its first rebalance, as Kafka does."""
         group = Group(group_id, now, self._limits)
         error = self._append(shard, [group_record(group, {})], (), _ignore)
         if error is not ErrorCode.NONE:
@@ -230,7 +230,7 @@ class GroupCoordinator:
         return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
     def sync(self, group_id: str, request: SyncRequest, waiter: SyncWaiter) -> None:
-        """SyncGroup; `waiter` is called once, perhaps before this returns."""
+        """Handle SyncGroup; `waiter` is called once, perhaps before this returns."""
         found = self._find(group_id)
         if isinstance(found, ErrorCode):
             waiter(SyncResult(found))
@@ -241,7 +241,7 @@ class GroupCoordinator:
     def heartbeat(
         self, group_id: str, member_id: str, instance_id: str | None, generation: int
     ) -> ErrorCode:
-        """Heartbeat. While a group loads, its members are left in peace."""
+        """Handle Heartbeat. While a group loads, its members get no error."""
         found = self._find(group_id)
         if found is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
             return ErrorCode.NONE
@@ -252,7 +252,7 @@ class GroupCoordinator:
     def leave(
         self, group_id: str, leaving: Sequence[LeavingMember]
     ) -> tuple[ErrorCode, list[LeaveResult]]:
-        """LeaveGroup: an error for all, or a result for each."""
+        """Handle LeaveGroup; return an error for all, or a result per member."""
         found = self._find(group_id)
         if found is ErrorCode.UNKNOWN_MEMBER_ID:
             return ErrorCode.NONE, [
@@ -266,7 +266,7 @@ class GroupCoordinator:
         return ErrorCode.NONE, results
 
     def _find(self, group_id: str) -> tuple[GroupShard, Group] | ErrorCode:
-        """A group for its members; to them an unknown group is an unknown member."""
+        """Find a group for a member's request; an unknown group is an unknown member."""
         if not group_id and not self._led.is_closed:
             return ErrorCode.INVALID_GROUP_ID
         shard = self.shard_of(group_id)
@@ -278,7 +278,7 @@ class GroupCoordinator:
     # ---- effects -----------------------------------------------------------------------------
 
     def perform(self, shard: GroupShard, group: Group, effects: Sequence[Effect]) -> None:
-        """Do what a step asked for, then see when the group wants to be looked at again."""
+        """Perform the effects of a step, then set the group's timer."""
         for effect in effects:
             if isinstance(effect, Persist):
                 self._persist(shard, group, effect)
@@ -300,9 +300,9 @@ class GroupCoordinator:
             stored(error)
 
     def watch(self, shard: GroupShard, group: Group) -> None:
-        """Have one timer for a group, no later than its next deadline.
+        """Set the one timer of a group, no later than its next deadline.
 
-        Heartbeats only move deadlines later and don't come here: the timer fires early once a
+        Heartbeats only move deadlines later and do not call this: the timer fires early once per
         session, finds nothing due and is set again.
         """
         group_id = group.group_id
@@ -336,7 +336,7 @@ class GroupCoordinator:
     ) -> None:
         """Write offsets or their tombstones as one batch.
 
-        `on_done` hears once, when it is committed or has failed, perhaps before this returns.
+        `on_done` is called once, when it is committed or has failed, perhaps before this returns.
         """
         if not changes:
             on_done(ErrorCode.NONE)
@@ -353,7 +353,7 @@ class GroupCoordinator:
         producer: tuple[int, int],
         on_done: Callable[[ErrorCode], None],
     ) -> None:
-        """Write offsets that hold once the transaction of this producer id and epoch commits."""
+        """Write offsets that take effect when this producer's transaction commits."""
         now = self.now()
         try:
             result = self.topic.append(
@@ -372,11 +372,12 @@ class GroupCoordinator:
     def end_transaction(
         self, index: int, marker: memoryview, on_done: Callable[[ErrorCode], None]
     ) -> None:
-        """Append a marker to a partition of `__consumer_offsets`: offsets that waited for it are
-        committed, or dropped. `on_done` hears an error of Produce, once."""
+        """Append a marker to a partition of `__consumer_offsets`, which commits or drops the
+        offsets that waited for it. `on_done` is called once with an error of Produce."""
         shard = self._led.at(index)
         if isinstance(shard, ErrorCode):
-            on_done(ErrorCode.NOT_LEADER_OR_FOLLOWER)  # not here, or not yet: ask again
+            # not here, or not loaded yet: the caller retries
+            on_done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             return
         header = read_header(marker)
         kind = control_type(next(iter_records(marker)))
@@ -393,7 +394,7 @@ class GroupCoordinator:
         self.topic.commit(index, shard.end_offset, on_done)
 
     def write_tombstones(self, shard: GroupShard, changes: Sequence[OffsetChange]) -> None:
-        """Write any number of tombstones nobody waits for."""
+        """Write any number of tombstones, without a result."""
         for start in range(0, len(changes), TOMBSTONES_MAX):
             self.write_offsets(shard, changes[start : start + TOMBSTONES_MAX], _ignore)
 
@@ -404,7 +405,7 @@ class GroupCoordinator:
         changes: Sequence[OffsetChange],
         on_done: Callable[[ErrorCode], None],
     ) -> None:
-        """Delete an empty group with these tombstones of its offsets; `on_done` as above."""
+        """Delete an empty group with these tombstones of its offsets; `on_done` is called once."""
         assert group.is_empty
         records = [offset_record(change) for change in changes]
         records.append(group_tombstone(group.group_id))
@@ -417,7 +418,7 @@ class GroupCoordinator:
         self.perform(shard, group, group.unload(ErrorCode.UNKNOWN_MEMBER_ID, self.now()))
 
     def settled(self, shard: GroupShard, on_done: Callable[[ErrorCode], None]) -> None:
-        """Say when all that is written by now is committed."""
+        """Call back once everything written so far is committed."""
 
         def committed(error: ErrorCode) -> None:
             self.advance(shard)
@@ -426,11 +427,11 @@ class GroupCoordinator:
         self.topic.commit(shard.index, shard.end_offset, committed)
 
     def advance(self, shard: GroupShard) -> None:
-        """Let readers see what is committed by now."""
+        """Show readers what is now committed."""
         try:
             shard.advance(self.topic.high_watermark(shard.index))
         except StorageError:
-            return  # the partition has left this broker; the image will say so
+            return  # the partition has left this broker, as the next image shows
 
     def _append(
         self,

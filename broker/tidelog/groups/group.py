@@ -1,9 +1,9 @@
 """The classic consumer group: a pure state machine (KIP-62, 345, 394, 559, 800, 814).
 
-Owned by `coordinator.py`, which feeds requests, the clock and finished writes in and performs
-the effects that come out. Must not know the wire, the log, tasks or timers: a step takes `Now`,
-changes the group at once and returns effects; `next_deadline_ms` says when `expire` is due. States,
-their table and the moves of a rebalance are in `rebalance.py`.
+`coordinator.py` owns it, passes requests, the time and finished writes in, and performs the
+returned effects. It must not know the wire, the log, tasks or timers: a step takes `Now`, changes
+the group at once and returns effects; `next_deadline_ms` is when `expire` is due. States, their
+table and the moves of a rebalance are in `rebalance.py`.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ __all__ = ["TRANSITIONS", "Group", "GroupLimits", "GroupState"]
 
 
 class Group(GroupRebalance):
-    """One classic group and its steps; each leaves the invariants of `GroupRebalance` true."""
+    """One classic group and its steps; each step keeps the invariants of `GroupRebalance`."""
 
     # ---- questions of requests ---------------------------------------------------------------
 
     def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """Whether a request speaks for a member; a replaced static member is fenced (KIP-345)."""
+        """Check that a request is from a member; a replaced static member is fenced (KIP-345)."""
         if instance_id is not None:
             known = self.static_members.get(instance_id)
             if known is None:
@@ -56,7 +56,7 @@ class Group(GroupRebalance):
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
-        """Whether a member with these protocols can be in this group."""
+        """Return whether a member with these protocols can join this group."""
         if self.is_empty:
             return bool(protocol_type) and bool(protocols)
         if self.protocol_type != protocol_type:
@@ -69,7 +69,7 @@ class Group(GroupRebalance):
     def validate_commit(
         self, member_id: str, instance_id: str | None, generation: int, now: Now
     ) -> ErrorCode:
-        """Whether an OffsetCommit is taken; one that is counts as a heartbeat."""
+        """Check an OffsetCommit; a valid one counts as a heartbeat."""
         if self.state is GroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if generation < 0 and self.is_empty:
@@ -86,7 +86,7 @@ class Group(GroupRebalance):
     def validate_transactional_commit(
         self, member_id: str, instance_id: str | None, generation: int
     ) -> ErrorCode:
-        """Whether a TxnOffsetCommit is taken (KIP-447): who names no member need not be one."""
+        """Check a TxnOffsetCommit (KIP-447), which need not name a member."""
         if self.state is GroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if generation < 0 and (self.is_empty or (not member_id and instance_id is None)):
@@ -99,7 +99,7 @@ class Group(GroupRebalance):
     # ---- steps -------------------------------------------------------------------------------
 
     def join(self, request: JoinRequest, waiter: JoinWaiter, now: Now) -> list[Effect]:
-        """JoinGroup: park it, answer it, or begin a rebalance."""
+        """Handle JoinGroup: park it, answer it, or begin a rebalance."""
         member_id = request.member_id
         if not self._accepts(member_id):
             self._remove(member_id)
@@ -124,7 +124,7 @@ class Group(GroupRebalance):
         return self._take_effects()
 
     def sync(self, request: SyncRequest, waiter: SyncWaiter, now: Now) -> list[Effect]:
-        """SyncGroup: the leader brings the assignment, everyone fetches theirs."""
+        """Handle SyncGroup: the leader sends the assignment, each member fetches its own."""
         error = self._check_sync(request)
         if error is not ErrorCode.NONE:
             self._effects.append(CompleteSync(waiter, SyncResult(error)))
@@ -136,7 +136,7 @@ class Group(GroupRebalance):
         if self.state is GroupState.STABLE:
             self._effects.append(CompleteSync(waiter, self._synced(member)))
             return self._take_effects()
-        # A retry over another connection: the first request can no longer be told anything new.
+        # A retry over another connection: the first request gets no assignment any more.
         self._complete_sync_of(member, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
         member.awaiting_sync = waiter
         if self.leader == member.member_id:
@@ -150,7 +150,7 @@ class Group(GroupRebalance):
     def heartbeat(
         self, member_id: str, instance_id: str | None, generation: int, now: Now
     ) -> ErrorCode:
-        """Heartbeat: keep the member's session, tell it about rebalances."""
+        """Handle Heartbeat: extend the member's session; report a rebalance."""
         if self.state is GroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         error = self.check_member(member_id, instance_id)
@@ -166,7 +166,7 @@ class Group(GroupRebalance):
     def leave(
         self, leaving: Sequence[LeavingMember], now: Now
     ) -> tuple[list[LeaveResult], list[Effect]]:
-        """LeaveGroup: members by id, pending ones, static ones by instance (KIP-345)."""
+        """Handle LeaveGroup: members by id, pending ones, static ones by instance (KIP-345)."""
         results = [self._leave_one(member) for member in leaving]
         gone = [result.member_id for result in results if result.error is ErrorCode.NONE]
         if gone and self.state not in {GroupState.EMPTY, GroupState.DEAD}:
@@ -174,7 +174,7 @@ class Group(GroupRebalance):
         return results, self._take_effects()
 
     def expire(self, now: Now) -> list[Effect]:
-        """Do what is due: sessions, joins and syncs that took too long."""
+        """Time out sessions, joins and syncs that are due."""
         due = now.ticks_ms
         for member_id in [name for name, at in self.pending_members.items() if at <= due]:
             del self.pending_members[member_id]
@@ -192,7 +192,7 @@ class Group(GroupRebalance):
     def stored(
         self, what: AssignmentStored | StaticMemberStored, error: ErrorCode, now: Now
     ) -> list[Effect]:
-        """The write asked for by `Persist` is committed, or has failed with a client's error."""
+        """Continue after the write of `Persist` is committed, or failed with this error."""
         if isinstance(what, AssignmentStored):
             self._assignment_stored(what, error, now)
         else:
@@ -200,18 +200,18 @@ class Group(GroupRebalance):
         return self._take_effects()
 
     def begin_rebalance(self, reason: str, now: Now) -> list[Effect]:
-        """Have everyone join again, as after loading a group that is over its size limit."""
+        """Make all members join again, for example after loading a group above its size limit."""
         self._prepare_rebalance(reason, now)
         return self._take_effects()
 
     def resume(self, now: Now) -> None:
-        """After loading: every member has a whole session to come back."""
+        """Start a full session for every member after loading."""
         for member in self.members.values():
             self._touch(member, now)
         self.topics = self._compute_topics()
 
     def unload(self, error: ErrorCode, now: Now) -> list[Effect]:
-        """The coordinator is no longer ours, or the group is deleted: answer whoever waits."""
+        """Answer parked requests because the group was deleted or has moved to another broker."""
         self.transition(GroupState.DEAD, now)
         for member in self.members.values():
             self._complete_join_of(member, JoinResult(error, member.member_id))
@@ -229,8 +229,8 @@ class Group(GroupRebalance):
             return True
         member = self.members.get(member_id)
         if self.state is GroupState.PREPARING_REBALANCE:
-            # Awaiting members are counted, not all: a group above a lowered limit then loses
-            # those who come back last.
+            # Only awaiting members count, so a group above a lowered limit loses the members that
+            # rejoin last.
             waiting = member is not None and member.awaiting_join is not None
             return waiting or self.awaiting_join_count < size_max
         return member is not None or len(self.members) < size_max
@@ -265,8 +265,8 @@ class Group(GroupRebalance):
             self._new_member_added = True
         self.insert(member, request.protocol_type)
         member.awaiting_join = waiter
-        # A new member cannot heartbeat before it knows its id, and a client that gave up leaves its
-        # JoinGroup parked: five minutes, then it is forgotten and may ask again.
+        # A new member cannot heartbeat before it knows its id, and the JoinGroup of a client that
+        # gave up stays parked, so it is dropped after five minutes.
         member.deadline_ms = now.ticks_ms + self.limits.new_member_join_timeout_ms
         self._rebalance_or_complete(
             f"adding new member {member_id} (instance {request.group_instance_id}; "
@@ -278,8 +278,9 @@ class Group(GroupRebalance):
         self, member: Member, request: JoinRequest, waiter: JoinWaiter, now: Now
     ) -> None:
         is_leader = self.leader == member.member_id
-        # A leader that joins a stable group wants a rebalance, perhaps because topics have changed.
-        # One whose answer got lost, and a follower with nothing new, hear the generation again.
+        # A leader that joins a stable group asks for a rebalance, perhaps because topics have
+        # changed. If its answer was lost, or for a follower without changes, the current generation
+        # is the answer.
         if (
             self.state is GroupState.PREPARING_REBALANCE
             or member.protocols != request.protocols
@@ -295,7 +296,7 @@ class Group(GroupRebalance):
             self._effects.append(CompleteJoin(waiter, self._joined(member)))
 
     def _update_member(self, member: Member, request: JoinRequest, waiter: JoinWaiter) -> None:
-        # The same member on another connection: only its last request will hear the end.
+        # The same member on another connection: only its last request is answered at the end.
         self._complete_join_of(
             member, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
         )
@@ -307,7 +308,7 @@ class Group(GroupRebalance):
     # ---- static members (KIP-345) ------------------------------------------------------------
 
     def _rename_static_member(self, instance_id: str, old_id: str, new_id: str) -> Member:
-        """Give a static member's place to a new id; who still waits under the old one is fenced."""
+        """Give a static member's place to a new id; requests of the old id are fenced."""
         member = self.members[old_id]
         self._complete_join_of(member, JoinResult(ErrorCode.FENCED_INSTANCE_ID, old_id))
         self._complete_sync_of(member, SyncResult(ErrorCode.FENCED_INSTANCE_ID))
@@ -335,13 +336,13 @@ class Group(GroupRebalance):
             return
         members = list(self.members.values())
         if self.state is GroupState.STABLE and select_protocol(members) == self.protocol_name:
-            # Same protocol: no rebalance, the member goes on with the assignment it had.
+            # Same protocol: no rebalance, the member keeps its assignment.
             skips = request.supports_skipping_assignment
             stored = StaticMemberStored(instance_id, old_id, new_id, *undo, old_leader, skips)
             assignments = {each.member_id: each.assignment for each in members}
             self._effects.append(Persist(assignments, stored))
             return
-        # The leader may be assigning to the old id right now, or the protocol changes.
+        # The leader may just be assigning to the old id, or the protocol changes.
         self._rebalance_or_complete(
             f"static member {instance_id} is back as {new_id} "
             f"(client reason: {request.reason or 'not provided'})",
@@ -352,14 +353,14 @@ class Group(GroupRebalance):
         member = self.members.get(what.new_member_id)
         if error is ErrorCode.NONE:
             if member is None:
-                return  # it has been answered when it was removed or replaced
+                return  # it was answered when it was removed or replaced
             if self.state is not GroupState.STABLE:
                 return  # a rebalance has begun meanwhile and will answer it
             result = self._joined(member)
             if what.skip_assignment:
                 result = result._replace(skip_assignment=self.leader == member.member_id)
             else:
-                # Before v9 a leader that comes back must not believe that it is to assign.
+                # Before v9 a returning leader must not believe that it has to assign.
                 result = result._replace(leader=what.old_leader, members=())
             self._touch(member, now)
             self._complete_join_of(member, result)
@@ -384,7 +385,7 @@ class Group(GroupRebalance):
             return error
         if request.generation != self.generation:
             return ErrorCode.ILLEGAL_GENERATION
-        # KIP-559: what the member believes must be what the group has chosen.
+        # KIP-559: the member's protocol must be the one that the group has chosen.
         for believed, chosen in (
             (request.protocol_type, self.protocol_type),
             (request.protocol_name, self.protocol_name),
@@ -399,7 +400,7 @@ class Group(GroupRebalance):
         return SyncResult(ErrorCode.NONE, self.protocol_type, self.protocol_name, member.assignment)
 
     def _assignment_stored(self, what: AssignmentStored, error: ErrorCode, now: Now) -> None:
-        # Someone may have joined while the write was under way: then this generation is over.
+        # If a member joined during the write, this generation has ended.
         if self.state is not GroupState.COMPLETING_REBALANCE or what.generation != self.generation:
             return
         if error is not ErrorCode.NONE:
@@ -443,9 +444,9 @@ class Group(GroupRebalance):
 
     def _expire_member(self, member: Member, now: Now) -> None:
         if member.is_alive_without_heartbeat:
-            member.deadline_ms = None  # the answer to what it waits for begins a new session
+            member.deadline_ms = None  # the answer to its parked request begins a new session
             return
-        # A join phase that another time-out of this step has ended removes nobody: all had joined.
+        # If another timeout of this step ended the join phase, all members had joined.
         assert self.members.get(member.member_id) is member
         logger.info("Member %s of group %s timed out", member.member_id, self.group_id)
         self._remove(member.member_id)
@@ -458,7 +459,7 @@ class Group(GroupRebalance):
     def _expire_join(self, now: Now) -> None:
         delay_ms, remaining_ms = self._initial_delay_ms, self._initial_remaining_ms
         if delay_ms is not None and self._new_member_added and remaining_ms > 0:
-            # KIP-134: while members keep coming, wait on, up to the rebalance time-out.
+            # KIP-134: while members keep joining, wait on, up to the rebalance timeout.
             self._new_member_added = False
             again_ms = min(self.limits.initial_rebalance_delay_ms, remaining_ms)
             self._initial_delay_ms = again_ms
@@ -468,7 +469,7 @@ class Group(GroupRebalance):
             self._complete_join(now)
 
     def _expire_sync(self, now: Now) -> None:
-        """Members that joined but never fetch their assignment hold nobody up."""
+        """Remove members that joined but did not sync in time: they must not block the others."""
         self.sync_deadline_ms = None
         if not self.pending_sync:
             return

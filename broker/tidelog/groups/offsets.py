@@ -1,7 +1,7 @@
-"""Committed offsets of groups: values, their store, and when they expire. Pure.
+"""Committed offsets of groups: values, store and expiry. Pure.
 
-Used by the shards of the group coordinator. A store is what one moment of the log says; a shard has
-two of them, one with everything appended and one with what is committed.
+Used by the shards of the group coordinator. A store is the state at one offset of the log. A shard
+has two: one with everything appended, one with everything committed.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class OffsetAndMetadata(NamedTuple):
     topic_id: bytes = ZERO_UUID
 
     def is_of(self, topic_id: bytes) -> bool:
-        """False only if both ids are known and differ: the topic was made anew since."""
+        """Return False only if both ids are known and differ: the topic was created again since."""
         return topic_id in {self.topic_id, ZERO_UUID} or self.topic_id == ZERO_UUID
 
 
 class OffsetChange(NamedTuple):
-    """One record about an offset; None forgets it."""
+    """One record about an offset; None removes it."""
 
     group_id: str
     topic: str
@@ -58,7 +58,7 @@ class OffsetStore:
         self._groups: dict[str, dict[str, PartitionOffsets]] = {}
 
     def apply(self, change: OffsetChange) -> None:
-        """Do what a record says."""
+        """Apply a record."""
         group_id, topic, partition, offset = change
         if offset is not None:
             topics = self._groups.setdefault(group_id, {})
@@ -74,11 +74,11 @@ class OffsetStore:
             del self._groups[group_id]
 
     def of_group(self, group_id: str) -> Mapping[str, Mapping[int, OffsetAndMetadata]]:
-        """A group's offsets by topic and partition; empty if it has none."""
+        """Return a group's offsets by topic and partition; empty if it has none."""
         return self._groups.get(group_id, _NO_OFFSETS)
 
     def forget_group(self, group_id: str) -> list[OffsetChange]:
-        """Tombstones for all of a group's offsets."""
+        """Return tombstones for all of a group's offsets."""
         return [
             OffsetChange(group_id, topic, partition, None)
             for topic, offsets in self.of_group(group_id).items()
@@ -86,7 +86,7 @@ class OffsetStore:
         ]
 
     def forget_topic(self, topic: str, topic_id: bytes) -> list[OffsetChange]:
-        """Tombstones for every group's offsets of a deleted topic."""
+        """Return tombstones for every group's offsets of a deleted topic."""
         return [
             OffsetChange(group_id, topic, partition, None)
             for group_id, topics in self._groups.items()
@@ -96,7 +96,7 @@ class OffsetStore:
 
 
 class Expiry(NamedTuple):
-    """What a look at a group's offsets found: tombstones, and whether nothing else is left."""
+    """The result of a check for expired offsets: tombstones, and whether no offset is left."""
 
     tombstones: list[OffsetChange]
     is_all: bool
@@ -110,11 +110,11 @@ def expired_offsets(
     *,
     unstable: AbstractSet[tuple[str, int]] = frozenset(),
 ) -> Expiry:
-    """Offsets past their retention (offsets.retention.minutes, KIP-186 and KIP-211).
+    """Find offsets past their retention (offsets.retention.minutes, KIP-186 and KIP-211).
 
-    It counts from when a group lost its last member; for topics that a stable consumer group no
-    longer subscribes to, and for consumers outside groups, from the commit. `unstable` ones, that
-    an open transaction is about to change, stay.
+    Retention starts when a group loses its last member. It starts at the commit for topics that a
+    stable consumer group no longer subscribes to, and for consumers outside groups. `unstable`
+    offsets, which an open transaction may change, are kept.
     """
     topics = store.of_group(group.group_id)
     if not topics:
@@ -140,7 +140,7 @@ def expired_offsets(
 
 
 def _retention_base(group: Group) -> int | None:
-    """Since when retention counts: a time, -1 for each commit's own, None for never."""
+    """Return when retention starts: a time, -1 for the time of each commit, None for never."""
     if group.protocol_type is None:
         return NO_TIMESTAMP
     if group.is_empty:

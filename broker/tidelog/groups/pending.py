@@ -18,8 +18,8 @@ _Key = tuple[str, str, int]  # group, topic, partition
 
 
 class PendingOffsets:
-    """Changes by producer id. An offset committed plainly after one of them is the newer one:
-    then the marker brings nothing, but the partition is unstable until it comes all the same."""
+    """Changes by producer id. A later commit outside of transactions supersedes a change: its
+    marker then commits nothing, but the partition stays unstable until it arrives."""
 
     __slots__ = ("_producers",)
 
@@ -30,13 +30,13 @@ class PendingOffsets:
         return bool(self._producers)
 
     def add(self, producer_id: int, changes: Iterable[OffsetChange]) -> None:
-        """They are in the log."""
+        """Add changes that were appended."""
         changed = self._producers.setdefault(producer_id, {})
         for change in changes:
             changed[change[:3]] = change
 
     def supersede(self, changes: Iterable[OffsetChange]) -> None:
-        """These were committed outside of transactions, or deleted, and what waits with them."""
+        """Mark changes as superseded by commits outside of transactions, or deleted."""
         for change in changes:
             for changed in self._producers.values():
                 if change.offset is None:
@@ -45,18 +45,18 @@ class PendingOffsets:
                     changed[change[:3]] = None
 
     def end(self, producer_id: int, *, is_commit: bool) -> list[OffsetChange]:
-        """A marker is in the log: what is committed with it."""
+        """Return the changes that an appended marker commits."""
         changed = self._producers.pop(producer_id, {})
         return [each for each in changed.values() if each is not None] if is_commit else []
 
     def of_group(self, group_id: str) -> set[tuple[str, int]]:
-        """Topics and partitions that are not stable."""
+        """Return the topics and partitions that are not stable."""
         return {
             key[1:] for changed in self._producers.values() for key in changed if key[0] == group_id
         }
 
     def tombstones(self, is_wanted: Callable[[OffsetChange], bool]) -> list[OffsetChange]:
-        """For the wanted ones; not for those that a plain commit has overtaken."""
+        """Return tombstones for matching changes, without superseded ones."""
         return [
             change._replace(offset=None)
             for changed in self._producers.values()

@@ -1,7 +1,8 @@
-"""States of a classic group and the moves of a rebalance: the inner half of the group machine.
+"""States of a classic group and the transitions of a rebalance: the inner half of the group
+machine.
 
-`group.py` builds the steps (requests, time-outs, finished writes) on it. Pure: no wire, log, task
-or timer; deadlines are fields, effects pile up until a step hands them out.
+`group.py` builds the steps (requests, timeouts, finished writes) on it. Pure: no wire, log, task or
+timer; deadlines are fields, effects gather until a step returns them.
 """
 
 from __future__ import annotations
@@ -34,25 +35,26 @@ logger = logging.getLogger(__name__)
 
 
 class GroupState(Enum):
-    """Where a group stands. The value is Kafka's name on the wire."""
+    """The state of a group. The value is Kafka's name on the wire."""
 
     EMPTY = "Empty"
-    """No members; lives on while it has offsets. Joins begin the first rebalance; commits without
-    membership (generation -1) are taken."""
+    """No members; the group exists while it has offsets. A join begins the first rebalance; commits
+    without membership (generation -1) are accepted."""
 
     PREPARING_REBALANCE = "PreparingRebalance"
-    """Joins are parked until every member is back or the rebalance time-out has passed. Heartbeats
-    and syncs hear REBALANCE_IN_PROGRESS; commits of the last generation are still taken."""
+    """Joins are parked until every member has rejoined or the rebalance timeout has passed.
+    Heartbeats and syncs get REBALANCE_IN_PROGRESS; commits of the last generation are still
+    accepted."""
 
     COMPLETING_REBALANCE = "CompletingRebalance"
     """The generation has begun; syncs are parked until the leader's assignment is stored. Commits
-    hear REBALANCE_IN_PROGRESS."""
+    get REBALANCE_IN_PROGRESS."""
 
     STABLE = "Stable"
-    """Everyone has, or may fetch, the assignment of this generation."""
+    """Every member has, or may fetch, the assignment of this generation."""
 
     DEAD = "Dead"
-    """Deleted, or its coordinator has moved away. Nothing leads out of it."""
+    """Deleted, or its coordinator has moved. The final state."""
 
 
 TRANSITIONS: Mapping[GroupState, frozenset[GroupState]] = {
@@ -69,7 +71,7 @@ TRANSITIONS: Mapping[GroupState, frozenset[GroupState]] = {
 
 
 class GroupLimits(NamedTuple):
-    """What the broker's configuration says about classic groups."""
+    """The broker's settings for classic groups."""
 
     initial_rebalance_delay_ms: int = 3000
     group_size_max: int = 2147483647
@@ -77,7 +79,7 @@ class GroupLimits(NamedTuple):
 
 
 class GroupRebalance:
-    """Fields of one classic group and the moves between its states.
+    """Fields of one classic group and the transitions between its states.
 
     Invariants: the leader is a member, or None when there are none; `generation` never goes back; a
     static member id belongs to a member; pending members (KIP-394) are not members.
@@ -97,10 +99,11 @@ class GroupRebalance:
         self.static_members: dict[str, str] = {}  # instance id -> member id
         self.pending_members: dict[str, int] = {}  # member id -> deadline
         self.pending_sync: set[str] = set()  # members of this generation that have not synced
-        self.topics: frozenset[str] | None = None  # subscribed ones, None if nobody can tell
+        self.topics: frozenset[str] | None = None  # subscribed topics, None if unknown
         self.join_deadline_ms: int | None = None
         self.sync_deadline_ms: int | None = None
-        self._initial_delay_ms: int | None = None  # set while the first rebalance waits for more
+        # set while the first rebalance waits for more members
+        self._initial_delay_ms: int | None = None
         self._initial_remaining_ms = 0
         self._new_member_added = False
         self._effects: list[Effect] = []
@@ -109,34 +112,35 @@ class GroupRebalance:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the group has no members and no rebalance under way."""
+        """Return whether the group has no members and no rebalance."""
         return self.state is GroupState.EMPTY
 
     @property
     def is_simple(self) -> bool:
-        """Whether only offsets made it: nobody ever joined, nothing of it is written down."""
+        """Return whether only offsets created it: it never had members, and has no record."""
         return self.protocol_type is None and self.is_empty and not self.pending_members
 
     def is_subscribed(self, topic: str) -> bool:
-        """Whether members may read a topic; a consumer group of unknown topics may read any."""
+        """Return whether members may read a topic; a consumer group with unknown topics may read
+        any."""
         if self.topics is not None:
             return topic in self.topics
         return self.protocol_type == CONSUMER_PROTOCOL_TYPE
 
     def next_deadline_ms(self) -> int | None:
-        """When `expire` has something to look at. Heartbeats only move it later."""
+        """Return when `expire` is next due. Heartbeats only move it later."""
         deadlines = [member.deadline_ms for member in self.members.values()]
         deadlines += [self.join_deadline_ms, self.sync_deadline_ms, *self.pending_members.values()]
         return min((at for at in deadlines if at is not None), default=None)
 
     @property
     def awaiting_join_count(self) -> int:
-        """Members whose JoinGroup is parked."""
+        """Return the number of members whose JoinGroup is parked."""
         return sum(member.awaiting_join is not None for member in self.members.values())
 
     @property
     def rebalance_timeout_ms(self) -> int:
-        """How long a rebalance may take: the longest any member asks for."""
+        """Return the rebalance timeout: the longest of all members."""
         return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
 
     @property
@@ -152,7 +156,7 @@ class GroupRebalance:
     # ---- members -----------------------------------------------------------------------------
 
     def insert(self, member: Member, protocol_type: str) -> None:
-        """Put a member into the group, as a join and the loading of a record do."""
+        """Add a member to the group, for a join or while loading a record."""
         instance_id = member.group_instance_id
         assert instance_id is None or instance_id not in self.static_members
         if instance_id is not None:
@@ -171,8 +175,8 @@ class GroupRebalance:
         member = self.members.pop(member_id, None)
         if member is None:
             return
-        # A parked request of a removed member is answered, so that a client still there comes back
-        # as a new member.
+        # The parked request of a removed member is answered, so that a live client rejoins as a new
+        # member.
         self._complete_join_of(member, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, ""))
         self._complete_sync_of(member, SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
         if member.group_instance_id is not None:
@@ -181,7 +185,7 @@ class GroupRebalance:
             self.leader = next(iter(self.members), None)
 
     def _touch(self, member: Member, now: Now) -> None:
-        """Begin the member's session anew."""
+        """Restart the member's session."""
         member.deadline_ms = now.ticks_ms + member.session_timeout_ms
 
     def _complete_join_of(self, member: Member, result: JoinResult) -> None:
@@ -200,7 +204,7 @@ class GroupRebalance:
         self._effects.append(CompleteJoin(waiter, JoinResult(error, member_id)))
 
     def _joined(self, member: Member) -> JoinResult:
-        """What a member hears about the current generation."""
+        """Return a member's result of the current generation."""
         return JoinResult(
             ErrorCode.NONE,
             member.member_id,
@@ -212,7 +216,7 @@ class GroupRebalance:
         )
 
     def joined_members(self) -> tuple[JoinedMember, ...]:
-        """All members with what they said under the chosen protocol."""
+        """Return all members with their metadata of the chosen protocol."""
         return tuple(
             JoinedMember(
                 member.member_id, member.group_instance_id, member.metadata(self.protocol_name)
@@ -223,7 +227,7 @@ class GroupRebalance:
     # ---- moves -------------------------------------------------------------------------------
 
     def transition(self, state: GroupState, now: Now) -> None:
-        """Change the state; an illegal change is a bug and stops here."""
+        """Change the state; an illegal transition is a bug and raises."""
         assert state in TRANSITIONS[self.state], (
             f"group {self.group_id}: {self.state.value} -> {state.value}"
         )
@@ -236,9 +240,9 @@ class GroupRebalance:
         return effects
 
     def _rebalance_or_complete(self, reason: str, now: Now) -> None:
-        """After a change of membership: begin a rebalance, or end one that waited for it."""
+        """After a change of members, begin a rebalance, or end one that waited for it."""
         if self.state is GroupState.PREPARING_REBALANCE:
-            # The first rebalance waits its time out: more members are expected.
+            # The first rebalance always waits its full delay for more members.
             if self.previous_state is not GroupState.EMPTY and self._all_joined:
                 self._complete_join(now)
         else:
@@ -270,14 +274,15 @@ class GroupRebalance:
             self.join_deadline_ms = now.ticks_ms + self.rebalance_timeout_ms
 
     def _complete_join(self, now: Now) -> None:
-        """End the join phase: whoever is not back is out, static members excepted (KIP-345)."""
+        """End the join phase: remove members that have not rejoined, except static ones
+        (KIP-345)."""
         assert self.state is GroupState.PREPARING_REBALANCE
         self.join_deadline_ms = self._initial_delay_ms = None
         for member in list(self.members.values()):
             if member.awaiting_join is None and member.group_instance_id is None:
                 self._remove(member.member_id)
         if self.members and not self._elect_joined_leader():
-            # Nobody came, but static members may yet: their sessions decide.
+            # No member has rejoined; static ones stay until their sessions end.
             self.join_deadline_ms = now.ticks_ms + self.rebalance_timeout_ms
             return
         self.generation += 1
@@ -307,7 +312,7 @@ class GroupRebalance:
         )
 
     def _elect_joined_leader(self) -> bool:
-        """Keep the leader if it is back, else take one that is; False if nobody is."""
+        """Keep the leader if it has rejoined, else choose a member that has; False if none has."""
         assert self.leader is not None
         if self.members[self.leader].awaiting_join is not None:
             return True

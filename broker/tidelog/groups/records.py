@@ -35,14 +35,14 @@ _VERSIONS_MAX = 4
 
 
 class GroupChange(NamedTuple):
-    """A record about a group; None forgets it."""
+    """A record about a group; None removes it."""
 
     group_id: str
     value: GroupMetadataValue | None
 
 
 def offset_record(change: OffsetChange) -> tuple[bytes, bytes | None]:
-    """Key and value of a committed offset, or of its tombstone."""
+    """Return key and value of a committed offset, or of its tombstone."""
     key = OffsetCommitKey(group=change.group_id, topic=change.topic, partition=change.partition)
     key_bytes = _VERSION.pack(1) + codec(OffsetCommitKey, 0).encode(key)
     offset = change.offset
@@ -63,7 +63,7 @@ def offset_record(change: OffsetChange) -> tuple[bytes, bytes | None]:
 
 
 def group_record(group: Group, assignments: Mapping[str, bytes]) -> tuple[bytes, bytes]:
-    """Key and value of a group as it is now, with these assignments by member id."""
+    """Return key and value of a group's current state, with these assignments by member id."""
     members = [
         GroupMetadataValue.MemberMetadata(
             member_id=member.member_id,
@@ -91,7 +91,7 @@ def group_record(group: Group, assignments: Mapping[str, bytes]) -> tuple[bytes,
 
 
 def group_tombstone(group_id: str) -> tuple[bytes, None]:
-    """The record that forgets a group."""
+    """Return the tombstone of a group."""
     return _group_key(group_id), None
 
 
@@ -101,7 +101,7 @@ def _group_key(group_id: str) -> bytes:
 
 
 def decode(key: bytes | None, value: bytes | None) -> OffsetChange | GroupChange | None:
-    """What a record says; None for a type of another group protocol. ProtocolError if corrupt."""
+    """Decode a record; None for a type of another group protocol. ProtocolError if corrupt."""
     if key is None or len(key) < _VERSION.size:
         raise ProtocolError("a record of __consumer_offsets without a type")
     (record_type,) = _VERSION.unpack_from(key)

@@ -1,7 +1,7 @@
 """One partition of `__consumer_offsets` in memory: its groups and their offsets.
 
-Owned by `coordinator.py`. Follows the log: `replay` at load, `appended` for what this broker
-writes itself. Pure: no log, wire or timers; the coordinator keeps a timer handle per group here.
+`coordinator.py` owns it. It follows the log: `replay` while loading, `appended` for the broker's
+own writes. Pure: no log, wire or timers; the coordinator keeps a timer handle per group here.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class GroupShard:
     """Groups and offsets of one partition.
 
     Invariant: `committed` is `latest` without the changes in the appends that `_uncommitted` holds;
-    readers see `committed`: what they were told is never taken back by a change of leader.
+    readers see `committed`, so that a change of leader never takes back what they have read.
     """
 
     def __init__(self, index: int, leader_epoch: int, limits: GroupLimits) -> None:
@@ -50,12 +50,12 @@ class GroupShard:
         self.pending = PendingOffsets()
         self.watches: dict[str, Watch] = {}
         self.end_offset = 0  # after the last append
-        self.loaded_end = 0  # after the last record that was there when this broker began to lead
+        self.loaded_end = 0  # after the last record when this broker began to lead
         self.deleted_topics: list[tuple[str, bytes]] = []  # name and id, while loading
         self._uncommitted: deque[tuple[int, Sequence[OffsetChange]]] = deque()
 
     def group(self, group_id: str, now: Now) -> Group:
-        """The group, made if it is not there."""
+        """Return the group; create it if it is missing."""
         group = self.groups.get(group_id)
         if group is None:
             group = self.groups[group_id] = Group(group_id, now, self.limits)
@@ -64,7 +64,7 @@ class GroupShard:
     def replay(
         self, change: Change, end_offset: int, now: Now, producer_id: int | None = None
     ) -> None:
-        """Take in one record of the log at load; with the producer id of its transaction."""
+        """Apply one record while loading, with the producer id of its transaction."""
         if isinstance(change, OffsetChange):
             if producer_id is None:
                 self.appended([change], end_offset, now)
@@ -79,12 +79,12 @@ class GroupShard:
             )
 
     def appended(self, changes: Sequence[OffsetChange], end_offset: int, now: Now) -> None:
-        """Take in offsets just written; they are committed when the log says so (`advance`)."""
+        """Apply appended offsets; `advance` commits them later."""
         self.end_offset = end_offset
         for change in changes:
             self.latest.apply(change)
             if change.offset is not None:
-                self.group(change.group_id, now)  # offsets alone make a simple group
+                self.group(change.group_id, now)  # offsets alone create a simple group
         if self.pending:
             self.pending.supersede(changes)
         if changes:
@@ -93,24 +93,24 @@ class GroupShard:
     def appended_in_transaction(
         self, changes: Sequence[OffsetChange], end_offset: int, producer_id: int, now: Now
     ) -> None:
-        """Take in offsets that wait for the end of their transaction."""
+        """Apply appended offsets that wait for the end of their transaction."""
         self.end_offset = end_offset
         self.pending.add(producer_id, changes)
         for change in changes:
             self.group(change.group_id, now)
 
     def ended(self, producer_id: int, end_offset: int, now: Now, *, is_commit: bool) -> None:
-        """Take in the marker that ends a transaction."""
+        """Apply the marker that ends a transaction."""
         changes = self.pending.end(producer_id, is_commit=is_commit)
         self.appended(changes, end_offset, now)
 
     def forget_group(self, group_id: str) -> list[OffsetChange]:
-        """Tombstones for all of a group's offsets, those of open transactions too."""
+        """Return tombstones for all of a group's offsets, including those of open transactions."""
         tombstones = self.latest.forget_group(group_id)
         return [*tombstones, *self.pending.tombstones(lambda one: one.group_id == group_id)]
 
     def forget_topic(self, topic: str, topic_id: bytes) -> list[OffsetChange]:
-        """Tombstones for every group's offsets of a deleted topic."""
+        """Return tombstones for every group's offsets of a deleted topic."""
         ids = {topic_id, ZERO_UUID}
         return [
             *self.latest.forget_topic(topic, topic_id),
@@ -122,7 +122,7 @@ class GroupShard:
         ]
 
     def advance(self, high_watermark: int) -> None:
-        """Everything below the high watermark is committed."""
+        """Commit everything below the high watermark."""
         uncommitted = self._uncommitted
         while uncommitted and uncommitted[0][0] <= high_watermark:
             for change in uncommitted.popleft()[1]:
@@ -130,8 +130,8 @@ class GroupShard:
 
     @property
     def knows_committed(self) -> bool:
-        """Whether all that was loaded is seen to be committed: as long as not, `committed` may be
-        older than what the coordinator before has told."""
+        """Return whether everything loaded is committed. Until then `committed` may be older than
+        what the previous coordinator returned."""
         return not self._uncommitted or self._uncommitted[0][0] > self.loaded_end
 
     def stop_timers(self) -> None:
@@ -142,7 +142,7 @@ class GroupShard:
 
 
 def _restored(group_id: str, value: GroupMetadataValue, now: Now, limits: GroupLimits) -> Group:
-    """A group as its record tells it: stable with its members, or empty."""
+    """Restore a group from its record: stable with its members, or empty."""
     group = Group(group_id, now, limits)
     for each in value.members:
         rebalance_timeout_ms = each.rebalance_timeout

@@ -1,6 +1,6 @@
-"""What a broker asks of other brokers about transactions: markers, and whose transaction is open.
+"""Requests to other brokers about transactions: write markers, add or verify partitions.
 
-Every failure is a `PeerError`: whether the request was carried out is then unknown.
+Every failure is a `PeerError`, after which it is unknown whether the request took effect.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _TransactionTopic = _Transaction.AddPartitionsToTxnTopic
 
 
 def by_topic(partitions: Iterable[TopicPartition]) -> Mapping[str, list[int]]:
-    """Partition indexes by topic, as most requests list them."""
+    """Return partition indexes by topic, the form of most requests."""
     topics: dict[str, list[int]] = {}
     for topic, partition in partitions:
         topics.setdefault(topic, []).append(partition)
@@ -49,15 +49,15 @@ class Colleagues:
     def __init__(
         self, new_channel: Callable[[str, int], PeerChannel], image: Callable[[], ClusterImage]
     ) -> None:
-        """`image` gives the present one."""
+        """`image` returns the current image."""
         self._channels = Channels(new_channel, lambda node_id: image().address_of(node_id))
 
     def close(self) -> None:
-        """Ask nobody any more; who waits gets a PeerError."""
+        """Close all channels; pending requests get a PeerError."""
         self._channels.close()
 
     async def write_markers(self, leader: int, markers: list[Marker]) -> list[Outcome]:
-        """Have a leader write markers; its outcomes in the order of the markers."""
+        """Send markers to a leader; return its outcomes in the order of the markers."""
         request = WriteTxnMarkersRequest(
             markers=[
                 _Marker(
@@ -93,7 +93,7 @@ class Colleagues:
         *,
         verify_only: bool,
     ) -> Outcome:
-        """Ask a transaction's coordinator to add partitions, or whether it has them (KIP-890)."""
+        """Ask a transaction's coordinator to add or verify partitions (KIP-890)."""
         request = AddPartitionsToTxnRequest(
             transactions=[
                 _Transaction(

@@ -1,13 +1,13 @@
 """The transaction coordinator: transactional ids of the partitions that this broker leads.
 
-Performs what `decisions` decides: writes the record, and once that is committed tells the client
-and, at the end of a transaction, has the markers written. Owns the shards that `LedPartitions`
-loads and lets go. Called by the transaction APIs and, on new images, by the metadata log; knows no
-wire. Every step is a plain call whose last argument hears the outcome exactly once, perhaps before
-the call returns.
+It performs what `decisions` decides: it writes the record, and once that is committed answers the
+client and, at the end of a transaction, sends the markers. It owns the shards that `LedPartitions`
+loads and unloads. The transaction APIs call it, and the metadata log on new images; it does not
+know the wire. Every step is a plain call whose last argument is called exactly once with the
+outcome, perhaps before the call returns.
 
-A shard serves when all that was loaded is committed: a decision that only this broker has written
-down must not reach the partitions, or another coordinator may decide otherwise.
+A shard serves once everything loaded is committed: a decision that only this broker has in its log
+must not reach the partitions, because another coordinator may decide otherwise.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ REWRITE_S = 0.1  # between attempts to write that a transaction is complete
 
 
 class ProducerResult(NamedTuple):
-    """An error, or the producer id and epoch to go on with."""
+    """An error, or the producer id and epoch to continue with."""
 
     error: ErrorCode
     producer_id: int = NO_PRODUCER_ID
@@ -68,7 +68,7 @@ class ProducerResult(NamedTuple):
 
 
 class TransactionCoordinator:
-    """Transactional ids by partition, their records and their time-outs."""
+    """Transactional ids by partition, their records and their timeouts."""
 
     def __init__(
         self,
@@ -111,25 +111,25 @@ class TransactionCoordinator:
         self._led.on_image(old, new)
 
     def close(self) -> None:
-        """Let all go, as when another broker took over."""
+        """Unload all shards, as if another broker had taken over."""
         for sweep in self._sweeps:
             sweep.cancel()
         self._led.close()
         self._markers.close()
 
     def new_shard(self, index: int, leader_epoch: int) -> TransactionShard:
-        """For `LedPartitions`, as the three that follow."""
+        """Create a shard; this and the next three methods are for `LedPartitions`."""
         return TransactionShard(index, leader_epoch)
 
     def replay(self, shard: TransactionShard, chunk: list[LoadedRecord]) -> None:
-        """Take in records of the log."""
+        """Apply records of the log."""
         for header, each in chunk:
             change = None if header.is_control else decode(each.key, each.value)
             if change is not None:
                 shard.replay(change, each.offset + 1)
 
     def loaded(self, shard: TransactionShard) -> None:
-        """Serve once everything loaded is committed, and end what was decided."""
+        """Serve once everything loaded is committed, and complete decided transactions."""
 
         def committed(error: ErrorCode) -> None:
             if not self._led.holds(shard):
@@ -138,7 +138,7 @@ class TransactionCoordinator:
                 self.loaded(shard)
             elif error in (ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND):
                 self._serve(shard)
-            # Else the partition is leaving this broker: the next image says so.
+            # Otherwise the partition is leaving this broker, as the next image shows.
 
         self.topic.commit(shard.index, shard.end_offset, committed)
 
@@ -149,31 +149,31 @@ class TransactionCoordinator:
                 self._mark(shard, transaction, transaction.prepare_complete(self._clock.wall_ms()))
 
     def resigned(self, shard: TransactionShard) -> None:
-        """Markers on their way are the successor's to send."""
+        """Stop sending markers: the new coordinator sends them."""
         self._markers.forget(shard)
 
     # ---- look-up -----------------------------------------------------------------------------
 
     def partition_for(self, transactional_id: str) -> int:
-        """The partition of `__transaction_state` that an id lives in."""
+        """Return an id's partition of `__transaction_state`."""
         count = self._led.partition_count or self.config.transaction_state_log_num_partitions
         return partition_for(transactional_id, count)
 
     def shard_of(self, transactional_id: str) -> TransactionShard | ErrorCode:
-        """Where an id is, or why it is not served here now."""
+        """Return an id's shard, or the error if it is not served here now."""
         return self._led.at(self.partition_for(transactional_id))
 
     def active_shards(self) -> list[TransactionShard]:
-        """The shards that are loaded."""
+        """Return the loaded shards."""
         return self._led.active()
 
     @property
     def is_loading(self) -> bool:
-        """Whether some partition is still being loaded."""
+        """Return whether a partition is still loading."""
         return self._led.is_loading
 
     def find(self, transactional_id: str) -> tuple[TransactionShard, Transaction] | ErrorCode:
-        """An id and where it is; INVALID_PRODUCER_ID_MAPPING if nobody ever used it."""
+        """Return an id and its shard; INVALID_PRODUCER_ID_MAPPING if it is unknown."""
         if not transactional_id:
             return ErrorCode.INVALID_REQUEST
         shard = self.shard_of(transactional_id)
@@ -193,7 +193,7 @@ class TransactionCoordinator:
         expected: ProducerIdAndEpoch | None,
         on_done: Callable[[ProducerResult], None],
     ) -> None:
-        """InitProducerId with a transactional id: the next epoch, older producers fenced."""
+        """Handle InitProducerId with a transactional id: bump the epoch, fence older producers."""
         if not transactional_id:
             on_done(ProducerResult(ErrorCode.INVALID_REQUEST))
             return
@@ -242,7 +242,7 @@ class TransactionCoordinator:
     def _create(
         self, shard: TransactionShard, transactional_id: str, timeout_ms: int, now_ms: int
     ) -> Transaction:
-        """An id never seen. Its first record is written by the epoch it is given next."""
+        """Create an unknown id. Its first record is that of its first epoch."""
         value = TransactionValue(
             producer_id=self.producer_ids.take(),
             producer_epoch=NO_EPOCH,
@@ -262,7 +262,7 @@ class TransactionCoordinator:
         client_version: int,
         on_done: OnError,
     ) -> None:
-        """AddPartitionsToTxn, AddOffsetsToTxn: from now on these partitions get a marker."""
+        """Add partitions to a transaction, for AddPartitionsToTxn and AddOffsetsToTxn."""
         found = self.find(transactional_id)
         if isinstance(found, ErrorCode):
             on_done(found)
@@ -282,7 +282,7 @@ class TransactionCoordinator:
         producer: ProducerIdAndEpoch,
         partitions: AbstractSet[TopicPartition],
     ) -> dict[TopicPartition, ErrorCode]:
-        """For a leader that is about to append: whether the partitions were added (KIP-890)."""
+        """Verify for a leader that the partitions were added before it appends (KIP-890)."""
         found = self.find(transactional_id)
         if isinstance(found, ErrorCode):
             return dict.fromkeys(partitions, found)
@@ -291,7 +291,7 @@ class TransactionCoordinator:
     def end(
         self, transactional_id: str, ending: Ending, on_done: Callable[[ProducerResult], None]
     ) -> None:
-        """EndTxn: answered when the decision is committed; the markers follow."""
+        """Handle EndTxn; answer when the decision is committed; the markers follow."""
         found = self.find(transactional_id)
         if isinstance(found, ErrorCode):
             on_done(ProducerResult(found))
@@ -340,10 +340,10 @@ class TransactionCoordinator:
             on_late=lambda: on_done(ProducerResult(ErrorCode.COORDINATOR_NOT_AVAILABLE)),
         )
 
-    # ---- what nobody asks for ----------------------------------------------------------------
+    # ---- timeouts and expiry ------------------------------------------------------------------
 
     def abort_late(self) -> None:
-        """Abort transactions that have run for longer than their producer asked for."""
+        """Abort transactions that have exceeded their timeout."""
         now_ms = self._clock.wall_ms()
         for shard in self._led.active():
             for transaction in list(shard.transactions.values()):
@@ -358,7 +358,7 @@ class TransactionCoordinator:
                     self._abort(transaction, target, _ignore)
 
     def _abort(self, transaction: Transaction, fence: TransactionValue, on_done: OnError) -> None:
-        """Go on from a fence: nobody may end this transaction but the coordinator."""
+        """Abort a fenced transaction, which only the coordinator may end."""
         producer = ProducerIdAndEpoch(fence.producer_id, fence.producer_epoch)
 
         def ended(result: ProducerResult) -> None:
@@ -371,7 +371,7 @@ class TransactionCoordinator:
         self.end(transaction.transactional_id, ending, ended)
 
     def expire(self) -> None:
-        """Forget ids that nobody has used for transactional.id.expiration.ms."""
+        """Expire ids that were not used for transactional.id.expiration.ms."""
         oldest_ms = self._clock.wall_ms() - self.config.transactional_id_expiration_ms
         for shard in self._led.active():
             idle = [each for each in shard.transactions.values() if each.is_idle_since(oldest_ms)]
@@ -404,7 +404,7 @@ class TransactionCoordinator:
     def _mark(
         self, shard: TransactionShard, transaction: Transaction, target: TransactionValue
     ) -> None:
-        """Have the markers written, then write that the transaction is over."""
+        """Send the markers, then write that the transaction is complete."""
         value = transaction.value
 
         def marked() -> None:
@@ -450,10 +450,10 @@ class TransactionCoordinator:
         on_done: OnError,
         on_late: Callable[[], None] | None = None,
     ) -> None:
-        """Write a pending change; it holds, or is given up, before `on_done` hears.
+        """Write a pending change; complete or abandon it before `on_done` is called.
 
-        `on_late` hears when that takes too long, and `on_done` all the same in the end; without it
-        `on_done` hears once.
+        `on_late` is called if that takes too long, and `on_done` still at the end; without
+        `on_late`, `on_done` is called once.
         """
         tell = once(on_done) if on_late is None else on_done
 

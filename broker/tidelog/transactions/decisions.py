@@ -1,8 +1,8 @@
-"""What a coordinator answers to a producer: an error, or the change to write first. Pure.
+"""A coordinator's decisions on requests: an error, or the change to write first. Pure.
 
-Each function looks at one transactional id and gives an `ErrorCode` (NONE: there is nothing to
-write) or the value to append, with the change pending. The order of the checks is that of Kafka's
-TransactionCoordinator: clients see which of two errors comes first.
+Each function takes one transactional id and returns an `ErrorCode` (NONE: nothing to write) or the
+value to append, with the change pending. The order of the checks is that of Kafka's
+TransactionCoordinator, so that clients get the same one of two errors.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ _S = TransactionState
 
 
 class ProducerIdAndEpoch(NamedTuple):
-    """What a producer says it is."""
+    """The producer id and epoch in a request."""
 
     producer_id: int
     producer_epoch: int
 
 
 class Ending(NamedTuple):
-    """A request to end a transaction; `is_from_client` False for time-outs and fencing."""
+    """A request to end a transaction; `is_from_client` is False for timeouts and fencing."""
 
     producer: ProducerIdAndEpoch
     is_commit: bool
@@ -66,7 +66,8 @@ def init_producer_id(
     now_ms: int,
     new_producer_id: Callable[[], int],
 ) -> Decision:
-    """The next epoch. A value in PREPARE_EPOCH_FENCE: abort what is open first, and say so."""
+    """Return the next epoch. A value in PREPARE_EPOCH_FENCE means: abort the open transaction
+    first."""
     value = transaction.value
     if transaction.pending is not None:
         return ErrorCode.CONCURRENT_TRANSACTIONS
@@ -89,11 +90,12 @@ def init_producer_id(
 
 
 def _may_go_on(value: TransactionValue, expected: ProducerIdAndEpoch) -> bool:
-    """Whether a producer that names an id may be this one (KIP-360); its epoch is judged later."""
+    """Return whether a producer that names this id may continue (KIP-360); its epoch is checked
+    later."""
     return (
-        value.producer_epoch == NO_EPOCH  # just made: the id was given up by an error before
+        value.producer_epoch == NO_EPOCH  # just created: an earlier attempt failed with an error
         or expected.producer_id == value.producer_id
-        # A repetition, after the answer with the id that followed was lost.
+        # A retry, after the answer with the next id was lost.
         or (
             expected.producer_id == value.previous_producer_id
             and is_exhausted(expected.producer_epoch)
@@ -108,9 +110,9 @@ def add_partitions(
     now_ms: int,
     client_version: int,
 ) -> Decision:
-    """AddPartitionsToTxn and AddOffsetsToTxn."""
+    """Decide AddPartitionsToTxn and AddOffsetsToTxn."""
     value = transaction.value
-    # First, or the first request with a rotated id would be fenced before its rotation is written.
+    # Checked first: else a request with a rotated id is fenced before the rotation is written.
     if transaction.pending is not None:
         return ErrorCode.CONCURRENT_TRANSACTIONS
     error = _stranger(value, producer)
@@ -128,7 +130,7 @@ def verify_partitions(
     producer: ProducerIdAndEpoch,
     partitions: AbstractSet[TopicPartition],
 ) -> dict[TopicPartition, ErrorCode]:
-    """Whether a leader may append for this producer (KIP-890): nothing is added."""
+    """Return whether a leader may append for this producer (KIP-890); adds nothing."""
     value = transaction.value
     error = _stranger(value, producer)
     if error is None and value.state in PREPARED:
@@ -150,7 +152,7 @@ def _stranger(value: TransactionValue, producer: ProducerIdAndEpoch) -> ErrorCod
 
 
 def fence(transaction: Transaction) -> TransactionValue | None:
-    """Begin to abort a transaction that ran out of time; None if something else came first."""
+    """Begin to abort a timed-out transaction; None if another change came first."""
     if transaction.pending is not None or transaction.value.state is not _S.ONGOING:
         return None
     return transaction.prepare_fence()
@@ -159,9 +161,9 @@ def fence(transaction: Transaction) -> TransactionValue | None:
 def end_transaction(
     transaction: Transaction, ending: Ending, now_ms: int, new_producer_id: Callable[[], int]
 ) -> Decision:
-    """EndTxn, and the coordinator's own aborts.
+    """Decide EndTxn, and the coordinator's own aborts.
 
-    NONE: it was ended like this already (the answer got lost).
+    NONE: it already ended this way (the answer was lost).
     """
     if ending.client_version >= TransactionVersion.V2:
         return _end_with_bump(transaction, ending, now_ms, new_producer_id)
@@ -169,7 +171,7 @@ def end_transaction(
 
 
 def _end(transaction: Transaction, ending: Ending, now_ms: int) -> Decision:
-    """First protocol: the epoch stays, so a repetition looks like the request it repeats."""
+    """End by the first protocol: the epoch stays, so a retry looks like its first request."""
     value, producer = transaction.value, ending.producer
     if value.producer_id != producer.producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -194,7 +196,8 @@ def _end(transaction: Transaction, ending: Ending, now_ms: int) -> Decision:
 
 
 def _already(state: TransactionState, *, is_commit: bool) -> ErrorCode:
-    """Ending what is not ongoing: fine if it ended that way, in time if it is about to."""
+    """NONE if the transaction already ended this way, CONCURRENT_TRANSACTIONS while it is
+    ending."""
     if state is (_S.COMPLETE_COMMIT if is_commit else _S.COMPLETE_ABORT):
         return ErrorCode.NONE
     if state is (_S.PREPARE_COMMIT if is_commit else _S.PREPARE_ABORT):
@@ -205,7 +208,7 @@ def _already(state: TransactionState, *, is_commit: bool) -> ErrorCode:
 def _end_with_bump(
     transaction: Transaction, ending: Ending, now_ms: int, new_producer_id: Callable[[], int]
 ) -> Decision:
-    """Second protocol (KIP-890): a repetition carries the epoch before the present one."""
+    """End by the second protocol (KIP-890): a retry has the epoch before the current one."""
     value, producer = transaction.value, ending.producer
     is_fence = transaction.pending is _S.PREPARE_EPOCH_FENCE
     is_overflow_retry = (
@@ -225,7 +228,7 @@ def _end_with_bump(
     is_empty = value.state is not _S.ONGOING
     if is_empty and (value.state in PREPARED or is_retry):
         return _already(value.state, is_commit=ending.is_commit)
-    if is_empty and ending.is_commit:  # only an abort may end what holds nothing
+    if is_empty and ending.is_commit:  # only an abort may end an empty transaction
         return ErrorCode.INVALID_TXN_STATE
     if is_fence:
         # The epoch rises once, with the abort (KAFKA-19367).
@@ -256,7 +259,7 @@ def _is_valid_epoch(
 def complete_transaction(
     transaction: Transaction, producer: ProducerIdAndEpoch, *, is_commit: bool, now_ms: int
 ) -> Decision:
-    """What to write once all markers are, right after the decision was written."""
+    """Return the value to write after all markers, right after the decision."""
     value = transaction.value
     if value.producer_id != producer.producer_id:
         return ErrorCode.INVALID_PRODUCER_ID_MAPPING

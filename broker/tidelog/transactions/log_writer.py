@@ -1,8 +1,8 @@
-"""How records get into `__transaction_state`, and when a coordinator knows that they are there.
+"""Write records to `__transaction_state` and report when they are committed.
 
-What is in the log of a leader is committed sooner or later, or another broker leads. Until one of
-the two is sure the change stays pending, however long that takes, so that a coordinator never knows
-less than its log. (Apache Kafka's gives a change up after request.timeout.ms.)
+A record in the log of a leader is committed in the end, or another broker becomes the leader. The
+change stays pending until then, however long that takes, so that a coordinator never knows less
+than its log. (Apache Kafka abandons a change after request.timeout.ms.)
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ def append(
 ) -> None:
     """Append a batch as the shard's coordinator.
 
-    `on_done` hears once, perhaps before this returns: NONE when it is committed, else an error for
-    clients. `on_late` hears each time that this takes longer than the topic waits.
+    `on_done` is called once, perhaps before this returns: with NONE when it is committed, else with
+    an error for clients. `on_late` is called whenever this exceeds the timeout of the topic.
     """
 
     def settled(error: ErrorCode) -> None:
-        # What is committed after another broker took over is in the successor's memory.
+        # After a takeover, the new coordinator has what is committed.
         if not holds(shard):
             on_done(ErrorCode.NOT_COORDINATOR)
         elif error is ErrorCode.REQUEST_TIMED_OUT:
@@ -49,7 +49,7 @@ def append(
                 on_late()
             topic.commit(shard.index, end_offset, settled)
         elif error is ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND:
-            on_done(ErrorCode.NONE)  # committed, and by now in fewer replicas than there should be
+            on_done(ErrorCode.NONE)  # committed, but now in fewer replicas than required
         else:
             on_done(WRITE_ERRORS.get(error, error))
 
@@ -63,7 +63,7 @@ def append(
 
 
 def once(tell: Callable[[T], None]) -> Callable[[T], None]:
-    """Only the first call counts."""
+    """Wrap a function so that only its first call has an effect."""
     is_told = False
 
     def first(outcome: T) -> None:

@@ -1,8 +1,8 @@
 """Commit and abort markers at the leaders of their partitions: WriteTxnMarkers without the wire.
 
-A marker is appended like a coordinator's record: all in-sync replicas have it before it counts.
-Partitions of `__consumer_offsets` belong to the group coordinator, which appends the marker itself
-and then keeps or drops the offsets that waited for it.
+A marker is appended like a coordinator's record, with acks=all. Partitions of `__consumer_offsets`
+belong to the group coordinator, which appends the marker itself and then keeps or drops the offsets
+that waited for it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["EndOfOffsets", "MarkerWriter"]
 
 
 class EndOfOffsets(Protocol):
-    """The group coordinator's part: one marker for one partition of `__consumer_offsets`."""
+    """The group coordinator's function: append a marker to a partition of `__consumer_offsets`."""
 
     def __call__(
         self, index: int, marker: memoryview, on_done: Callable[[ErrorCode], None]
@@ -39,7 +39,7 @@ class EndOfOffsets(Protocol):
 
 
 class MarkerWriter:
-    """Appends markers to partitions led here."""
+    """Appends markers to partitions led by this broker."""
 
     def __init__(
         self,
@@ -49,14 +49,14 @@ class MarkerWriter:
         *,
         timeout_ms: int,
     ) -> None:
-        """`timeout_ms`: how long in-sync replicas may take."""
+        """`timeout_ms` limits the wait for in-sync replicas."""
         self._replicas = replica_manager
         self._verifications = verifications
         self._end_of_offsets = end_of_offsets
         self._timeout_ms = timeout_ms
 
     def write(self, markers: Sequence[Marker], on_done: Callable[[list[Outcome]], None]) -> None:
-        """An outcome for each marker, when all are known; perhaps before this returns."""
+        """Write markers; report all outcomes at once, perhaps before this returns."""
         work = _Work(len(markers), on_done)
         waits: list[tuple[Partition, int]] = []
         places: list[tuple[int, TopicPartition]] = []
@@ -82,10 +82,12 @@ class MarkerWriter:
         work.all_expected()
 
     def _receiver(self, one: TopicPartition, marker: Marker) -> Partition | ErrorCode:
-        """Where the marker goes: batches whose coordinator was asked before are too late now."""
+        """Return the partition of a marker and void its guards: batches verified before are too
+        late."""
         partition = self._replicas.partition(one.topic, one.partition)
         if isinstance(partition, ErrorCode):
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # whyever it is not here
+            # the partition is not here, for whatever reason
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if _is_late(marker, partition):
             return ErrorCode.INVALID_PRODUCER_EPOCH
         self._verifications.forget(one, marker.producer_id, marker.producer_epoch)
@@ -128,16 +130,16 @@ class MarkerWriter:
 
 
 def _is_late(marker: Marker, partition: Partition) -> bool:
-    """Whether it was meant for the transaction before (KIP-1228): with the second protocol every
-    end has an epoch of its own, above that of the records it ends. Without a transaction it is the
-    same marker once more."""
+    """Return whether the marker belongs to the previous transaction (KIP-1228): in the second
+    protocol each end has its own epoch, above that of its records. Without an open transaction it
+    is a repeated marker."""
     return marker.transaction_version >= TransactionVersion.V2 and (
         partition.log.producers.has_open_transaction(marker.producer_id, marker.producer_epoch)
     )
 
 
 class _Work:
-    """Outcomes of one request, some of which come later."""
+    """The outcomes of one request; some come later."""
 
     def __init__(self, count: int, on_done: Callable[[list[Outcome]], None]) -> None:
         self.outcomes: list[Outcome] = [{} for _ in range(count)]
@@ -145,14 +147,14 @@ class _Work:
         self._left = 1  # `all_expected`
 
     def expect(self, number: int, one: TopicPartition) -> Callable[[ErrorCode], None]:
-        """What to call with the error of one partition."""
+        """Return the callback for the error of one partition."""
         heard = self.expect_all([(number, one)])
         return lambda error: heard([error])
 
     def expect_all(
         self, places: Sequence[tuple[int, TopicPartition]]
     ) -> Callable[[list[ErrorCode]], None]:
-        """What to call with the errors of several, in this order."""
+        """Return the callback for the errors of several partitions, in this order."""
         self._left += 1
 
         def heard(errors: list[ErrorCode]) -> None:
@@ -163,7 +165,7 @@ class _Work:
         return heard
 
     def all_expected(self) -> None:
-        """One of those waited for has come."""
+        """Count one arrived outcome."""
         self._left -= 1
         if not self._left:
             self._on_done(self.outcomes)

@@ -1,9 +1,9 @@
-"""Commit and abort markers on their way from a coordinator to the leaders of the partitions.
+"""Send commit and abort markers from a coordinator to the leaders of the partitions.
 
-Kafka's TransactionMarkerChannelManager. A decided transaction is a `Marking`: each of its
-partitions is tried at its leader, again and again until the marker is written or can no longer be;
-then the coordinator hears. Markers for partitions led here are written at once; those for another
-broker wait for its answer to the ones before, and go as one request.
+Kafka's TransactionMarkerChannelManager. A decided transaction is a `Marking`. Each of its
+partitions is retried at its leader until the marker is written or no longer possible; then the
+coordinator is called. Markers for partitions led here are written at once. Those for another broker
+wait for its answer to the previous request, and go as one request.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ logger = logging.getLogger(__name__)
 RETRY_S = 0.05
 MARKERS_MAX = 500  # in one request
 
-# INVALID_PRODUCER_EPOCH: a newer epoch of the producer has been there, so the partition needs no
-# marker. Kafka's TransactionMarkerRequestCompletionHandler gives up the other partitions too: their
-# readers then wait until the coordinator moves.
+# INVALID_PRODUCER_EPOCH: the partition has a newer epoch of the producer, so it needs no marker.
+# Kafka's TransactionMarkerRequestCompletionHandler drops the other partitions too: their readers
+# then wait until the coordinator moves.
 _DONE = frozenset(
     {
         ErrorCode.NONE,
@@ -48,7 +48,7 @@ _DONE = frozenset(
 
 
 class Marker(NamedTuple):
-    """One transaction's end for some partitions of one leader."""
+    """The end of one transaction for some partitions of one leader."""
 
     producer_id: int
     producer_epoch: int
@@ -59,7 +59,7 @@ class Marker(NamedTuple):
 
 
 class WriteMarkers(Protocol):
-    """Writes markers of partitions led here; an outcome for each marker, when all are known."""
+    """Writes markers of partitions led here; reports all outcomes at once."""
 
     def __call__(self, markers: Sequence[Marker], on_done: Callable[[list[Outcome]], None]) -> None:
         """`on_done` may be called before this returns."""
@@ -104,7 +104,7 @@ class Marking:
         self.is_over = False
 
     def marker(self, partitions: Iterable[TopicPartition]) -> Marker:
-        """For these partitions; the coordinator's epoch is that of this moment."""
+        """Return the marker for these partitions, with the coordinator's current epoch."""
         return Marker(
             self.producer_id,
             self.producer_epoch,
@@ -119,10 +119,10 @@ _Portion = tuple[Marking, "set[TopicPartition]"]
 
 
 class MarkerSender:
-    """Markings by the leader they wait for.
+    """Markings by the leader that they wait for.
 
-    Invariant: a partition of a marking's `left` is in a queue, in a request on its way, being
-    written here, or in `_later`.
+    Invariant: each partition of a marking's `left` is in a queue, in a sent request, being written
+    here, or in `_later`.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class MarkerSender:
         write_here: WriteMarkers,
         ask_leader: AskLeader | None,
     ) -> None:
-        """`ask_leader` sends to another broker, PeerError if it can't; a lone broker has none."""
+        """`ask_leader` sends to another broker, PeerError on failure; None for a lone broker."""
         self._node_id = node_id
         self._timers = timers
         self._write_here = write_here
@@ -146,27 +146,27 @@ class MarkerSender:
         self._retry: TimerHandle | None = None
 
     def __len__(self) -> int:
-        """Transactions whose markers are on their way."""
+        """Return the number of transactions whose markers are not all written."""
         return len(self._markings)
 
     def on_image(self, image: ClusterImage) -> None:
-        """Leaders may have moved."""
+        """Route waiting partitions again, because leaders may have moved."""
         self._image = image
         self._again()
 
     def send(self, marking: Marking) -> None:
-        """Try until every marker is written, or `forget` is called for the shard."""
+        """Retry until every marker is written, or `forget` is called for the shard."""
         self._markings[marking] = None
         if not self._settle(marking):
             self._route(marking, set(marking.left))
 
     def forget(self, shard: TransactionShard) -> None:
-        """The shard has another coordinator now."""
+        """Drop the markings of a shard that has another coordinator now."""
         for marking in [each for each in self._markings if each.shard is shard]:
             self._end(marking)
 
     def close(self) -> None:
-        """Send nothing more."""
+        """Stop sending."""
         for marking in list(self._markings):
             self._end(marking)
         for request in self._requests.values():
@@ -181,7 +181,7 @@ class MarkerSender:
         del self._markings[marking]
 
     def _settle(self, marking: Marking) -> bool:
-        """Tell the coordinator if nothing is left to do."""
+        """Call the coordinator if no partition is left."""
         if not marking.is_over and not marking.left:
             self._end(marking)
             marking.on_done()
@@ -193,7 +193,7 @@ class MarkerSender:
         """Give each partition to its leader's queue; a deleted topic needs no marker."""
         assert self._image is not None, "a coordinator leads by an image"
         by_leader: dict[int, set[TopicPartition]] = {}
-        for one in sorted(partitions):  # so that a run can be repeated
+        for one in sorted(partitions):  # sorted, so that runs are deterministic
             topic = self._image.topics.get(one.topic)
             if topic is None or one.partition >= len(topic.partitions):
                 marking.left.discard(one)
@@ -218,7 +218,7 @@ class MarkerSender:
         )
 
     def _ask(self, leader: int) -> None:
-        """One request at a time to each broker: what comes meanwhile goes with the next."""
+        """Send one request at a time to each broker; later markers wait for the next one."""
         if leader in self._requests:
             return
         queue = self._queues.pop(leader, [])
@@ -245,7 +245,7 @@ class MarkerSender:
             self._ask(leader)
 
     def _answered(self, portions: list[_Portion], outcomes: list[Outcome]) -> None:
-        """Partitions without an outcome are tried again, as those with an error that passes."""
+        """Retry partitions without an outcome or with a transient error."""
         for number, (marking, owned) in enumerate(portions):
             if marking.is_over:
                 continue

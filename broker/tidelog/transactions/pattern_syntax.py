@@ -1,7 +1,7 @@
 """RE2's syntax of regular expressions, read into a tree. Pure; see `patterns.py`.
 
-https://github.com/google/re2/wiki/Syntax is what it goes by, with the choices of RE2/J, Kafka's
-library: classes as `\\w` are ASCII, `$` is the end of the text, a repetition counts up to 1000.
+It follows https://github.com/google/re2/wiki/Syntax with the choices of RE2/J, Kafka's library:
+classes such as `\\w` are ASCII, `$` is the end of the text, a repetition counts up to 1000.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DEPTH_MAX = 100
 
 
 class PatternError(ValueError):
-    """The text is no pattern."""
+    """The text is not a valid pattern."""
 
 
 class Characters(NamedTuple):
@@ -40,7 +40,7 @@ class Characters(NamedTuple):
 
 
 class Assertion(Enum):
-    """Something that must hold between two characters."""
+    """A condition between two characters."""
 
     TEXT_START = auto()
     TEXT_END = auto()
@@ -51,19 +51,19 @@ class Assertion(Enum):
 
 
 class Sequence(NamedTuple):
-    """One after the other; nothing at all if there are none."""
+    """A sequence; an empty one matches the empty text."""
 
     parts: tuple[Node, ...]
 
 
 class Either(NamedTuple):
-    """One of them."""
+    """An alternative of several patterns."""
 
     options: tuple[Node, ...]
 
 
 class Repeat(NamedTuple):
-    """From `least` to `most` times; None: without end."""
+    """A repetition, `least` to `most` times; None: unlimited."""
 
     body: Node
     least: int
@@ -128,7 +128,7 @@ _HEX = frozenset("0123456789abcdefABCDEF")
 
 
 def parse(text: str) -> Node:
-    """The tree of a pattern. PatternError if it is none."""
+    """Parse a pattern into a tree; PatternError if it is invalid."""
     parser = _Parser(text)
     node = parser.alternatives(0)
     if parser.rest():
@@ -172,7 +172,7 @@ class _Parser:
     # -- structure -------------------------------------------------------------------------------
 
     def alternatives(self, depth: int) -> Node:
-        """Up to the end or a closing parenthesis."""
+        """Parse alternatives up to the end or a closing parenthesis."""
         if depth > _DEPTH_MAX:
             raise PatternError("expression nests too deeply")
         options = [self._sequence(depth)]
@@ -197,7 +197,7 @@ class _Parser:
         return parts[0] if len(parts) == 1 else Sequence(tuple(parts))
 
     def _atom(self, depth: int) -> Node | None:
-        """None: flags, which match nothing."""
+        """Parse an atom; None for flags, which match nothing."""
         one = self._next("")
         if one == "(":
             return self._group(depth)
@@ -230,7 +230,7 @@ class _Parser:
     def _group(self, depth: int) -> Node | None:
         outside = self._flags
         if self._take("?") and not self._begins_named() and not self._read_flags():
-            return None  # they hold up to the end of the group around them
+            return None  # they apply to the end of the enclosing group
         inner = self.alternatives(depth + 1)
         if not self._take(")"):
             raise PatternError("missing closing )")
@@ -238,7 +238,7 @@ class _Parser:
         return inner
 
     def _begins_named(self) -> bool:
-        """`(?P<name>` and `(?<name>`, the look-behinds being none."""
+        """Return whether `(?P<name>` or `(?<name>` follows; look-behinds do not count."""
         if not (self._take("P<") or (not self._is_look_behind() and self._take("<"))):
             return False
         name = self._until(">", "invalid named capture")
@@ -251,7 +251,7 @@ class _Parser:
         return self._text.startswith(("<=", "<!"), self._at)
 
     def _read_flags(self) -> bool:
-        """After `(?`: whether a group follows, rather than the end of the flags."""
+        """Read flags after `(?`; return whether a group follows."""
         flags, is_off, is_any = self._flags, False, False
         while True:
             one = self._next("missing closing )")
@@ -267,11 +267,11 @@ class _Parser:
                 raise PatternError("invalid or unsupported Perl syntax")
 
     def _repeated(self, atom: Node) -> Node:
-        """The atom with the repetition behind it; a second one must be in a group of its own."""
+        """Parse the repetition after an atom; a second one needs its own group."""
         bounds = self._bounds()
         if bounds is None:
             return atom
-        self._take("?")  # lazy or greedy: all the same to whoever wants a whole match
+        self._take("?")  # lazy or greedy makes no difference for a whole match
         least, most = bounds
         again = self._at
         if self._bounds() is not None:
@@ -290,7 +290,7 @@ class _Parser:
         if least is not None and self._take(","):
             most = self._number()
         if least is None or not self._take("}"):
-            self._at = start  # a brace like any other character
+            self._at = start  # an ordinary brace
             return None
         if least > _REPEAT_MAX or (most or 0) > _REPEAT_MAX:
             raise PatternError("invalid repeat count")
@@ -319,7 +319,7 @@ class _Parser:
         return self._literal(self._escaped()) if named is None else self._folded(named)
 
     def _named_class(self) -> Callable[[str], bool] | None:
-        """After a backslash: `d`, `S`, `pL`, `P{Lu}`, ..."""
+        """Parse a class after a backslash: `d`, `S`, `pL`, `P{Lu}`, ..."""
         one = self._peek()
         if not one or one.lower() not in "dswp":
             return None
@@ -342,7 +342,7 @@ class _Parser:
         return _negated(accepts) if is_negated else accepts
 
     def _escaped(self) -> str:
-        """After a backslash: the one character that is meant."""
+        """Parse a single character after a backslash."""
         one = self._next("trailing backslash at end of expression")
         if one in _CONTROLS:
             return _CONTROLS[one]
@@ -370,7 +370,7 @@ class _Parser:
         return chr(int(digits, 16))
 
     def _class(self) -> Characters:
-        """After an opening bracket."""
+        """Parse a class after an opening bracket."""
         is_negated = self._take("^")
         tests: list[Callable[[str], bool]] = []
         while not tests or self._peek() != "]":

@@ -1,12 +1,12 @@
-"""Regular expressions from clients: RE2's syntax, as Kafka has it, in time linear in the text.
+"""Regular expressions from clients: RE2's syntax, as in Kafka, in time linear in the text.
 
-Python's own `re` has another syntax (look-ahead, back references) and may take for ever over a
-nasty pattern, and the loop with it. Here a pattern becomes a nondeterministic automaton, and the
-sets of its states that turn up become those of a deterministic one, each step worked out once.
-There are no captures: the only question is whether a whole text matches.
+Python's own `re` has another syntax (look-ahead, back references) and may need exponential time for
+some patterns, which would block the loop. Here a pattern becomes a nondeterministic automaton. Sets
+of its states form a deterministic one, built as needed. There are no captures: the only question is
+whether a whole text matches.
 
-Not known are the names of scripts, as `\\p{Greek}`; general categories are. `parse` is the syntax,
-in `pattern_syntax.py`. Pure; imported by the first request that has a pattern.
+Script names such as `\\p{Greek}` are not supported; general categories are. `pattern_syntax.py`
+parses the syntax. Pure; imported by the first request with a pattern.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ if TYPE_CHECKING:
 __all__ = ["Pattern", "PatternError"]
 
 _STATES_MAX = 20_000
-_STEPS_MAX = 10_000  # remembered, then forgotten all
+_STEPS_MAX = 10_000  # cached; a full cache is cleared
 _ACCEPT = 0
 
 _States = frozenset[int]
 
 
 class _State(NamedTuple):
-    """One of: a character to consume, an assertion to hold, or (neither) a fork; then go on."""
+    """A state: a character to consume, an assertion to check, or (neither) a fork; then the next
+    states."""
 
     accepts: Callable[[str], bool] | None
     assertion: Assertion | None
@@ -50,14 +51,14 @@ class Pattern:
     """A compiled pattern. Invariant: state 0 accepts."""
 
     def __init__(self, text: str) -> None:
-        """PatternError says what is wrong with the text."""
+        """Compile a pattern; PatternError describes the fault."""
         self._states: list[_State] = [_State(None, None, ())]
         self._has_assertions = False
         self._start: _States = frozenset({self._emit(parse(text), _ACCEPT)})
         self._steps: dict[tuple[_States, str, str], _States] = {}
 
     def matches(self, text: str) -> bool:
-        """Whether it matches all of the text."""
+        """Return whether it matches the whole text."""
         states, before = self._start, ""
         for character in text:
             states = self._step(states, before, character)
@@ -67,7 +68,7 @@ class Pattern:
         return _ACCEPT in self._closure(states, before, "")
 
     def _step(self, states: _States, before: str, character: str) -> _States:
-        """The states after this character; what was before it matters for assertions alone."""
+        """Return the states after this character; the one before it matters only for assertions."""
         key = (states, before if self._has_assertions else "", character)
         known = self._steps.get(key)
         if known is None:
@@ -82,7 +83,7 @@ class Pattern:
         return known
 
     def _closure(self, states: _States, before: str, after: str) -> set[int]:
-        """All states that are reached without a character, between these two."""
+        """Return all states reached without a character, between these two."""
         reached: set[int] = set()
         left = list(states)
         while left:
@@ -106,7 +107,7 @@ class Pattern:
         return len(self._states) - 1
 
     def _emit(self, node: Node, following: int) -> int:
-        """The state that begins the node, which goes on with `following`."""
+        """Return the first state of the node, which continues with `following`."""
         if isinstance(node, Characters):
             return self._add(_State(node.accepts, None, (following,)))
         if isinstance(node, Assertion):
@@ -139,7 +140,7 @@ class Pattern:
 
 
 def _holds(assertion: Assertion, before: str, after: str) -> bool:
-    """Between these two characters, "" outside of the text."""
+    """Return whether the assertion holds between these two characters, "" outside of the text."""
     if assertion is Assertion.TEXT_START:
         return not before
     if assertion is Assertion.TEXT_END:

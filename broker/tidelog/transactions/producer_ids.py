@@ -1,7 +1,7 @@
-"""Producer ids for whoever needs one (Kafka's RPCProducerIdManager).
+"""Producer ids for all rooms of a broker (Kafka's RPCProducerIdManager).
 
-Ids come in blocks that the controller notes in the metadata log, so that no id is given twice over
-the life of the cluster; one block is asked for at a time, and who comes meanwhile waits for it.
+Ids come in blocks that the controller records in the metadata log, so that no id is assigned twice
+in the life of the cluster. One block is requested at a time; other callers wait for it.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _log = logging.getLogger(__name__)
 
 
 class ProducerIds:
-    """`_left` are ids of a durable block, not given out yet."""
+    """Hands out producer ids; `_left` are the unused ids of a durable block."""
 
     def __init__(self, allocate: Callable[[], Awaitable[range]]) -> None:
-        """`allocate` asks the controller for a block; OSError or StorageError if it can't."""
+        """`allocate` asks the controller for a block; OSError or StorageError on failure."""
         self._allocate = allocate
         self._left = range(0)
         self._allocating = asyncio.Lock()
@@ -33,12 +33,12 @@ class ProducerIds:
 
     @property
     def is_empty(self) -> bool:
-        """Whether `take` would refuse: `refill` first."""
+        """Return whether `take` would fail: call `refill` first."""
         return not self._left
 
     def take(self) -> int:
-        """An id nobody ever had. StorageError COORDINATOR_LOAD_IN_PROGRESS, as Kafka's, if there is
-        none in memory: a block is on its way then, whoever needs it asks again."""
+        """Return an unused id. As in Kafka, StorageError COORDINATOR_LOAD_IN_PROGRESS if none is
+        left: a block is requested then, and the caller retries."""
         if not self._left:
             if self._ordered is None or self._ordered.done():
                 self._ordered = asyncio.get_running_loop().create_task(self.refill())
@@ -47,12 +47,12 @@ class ProducerIds:
         return producer_id
 
     def close(self) -> None:
-        """Wait for no block any more."""
+        """Stop waiting for a block."""
         if self._ordered is not None:
             self._ordered.cancel()
 
     async def refill(self) -> None:
-        """Have at least one id, unless the controller refuses: then `take` will say so."""
+        """Ensure that there is an id, unless the controller refuses: then `take` raises."""
         async with self._allocating:
             if self._left:  # another request may have brought the block while this one waited
                 return

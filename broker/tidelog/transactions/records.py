@@ -23,7 +23,7 @@ _VERSION_MAX = 1
 
 
 class TransactionChange(NamedTuple):
-    """What a record says of a transactional id; None forgets it."""
+    """A record about a transactional id; None removes it."""
 
     transactional_id: str
     value: TransactionValue | None
@@ -35,12 +35,12 @@ def _key(transactional_id: str) -> bytes:
 
 
 def tombstone(transactional_id: str) -> tuple[bytes, None]:
-    """Key and null value of an expired id."""
+    """Return key and null value of an expired id."""
     return _key(transactional_id), None
 
 
 def record(transactional_id: str, value: TransactionValue) -> tuple[bytes, bytes]:
-    """Key and value. An id without a transaction has null partitions, as Kafka writes it."""
+    """Return key and value. An id without a transaction has null partitions, as in Kafka."""
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(value.partitions):
         topics.setdefault(topic, []).append(partition)
@@ -67,7 +67,7 @@ def record(transactional_id: str, value: TransactionValue) -> tuple[bytes, bytes
 
 
 def decode(key: bytes | None, value: bytes | None) -> TransactionChange | None:
-    """A change; None for record types unknown here. Raises ProtocolError for corrupt bytes."""
+    """Decode a record; None for an unknown record type. ProtocolError if corrupt."""
     if key is None or len(key) < _VERSION.size:
         raise ProtocolError("a record of __transaction_state without a key")
     if _VERSION.unpack_from(key)[0] != _KEY_TYPE:

@@ -26,7 +26,7 @@ class TransactionShard:
         self.end_offset = 0  # after the last record read or written
 
     def replay(self, change: TransactionChange, end_offset: int) -> None:
-        """Take in one record of the log at load."""
+        """Apply one record while loading."""
         self.end_offset = end_offset
         if change.value is None:
             self.transactions.pop(change.transactional_id, None)

@@ -1,4 +1,5 @@
-"""States of a transactional id and the moves between them: one table (Kafka's TransactionState)."""
+"""States of a transactional id and the transitions between them, in one table (Kafka's
+TransactionState)."""
 
 from __future__ import annotations
 
@@ -41,4 +42,4 @@ PREVIOUS: dict[TransactionState, frozenset[TransactionState]] = {
     _S.DEAD: COMPLETE | {_S.EMPTY},
     _S.PREPARE_EPOCH_FENCE: frozenset({_S.ONGOING}),
 }
-"""Which states each may be entered from."""
+"""The states from which each state may be entered."""

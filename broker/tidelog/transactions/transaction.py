@@ -1,8 +1,8 @@
-"""A transactional id in memory: what its log says, and the one change on its way there.
+"""A transactional id in memory: its state in the log, and at most one pending change.
 
 Pure. `TransactionValue` is what one record of `__transaction_state` holds; the `prepare_*` methods
-give the next one and block further changes until the coordinator has either `complete`d it, once
-the log has it, or `abandon`ed it. Kafka's TransactionMetadata.
+return the next one and block further changes until the coordinator either calls `complete`, once
+the log has it, or `abandon`. Kafka's TransactionMetadata.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class TransactionVersion:
 
 
 def is_exhausted(producer_epoch: int) -> bool:
-    """Whether clients get no further epoch: the last one is kept for fencing."""
+    """Return whether clients get no further epoch: the last one is reserved for fencing."""
     return producer_epoch >= EPOCH_MAX - 1
 
 
 class TransactionValue(NamedTuple):
-    """One record's worth. `last_producer_epoch` is not written down: -1 after a load."""
+    """The content of one record. `last_producer_epoch` is not stored: -1 after loading."""
 
     producer_id: int
     producer_epoch: int
@@ -63,8 +63,8 @@ class TransactionValue(NamedTuple):
 class Transaction:
     """A transactional id.
 
-    Invariant: at most one change is pending; `value` is what the log has, except that a fence of
-    the first protocol raises the epoch at once, before it is written (`fence_now`).
+    Invariant: at most one change is pending; `value` is the state in the log, except that a fence
+    of the first protocol raises the epoch before it is written (`fence_now`).
     """
 
     __slots__ = ("has_failed_fence", "pending", "transactional_id", "value")
@@ -74,7 +74,7 @@ class Transaction:
         self.value = value
         self.pending: TransactionState | None = None
         self.has_failed_fence = False
-        """An epoch was raised in memory and its write failed: it need not be raised again."""
+        """An epoch was raised in memory but its write failed, so it need not be raised again."""
 
     def __repr__(self) -> str:
         return f"<Transaction {self.transactional_id}: {self.value}, pending {self.pending}>"
@@ -82,7 +82,7 @@ class Transaction:
     # -- changes ---------------------------------------------------------------------------------
 
     def _prepare(self, target: TransactionValue) -> TransactionValue:
-        """Block the way for others; the record names the producer id there was before."""
+        """Block other changes; the record names the previous producer id."""
         state = target.state
         assert self.pending is None, f"{self}: {state.name} while another change is pending"
         assert self.value.state in PREVIOUS[state], f"{self} cannot become {state.name}"
@@ -91,22 +91,23 @@ class Transaction:
         return target._replace(previous_producer_id=self.value.producer_id)
 
     def complete(self, target: TransactionValue) -> None:
-        """The log has it."""
+        """Complete the pending change: the log has it."""
         assert self.pending is target.state, f"{self} was not to become {target.state.name}"
         self.pending = None
         self.value = target
 
     def abandon(self) -> None:
-        """The log does not have it, nor ever will."""
+        """Drop the pending change: the log will never have it."""
         self.pending = None
 
     def prepare_increment(
         self, timeout_ms: int, expected_epoch: int | None, now_ms: int
     ) -> TransactionValue | None:
-        """The next epoch for a producer that starts, or goes on from `expected_epoch` (KIP-360).
+        """Return the next epoch for a producer that starts, or continues from `expected_epoch`
+        (KIP-360).
 
-        A producer that names the epoch before the present one repeats a request whose answer it
-        has not got. None: it is a producer of the past.
+        A producer that names the epoch before the current one retries a request whose answer was
+        lost. None: the producer is fenced.
         """
         value = self.value
         assert not is_exhausted(value.producer_epoch)
@@ -134,7 +135,7 @@ class Transaction:
     def prepare_rotation(
         self, producer_id: int, timeout_ms: int, now_ms: int, *, keep_last_epoch: bool
     ) -> TransactionValue:
-        """A new producer id, because the epochs of this one are used up."""
+        """Return a new producer id, because the epochs of this one are used up."""
         value = self.value
         return self._prepare(
             value._replace(
@@ -150,7 +151,7 @@ class Transaction:
         )
 
     def prepare_fence(self) -> TransactionValue:
-        """An epoch that shuts out the present producer; an abort has to follow at once."""
+        """Return an epoch that fences the current producer; an abort must follow at once."""
         epoch = self.value.producer_epoch
         if not self.has_failed_fence and epoch < EPOCH_MAX:
             epoch += 1
@@ -159,7 +160,7 @@ class Transaction:
         )
 
     def fence_now(self, producer_epoch: int) -> None:
-        """First protocol: the old producer is shut out from now on, whatever the log says."""
+        """Fence the old producer in memory at once, before the log has it (first protocol)."""
         self.value = self.value._replace(
             producer_epoch=producer_epoch, last_producer_epoch=NO_EPOCH
         )
@@ -167,7 +168,7 @@ class Transaction:
     def prepare_add(
         self, partitions: AbstractSet[TopicPartition], now_ms: int, client_version: int
     ) -> TransactionValue:
-        """Partitions join; the first ones start the transaction."""
+        """Add partitions; the first ones start the transaction."""
         value = self.value
         is_first = value.state is not TransactionState.ONGOING
         return self._prepare(
@@ -189,12 +190,12 @@ class Transaction:
         now_ms: int,
         is_empty: bool,
     ) -> TransactionValue:
-        """Decide it. `is_empty`: nothing was ever added, so it starts and ends now."""
+        """Decide the transaction. `is_empty`: it has no partitions, so it starts and ends now."""
         value = self.value
         epoch, last_epoch = value.producer_epoch, value.last_producer_epoch
         if client_version >= TransactionVersion.V2:
             last_epoch = epoch
-            # At the end of the epochs an abort goes on with the last one rather than not at all.
+            # When epochs are used up, an abort still proceeds, with the last one.
             epoch = min(epoch + 1, EPOCH_MAX)
         state = TransactionState.PREPARE_COMMIT if is_commit else TransactionState.PREPARE_ABORT
         return self._prepare(
@@ -210,7 +211,7 @@ class Transaction:
         )
 
     def prepare_complete(self, now_ms: int) -> TransactionValue:
-        """All markers are written."""
+        """Return the completed value, after all markers are written."""
         self.has_failed_fence = False
         value = self.value
         is_commit = value.state is TransactionState.PREPARE_COMMIT
@@ -229,13 +230,13 @@ class Transaction:
         return self._prepare(target)
 
     def prepare_dead(self) -> None:
-        """It expires: a tombstone is on its way, and nothing comes after it."""
+        """Mark the id as dead: a tombstone is being written, and no change may follow."""
         self._prepare(self.value._replace(state=TransactionState.DEAD))
 
     # -- questions -------------------------------------------------------------------------------
 
     def is_idle_since(self, oldest_ms: int) -> bool:
-        """Whether nothing is open, and nobody has used it since then."""
+        """Return whether no transaction is open and the id was not used since then."""
         value = self.value
         is_over = value.state in COMPLETE or value.state is TransactionState.EMPTY
         return self.pending is None and is_over and value.last_update_ms <= oldest_ms

@@ -1,7 +1,7 @@
-"""The door of this room: what the rest of a broker has to do with transactions.
+"""The interface of this room: everything that the rest of a broker needs of transactions.
 
-The coordinator is built when the first request needs it, or when this broker's cluster has
-transactions: most test runs have none, and every one waits for the start.
+The coordinator is built when the first request needs it, or when the cluster has transactions: most
+test runs have none, and all of them wait for the start.
 """
 
 # ruff: noqa: PLC0415 - built when first needed, and imported then
@@ -51,8 +51,8 @@ class Transactions:
         end_of_offsets: EndOfOffsets,
         new_channel: Callable[[str, int], PeerChannel] | None = None,
     ) -> None:
-        """`end_of_offsets` is the group coordinator's; `new_channel` reaches other brokers' client
-        listeners, None for a broker alone."""
+        """`end_of_offsets` is the group coordinator's; `new_channel` connects to other brokers'
+        client listeners, None for a lone broker."""
         self.config = config
         self.producer_ids = ProducerIds(allocate_producer_ids)
         self._clock = clock
@@ -70,7 +70,7 @@ class Transactions:
 
     @property
     def coordinator(self) -> TransactionCoordinator:
-        """Of the transactional ids whose partition this broker leads."""
+        """The coordinator of the transactional ids whose partition this broker leads."""
         if self._coordinator is None:
             from tidelog.transactions.coordinator import TransactionCoordinator
             from tidelog.transactions.markers import MarkerSender
@@ -95,7 +95,7 @@ class Transactions:
 
     @property
     def writer(self) -> MarkerWriter:
-        """Writes markers to partitions led here."""
+        """The writer of markers to partitions led here."""
         if self._writer is None:
             from tidelog.transactions.marker_writer import MarkerWriter
 
@@ -109,7 +109,7 @@ class Transactions:
 
     @property
     def verifications(self) -> Verifications:
-        """Who may begin a transaction in a partition led here."""
+        """The guards of transactions in partitions led here."""
         if self._verifications is None:
             from tidelog.transactions.verification import Verifications
 
@@ -118,7 +118,7 @@ class Transactions:
 
     @property
     def colleagues(self) -> Colleagues | None:
-        """The other brokers; None if this one is alone."""
+        """The other brokers; None for a lone broker."""
         if self._colleagues is None and self._new_channel is not None:
             from tidelog.transactions.colleagues import Colleagues
 
@@ -127,7 +127,7 @@ class Transactions:
 
     @property
     def image(self) -> ClusterImage:
-        """The cluster as this room last heard of it."""
+        """The latest image that this room received."""
         assert self._image is not None, "the first image comes before the first request"
         return self._image
 
@@ -142,14 +142,14 @@ class Transactions:
             _ = self.coordinator  # loads what this broker leads
 
     def close(self) -> None:
-        """Stop; the metadata log still runs."""
+        """Stop, while the metadata log still runs."""
         self.producer_ids.close()
         if self._coordinator is not None:
             self._coordinator.close()
         if self._colleagues is not None:
             self._colleagues.close()
 
-    # -- what leaders ask of coordinators --------------------------------------------------------
+    # -- requests of leaders to coordinators -----------------------------------------------------
 
     async def add_partitions(
         self,
@@ -160,12 +160,11 @@ class Transactions:
         verify_only: bool,
         again: Callable[[], None],
     ) -> dict[TopicPartition, ErrorCode]:
-        """Add partitions to a transaction, or ask whether it has them, wherever its coordinator
-        is.
+        """Add or verify partitions of a transaction at its coordinator, on any broker.
 
-        While the markers of the producer's last transaction are on their way, partitions are tried
-        again for a while (KIP-890): clients pause for much longer. `again` is called before each
-        further try: it renews the guards, which these markers may have made void.
+        Until the markers of the producer's last transaction are written, this retries for a while
+        (KIP-890), because clients pause for much longer. `again` is called before each retry: it
+        renews the guards, which these markers may have voided.
         """
         config = self.config
         retry_ms = min(config.add_partitions_to_txn_retry_backoff_max_ms, config.request_timeout_ms)

@@ -1,8 +1,8 @@
-"""Which producers may begin a transaction in a partition: those whose coordinator agreed (KIP-890).
+"""Verify that a producer may begin a transaction in a partition (KIP-890).
 
-A leader asks the coordinator before the first batch of a transaction. The guard it took beforehand
-is worthless once the transaction has ended meanwhile, or once another broker has led: then the
-batch would begin a transaction that nobody ends. Kafka's VerificationStateEntry.
+A leader asks the coordinator before the first batch of a transaction. The guard that it took before
+becomes void if the transaction ends meanwhile, or if another broker leads: the batch would begin a
+transaction that never ends. Kafka's VerificationStateEntry.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 
 __all__ = ["Guard", "Verifications"]
 
-_GUARDS_MAX = 10_000  # verified and not written yet; the oldest go, and their producers ask again
+# verified and not written yet; dropping the oldest makes their producers verify again
+_GUARDS_MAX = 10_000
 
 
 class Guard:
-    """Void unless this very object is still known when the batch is appended."""
+    """A permission to append; void unless this very object is still known at the append."""
 
     __slots__ = (
         "leader_epoch",
@@ -40,7 +41,7 @@ class Guard:
         leader_epoch: int,
         lowest_sequence: int,
     ) -> None:
-        """`lowest_sequence`: of the batches that have asked, the first to be appended."""
+        """`lowest_sequence`: that of the first batch to append, of all verified ones."""
         self.topic_partition = topic_partition
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
@@ -60,7 +61,7 @@ class Verifications:
     def begin(
         self, partition: Partition, producer_id: int, producer_epoch: int, sequence: int
     ) -> Guard | None:
-        """A guard for a question to the coordinator; None if the transaction has begun here.
+        """Return a guard for a request to the coordinator; None if the transaction has begun here.
 
         `sequence` is the batch's first, -1 for the offsets of a group.
         """
@@ -78,10 +79,11 @@ class Verifications:
         return known
 
     def renew(self, guard: Guard) -> Guard:
-        """The guard to go on with when the coordinator has added nothing yet and is asked again.
+        """Return the guard to continue with if the coordinator has added nothing yet and is asked
+        again.
 
-        The marker that ends the producer's last transaction may have come meanwhile. It carries the
-        epoch of the next one already (KIP-890), so `forget` took it for the end of that.
+        The marker that ends the producer's last transaction may have arrived meanwhile. It already
+        has the epoch of the next one (KIP-890), so `forget` took it for the end of that one.
         """
         key = guard.topic_partition, guard.producer_id
         known = self._guards.get(key)
@@ -96,11 +98,12 @@ class Verifications:
     def redeem(
         self, guard: Guard, partition: Partition, sequence: int, *, begins_with_0: bool = False
     ) -> None:
-        """For a batch about to be appended: StorageError INVALID_TXN_STATE if the guard is void.
+        """Check the guard of a batch right before its append: StorageError INVALID_TXN_STATE if
+        void.
 
-        OUT_OF_ORDER_SEQUENCE_NUMBER if a batch that comes before this one was refused: the log
-        alone takes any sequence from a producer it has not heard of. With `begins_with_0` such a
-        producer has to begin there (KIP-890).
+        OUT_OF_ORDER_SEQUENCE_NUMBER if an earlier batch was refused: the log itself accepts any
+        sequence from an unknown producer. With `begins_with_0` such a producer must begin with 0
+        (KIP-890).
         """
         key = guard.topic_partition, guard.producer_id
         if self._guards.get(key) is not guard or guard.leader_epoch != partition.leader_epoch:
@@ -120,7 +123,7 @@ class Verifications:
     def forget(
         self, topic_partition: TopicPartition, producer_id: int, producer_epoch: int
     ) -> None:
-        """A marker of this epoch ends the transaction: no batch of it may follow."""
+        """Void the guard: a marker of this epoch ends the transaction."""
         key = topic_partition, producer_id
         guard = self._guards.get(key)
         if guard is not None and guard.producer_epoch <= producer_epoch:
