@@ -91,7 +91,7 @@ class ClientListeners:
         ]
 
     def _completed(self, advertised: Endpoint, bound: Listener) -> Endpoint:
-        """Return the endpoint with the bound port."""
+        """Fill in the bound port, and the machine's name for an empty host."""
         host, port = advertised.host, advertised.port
         if not host:
             import socket  # noqa: PLC0415 - asyncio has imported it; a name, not a connection

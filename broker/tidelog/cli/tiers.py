@@ -236,7 +236,7 @@ def _verify_parser() -> argparse.ArgumentParser:
 def _store(
     viewer: TierViewer, options: argparse.Namespace, *, is_needed: bool
 ) -> AbstractContextManager[RemoteStorage | None]:
-    """Open the given store, or that of the brokers; None if there is none and none is needed."""
+    """Open the given store, or that of the brokers; None if no store is needed."""
     from tidelog.doors.cluster_settings import ClusterError
     from tidelog.doors.tier_check import open_store, open_store_of
     from tidelog.start_error import StartError

@@ -1,10 +1,10 @@
-"""Asking the controller for other in-sync replicas (AlterPartition, API 56; KIP-497).
+"""Send changes of the in-sync replicas to the controller (AlterPartition, API 56; KIP-497).
 
-Owns: the changes that wait and the one request in flight. Changes that come while it is away go
-together in the next. Called by `isr_proposals.py`; the partitions decide what an answer means.
+It owns the waiting changes and the one request in flight. Changes that come meanwhile go together
+in the next request. `isr_proposals.py` calls it; the partitions decide what an answer means.
 
-The request is sent until it is answered: a controller that is gone, or not the active one, costs a
-pause. A change whose partition has newer metadata by then is dropped.
+The request is retried until it is answered, with a pause if the controller is away or not active. A
+change is dropped if its partition has newer metadata by then.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _Key = tuple[bytes, int]  # topic id and partition
 
 
 class AlterPartitionManager:
-    """Proposals on their way to the controller; at most one task, and none while there are none."""
+    """Sends proposals to the controller; runs one task while there are any."""
 
     def __init__(
         self,
@@ -39,8 +39,8 @@ class AlterPartitionManager:
         broker_epoch: Callable[[], int],
         on_settled: Callable[[Any], None],
     ) -> None:
-        """`ask_controller` sends a request to the active controller, and raises if it can't now;
-        `on_settled` is told of a partition whose ISR changed, or did not after all."""
+        """`ask_controller` sends a request to the active controller, and raises if it cannot now;
+        `on_settled` is called with a partition whose change was made or refused."""
         self._node_id = node_id
         self._ask_controller = ask_controller
         self._broker_epoch = broker_epoch
@@ -50,7 +50,7 @@ class AlterPartitionManager:
         self._closed = False
 
     def submit(self, change: IsrChange) -> None:
-        """Send a change, soon. A later change of the same partition takes its place."""
+        """Queue a change. A later change of the same partition replaces it."""
         if self._closed:
             return
         partition = change.partition
@@ -63,7 +63,7 @@ class AlterPartitionManager:
             )
 
     async def close(self) -> None:
-        """Give up what is not answered; the partitions' role is over anyway."""
+        """Drop unanswered changes; the partitions' roles have ended."""
         self._closed = True
         self._unsent.clear()
         task, self._task = self._task, None
@@ -82,7 +82,7 @@ class AlterPartitionManager:
             self._task = None
 
     async def _send(self, batch: dict[_Key, IsrChange]) -> bool:
-        """Ask once. False if something of it has to be asked again, which is queued then."""
+        """Send once. False if a change must be sent again; it is queued then."""
         try:
             response = await self._ask_controller(self._request(batch))
             error = response.error_code
@@ -108,7 +108,7 @@ class AlterPartitionManager:
         return not again
 
     def _settle(self, change: IsrChange, answer: Any) -> bool:
-        """Tell the partition; whether to ask again."""
+        """Pass the answer to the partition; return whether to send again."""
         partition = change.partition
         if not _is_current(change):
             return False
@@ -133,7 +133,7 @@ class AlterPartitionManager:
         return False
 
     def _request(self, batch: dict[_Key, IsrChange]) -> Any:
-        # Only clusters need this family of messages.
+        # A lone broker never needs these messages.
         from tidelog_protocol.messages.controller import AlterPartitionRequest  # noqa: PLC0415
 
         epoch = self._broker_epoch()
@@ -164,5 +164,5 @@ class AlterPartitionManager:
 
 
 def _is_current(change: IsrChange) -> bool:
-    """Whether the partition still waits for it."""
+    """Return whether the partition still waits for the change."""
     return change.partition.pending_change is change

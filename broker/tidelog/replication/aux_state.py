@@ -1,10 +1,9 @@
-"""How a follower begins whose next offset the leader has in the remote tier alone (KIP-405,
-KIP-1023): tiered-storage.md 11.
+"""Build the state of a follower whose next offset is only in the remote tier (KIP-405, KIP-1023).
 
-For partitions in state BUILDING_REMOTE_LOG_AUX, each by a task of its own, because the remote tier
-may be slow or away. The leader tells where its local log begins; what came before, as far as a
-replica must know it (leader epochs, producers), comes from the remote segment that ends there. The
-log is left alone until all of that is here. Kafka: TierStateMachine.
+For partitions in state BUILDING_REMOTE_LOG_AUX. Each has its own task, because the remote tier may
+be slow or away. The leader returns where its local log begins. The state before that offset (leader
+epochs, producers) comes from the remote segment that ends there. The log is not changed until all
+of it has arrived. Kafka: TierStateMachine.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ _log = logging.getLogger(__name__)
 
 
 class AuxState(NamedTuple):
-    """What the remote segment that holds an offset tells a replica that begins behind it.
+    """The state from a remote segment that a replica needs to begin after it.
 
-    `next_offset` is where the segment ends, exclusive; `epochs` (leader epoch, start) of the log up
-    to there, as shipped with it; `snapshot` the bytes of the producer snapshot at its end.
+    `next_offset` is the end of the segment, exclusive; `epochs` are (leader epoch, start) of the
+    log up to there; `snapshot` is the producer snapshot at its end.
     """
 
     next_offset: int
@@ -49,17 +48,17 @@ class AuxState(NamedTuple):
 
 
 AuxStateOf = Callable[[Partition, int, int], Awaitable[AuxState]]
-"""(partition, leader epoch, offset) -> the state behind the remote segment that holds that offset
-of that epoch. Any exception means: not now, try again."""
+"""(partition, leader epoch, offset) -> the state after the remote segment that holds that offset of
+that epoch. Any exception means: retry later."""
 
 
 def tiered_start(
     earliest_local: OffsetAndEpoch, log_start: int, pending: OffsetAndEpoch | None
 ) -> OffsetAndEpoch | None:
-    """Where to begin, with the epoch of that offset; None if the leader cannot tell yet.
+    """Return where to begin, with the epoch of that offset; None if the leader does not know yet.
 
-    `pending` is the leader's earliest pending upload, None if it was not asked (KIP-1023): -1
-    stands for unknown, and it may be out of date.
+    `pending` is the leader's earliest pending upload, None if not requested (KIP-1023); -1 is
+    unknown, and it may be outdated.
     """
     if pending is None or pending.offset <= earliest_local.offset:
         if pending is not None and pending.offset < 0 and earliest_local.offset != log_start:
@@ -78,7 +77,7 @@ class AuxStateBuilder:
         aux_state_of: AuxStateOf | None,
         from_last_tiered: Callable[[], bool],
     ) -> None:
-        """`aux_state_of` is the remote tier's, None without one; `from_last_tiered` as in
+        """`aux_state_of` is that of the remote tier, None without one; `from_last_tiered` as in
         `starts.py`."""
         self._following = following
         self._questions = questions
@@ -86,7 +85,7 @@ class AuxStateBuilder:
         self._from_last_tiered = from_last_tiered
 
     async def build(self, state: FetchState) -> None:
-        """Afterwards the partition fetches, waits or has failed."""
+        """Build the state; afterwards the partition fetches, waits or has failed."""
         try:
             await self._build(state)
         except PeerError as error:
@@ -122,11 +121,12 @@ class AuxStateBuilder:
             epoch = await self._epoch_before(state, start)
             aux = await self._aux_state_of(state.partition, epoch, start.offset - 1)
         if self._is_building(state):
-            offset = max(start.offset, log_start)  # which may have passed it between the answers
+            # the log start may have passed it between the answers
+            offset = max(start.offset, log_start)
             self._following.guarded(state, self._begin, state, offset, log_start, aux)
 
     async def _epoch_before(self, state: FetchState, start: OffsetAndEpoch) -> int:
-        """The leader epoch of the offset before."""
+        """Return the leader epoch of the previous offset."""
         if start.leader_epoch < 0:
             raise PeerError(f"the leader epoch of offset {start.offset} is not known")
         if start.leader_epoch == 0:
@@ -143,7 +143,7 @@ class AuxStateBuilder:
             self._following.fail(state, "the leader has the offset now")
             return False
         if aux is not None and not partition.log.is_tiered:
-            # Since it was asked for (KIP-950): a log without a tier begins with its first segment.
+            # It left meanwhile (KIP-950): a log without a tier begins with its first segment.
             self._following.fail(state, "the topic has left the remote tier")
             return False
         _log.info(

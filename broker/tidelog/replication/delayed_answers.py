@@ -1,4 +1,4 @@
-"""Answers that wait for a watermark: Produce with acks=-1, and DeleteRecords."""
+"""Responses that wait for a watermark: Produce with acks=-1, and DeleteRecords."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["DelayedAnswers"]
 
 
 class DelayedAnswers(DelayedOperation[tuple[str, int]]):
-    """DelayedProduce and DelayedDeleteRecords: some partitions of a request are not decided yet.
+    """Kafka's DelayedProduce and DelayedDeleteRecords: some partitions of a request are undecided.
 
     Case A: the high watermark (Produce) or the low watermark (DeleteRecords) reached the offset:
     answered.
@@ -33,8 +33,8 @@ class DelayedAnswers(DelayedOperation[tuple[str, int]]):
         ask: Callable[[Partition, int], ErrorCode | None],
         on_done: Callable[[list[ErrorCode]], None],
     ) -> None:
-        """`ask(partition, offset)` decides one; `on_done` gets the error codes in the order of
-        `waits`."""
+        """`ask(partition, offset)` decides one partition; `on_done` gets the error codes in the
+        order of `waits`."""
         super().__init__()
         self._ask = ask
         self._on_done = on_done
@@ -44,29 +44,29 @@ class DelayedAnswers(DelayedOperation[tuple[str, int]]):
 
     @property
     def decided(self) -> bool:
-        """Whether nothing is pending."""
+        """Return whether no partition is pending."""
         return not self._pending
 
     @property
     def errors(self) -> list[ErrorCode]:
-        """One code per wait."""
+        """Return one code per wait."""
         return self._errors
 
     def pending_keys(self) -> list[tuple[str, int]]:
-        """What to watch."""
+        """Return the keys to watch."""
         return list({p.topic_partition: None for p, _ in self._pending.values()})
 
     def touch(self, key: tuple[str, int]) -> bool:
-        """Ask again for one partition."""
+        """Decide one partition again."""
         self._poll(key)
         return not self._pending
 
     def complete(self, *, expired: bool) -> None:
-        """Answer; what is undecided stays REQUEST_TIMED_OUT."""
+        """Answer; undecided partitions stay REQUEST_TIMED_OUT."""
         self._on_done(self._errors)
 
     def fail(self) -> None:
-        """Answer; what is undecided is an UNKNOWN_SERVER_ERROR."""
+        """Answer with UNKNOWN_SERVER_ERROR for undecided partitions."""
         for index in self._pending:
             self._errors[index] = ErrorCode.UNKNOWN_SERVER_ERROR
         self._on_done(self._errors)

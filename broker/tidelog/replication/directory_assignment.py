@@ -1,10 +1,10 @@
-"""Report to the controller in which log directory a replica lies (AssignReplicasToDirs, KIP-858).
+"""Report the log directory of a replica to the controller (AssignReplicasToDirs, KIP-858).
 
 The controller knows the directories of replicas whose broker had only one when they were created,
-and elects no replica whose directory is gone. So a replica that leaves its directory is reported
-before it leaves: afterwards the directory may be taken from the broker. Of the other replicas the
-broker alone knows the directories; Kafka's brokers report all. Called by `log_dir_moves.py` and
-`lost_replicas.py`.
+and elects no replica whose directory is gone. So a replica is reported before it leaves its
+directory: afterwards the operator may remove the directory. Only the broker knows the directories
+of its other replicas; Kafka's brokers report all. `log_dir_moves.py` and `lost_replicas.py` call
+it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _log = logging.getLogger(__name__)
 
 
 def is_elsewhere(replicas: ReplicaManager, partition: Partition, directory_id: bytes) -> bool:
-    """Whether the controller takes this broker's replica for one in another directory."""
+    """Return whether the metadata has another directory for this broker's replica."""
     if replicas.ask_controller is None or replicas.image is None:
-        return False  # a broker that is alone does not ask where its replicas are
+        return False  # a lone broker's metadata does not need the directories
     state = replicas.image.partition(*partition.topic_partition)
     if state is None:
         return False
@@ -38,7 +38,7 @@ def is_elsewhere(replicas: ReplicaManager, partition: Partition, directory_id: b
 async def assign(
     replicas: ReplicaManager, key: TopicPartition, topic_id: bytes, directory_id: bytes
 ) -> bool:
-    """Tell where the replica is, or is about to be; whether the controller has noted it."""
+    """Report where the replica is, or is about to be; return whether the controller recorded it."""
     from tidelog_protocol.messages.controller import (  # noqa: PLC0415 - few replicas move so
         AssignReplicasToDirsRequest,
     )

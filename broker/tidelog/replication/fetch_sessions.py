@@ -1,11 +1,11 @@
-"""Incremental fetch sessions (KIP-227): what a client asked for last time, and what it was told.
+"""Incremental fetch sessions (KIP-227): a client's last requests and responses.
 
-Owns: the sessions of this broker, their epochs, the rule of which partitions an incremental answer
-names, and who makes room when the cache is full. Called by `api/fetch.py`. Pure: time
-(milliseconds) and session ids come as arguments; knows nothing of logs.
+It owns the sessions of this broker, their epochs, the choice of partitions in an incremental
+response, and the eviction from a full cache. `api/fetch.py` calls it. Pure: time (milliseconds) and
+session ids come as arguments; it does not know logs.
 
-A session's partitions keep their order; one whose records were just sent goes to the end, so that
-under `max_bytes` every partition gets its turn.
+A session's partitions keep their order. One whose records were just sent moves to the end, so that
+every partition gets its turn under `max_bytes`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
 
 INVALID_SESSION_ID = 0
 INITIAL_EPOCH = 0  # a full fetch that asks for a session
-FINAL_EPOCH = -1  # a full fetch that wants none
+FINAL_EPOCH = -1  # a full fetch without a session
 _EPOCH_MAX = 2**31 - 1
 
 PartitionKey = tuple["str | bytes", int]
@@ -40,18 +40,18 @@ PartitionKey = tuple["str | bytes", int]
 
 
 def next_epoch(epoch: int) -> int:
-    """Epochs count 1, 2, ... and wrap to 1: 0 and -1 have meanings of their own."""
+    """Return the next epoch: 1, 2, ... and then 1 again, because 0 and -1 are special."""
     if epoch < 0:
         return FINAL_EPOCH
     return 1 if epoch == _EPOCH_MAX else epoch + 1
 
 
 class FetchedPartition:
-    """One partition of a fetch: what is asked, and in a session what was answered last.
+    """One partition of a fetch: the request, and in a session the last response.
 
     `topic` is None while the id is unknown to this broker. `high_watermark` and
-    `local_log_start_offset` are those of the last answer, -1 before the first and after an error,
-    so that the next good answer is always sent. `fetcher_log_start_offset` is the follower's own.
+    `local_log_start_offset` are those of the last response, -1 before the first and after an error,
+    so that the next valid one is always sent. `fetcher_log_start_offset` is the follower's own.
     """
 
     __slots__ = (
@@ -81,7 +81,7 @@ class FetchedPartition:
         self.local_log_start_offset = -1
 
     def update_request(self, request: Any) -> None:
-        """Take over what a later request of the session asks."""
+        """Update from a later request of the session."""
         self.current_leader_epoch = request.current_leader_epoch
         self.fetch_offset = request.fetch_offset
         self.last_fetched_epoch = request.last_fetched_epoch
@@ -89,15 +89,15 @@ class FetchedPartition:
         self.max_bytes = request.partition_max_bytes
 
     def key(self) -> PartitionKey:
-        """Its key in a session: by id if the request had ids."""
+        """Return its key in a session: by id if the request had ids."""
         return (self.topic or "" if self.topic_id == ZERO_UUID else self.topic_id, self.partition)
 
 
 class FetchSession:
-    """The partitions of one client and the epoch its next request must carry.
+    """The partitions of one client, and the epoch of its next request.
 
     `privileged` sessions are those of followers. `cached_size` is the size the cache counted last.
-    `unresolved`: the topic of some partition may be unknown here still.
+    `unresolved`: the topic of some partition may still be unknown here.
     """
 
     __slots__ = (
@@ -163,9 +163,9 @@ class FetchSession:
                     partitions[(label, request.partition)] = partition
 
     def resolve_names(self, topic_names: Mapping[bytes, str]) -> None:
-        """Name the partitions whose topic became known since; a name once found is kept.
+        """Set the names of topics that are now known; a name once found is kept.
 
-        A topic created anew under the old name then shows as INCONSISTENT_TOPIC_ID, as in Kafka.
+        A topic created again with the same name then gets INCONSISTENT_TOPIC_ID, as in Kafka.
         """
         self.unresolved = False
         for partition in self.partitions.values():
@@ -177,8 +177,7 @@ class FetchSession:
     def must_answer(
         self, partition: FetchedPartition, error: int, result: Any, *, has_news: bool
     ) -> bool:
-        """Whether an incremental answer names this partition; remembers what it will have been
-        told.
+        """Return whether an incremental response includes this partition, and record its values.
 
         `has_news`: records, a preferred replica or a divergence. `result` has `high_watermark` and
         `log_start_offset`.
@@ -191,12 +190,12 @@ class FetchSession:
             partition.local_log_start_offset = result.log_start_offset
             answer = True
         if error:
-            partition.high_watermark = -1  # so that it is answered once the error is gone
+            partition.high_watermark = -1  # so that it is included once the error is gone
             answer = True
         return answer
 
     def move_to_end(self, partition: FetchedPartition) -> None:
-        """Its records were sent: the others come first next time."""
+        """Move a partition whose records were sent to the end."""
         key = partition.key()
         if self.partitions.pop(key, None) is not None:
             self.partitions[key] = partition
@@ -205,9 +204,9 @@ class FetchSession:
 class FetchSessionCache:
     """All incremental sessions of this broker, at most `slots_max` of them.
 
-    A new session takes the place of another one only if (a) that one is unused for `eviction_ms`,
-    or (b) the new one is a follower's and that one is not, or (c) the new one has at least as many
-    partitions and that one is older than `eviction_ms` (any age for a follower against a client).
+    A new session replaces another one only if (a) that one is unused for `eviction_ms`, or (b) the
+    new one is a follower's and that one is not, or (c) the new one has at least as many partitions
+    and that one is older than `eviction_ms` (any age for a follower against a client).
     """
 
     __slots__ = (
@@ -224,8 +223,8 @@ class FetchSessionCache:
     def __init__(
         self, slots_max: int, random_id: Callable[[], int], *, eviction_ms: int = 120_000
     ) -> None:
-        """`random_id` draws 31 random bits; ids are random so that a restarted broker knows none of
-        them."""
+        """`random_id` returns 31 random bits, so that a restarted broker has no session with an old
+        id."""
         self._slots_max = slots_max
         self._eviction_ms = eviction_ms
         self._random_id = random_id
@@ -239,13 +238,13 @@ class FetchSessionCache:
         return len(self._sessions)
 
     def get(self, session_id: int) -> FetchSession | None:
-        """The session of an id, or None."""
+        """Return the session of an id, or None."""
         return self._sessions.get(session_id)
 
     def resolve(
         self, session_id: int, epoch: int, *, uses_topic_ids: bool
     ) -> FetchSession | ErrorCode:
-        """The session an incremental request may go on with, or why it may not."""
+        """Return the session that an incremental request continues, or the error."""
         session = self._sessions.get(session_id)
         if session is None:
             return ErrorCode.FETCH_SESSION_ID_NOT_FOUND
@@ -256,8 +255,7 @@ class FetchSessionCache:
         return session
 
     def advance(self, session: FetchSession, now_ms: int) -> None:
-        """An incremental request was taken: it counts as used, and the next one has the next
-        epoch."""
+        """Mark a session as used and advance its epoch."""
         self._touch(session, now_ms)
         session.epoch = next_epoch(session.epoch)
 
@@ -269,7 +267,8 @@ class FetchSessionCache:
         uses_topic_ids: bool,
         now_ms: int,
     ) -> int:
-        """Open a session; its id, or INVALID_SESSION_ID if the cache is full of better ones."""
+        """Open a session and return its id; INVALID_SESSION_ID if the cache has only better
+        ones."""
         if len(self._sessions) >= self._slots_max and not self._evict(
             (privileged, len(partitions), 0), now_ms
         ):
@@ -323,7 +322,7 @@ class FetchSessionCache:
             _include(self._evictable_by_privileged, key)
 
     def _evict(self, key: tuple[bool, int, int], now_ms: int) -> bool:
-        """Make room for a session of this key: a stale one goes first, else the least valuable."""
+        """Evict a session for one of this key: a stale one first, else the least valuable."""
         oldest = next(iter(self._sessions.values()), None)
         if oldest is None:
             return False

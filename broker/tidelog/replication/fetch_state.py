@@ -1,8 +1,8 @@
-"""Where one followed partition stands with its leader, and which steps there are.
+"""The states of one followed partition, and their transitions.
 
-Pure: time (seconds of the clock that never goes back) and chance come as arguments. Kept by
-`replica_fetcher.py`, one for each partition and leader epoch: whatever was asked for under another
-one finds no state to change. replication.md 11 (states), 8 (what an error means).
+Pure: time (seconds of the monotonic clock) and random numbers come as arguments.
+`replica_fetcher.py` keeps one for each partition and leader epoch, so that an answer from an
+earlier epoch finds no state to change. Kafka: PartitionFetchState.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 __all__ = ["BACK_OFF_JITTER", "TRANSITIONS", "Backoff", "Event", "FetchState", "State", "event_of"]
 
 BACK_OFF_JITTER = 0.2
-_FIRST_SHARE = 32  # of the longest pause, that the first one is
+_FIRST_SHARE = 32  # the longest pause is this many times the first
 
 
 class State(Enum):
-    """What a followed partition waits for.
+    """The state of a followed partition.
 
-    - FETCHING: it is part of the next fetch. A log that diverged is cut when the leader says so,
-      and the next fetch asks again where it ends: that takes no state of its own.
-    - TRUNCATING: the leader does not have the offset that was asked for; where its log begins and
-      ends is being asked (ListOffsets), then ours is cut or begun anew. Not fetched meanwhile.
-    - BUILDING_REMOTE_LOG_AUX: the leader has the offset in the remote tier alone; what a replica
-      must know of all that is there is being fetched (`aux_state.py`), then ours is begun anew.
-    - DELAYED: an error; after a pause it is where it was before (`resume`).
-    - FAILED: our disk refused it, or the leader epoch is over. Nothing more under this leader
+    - FETCHING: it is part of the next fetch. A diverging log is truncated when the leader reports it,
+      and the next fetch asks again for its end: that needs no other state.
+    - TRUNCATING: the leader lacks the fetch offset; the follower asks where its log begins and
+      ends (ListOffsets), then truncates or restarts its own. Not fetched meanwhile.
+    - BUILDING_REMOTE_LOG_AUX: the leader has the offset only in the remote tier; the follower
+      fetches the state that it needs of the remote part (`aux_state.py`), then restarts its log.
+    - DELAYED: an error; after a pause it returns to its previous state (`resume`).
+    - FAILED: this broker's disk failed, or the leader epoch has ended. It stays so in this leader
       epoch: newer metadata brings a new state.
     """
 
@@ -43,14 +43,14 @@ class State(Enum):
 
 
 class Event(Enum):
-    """What can happen to a followed partition."""
+    """An event of a followed partition."""
 
-    PROGRESS = auto()  # the leader answered: records, or nothing new
+    PROGRESS = auto()  # the leader answered, with records or without
     OUT_OF_RANGE = auto()
-    TRUNCATED = auto()  # the log now is a beginning of the leader's
+    TRUNCATED = auto()  # the log now is a prefix of the leader's
     MOVED_TO_TIER = auto()
-    BUILT = auto()  # the log now begins where the leader has it locally
-    ERROR = auto()  # it may go away by itself
+    BUILT = auto()  # the log now begins within the leader's local log
+    ERROR = auto()  # it may be transient
     PAUSE_OVER = auto()
     FATAL = auto()
 
@@ -71,12 +71,12 @@ TRANSITIONS: dict[tuple[State, Event], State] = {
     (State.DELAYED, Event.PAUSE_OVER): State.FETCHING,  # or TRUNCATING, if it was that
 }
 
-# The epoch that the fetch named is over: metadata that tells of the next one is on its way.
+# The epoch of the fetch has ended: metadata with the next one is on its way.
 _FATAL = frozenset({ErrorCode.FENCED_LEADER_EPOCH})
 
 
 def event_of(error: int) -> Event:
-    """What an error in a leader's answer is."""
+    """Return the event of an error in a leader's answer."""
     if error == ErrorCode.OFFSET_OUT_OF_RANGE:
         return Event.OUT_OF_RANGE
     if error == ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE:
@@ -85,10 +85,10 @@ def event_of(error: int) -> Event:
 
 
 class Backoff:
-    """Pauses after failures in a row: each twice the one before, up to a limit, spread by chance.
+    """Pauses after failures in a row: each doubles, up to a limit, with jitter.
 
-    Kafka always waits the whole replica.fetch.backoff.ms. Most of these failures end as soon as
-    the leader has read the metadata that we have read already, so the first pauses are short.
+    Kafka always waits the whole replica.fetch.backoff.ms. Most of these failures end as soon as the
+    leader has read the metadata that this broker has, so the first pauses are short.
     """
 
     __slots__ = ("_failures", "_seconds_max")
@@ -99,21 +99,21 @@ class Backoff:
         self._failures = 0
 
     def next_pause(self, chance: float) -> float:
-        """Seconds to wait after one more failure; `chance` in [0, 1]."""
+        """Return the seconds to wait after one more failure; `chance` in [0, 1]."""
         seconds = min(self._seconds_max, self._seconds_max / _FIRST_SHARE * (1 << self._failures))
         self._failures = min(self._failures + 1, 16)
         return seconds * (1 - BACK_OFF_JITTER + 2 * BACK_OFF_JITTER * chance)
 
     def succeeded(self) -> None:
-        """The next failure is a first one again."""
+        """Reset: the next failure is a first one."""
         self._failures = 0
 
 
 class FetchState:
     """One partition under one leader epoch; compared by identity.
 
-    Invariants: `due` is set only while DELAYED, and `resume` is where it goes back to then.
-    The offset to fetch next is the log's end: nobody else appends to a follower's log.
+    Invariants: `due` is set only while DELAYED, and `resume` is the state after that. The offset to
+    fetch next is the log's end: nothing else appends to a follower's log.
     """
 
     __slots__ = ("backoff", "due", "leader_epoch", "partition", "resume", "state")
@@ -127,7 +127,7 @@ class FetchState:
         self.backoff = Backoff(backoff_s_max)
 
     def step(self, event: Event) -> None:
-        """Take a step of the table. KeyError for one that there is not."""
+        """Take a transition of the table; KeyError if there is none."""
         state = TRANSITIONS[self.state, event]
         if event is Event.PAUSE_OVER:
             state = self.resume
@@ -136,10 +136,10 @@ class FetchState:
         self.state = state
 
     def pause(self, now: float, chance: float) -> float:
-        """Wait after an error; until when, on the clock of `now`."""
+        """Pause after an error; return until when, on the clock of `now`."""
         building = (
             self.state is State.BUILDING_REMOTE_LOG_AUX
-        )  # the leader may say otherwise by then
+        )  # the leader may answer differently by then
         self.resume = State.FETCHING if building else self.state
         self.step(Event.ERROR)
         self.due = now + self.backoff.next_pause(chance)

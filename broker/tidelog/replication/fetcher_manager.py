@@ -1,11 +1,11 @@
-"""Which leader each partition of this broker follows: from the cluster's image to fetchers.
+"""Assign the partitions of this broker to fetchers of their leaders, by the cluster's image.
 
-Owns the replica fetchers: one for each incarnation of a leader and fetcher id, made when it gets
-its first partition and stopped when it has none left. Hears of a new image after the replica
-manager, which has changed roles by then: until a new leader epoch is in a fetcher here, nothing of
-the old one can reach the log (`partition.py` fences it).
+It owns the replica fetchers: one for each incarnation of a leader and fetcher id, created with its
+first partition and stopped with its last. It follows a new image after the replica manager, which
+has then changed roles: `partition.py` fences answers of the old leader epoch until the new one is
+in a fetcher.
 
-Built by `membership`. replication.md 3 (becoming follower), 11. Kafka: ReplicaFetcherManager.
+Built by `membership`. Kafka: ReplicaFetcherManager.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _Key = tuple[bytes, int]  # topic id and partition
 
 
 class _Source(NamedTuple):
-    """Where to fetch from: a leader that comes back, or moves, is another one."""
+    """The source of a fetcher; a leader that restarts or moves is another source."""
 
     leader: int
     broker_epoch: int
@@ -44,8 +44,8 @@ class _Source(NamedTuple):
 
 
 class FetcherManager:
-    """The fetchers of one broker. Invariant: `_sources` says for each followed partition which
-    fetcher has it."""
+    """The fetchers of one broker. Invariant: `_sources` has the source of each followed
+    partition."""
 
     def __init__(
         self,
@@ -58,8 +58,8 @@ class FetcherManager:
         broker_epoch: Callable[[], int],
         new_fetcher: Callable[..., ReplicaFetcher] | None = None,
     ) -> None:
-        """`new_channel` makes a channel to a broker's client listener; `broker_epoch` is this
-        broker's own; `new_fetcher` is called instead of `ReplicaFetcher`."""
+        """`new_channel` creates a channel to a broker's client listener; `broker_epoch` is this
+        broker's own; `new_fetcher` replaces `ReplicaFetcher`."""
         self._replicas = replicas
         self._new_channel = new_channel
         self._config = config
@@ -74,14 +74,14 @@ class FetcherManager:
         self._closed = False
 
     def fetcher_of(self, topic_id: bytes, index: int) -> ReplicaFetcher | None:
-        """Who fetches a partition; None if it is not followed."""
+        """Return the fetcher of a partition; None if it is not followed."""
         source = self._sources.get((topic_id, index))
         return None if source is None else self._fetchers[source]
 
     # ---- the image ----------------------------------------------------------------------------
 
     def on_image(self, old: ClusterImage | None, new: ClusterImage) -> None:
-        """Follow a new image, once the replica manager does."""
+        """Follow a new image, after the replica manager."""
         del old
         if self._closed or self._replicas.image is not new:
             return
@@ -123,12 +123,12 @@ class FetcherManager:
     def _source(
         self, image: ClusterImage, topic: TopicImage, state: PartitionImage
     ) -> _Source | None:
-        """Whom this broker follows in a partition; None if nobody."""
+        """Return the source of a partition; None if it is not followed."""
         node_id = self._config.node_id
         leader = image.brokers.get(state.leader)
         if leader is None or state.leader == node_id or node_id not in state.replicas:
             return None
-        # Neighbours go to different fetchers, as in Kafka.
+        # Neighbouring partitions go to different fetchers, as in Kafka.
         number = int.from_bytes(topic.topic_id[:4], "big") + state.partition
         fetcher_id = number % self._config.num_replica_fetchers
         return _Source(state.leader, leader.epoch, leader.host, leader.port, fetcher_id)
@@ -151,7 +151,7 @@ class FetcherManager:
         )
 
     def _from_last_tiered(self) -> bool:
-        """follower.fetch.last.tiered.offset.enable as it is now."""
+        """Return the current follower.fetch.last.tiered.offset.enable."""
         assert self._image is not None
         name = "follower.fetch.last.tiered.offset.enable"
         text = self._image.broker_config(self._config.node_id).get(name)
@@ -177,7 +177,7 @@ class FetcherManager:
         task.add_done_callback(self._ending.discard)
 
     def stop(self) -> None:
-        """Follow nobody from now on; no log changes any more."""
+        """Stop all fetchers; no log changes after this."""
         self._closed = True
         self._sources.clear()
         fetchers, self._fetchers = self._fetchers, {}
@@ -192,7 +192,7 @@ class FetcherManager:
 
 
 def _reachable(image: ClusterImage) -> dict[int, tuple[int, str, int]]:
-    """What of the brokers concerns a follower."""
+    """Return the part of the brokers' state that followers need."""
 
     def address(broker: BrokerImage) -> tuple[int, str, int]:
         return (broker.epoch, broker.host, broker.port)

@@ -1,4 +1,4 @@
-"""A follower's side of an incremental fetch session (KIP-227): what the leader knows already.
+"""A follower's side of an incremental fetch session (KIP-227).
 
 Owned by one `replica_fetcher.py`. Pure. The leader's side is `fetch_sessions.py`.
 """
@@ -25,7 +25,7 @@ Key = tuple[bytes, int]
 
 
 class Asked(NamedTuple):
-    """What a fetch asks of one partition; an answer is good only for exactly this."""
+    """The request for one partition; an answer is only valid for exactly this."""
 
     fetch_offset: int
     log_start_offset: int
@@ -37,8 +37,8 @@ class Asked(NamedTuple):
 class FetcherSession:
     """The session with one leader.
 
-    `asked` has all that the leader goes by once it has the next request. `_changed` and `_gone`
-    are the difference to what it goes by now; both are empty when a request was just made.
+    `asked` is the leader's state after the next request. `_changed` and `_gone` are the difference
+    to its current state; both are empty right after a request.
     """
 
     __slots__ = ("_changed", "_epoch", "_gone", "_session_id", "asked")
@@ -51,7 +51,7 @@ class FetcherSession:
         self.asked: dict[Key, Asked] = {}
 
     def update(self, key: Key, asked: Asked | None) -> None:
-        """From the next request on ask this of a partition; nothing (None) if it is not fetched."""
+        """Set what the next requests ask of a partition; None removes it."""
         before = self.asked.get(key)
         if asked == before:
             return
@@ -65,8 +65,8 @@ class FetcherSession:
             self._gone.pop(key, None)
 
     def next_request(self) -> tuple[list[Any], list[Any]]:
-        """Topics and forgotten topics that make the leader go by `asked`: all of it for a new
-        session, else what changed."""
+        """Return topics and forgotten topics of the next request: everything for a new session,
+        else the changes."""
         changed, self._changed = self._changed, {}
         gone, self._gone = self._gone, {}
         if self._epoch == INITIAL_EPOCH:
@@ -81,21 +81,22 @@ class FetcherSession:
 
     @property
     def session_id(self) -> int:
-        """For the request."""
+        """The session id of the next request."""
         return self._session_id
 
     @property
     def epoch(self) -> int:
-        """For the request: 0 asks for a new session, and closes the one it names."""
+        """The epoch of the next request: 0 asks for a new session, and closes the named one."""
         return self._epoch
 
     @property
     def is_incremental(self) -> bool:
-        """Whether the next request goes on with a session."""
+        """Whether the next request continues a session."""
         return self._epoch != INITIAL_EPOCH
 
     def answered(self, session_id: int) -> None:
-        """The leader took the request; 0 if it keeps no session (its cache is full)."""
+        """Record the session id of an answer; 0 if the leader keeps no session (its cache is
+        full)."""
         self._session_id = session_id
         if session_id == INVALID_SESSION_ID:
             self._epoch = INITIAL_EPOCH
@@ -103,7 +104,7 @@ class FetcherSession:
             self._epoch = next_epoch(self._epoch)
 
     def restart(self) -> None:
-        """The leader may go by something else than we think: the next request names all."""
+        """Start a new session with the next request, because the leader's state is unknown."""
         self._epoch = INITIAL_EPOCH
 
 

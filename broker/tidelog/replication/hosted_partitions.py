@@ -1,8 +1,8 @@
-"""Which partitions are on this broker: from the cluster's image to open logs.
+"""Open and close the partitions of this broker, by the cluster's image.
 
-Owns the partitions, those that are offline, their purgatories and the role listeners. First
-subscriber of each new image. `replica_manager.py` adds what requests do with them. Knows no wire
-versions. Kafka: ReplicaManager (HostedPartition, applyDelta).
+It owns the hosted partitions, those that are offline, their purgatories and the role listeners.
+First subscriber of each new image. `replica_manager.py` adds the operations of requests. It does
+not know wire versions. Kafka: ReplicaManager (HostedPartition, applyDelta).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _OPEN_AGAIN_S = 1.0
 
 
 class HostedPartitions:
-    """The partitions of this broker, as the cluster's image has them.
+    """The partitions that the cluster's image assigns to this broker.
 
     Invariant: `_partitions` has exactly the partitions of `image` whose replicas name this broker
     and whose log could be opened; the others of them are in `_offline`.
@@ -66,8 +66,8 @@ class HostedPartitions:
     ) -> None:
         """`timers` is the running loop; `log_config` the configuration of a topic under an image;
         `lag_ms_max` replica.lag.time.max.ms. `on_disk_failure` is called with a log directory in
-        which a log could not be opened or written: the partition is offline then. `meters` is None
-        if they are not read."""
+        which a log could not be opened or written: the partition is then offline. `meters` is None
+        if metrics are off."""
         self.node_id = node_id
         self.clock = clock
         self.logs = logs
@@ -75,7 +75,7 @@ class HostedPartitions:
         self.fetch_purgatory: Purgatory[tuple[str, int]] = Purgatory(timers)
         self.produce_purgatory: Purgatory[tuple[str, int]] = Purgatory(timers)
         self.delete_records_purgatory: Purgatory[tuple[str, int]] = Purgatory(timers, purge_min=1)
-        # All that wait for a role to change; those of the remote tier join them.
+        # The purgatories to check on a change of role; those of the remote tier are added.
         self.purgatories = [
             self.fetch_purgatory,
             self.produce_purgatory,
@@ -83,7 +83,7 @@ class HostedPartitions:
         ]
         self.rules = ReplicaRules(lambda: int(clock.monotonic() * 1000), lag_ms_max)
         self.bytes_out = None if meters is None else meters.topic_count("BytesOutPerSec")
-        """Records that consumers were answered, from disk and from the remote tier."""
+        """Counts records read by consumers, from disk and from the remote tier."""
         self._log_config = log_config
         self._on_disk_failure = on_disk_failure
         self._timers = timers
@@ -92,22 +92,22 @@ class HostedPartitions:
         self.ask_controller: Callable[[Any], Awaitable[Any]] | None = None
         self._roles = RoleListeners()
         self.aux_state_of: AuxStateOf | None = None
-        """What followers ask of the remote tier; set with it, before there are any."""
+        """What followers need of the remote tier; set together with it, before any follower."""
         self.lost_logs = LostLogs(logs, node_id)
         self.on_suspect: Callable[[TopicPartition], None] | None = None
-        """Hears of a partition in which something cannot be right, by a read or at its opening."""
+        """Called with a partition in which a read, or its opening, found damage."""
         self.suspects: set[TopicPartition] = set()
-        """Those that were opened before there was a listener."""
+        """Suspect partitions from before there was a listener."""
         self._partitions: dict[tuple[str, int], Partition] = {}
-        self._offline: dict[tuple[str, int], bytes] = {}  # to the topic id
+        self._offline: dict[tuple[str, int], bytes] = {}  # the value is the topic id
 
     # ---- the image ----------------------------------------------------------------------------
 
     def apply(self, old: ClusterImage | None, new: ClusterImage) -> None:
-        """Follow a new image: delete, create, lead, reconfigure; then wake whom that concerns.
+        """Follow a new image: delete, create, lead, reconfigure; then wake parked requests.
 
-        A broker of several waits for the first image that has its registration: what older ones say
-        of it (topics it lacks, partitions it leads) was for an earlier life.
+        A cluster member waits for the first image with its registration: older images describe an
+        earlier life of the broker (its topics and leaderships).
         """
         if self.image is None and self._broker_epoch is not None:
             if not 0 <= self._broker_epoch() <= new.offset:
@@ -149,7 +149,7 @@ class HostedPartitions:
                 if partition is None:
                     continue
             if state.partition_epoch > partition.partition_epoch or (
-                # the answer to a change of the ISR came first, and says nothing of the replicas
+                # the answer to a change of the ISR came first, and does not contain the replicas
                 state.partition_epoch == partition.partition_epoch
                 and state.replicas != partition.replicas
             ):
@@ -191,7 +191,7 @@ class HostedPartitions:
         return partition
 
     def _look_for_holes(self, key: TopicPartition, log: Log) -> None:
-        """Name what is missing inside a log, and have it scrubbed soon."""
+        """Log what is missing inside a log, and have it scrubbed soon."""
         if self.logs.may_have_gaps(log):
             return
         offset = cut_doubtful_end(log, self.clock.wall_ms())
@@ -210,7 +210,7 @@ class HostedPartitions:
             self.suspect(key)
 
     def suspect(self, key: TopicPartition) -> None:
-        """Something of a partition cannot be right: have it scrubbed."""
+        """Have a partition scrubbed that seems damaged."""
         if self.on_suspect is None:
             self.suspects.add(key)
         else:
@@ -251,7 +251,7 @@ class HostedPartitions:
             self._wake_all(partition.topic_partition)
 
     def _open_again(self, key: TopicPartition) -> None:
-        """Nothing is wrong with a log that could not be opened for want of descriptors."""
+        """Open a log again that failed to open only for lack of descriptors."""
         topic = None if self.image is None else self.image.topics.get(key.topic)
         if key in self._offline and topic is not None:
             self._apply_topic(topic)
@@ -262,7 +262,7 @@ class HostedPartitions:
         """The log of a partition could not be written: report its directory (`log_dir` if that is
         not the current one) to `on_disk_failure`.
 
-        An append or a read for which the process had no descriptor is no failure of the disk.
+        An append or a read that lacked a descriptor is not a disk failure.
         """
         if lacks_descriptors(error.__cause__):
             return
@@ -303,7 +303,7 @@ class HostedPartitions:
             _log.error("the log of %s could not be deleted: %s", key, error)
 
     def _set_strays_aside(self, image: ClusterImage) -> None:
-        """Keep what the metadata does not know under another name (LogManager.isStrayKraftReplica).
+        """Rename logs that the metadata does not know (LogManager.isStrayKraftReplica).
 
         A log is deleted only when this broker sees the deletion in the metadata. If the metadata
         does not know a log at the start, its topic was deleted, or the metadata is the wrong one.
@@ -332,19 +332,20 @@ class HostedPartitions:
             )
 
     def follow_roles(self, listener: RoleListener) -> None:
-        """Add a listener: the remote tier, before the first image, or the moves of replicas."""
+        """Add a role listener: the remote tier, before the first image, or the moves of
+        replicas."""
         self._roles.listeners.append(listener)
 
     def log_replaced(self, partition: Partition) -> None:
-        """Its log lies in another directory now, and is another object: whoever knows the old one
-        begins anew, as after an election."""
+        """Report that a replica's log was replaced by one in another directory: listeners start
+        again, as after an election."""
         self._roles.changed(partition)
         self._wake_all(partition.topic_partition)
 
     # ---- look-up ------------------------------------------------------------------------------
 
     def partition(self, topic: str, index: int) -> Partition | ErrorCode:
-        """The replica here, or the error for a request of it."""
+        """Return the replica, or the error for a request."""
         partition = self._partitions.get((topic, index))
         return self._missing(topic, index) if partition is None else partition
 
@@ -361,17 +362,17 @@ class HostedPartitions:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
     def hosted(self, key: TopicPartition) -> Partition | None:
-        """The replica here, None if there is none that is open."""
+        """Return the replica; None if none is open here."""
         return self._partitions.get(key)
 
     def partitions(self) -> Iterator[Partition]:
-        """All replicas here."""
+        """Return all replicas here."""
         return iter(list(self._partitions.values()))
 
-    # ---- who waits, and whom to ask -----------------------------------------------------------
+    # ---- waking, and the controller ----------------------------------------------------------
 
     def _wake_all(self, key: tuple[str, int]) -> None:
-        """Role, in-sync replicas or configuration changed: everything parked here looks again."""
+        """Check all parked requests after a change of role, in-sync replicas or configuration."""
         for purgatory in self.purgatories:
             purgatory.check(key)
 
@@ -380,12 +381,12 @@ class HostedPartitions:
         ask_controller: Callable[[Any], Awaitable[Any]],
         broker_epoch: Callable[[], int],
     ) -> None:
-        """From now on this broker may lead partitions with followers: changes of their in-sync
-        replicas are asked of the active controller, and followers that lag are looked for.
+        """Start to manage in-sync replicas: changes are sent to the active controller, and lagging
+        followers are detected.
 
         `broker_epoch` is this broker's, -1 before it is registered.
         """
-        # Clusters alone need them.
+        # Only clusters need them.
         from tidelog.replication.alter_partition import AlterPartitionManager  # noqa: PLC0415
         from tidelog.replication.isr_proposals import IsrProposals  # noqa: PLC0415
 
@@ -407,13 +408,13 @@ class HostedPartitions:
             await self._isr_proposals.close()
 
     def close(self) -> None:
-        """Orderly stop: parked requests are answered with what there is."""
+        """Close: answer parked requests with what there is."""
         for purgatory in self.purgatories:
             purgatory.close()
 
 
 def _is_assigned(image: ClusterImage, key: TopicPartition, topic_id: bytes, node_id: int) -> bool:
-    """Whether a log is one of this broker's replicas: of this very topic, and assigned to it."""
+    """Return whether a log is a replica of this very topic, assigned to this broker."""
     topic = image.topics.get(key.topic)
     state = image.partition(*key)
     return (
@@ -425,7 +426,7 @@ def _is_assigned(image: ClusterImage, key: TopicPartition, topic_id: bytes, node
 
 
 def _tell_lost_start(key: TopicPartition, log: Log) -> None:
-    """Name what is missing before a log's first segment; of a tiered one that is remote."""
+    """Log what is missing before a log's first segment, unless it is tiered and so remote."""
     if log.lost_start is not None and not log.is_tiered:
         first_offset = log.segments.first.base_offset
         _log.warning(

@@ -1,7 +1,7 @@
-"""Who counts for a partition: the high watermark's candidate, who lags, who may join.
+"""Decisions about in-sync replicas: the high watermark, lagging and joining followers.
 
-Pure functions over what a leader knows of its followers; `replica.py` acts on them.
-replication.md 2.1 and 4.
+Pure functions over a leader's state of its followers; `replica.py` acts on them. Kafka: Partition
+(maybeIncrementLeaderHW, getOutOfSyncReplicas, isFollowerInSync).
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ def committed_end(
     replicas: Mapping[int, ReplicaState],
     rules: ReplicaRules,
 ) -> int:
-    """The smallest log end of all that count: the maximal in-sync replicas, and whoever is caught
-    up and may be joining right now. UNKNOWN_OFFSET if one of the former is not known."""
+    """Return the smallest log end of the maximal in-sync replicas and of caught-up followers that
+    may just be joining. UNKNOWN_OFFSET if that of an in-sync replica is unknown."""
     end = leader_end
     for node_id in maximal_isr:
         if node_id != leader_id:
@@ -55,7 +55,7 @@ def lagging_replicas(
     now_ms: int,
     lag_ms_max: int,
 ) -> tuple[int, ...]:
-    """Members of the ISR that are to leave it: not at the leader's end, and not lately."""
+    """Return ISR members to remove: those not at the leader's end, now or recently."""
     return tuple(
         node_id
         for node_id in isr
@@ -68,7 +68,8 @@ def lagging_replicas(
 
 
 def has_reached(replica: ReplicaState, high_watermark: int, epoch_start: int) -> bool:
-    """Whether a follower has all that is committed, and no history that it may have to cut."""
+    """Return whether a follower has everything committed, and no records that it may have to
+    cut."""
     return replica.log_end_offset >= high_watermark and replica.log_end_offset >= epoch_start
 
 
@@ -81,8 +82,8 @@ def preferred_replica(
     replicas: Mapping[int, ReplicaState],
     brokers: Mapping[int, BrokerImage],
 ) -> int:
-    """The replica that a consumer of this rack is to read from (KIP-392): the leader if it is in
-    the rack, or nobody is; else the most caught up of the in-sync followers there that have the
+    """Return the replica that a consumer of this rack should read from (KIP-392): the leader if it
+    is in the rack, or if no replica is; else the most caught-up in-sync follower there that has the
     offset."""
     here = brokers.get(leader_id)
     if not rack or (here is not None and here.rack == rack):

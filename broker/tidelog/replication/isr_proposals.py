@@ -1,11 +1,11 @@
-"""When this broker asks for other in-sync replicas of a partition that it leads.
+"""Propose changes of the in-sync replicas of partitions that this broker leads.
 
-Owns the timer that looks for followers who lag; `replica_manager.py` tells of followers that have
-fetched and of leaders that have recovered. Which change is right is the partition's to decide
-(`replica.py`), how it gets to the controller `alter_partition.py`'s. Made when there is a
-controller to ask: a broker that is alone has no followers.
+It owns the timer that finds lagging followers; `replica_manager.py` reports followers that have
+fetched and leaders that have recovered. The partition decides the change (`replica.py`), and
+`alter_partition.py` sends it to the controller. A lone broker has no followers and needs none of
+this.
 
-replication.md 4. Kafka: Partition (maybeExpandIsr, maybeShrinkIsr), and isr-expiration.
+Kafka: Partition (maybeExpandIsr, maybeShrinkIsr), and isr-expiration.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ class IsrProposals:
         timers: Timers,
         lag_ms_max: int,
     ) -> None:
-        """`partitions` are all of this broker, as of now; `lag_ms_max` replica.lag.time.max.ms."""
+        """`partitions` returns all current ones of this broker; `lag_ms_max`
+        replica.lag.time.max.ms."""
         self._changes = changes
         self._partitions = partitions
         self._timers = timers
@@ -41,17 +42,17 @@ class IsrProposals:
         self._timer = self._set_timer()
 
     def expand(self, partition: Partition, node_id: int) -> None:
-        """A follower has fetched: it joins, if it may."""
+        """Propose that a follower joins, if it may, after it has fetched."""
         change = partition.propose_expansion(node_id)
-        if change is not None:  # seldom, and asked for each partition of every such fetch
+        if change is not None:  # rare, but checked for each partition of every fetch
             self._changes.submit(change)
 
     def recovered(self, partition: Partition) -> None:
-        """The partition says after an unclean election that it is led again."""
+        """Report the recovery of a leader after an unclean election."""
         self._submit(partition.propose_recovered())
 
     async def close(self) -> None:
-        """Look for nobody any more, and give up what is not answered."""
+        """Stop the timer and drop unanswered changes."""
         self._timer.cancel()
         await self._changes.close()
 

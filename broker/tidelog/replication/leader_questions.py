@@ -1,6 +1,6 @@
-"""What a follower asks its leader beside fetches: where logs and leader epochs begin and end.
+"""A follower's requests to its leader beside fetches: the ends of logs and leader epochs.
 
-On the fetcher's own channel. Used by `starts.py` and `aux_state.py`.
+They use the fetcher's own channel. `starts.py` and `aux_state.py` call them.
 """
 
 from __future__ import annotations
@@ -22,26 +22,27 @@ __all__ = ["LeaderEndPoint", "LeaderQuestions", "error_name", "key_of"]
 
 
 class LeaderEndPoint(Protocol):
-    """How a fetcher reaches its leader: a `PeerChannel` to another broker, or a `LocalLeader`."""
+    """A fetcher's connection to its leader: a `PeerChannel` to another broker, or a
+    `LocalLeader`."""
 
     async def ask(self, request_message: Any, /) -> Any:
-        """The response; PeerError if there is none."""
+        """Send a request and return the response; PeerError if there is none."""
         ...
 
     def close(self) -> None:
-        """It asks nothing more."""
+        """Close the connection."""
         ...
 
 
 class LeaderQuestions:
-    """Questions to one leader; PeerError if there is no answer."""
+    """Requests to one leader; PeerError if there is no answer."""
 
     def __init__(self, channel: LeaderEndPoint, node_id: int) -> None:
         self._channel = channel
         self._node_id = node_id
 
     async def list_offsets(self, states: Sequence[FetchState], timestamp: int) -> dict[Key, Any]:
-        """Where the leader's logs begin or end, by a special timestamp; answers by key."""
+        """Return where the leader's logs begin or end, by a special timestamp; answers by key."""
         topics: dict[str, Any] = {}
         keys: dict[tuple[str, int], Key] = {}
         for state in states:
@@ -75,8 +76,7 @@ class LeaderQuestions:
         return OffsetAndEpoch(answer.offset, answer.leader_epoch)
 
     async def end_of_epoch(self, state: FetchState, leader_epoch: int) -> OffsetAndEpoch:
-        """Where a leader epoch ends in the leader's log (replication.md 5.2). PeerError as
-        `offset`."""
+        """Return where a leader epoch ends in the leader's log. PeerError like `offset`."""
         name, index = state.partition.topic_partition
         topic = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
         asked = topic.OffsetForLeaderPartition(
@@ -94,13 +94,13 @@ class LeaderQuestions:
 
 
 def key_of(state: FetchState) -> Key:
-    """Topic id and partition."""
+    """Return topic id and partition."""
     partition = state.partition
     return (partition.topic_id, partition.topic_partition.partition)
 
 
 def error_name(error: int) -> str:
-    """Kafka's name of an error code, else its number."""
+    """Return Kafka's name of an error code, else its number."""
     try:
         return ErrorCode(error).name
     except ValueError:

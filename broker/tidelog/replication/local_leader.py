@@ -1,10 +1,10 @@
-"""The leader that a future replica follows: the current replica beside it, asked without a socket.
+"""The leader of a future replica: the current replica on the same broker, without a socket.
 
-A replica that is being moved to another log directory is fetched by a `ReplicaFetcher` like any
-other, so that it is truncated, begun anew and built from the remote tier by the same rules. This is
-the fetcher's channel: it answers Fetch, ListOffsets and OffsetForLeaderEpoch from this broker's
-replicas, led or not. One partition is copied at a time, from the first that asked to the last, as
-by Kafka's LocalLeaderEndPoint; of one that has nothing new `log_dir_moves.py` is told.
+A `ReplicaFetcher` copies a replica that moves to another log directory, so that the same rules
+truncate it, restart it and build it from the remote tier. This is the fetcher's channel: it answers
+Fetch, ListOffsets and OffsetForLeaderEpoch from this broker's replicas, leaders and followers. It
+copies one partition at a time, in the order of the requests, like Kafka's LocalLeaderEndPoint, and
+reports one that is caught up to `log_dir_moves.py`.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ __all__ = ["FUTURE_REPLICA_ID", "LocalLeader", "MovePace"]
 
 FUTURE_REPLICA_ID = -3  # Kafka's FetchRequest.FUTURE_LOCAL_REPLICA_ID
 _SESSION_ID = 1
-_SLEEP_S_MAX = 0.1  # after one read; the loop is others' as long as it was busy with it
-_LOOK_S_MAX = 1.0  # at a quota that may have been raised
+_SLEEP_S_MAX = 0.1  # after one read; the loop gets as much time for others as the read took
+_LOOK_S_MAX = 1.0  # between checks of a quota that may have been raised
 _WAIT_S_MIN = 0.001
 
 _FetchTopic = FetchResponse.FetchableTopicResponse
@@ -49,21 +49,21 @@ _EpochsTopic = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
 
 
 class MovePace:
-    """How fast replicas of this broker move, all together: as `bytes_per_second` allows."""
+    """Limits the moves of all replicas of this broker to `bytes_per_second`."""
 
     def __init__(self, clock: Clock, bytes_per_second: Callable[[], int]) -> None:
-        """`bytes_per_second`: replica.alter.log.dirs.io.max.bytes.per.second as it is now."""
+        """`bytes_per_second` returns the current replica.alter.log.dirs.io.max.bytes.per.second."""
         self._clock = clock
         self._bytes_per_second = bytes_per_second
-        self._owed_bytes = 0.0  # more than the limit has allowed so far
+        self._owed_bytes = 0.0  # bytes above the limit so far
         self._owed_at = clock.monotonic()
 
     def record(self, size: int) -> None:
-        """So many bytes were copied."""
+        """Count copied bytes."""
         self._owed_bytes += size
 
     async def wait(self) -> None:
-        """Until the limit allows more."""
+        """Wait until the limit allows more."""
         seconds = self._seconds_to_wait()
         while seconds > 0:
             await asyncio.sleep(min(seconds, _LOOK_S_MAX))
@@ -74,12 +74,13 @@ class MovePace:
         self._owed_bytes = max(0.0, self._owed_bytes - rate * (now - self._owed_at))
         self._owed_at = now
         seconds = self._owed_bytes / rate if rate > 0 else _LOOK_S_MAX
-        # What takes no time that a clock would tell is carried forward.
+        # Waits too short for the clock are carried forward.
         return seconds if self._owed_bytes and seconds > _WAIT_S_MIN else 0.0
 
 
 class LocalLeader:
-    """One fetcher's channel. Invariant: `_asked` is what its fetch session asks for, by age."""
+    """One fetcher's channel. Invariant: `_asked` has the requests of its fetch session, oldest
+    first."""
 
     def __init__(
         self,
@@ -88,7 +89,7 @@ class LocalLeader:
         pace: MovePace,
         on_caught_up: Callable[[Partition], Awaitable[None]],
     ) -> None:
-        """`on_caught_up` is awaited when a future replica has all that the current one has."""
+        """`on_caught_up` is awaited when a future replica has everything of the current one."""
         self._replicas = replicas
         self._clock = clock
         self._pace = pace
@@ -97,7 +98,7 @@ class LocalLeader:
         self._busy_since: float | None = None
 
     async def ask(self, request: Any) -> Any:
-        """The answer to what a fetcher asks its leader."""
+        """Answer a fetcher's request to its leader."""
         if isinstance(request, FetchRequest):
             return await self._fetch(request)
         if isinstance(request, ListOffsetsRequest):
@@ -106,7 +107,7 @@ class LocalLeader:
         return self._ends_of_epochs(request)
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing: there is no connection."""
 
     # ---- Fetch --------------------------------------------------------------------------------
 
@@ -117,8 +118,8 @@ class LocalLeader:
         if not isinstance(partition, ErrorCode) and self._has_all(partition, asked):
             await self._on_caught_up(partition)
             return FetchResponse(session_id=_SESSION_ID, responses=[])
-        # What comes now is read, appended and looked at again without a pause, so that a partition
-        # that is written to all the time is caught up with.
+        # New records are read, appended and checked again without a pause, so that the copy catches
+        # up with a partition under constant writes.
         await self._let_others()
         result = self._read(asked, asked.max_bytes, min_one_batch=True)
         self._pace.record(result.size)
@@ -128,7 +129,7 @@ class LocalLeader:
         )
 
     def _note(self, request: FetchRequest) -> None:
-        """What the session asks for from now on."""
+        """Update the requests of the session."""
         if request.session_epoch == INITIAL_EPOCH:
             self._asked.clear()
         for topic in request.topics:
@@ -148,7 +149,7 @@ class LocalLeader:
         return self._replicas.partition(asked.topic or "", asked.partition)
 
     def _has_all(self, partition: Partition, asked: FetchedPartition) -> bool:
-        """Whether the log that asks is equal to the current one."""
+        """Return whether the future log equals the current one."""
         if asked.fetch_offset != partition.log.log_end_offset:
             return False
         result = self._read(asked, 0, min_one_batch=False)
@@ -202,7 +203,7 @@ class LocalLeader:
             current_leader_epoch=asked.current_leader_epoch,
             leader_only=False,
         )
-        assert isinstance(found, OffsetAndTimestamp | ErrorCode)  # no search by a time
+        assert isinstance(found, OffsetAndTimestamp | ErrorCode)  # never a search by timestamp
         return found
 
     def _ends_of_epochs(self, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
@@ -232,7 +233,7 @@ class LocalLeader:
 
 
 def _fetched(asked: FetchedPartition, result: ReadResult) -> _FetchTopic.PartitionData:
-    """The answer for one partition, as a leader gives it to a follower."""
+    """Return the answer for one partition, like a leader's to a follower."""
     data = _FetchTopic.PartitionData(
         partition_index=asked.partition,
         error_code=result.error,

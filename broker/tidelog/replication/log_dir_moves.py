@@ -1,12 +1,11 @@
 """Moves of this broker's replicas between its log directories (AlterReplicaLogDirs, KIP-113).
 
-Owns: which replicas are being moved, and the fetchers that copy them. A replica that moves has a
-future replica beside it (`Partition.future`), which follows it through `local_leader.py` as a
-follower follows a leader. When the future one has everything, its log takes the place of the
-current one's, between two steps of the loop (`LogFolders.replace_current`), and is the partition's
-from then on; whoever asks for the partition notices nothing.
+It owns the moves and the fetchers that copy replicas. A moving replica has a future replica
+(`Partition.future`), which follows it through `local_leader.py` as a follower follows a leader.
+When the future one has everything, its log replaces the current one between two steps of the loop
+(`LogFolders.replace_current`), without an effect on requests.
 
-Made when the first move is asked for, or at the start if one was interrupted. Kafka: ReplicaManager
+It is created with the first move, or at the start if a move was interrupted. Kafka: ReplicaManager
 (alterReplicaLogDirs), ReplicaAlterLogDirsManager and -Thread.
 """
 
@@ -48,11 +47,11 @@ _ASK_AGAIN_S = 0.1
 
 
 class _Step(Enum):
-    """How far a move is, each time that the future replica has all that the current one has.
+    """The progress of a move, checked whenever the future replica has caught up.
 
-    - COPYING: it has caught up for the first time; what it has is being made durable.
-    - FLUSHED: the controller is to know of the other directory first, if it knows of this one.
-    - KNOWN: its log takes the other's place, unless that has grown meanwhile.
+    - COPYING: it has caught up for the first time; its log is being flushed.
+    - FLUSHED: the new directory is reported first, if the controller knows the current one.
+    - KNOWN: its log replaces the current one, unless that has grown meanwhile.
     """
 
     COPYING = auto()
@@ -61,7 +60,7 @@ class _Step(Enum):
 
 
 class _Move:
-    """One replica on its way."""
+    """One moving replica."""
 
     __slots__ = ("fetcher_id", "future", "partition", "step")
 
@@ -85,7 +84,7 @@ class LogDirMoves:
         self._moves: dict[tuple[str, int], _Move] = {}
         self._is_closed = False
         self._fetchers: dict[int, ReplicaFetcher] = {}
-        self._tasks: set[asyncio.Task[None]] = set()  # ends of fetchers, and corrections
+        self._tasks: set[asyncio.Task[None]] = set()  # stopping fetchers, and corrected reports
 
     def _bytes_per_second(self) -> int:
         image = self._replicas.image
@@ -93,13 +92,13 @@ class LogDirMoves:
         text = settings.get(_RATE_KEY, "").strip()
         return int(text) if text.isdecimal() else _RATE_DEFAULT
 
-    # ---- what an admin asks -------------------------------------------------------------------
+    # ---- requests -----------------------------------------------------------------------------
 
     def alter(self, key: TopicPartition, log_dir: str) -> ErrorCode:
-        """Begin to move a replica to a directory; to the one it is in ends a move elsewhere.
+        """Begin to move a replica to a directory; moving to its current one cancels a move.
 
-        One that is not here is to be created there, if it ever is: REPLICA_NOT_AVAILABLE or
-        UNKNOWN_TOPIC_OR_PARTITION all the same, as in Kafka.
+        A replica that is not here is created there later, if ever: the answer is
+        REPLICA_NOT_AVAILABLE or UNKNOWN_TOPIC_OR_PARTITION, as in Kafka.
         """
         if len(future_folder(key, "0" * 32)) > FOLDER_NAME_MAX:
             return ErrorCode.INVALID_TOPIC_EXCEPTION
@@ -137,11 +136,11 @@ class LogDirMoves:
     # ---- roles (see `RoleListener`) -----------------------------------------------------------
 
     def became_leader(self, partition: Partition) -> None:
-        """The current replica has another role: the future one follows it in this epoch."""
+        """Let the future replica follow the current one in its new role and epoch."""
         self.became_follower(partition)
 
     def became_follower(self, partition: Partition) -> None:
-        """As `became_leader`. A move that the last stop has interrupted is taken up again."""
+        """Like `became_leader`. A move interrupted by the last stop resumes."""
         move = self._moves.get(partition.topic_partition)
         if self._is_closed:
             return
@@ -151,17 +150,18 @@ class LogDirMoves:
             self._resume(partition)
 
     def stopped(self, partition: Partition, *, delete: bool) -> None:
-        """The replica leaves this broker; what is on disk is the log manager's."""
+        """Cancel the move, because the replica leaves this broker; the log manager owns its
+        files."""
         del delete
         self._end(partition.topic_partition)
 
     def config_changed(self, partition: Partition) -> None:
-        """The future log goes by the same configuration."""
+        """Give the future log the same configuration."""
         if partition.future is None:
             return
         try:
             partition.future.log.config = partition.log.config
-        except CheckpointError as error:  # it is tiered now, and the epochs of before are lost
+        except CheckpointError as error:  # it is tiered now, and its earlier epochs are lost
             _log.warning("giving up the move of %s: %s", partition.topic_partition, error)
             self._give_up(partition.topic_partition)
 
@@ -185,7 +185,7 @@ class LogDirMoves:
         replicas, key = self._replicas, partition.topic_partition
         future = Partition(key, partition.topic_id, log, replicas.node_id, replicas.rules)
         partition.future = future
-        # Neighbours go to different fetchers, as in `fetcher_manager.py`.
+        # Neighbouring partitions go to different fetchers, as in `fetcher_manager.py`.
         number = int.from_bytes(partition.topic_id[:4], "big") + key.partition
         self._moves[key] = move = _Move(partition, future, number % self._fetchers_max)
         self._follow(move)
@@ -212,14 +212,14 @@ class LogDirMoves:
         )
 
     def _disk_failed(self, key: TopicPartition, error: Exception) -> None:
-        """The future log could not be written: the current one is as good as it was."""
+        """Cancel a move whose future log could not be written; the current one is unaffected."""
         log_dir = self._logs.future_log_dir(key)
         self._give_up(key)
         if not lacks_descriptors(error):
             self._replicas.disk_failed(key, error, log_dir)
 
     def directory_failed(self, log_dir: str, error: OSError) -> None:
-        """Give up the moves to a directory whose disk has failed."""
+        """Cancel the moves to a directory whose disk has failed."""
         del error
         for move in list(self._moves.values()):
             key = move.partition.topic_partition
@@ -235,7 +235,7 @@ class LogDirMoves:
             self._correct(move.partition)
 
     def _correct(self, partition: Partition) -> None:
-        """The replica stays where it is: the controller may have been told otherwise."""
+        """Correct the controller: the replica stays in its directory after all."""
         if self._is_elsewhere(partition, self._logs.log_dir(partition.topic_partition)):
             self._spawn(self._tell(partition), f"directory of {partition.topic_partition}")
 
@@ -243,7 +243,7 @@ class LogDirMoves:
         return is_elsewhere(self._replicas, partition, self._logs.directory_id(log_dir))
 
     async def _tell(self, partition: Partition) -> None:
-        """Have the controller know where the replica is, unless it moves again."""
+        """Report the replica's directory to the controller, unless it moves again."""
         key, logs, replicas = partition.topic_partition, self._logs, self._replicas
         while replicas.partition(*key) is partition and not logs.is_moving(key):
             directory_id = logs.directory_id(logs.log_dir(key))
@@ -252,7 +252,7 @@ class LogDirMoves:
             await asyncio.sleep(_ASK_AGAIN_S)
 
     def _end(self, key: tuple[str, int]) -> None:
-        """Copy it no more; its log is the caller's business."""
+        """Stop copying a replica; the caller handles its log."""
         move = self._moves.pop(key, None)
         if move is None:
             return
@@ -262,7 +262,7 @@ class LogDirMoves:
         fetcher.remove(move.partition.topic_id, key[1])
         if fetcher.is_idle:
             del self._fetchers[move.fetcher_id]
-            # It may be the one that runs now.
+            # It may be the current task.
             self._spawn(self._stop(fetcher), f"end of {fetcher!r}")
 
     def _spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
@@ -276,7 +276,7 @@ class LogDirMoves:
         await fetcher.stopped()
 
     async def close(self) -> None:
-        """Copy nothing from now on; moves are taken up at the next start."""
+        """Stop all copying; moves resume at the next start."""
         self._is_closed = True
         fetchers, self._fetchers = self._fetchers, {}
         for move in self._moves.values():
@@ -290,7 +290,7 @@ class LogDirMoves:
     # ---- the last step ------------------------------------------------------------------------
 
     async def _caught_up(self, partition: Partition) -> None:
-        """The future log ends where the current one does: the next step of its move."""
+        """Take the next step of a move whose future log has caught up."""
         move = self._moves.get(partition.topic_partition)
         if move is None:
             return
@@ -303,7 +303,7 @@ class LogDirMoves:
 
     @staticmethod
     def _is_behind(move: _Move) -> bool:
-        """What is durable in the current log is to be durable in that which follows it."""
+        """Return whether the future log has yet to flush what the current one has on disk."""
         return move.future.log.recovery_point < move.partition.log.recovery_point
 
     async def _flush(self, move: _Move) -> None:
@@ -321,7 +321,8 @@ class LogDirMoves:
             move.step = _Step.FLUSHED
 
     async def _make_known(self, move: _Move) -> None:
-        """Before the current directory has it no more, as that may be taken away then."""
+        """Report the new directory before the replica leaves the current one, which may then be
+        removed."""
         partition, key = move.partition, move.partition.topic_partition
         log_dir = self._logs.future_log_dir(key)
         assert log_dir is not None
@@ -332,7 +333,8 @@ class LogDirMoves:
                     self._replicas, partition.topic_partition, partition.topic_id, directory_id
                 )
             finally:
-                if self._moves.get(key) is not move:  # given up meanwhile: told too much
+                # cancelled meanwhile: the report must be corrected
+                if self._moves.get(key) is not move:
                     self._spawn(self._tell(partition), f"directory of {key}")
             if not is_known:
                 await asyncio.sleep(_ASK_AGAIN_S)
@@ -355,9 +357,9 @@ class LogDirMoves:
 
 
 def _hand_over(old: Log, new: Log) -> None:
-    """What a log does not learn by following: all that makes it the partition's current one."""
+    """Copy the state that a log does not get by following."""
     new.set_high_watermark(old.high_watermark)
     new.maybe_increment_log_start(old.log_start_offset, "moved to another log directory")
     new.set_highest_remote_offset(old.highest_remote_offset)
     if old.epochs.latest_epoch > new.epochs.latest_epoch:
-        new.assign_epoch(old.epochs.latest_epoch)  # a leader's that has written nothing yet
+        new.assign_epoch(old.epochs.latest_epoch)  # the epoch of a leader without records yet

@@ -1,17 +1,17 @@
 """Replicas whose logs are gone from this broker's disk: a folder was removed, or a directory was
-formatted anew.
+formatted again.
 
-A replica that is in sync has promised to hold what is committed. With an empty log it must not
-lead, nor count for others, so it stays offline as long as the metadata has it in sync. As soon as
-it is not, it begins with an empty log and follows, as any new replica does. Where it is the only
-one in sync, the partition waits for its folder, unless the topic allows unclean elections.
+An in-sync replica must have everything committed. With an empty log it must neither lead nor count,
+so it stays offline while the metadata has it in sync. After that it begins with an empty log and
+follows, like any new replica. If it is the only one in sync, the partition waits for its folder,
+unless the topic allows unclean elections.
 
 A log is lost if the metadata has this broker in sync as the start finds it, there is no log, and
 
 - the recovery points of a directory name it: they name all logs after an orderly stop, or
-- a directory is new, and so may have taken the place of the one that had it.
+- a directory is new, and so may have replaced the one that had it.
 
-Which logs are lost is kept in the recovery points, over restarts.
+The recovery points keep the lost logs across restarts.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class LostLogs:
         return key in self._lost
 
     def find(self, image: ClusterImage) -> None:
-        """Look at the first image; strays were set aside."""
+        """Find the lost logs in the first image, after strays were renamed."""
         logs = self._logs
         missing, present, is_new = logs.missing(), logs.topic_ids(), logs.has_new_directory
         if not missing and not is_new:
@@ -63,7 +63,7 @@ class LostLogs:
         logs.keep_missing(sorted(self._lost))
 
     def keeps_offline(self, key: TopicPartition, state: PartitionImage, config: LogConfig) -> bool:
-        """Whether a replica may not begin with an empty log yet."""
+        """Return whether a replica may not begin with an empty log yet."""
         if key not in self._lost:
             return False
         is_alone = state.isr == (self._node_id,)
@@ -73,7 +73,7 @@ class LostLogs:
         return True
 
     def forget(self, key: TopicPartition) -> None:
-        """The replica is no longer this broker's."""
+        """Remove a replica that is no longer this broker's."""
         if key in self._lost:
             self._lost.remove(key)
             self._logs.forget_missing(key)

@@ -1,11 +1,11 @@
-"""Report to the controller which replicas of this broker lost their logs (AssignReplicasToDirs).
+"""Report the replicas of this broker that lost their logs to the controller (AssignReplicasToDirs).
 
 A lost replica is reported in no directory (Kafka's DirectoryId.LOST, KIP-858). The controller then
-takes it out of the in-sync replicas and elects another one. If it is the last one in sync, the
-partition has no leader, and stays so. A replica that began anew, or whose directory has another id
-than in the metadata, is reported in its directory: else it could never lead.
+removes it from the in-sync replicas and elects another one. If it is the last one in sync, the
+partition stays without a leader. A replica that started again, or whose directory id differs from
+the metadata, is reported in its directory: otherwise it could never lead.
 
-Follows images after the replica manager. A broker that is alone has no other controller.
+It follows images after the replica manager. A lone broker does not need it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class _Assignment(NamedTuple):
 
 
 class LostReplicas:
-    """Reports them until the metadata shows it."""
+    """Reports replicas until the metadata shows the report."""
 
     def __init__(self, replicas: ReplicaManager) -> None:
         self._replicas = replicas
@@ -43,7 +43,7 @@ class LostReplicas:
         self._task: asyncio.Task[None] | None = None
 
     def on_image(self, _old: ClusterImage | None, new: ClusterImage) -> None:
-        """Listen for the metadata's changes; only few replicas are ever looked at."""
+        """Follow an image; only few replicas are ever checked."""
         if self._replicas.image is not new:
             return  # an image of an earlier life
         if self._watched is None:
@@ -58,7 +58,7 @@ class LostReplicas:
             self._task.add_done_callback(self._reported)
 
     def _suspects(self, image: ClusterImage) -> set[TopicPartition]:
-        """Replicas in a directory that this broker does not have, and those whose logs are lost."""
+        """Return replicas in a directory that this broker lacks, and those whose logs are lost."""
         own = {ZERO_UUID, *(one.directory_id for one in self._replicas.logs.directories)}
         found = set()
         for topic in image.topics.values():
@@ -71,7 +71,7 @@ class LostReplicas:
         return found
 
     def _unreported(self) -> list[_Assignment]:
-        """What the metadata does not show yet. Replicas that need no care any more are dropped."""
+        """Return what the metadata does not show yet; drop replicas that are settled."""
         image, replicas = self._replicas.image, self._replicas
         assert image is not None
         assert self._watched is not None
@@ -95,7 +95,7 @@ class LostReplicas:
         return found
 
     async def _report(self) -> None:
-        """Repeat until the image has it: answers may be lost, and controllers change."""
+        """Repeat the report until the image has it: answers may be lost, and controllers change."""
         while assignments := self._unreported():
             for one in assignments:
                 await assign(self._replicas, one.key, one.topic_id, one.directory_id)
@@ -107,7 +107,7 @@ class LostReplicas:
             self._begin()
 
     async def close(self) -> None:
-        """Report nothing any more."""
+        """Stop reporting."""
         task, self._watched = self._task, set()
         if task is not None:
             task.cancel()

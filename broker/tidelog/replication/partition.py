@@ -1,10 +1,10 @@
 """One partition on this broker, as requests see it: appends, reads, offsets, deletions.
 
-Every check between a request and the log (epoch fence, role, minimum of in-sync replicas, bounds of
-a read). Called by `replica_manager.py`; knows no timers, purgatories or messages. Its state is
-`replica.py`'s.
+It makes every check between a request and the log: epoch fence, role, minimum of in-sync replicas,
+bounds of a read. `replica_manager.py` calls it; it does not know timers, purgatories or messages.
+Its state is in `replica.py`.
 
-replication.md sections 7.1 (divergence), 8 (fencing), 10 (acks, reads, ListOffsets, DeleteRecords).
+Kafka: Partition; KIP-101 and KIP-595 (divergence), KIP-320 (fencing).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _COPIED = (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP)
 
 
 class Partition(Replica):
-    """A replica on this broker, with the doors that requests come in by."""
+    """A replica on this broker, with the operations of requests."""
 
     __slots__ = ()
 
@@ -106,8 +106,8 @@ class Partition(Replica):
         return result
 
     def acknowledged(self, required_offset: int) -> ErrorCode | None:
-        """Whether an acks=-1 append up to `required_offset` is decided: its error code, None to
-        wait on."""
+        """Return the error code of an acks=-1 append up to `required_offset`; None while
+        undecided."""
         if not self.is_leader:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if self.log.high_watermark < required_offset:
@@ -119,14 +119,14 @@ class Partition(Replica):
     # ---- reading ------------------------------------------------------------------------------
 
     def end_offset(self, isolation: int) -> int:
-        """The bound of a read: log end, high watermark or last stable offset."""
+        """Return the bound of a read: log end, high watermark or last stable offset."""
         log = self.log
         if isolation == HIGH_WATERMARK:
             return log.high_watermark
         return log.log_end_offset if isolation == LOG_END else log.last_stable_offset
 
     def on_older_segment(self, offset: int, isolation: int) -> bool:
-        """Whether a read at `offset` ends with its segment, and not with what there is."""
+        """Return whether a read at `offset` ends at the end of an older segment."""
         segments = self.log.segments
         end_offset = self.end_offset(isolation)
         return offset < end_offset and segments.floor(offset) is not segments.floor(end_offset)
@@ -178,13 +178,14 @@ class Partition(Replica):
     def _not_local(
         self, outcome: OutOfRange | InRemoteTier, params: FetchParams, result: ReadResult
     ) -> ReadResult:
-        """Out of range, or in the remote tier, where consumers can read and followers do not."""
+        """Answer a read of an offset that is out of range, or in the remote tier, which only
+        consumers read."""
         if isinstance(outcome, OutOfRange):
             return ReadResult(ErrorCode.OFFSET_OUT_OF_RANGE)
         if params.replica_id < 0:
             return RemotePart(result, outcome)
         result.error = ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE
-        result.last_stable_offset = -1  # as Kafka, which tells the other bounds
+        result.last_stable_offset = -1  # as in Kafka, which returns the other bounds
         return result
 
     def _read_error(self, current_leader_epoch: int, params: FetchParams) -> ErrorCode | None:
@@ -196,15 +197,16 @@ class Partition(Replica):
         if error is None and (
             params.replica_id == self.node_id or params.replica_id not in self.replicas
         ):
-            # A replica that sent an epoch has newer metadata than we, or we than it: it retries.
-            # Without an epoch nobody can tell.
+            # With an epoch, one side has newer metadata, so the replica retries. Without one that
+            # is unknown.
             if current_leader_epoch != _NO_EPOCH:
                 return ErrorCode.UNKNOWN_LEADER_EPOCH
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return error
 
     def _redirected(self, rack: str, offset: int, result: ReadResult) -> ReadResult:
-        """The same, or where a consumer of this rack is better served (KIP-392)."""
+        """Return the result, or a redirection to a better replica for a consumer's rack
+        (KIP-392)."""
         preferred = preferred_replica(
             rack,
             offset,
@@ -216,14 +218,14 @@ class Partition(Replica):
         return result if preferred == self.node_id else Redirection(result, preferred)
 
     def _diverges(self, request: FetchedPartition, result: ReadResult) -> bool:
-        """Whether the reader's last epoch ends elsewhere in our log (KIP-595), or is out of
+        """Return whether the reader's last epoch ends elsewhere in this log (KIP-595), or is out of
         range."""
         end = self.log.end_offset_for_epoch(request.last_fetched_epoch)
         if (
             end.offset < 0
             or end.leader_epoch < 0
             or request.fetch_offset
-            < result.log_start_offset  # in any case, whatever the epochs say
+            < result.log_start_offset  # in any case, whatever the epochs are
         ):
             result.refuse(ErrorCode.OFFSET_OUT_OF_RANGE)
             return True
@@ -243,15 +245,13 @@ class Partition(Replica):
         leader_only: bool,
         local_only: bool = False,
     ) -> OffsetAndTimestamp | SearchRemote | ErrorCode:
-        """ListOffsets for one partition: a timestamp or a special one; (-1, -1, -1) if nothing is
-        found.
+        """Answer ListOffsets for a timestamp or a special one; (-1, -1, -1) if nothing is found.
 
-        `isolation` LOG_END stands for replicas, which see everything. Others are told of nothing
-        that is still to come, as what is to be copied next of a log that is copied whole; nor is
-        who asks replicas that do not lead.
-        OFFSET_NOT_AVAILABLE while this leader's high watermark has not reached the start of its
-        epoch: it does not know yet what is committed. `local_only`: what is searched by time is not
-        in the remote tier.
+        `isolation` LOG_END is for replicas, which see everything. Only replicas may receive an
+        offset that is not written yet, such as the next one to copy of a fully copied log; a
+        follower returns none either. OFFSET_NOT_AVAILABLE until this leader's high watermark
+        reaches the start of its epoch: before that it does not know what is committed.
+        `local_only`: search by time only the local log.
         """
         error = self.leader_error(current_leader_epoch, leader_only=leader_only)
         if error is not None:
@@ -269,7 +269,7 @@ class Partition(Replica):
             return OffsetAndTimestamp(last_fetchable, -1, self.leader_epoch)
         if timestamp in _COPIED:
             found: OffsetAndTimestamp | None = self._start_for(timestamp)
-            # A follower begins there (KIP-1023), be it the log end; it asks the leader alone.
+            # A follower begins there (KIP-1023), even at the log end; it only asks the leader.
             bounded = isolation != LOG_END or not leader_only
         else:
             found = self._find_by_time(timestamp)
@@ -284,8 +284,8 @@ class Partition(Replica):
         return self.log.offset_for_timestamp(timestamp) if timestamp >= 0 else None
 
     def _start_for(self, timestamp: int) -> OffsetAndTimestamp:
-        """Where the log, its local part or what is still to be copied begins, or what is copied
-        ends; with the leader epoch of that offset, -1 if the cache has forgotten it."""
+        """Return the start of the log, of its local part or of the part to copy, or the end of the
+        copied part; with the leader epoch of that offset, -1 if the cache no longer has it."""
         log = self.log
         if timestamp == EARLIEST_TIMESTAMP:
             offset = log.log_start_offset
@@ -296,7 +296,7 @@ class Partition(Replica):
         elif timestamp == LATEST_TIERED_TIMESTAMP:
             offset = log.highest_remote_offset
         elif log.highest_remote_offset < 0 and log.log_start_offset < log.local_log_start_offset:
-            return _NOTHING_FOUND  # this leader has not found out yet how much is copied
+            return _NOTHING_FOUND  # this leader does not know yet how much is copied
         else:
             offset = max(log.highest_remote_offset + 1, log.log_start_offset)
         epoch = log.epochs.epoch_for_offset(offset)
@@ -305,17 +305,17 @@ class Partition(Replica):
     def end_offset_for_epoch(
         self, leader_epoch: int, *, current_leader_epoch: int
     ) -> OffsetAndEpoch | ErrorCode:
-        """OffsetForLeaderEpoch: where an epoch ends in the leader's log (replication.md 5.2)."""
+        """Answer OffsetForLeaderEpoch: where an epoch ends in the leader's log (KIP-101)."""
         error = self.leader_error(current_leader_epoch)
         return self.log.end_offset_for_epoch(leader_epoch) if error is None else error
 
     def delete_records(self, offset: int) -> int | ErrorCode:
-        """Move the log start to `offset` (-1: the high watermark); the offset that was meant, or an
+        """Move the log start to `offset` (-1: the high watermark); return the offset, or an
         error."""
         if not self.is_leader:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         log = self.log
-        if log.config.is_compacted and not log.config.deletes:  # no policy at all refuses nothing
+        if log.config.is_compacted and not log.config.deletes:  # an empty policy refuses nothing
             return ErrorCode.POLICY_VIOLATION
         if offset == -1:
             offset = log.high_watermark
@@ -326,7 +326,8 @@ class Partition(Replica):
 
     @property
     def low_watermark(self) -> int:
-        """The smallest log start of all live replicas: records below it are gone everywhere."""
+        """Return the smallest log start of all live replicas: records below it are gone
+        everywhere."""
         offset = self.log.log_start_offset
         if self.future is not None:
             offset = min(offset, self.future.log.log_start_offset)
@@ -336,7 +337,7 @@ class Partition(Replica):
         return offset
 
     def records_deleted(self, offset: int) -> ErrorCode | None:
-        """Whether a DeleteRecords up to `offset` is decided: its error code, None to wait on."""
+        """Return the error code of a DeleteRecords up to `offset`; None while undecided."""
         if not self.is_leader:
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         return ErrorCode.NONE if self.low_watermark >= offset else None

@@ -1,15 +1,15 @@
-"""Where operations wait for something to happen to a key, or for their deadline.
+"""Parked operations that wait for an event of a key, or for their deadline.
 
-Owns: watch lists by key, one timer for all deadlines, and the rule that an operation completes
-exactly once. Called by the replica manager (events) and the API handlers (parking); knows nothing
-of Fetch or Produce, which are `DelayedOperation`s of their own.
+It owns watch lists by key, one timer for all deadlines, and the rule that an operation completes
+exactly once. The replica manager (events) and the API handlers (parking) call it; it does not know
+Fetch or Produce, which subclass `DelayedOperation`.
 
 An event costs a dictionary look-up per key if no operation waits, and one `touch` per waiting
-operation otherwise: never a scan of what the operation covers. Operations that are ready are
+operation otherwise: never a scan of all keys of an operation. Operations that are ready are
 completed after all keys of the event were touched, so that a Fetch woken by an append to ten
 partitions answers with all ten.
 
-An operation that raises fails alone: the event's caller and the other operations go on.
+An operation that raises fails alone: the event's caller and the other operations continue.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class TimerHandle(Protocol):
     """A timer that has not run yet (`asyncio.TimerHandle`)."""
 
     def cancel(self) -> None:
-        """Never run it."""
+        """Cancel the timer."""
         ...
 
 
 class Timers(Protocol):
-    """The part of an event loop that counts time; `asyncio`'s loops have it."""
+    """The timers of an event loop; `asyncio`'s loops have them."""
 
     def time(self) -> float:
         """Seconds on the clock that `call_at` uses."""
@@ -49,7 +49,7 @@ class Timers(Protocol):
 
 
 class DelayedOperation(Generic[K]):
-    """Something that waits; subclasses list their cases of completion.
+    """A parked operation; subclasses list their cases of completion.
 
     States: parked -> completed (by an event, by force or by its deadline) or cancelled. `closed` is
     True in both end states, and neither `touch` nor `complete` is called again.
@@ -62,19 +62,19 @@ class DelayedOperation(Generic[K]):
         self.watched_keys: tuple[K, ...] = ()
 
     def touch(self, key: K) -> bool:
-        """Something happened to `key`; True if the operation can complete now."""
+        """Handle an event of `key`; return whether the operation can complete now."""
         raise NotImplementedError
 
     def complete(self, *, expired: bool) -> None:
-        """Do it, with what there is; `expired` if the deadline is the reason. Called once."""
+        """Complete with what there is; `expired` if the deadline is the reason. Called once."""
         raise NotImplementedError
 
     def fail(self) -> None:
-        """`touch` or `complete` has raised: give its own client an error answer, if it has one."""
+        """Answer the client with an error, because `touch` or `complete` raised."""
 
 
 class Purgatory(Generic[K]):
-    """Parked operations, by the keys that can wake them."""
+    """Parked operations by the keys that can wake them."""
 
     __slots__ = (
         "_deadlines",
@@ -88,7 +88,7 @@ class Purgatory(Generic[K]):
     )
 
     def __init__(self, timers: Timers, *, purge_min: int = 1000) -> None:
-        """`purge_min`: dead deadlines that are kept at most beside as many live ones."""
+        """`purge_min`: dead deadlines that may exceed the live ones before a purge."""
         self._timers = timers
         self._watchers: dict[K, dict[DelayedOperation[K], None]] = {}
         self._deadlines: list[tuple[float, int, DelayedOperation[K]]] = []
@@ -99,23 +99,23 @@ class Purgatory(Generic[K]):
         self._timer_at = 0.0
 
     def __len__(self) -> int:
-        """Operations that wait."""
+        """Return the number of parked operations."""
         return self._parked
 
     @property
     def watches(self) -> int:
-        """Operations that wait, each as often as there are keys that can wake it."""
+        """Return the number of watches: each operation counts once per key."""
         return sum(len(waiting) for waiting in self._watchers.values())
 
     def watched(self, key: K) -> int:
-        """How many operations wait for this key."""
+        """Return how many operations wait for this key."""
         return len(self._watchers.get(key, ()))
 
     def park(self, operation: DelayedOperation[K], keys: Iterable[K], wait_ms: float) -> None:
         """Watch an operation that cannot complete yet, for at most `wait_ms`.
 
-        The caller has just seen that it cannot complete; there is no gap for an event to be lost
-        in, because nothing is awaited between that look and this call.
+        The caller has just checked that it cannot complete. No event can be lost in between,
+        because nothing is awaited between the check and this call.
         """
         assert not operation.closed
         operation.watched_keys = watched = tuple(keys)
@@ -136,7 +136,7 @@ class Purgatory(Generic[K]):
             self._purge()
 
     def check(self, key: K) -> None:
-        """Something happened to `key`: complete what can complete now."""
+        """Complete the operations that an event of `key` allows to complete."""
         waiting = self._watchers.get(key)
         if waiting is not None:
             for operation in [o for o in list(waiting) if self._touch(o, key)]:
@@ -157,19 +157,19 @@ class Purgatory(Generic[K]):
             self.finish(operation)
 
     def finish(self, operation: DelayedOperation[K]) -> bool:
-        """Complete with what there is, now; False if it was over already."""
+        """Complete with what there is, now; False if it already ended."""
         if operation.closed:
             return False
         self._complete(operation, expired=False)
         return True
 
     def cancel(self, operation: DelayedOperation[K]) -> None:
-        """Forget an operation without completing it: its answer is no longer awaited."""
+        """Drop an operation without completing it: its answer is no longer awaited."""
         if not operation.closed:
             self._unwatch(operation)
 
     def close(self) -> None:
-        """Complete everything with what there is and take no more timers (orderly stop)."""
+        """Complete everything with what there is and set no more timers (clean stop)."""
         for _, _, operation in sorted(self._deadlines):
             self.finish(operation)
         self._deadlines.clear()
@@ -216,8 +216,8 @@ class Purgatory(Generic[K]):
         self._timer = self._timers.call_at(deadline, self._expire)
 
     def _expire(self) -> None:
-        """Complete what is due. A dead entry costs one pop; the timer follows the first live
-        one."""
+        """Complete operations that are due. A dead entry costs one pop; the timer follows the first
+        live one."""
         self._timer = None
         now = max(
             self._timers.time(), self._timer_at
@@ -231,6 +231,6 @@ class Purgatory(Generic[K]):
             self._schedule(deadlines[0][0])
 
     def _purge(self) -> None:
-        """Drop the deadlines of operations that are over: most complete long before theirs."""
+        """Drop the deadlines of ended operations: most complete long before theirs."""
         self._deadlines = [entry for entry in self._deadlines if not entry[2].closed]
         heapify(self._deadlines)

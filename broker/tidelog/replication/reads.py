@@ -1,6 +1,6 @@
-"""What a Fetch asks of every partition, and what one partition gives.
+"""The parameters of a Fetch for every partition, and the result of one partition.
 
-Made by `api/fetch_delayed.py` (the request) and `partition.py` (the result); values only.
+Values only; `api/fetch_delayed.py` creates the parameters and `partition.py` the results.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _NO_RECORDS: tuple[bytes, ...] = ()
 
 
 class FetchParams:
-    """What holds for every partition of a Fetch. `replica_id` -1 is a consumer, >= 0 a follower.
+    """The parameters of a Fetch. `replica_id` -1 is a consumer, >= 0 a follower.
 
-    `replica_epoch` is the follower's broker epoch, -1 if it sent none; `rack` the consumer's, empty
-    if the leader is to serve it wherever it is (KIP-392). `moved` are the partitions whose
+    `replica_epoch` is the follower's broker epoch, -1 if it sent none; `rack` is the consumer's,
+    empty if the leader should serve it anywhere (KIP-392). `moved` are the partitions whose
     watermarks the fetch of a follower may have moved.
     """
 
@@ -75,7 +75,7 @@ class ReadResult:
     """One partition's part of a Fetch answer; offsets are -1 beside an error.
 
     `records` are `size` bytes of whole batches in one or more buffers. `aborted` is None unless the
-    reader is read_committed. `diverging` tells a reader where its log leaves ours.
+    reader is read_committed. `diverging` is where the reader's log diverges from this one.
     `preferred_replica`: see `Redirection`. `remote`: see `RemotePart`.
     """
 
@@ -111,7 +111,7 @@ class ReadResult:
         self.diverging: OffsetAndEpoch | None = None
 
     def refuse(self, error: int) -> None:
-        """Tell nothing but an error after all."""
+        """Replace the result by an error."""
         self.error = error
         self.high_watermark = self.last_stable_offset = self.log_start_offset = -1
         self.records = _NO_RECORDS
@@ -121,7 +121,7 @@ class ReadResult:
 
 
 class Redirection(ReadResult):
-    """A consumer is to read from `preferred_replica` (KIP-392): offsets, and no records."""
+    """A redirection of a consumer to `preferred_replica` (KIP-392): offsets, and no records."""
 
     __slots__ = ("preferred_replica",)
 
@@ -133,7 +133,7 @@ class Redirection(ReadResult):
 
 
 class RemotePart(ReadResult):
-    """What a consumer asks for is in the remote tier: offsets, where to go on, and no records."""
+    """A read that continues in the remote tier: offsets, and no records."""
 
     __slots__ = ("remote",)
 
@@ -149,9 +149,9 @@ class RemotePart(ReadResult):
 
 
 class SearchRemote(NamedTuple):
-    """A record by its time may lie in the remote tier: between log start and local log start.
+    """A search by time that begins in the remote tier: between log start and local log start.
 
-    If nothing there is as new as `timestamp`, the local part is to be asked
+    If nothing there is as new as `timestamp`, the local part is searched
     (`Partition.offset_for(..., local_only=True)`).
     """
 

@@ -1,11 +1,11 @@
-"""The state of one replica: its role, its followers, who is in sync, how far it is committed.
+"""The state of one replica: its role, followers, in-sync replicas and high watermark.
 
-Owns: leader epoch and role, the remote replicas' progress, the in-sync replicas and the change of
-them in flight, the movement of the high watermark, and what a follower may do to its log. Pure but
-for its `Log`; `partition.py` adds what requests ask of it. `hosted_partitions.py` and
+It owns leader epoch and role, the remote replicas' progress, the in-sync replicas and their change
+in flight, the movement of the high watermark, and what a follower may do to its log. Pure except
+for its `Log`; `partition.py` adds the operations of requests. `hosted_partitions.py` and
 `replica_manager.py` call both.
 
-replication.md sections 2 (high watermark), 3 (becoming leader or follower), 4 (in-sync replicas).
+Kafka: Partition and Replica; KIP-497 (in-sync replicas), KIP-320 and KIP-101 (epochs).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ __all__ = ["Replica"]
 
 _NO_EPOCH = -1
 
-# After these answers to a proposed ISR the controller knows better: newer metadata will come.
+# After these answers to a proposed ISR the controller has newer metadata, which will arrive.
 _WAIT_FOR_METADATA = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -53,8 +53,8 @@ class Replica:
     this broker leads in `leader_epoch`. `isr` (as the controller committed it) and `remotes` (the
     other replicas, by broker id) are empty unless this broker leads: a follower does not know them.
     `pending_change` is the one change of the ISR in flight. `bytes_appended` only grows;
-    differences of it are the bytes that came since. `future` is the replica that is to take this
-    one's place in another log directory, None unless it is being moved.
+    differences of it are the bytes that came since. `future` is the replica in another log
+    directory that will replace this one, None unless it is moving.
     """
 
     __slots__ = (
@@ -87,7 +87,7 @@ class Replica:
         node_id: int,
         rules: ReplicaRules | None = None,
     ) -> None:
-        """`rules` are shared by all partitions of the broker; without them nobody is alive."""
+        """`rules` are shared by all partitions of the broker; without them no broker is alive."""
         self.topic_partition = topic_partition
         self.topic_id = topic_id
         self.log = log
@@ -111,15 +111,15 @@ class Replica:
     # ---- role ---------------------------------------------------------------------------------
 
     def update(self, image: PartitionImage) -> None:
-        """Act on what the controller published; older partition epochs are ignored (section 3).
+        """Apply published metadata; older partition epochs are ignored.
 
-        A log that has records of a newer epoch is not led in an older one: the metadata will come
-        that tells of the newer.
+        A log with records of a newer epoch is not led in an older one: newer metadata will follow.
         """
         if image.partition_epoch < self.partition_epoch:
             return
         new_epoch = image.leader_epoch > self.leader_epoch
-        # Epochs that were skipped may have had another leader, who cut what followers had of ours.
+        # Skipped epochs may have had another leader, which truncated records of this one on
+        # followers.
         stays = self.is_leader and image.leader_epoch <= self.leader_epoch + 1
         if new_epoch or image.partition_epoch > self.partition_epoch:
             self.pending_change = None
@@ -141,8 +141,7 @@ class Replica:
         self.config_changed()
 
     def _follow_assignment(self) -> None:
-        """A state for each other replica; one that has come since this epoch began starts
-        unknown."""
+        """Keep a state for each other replica; one added since this epoch began starts unknown."""
         self.remotes = {
             node_id: self.remotes.get(node_id) or ReplicaState()
             for node_id in self.replicas
@@ -150,7 +149,7 @@ class Replica:
         }
 
     def _begin_epoch(self, *, new_leader: bool) -> None:
-        """This broker leads in an epoch of its own from the log end on."""
+        """Begin to lead in a new epoch, from the log end on."""
         start = self.leader_epoch_start_offset = self.log.log_end_offset
         self.log.assign_epoch(self.leader_epoch)
         now_ms = self._rules.now_ms()
@@ -159,14 +158,14 @@ class Replica:
             replica.reset(in_sync=in_sync, new_leader=new_leader, leader_end=start, now_ms=now_ms)
 
     def config_changed(self) -> None:
-        """The log has another configuration, or the replicas changed: the minimum may let it move
-        on."""
+        """Check the high watermark after a change of configuration or replicas: the minimum may
+        allow it to move."""
         self.min_isr = min(self.log.config.min_insync_replicas, max(len(self.replicas), 1))
         self._sole_replica = self.isr == (self.node_id,) and not self.remotes and self.min_isr <= 1
         self.advance_high_watermark()
 
     def remove(self) -> None:
-        """The replica leaves this broker: whoever still holds this object finds no leader in it."""
+        """Remove the replica from this broker: this object is no longer a leader."""
         self.is_leader = False
         self.leader = -1
         self.isr = ()
@@ -176,7 +175,7 @@ class Replica:
     def leader_error(
         self, current_leader_epoch: int, *, leader_only: bool = True
     ) -> ErrorCode | None:
-        """Fence a request by its epoch, then by the role (section 8); None if it may go on."""
+        """Fence a request by its epoch, then by the role (KIP-320); None if it is allowed."""
         if current_leader_epoch not in (_NO_EPOCH, self.leader_epoch):
             if current_leader_epoch < self.leader_epoch:
                 return ErrorCode.FENCED_LEADER_EPOCH
@@ -189,8 +188,8 @@ class Replica:
         """Move the high watermark to the smallest log end of the replicas that count; True if it
         moved.
 
-        It stands still below the minimum of in-sync replicas (2.1 rule 2), while a follower's log
-        end is unknown (rule 3), and never goes back (rule 1).
+        It does not move below the minimum of in-sync replicas, or while a follower's log end is
+        unknown, and it never goes back.
         """
         if not self.is_leader or len(self.isr) < self.min_isr:
             return False
@@ -210,10 +209,10 @@ class Replica:
     def append_as_follower(
         self, records: memoryview, *, leader_epoch: int, now_ms: int
     ) -> AppendResult | None:
-        """Append the leader's batches as they are; None if there is nothing to append.
+        """Append the leader's batches unchanged; None if there is nothing to append.
 
-        `leader_epoch` is the epoch that the answer was asked in. StorageError: see
-        `Log.append_as_follower`, and FENCED_LEADER_EPOCH if that epoch is over.
+        `leader_epoch` is the epoch of the fetch. StorageError: see `Log.append_as_follower`, and
+        FENCED_LEADER_EPOCH if that epoch is over.
         """
         self._check_following(leader_epoch)
         result = self.log.append_as_follower(records, leader_epoch=leader_epoch, now_ms=now_ms)
@@ -222,8 +221,7 @@ class Replica:
         return result
 
     def advance_as_follower(self, leader_high_watermark: int, leader_log_start: int) -> bool:
-        """Take over the leader's offsets after its records were appended (2.2); whether something
-        moved.
+        """Take over the leader's offsets after appending its records; return whether any moved.
 
         The high watermark may go back: a new leader may know less.
         """
@@ -231,21 +229,21 @@ class Replica:
         before = (log.high_watermark, log.log_start_offset)
         log.set_high_watermark(leader_high_watermark)
         if leader_log_start > log.log_start_offset:
-            # Never above the high watermark here, which a leader that knows less may hold down.
+            # Never above this high watermark, which a leader that knows less may hold down.
             start = min(leader_log_start, log.high_watermark)
             log.maybe_increment_log_start(start, "leader offset incremented")
         return (log.high_watermark, log.log_start_offset) != before
 
     def truncate_as_follower(self, offset: int, *, leader_epoch: int, now_ms: int) -> bool:
-        """Drop everything from `offset` on, whatever the high watermark (7.2); whether there was
-        anything. StorageError FENCED_LEADER_EPOCH if that epoch is over."""
+        """Drop everything from `offset` on, whatever the high watermark (KIP-101); return whether
+        there was anything. StorageError FENCED_LEADER_EPOCH if that epoch has ended."""
         self._check_following(leader_epoch)
         return self.log.truncate_to(offset, now_ms)
 
     def restart_as_follower(
         self, offset: int, *, leader_epoch: int, now_ms: int, log_start: int | None = None
     ) -> None:
-        """Drop everything and go on at `offset` (7.3). StorageError as `truncate_as_follower`."""
+        """Drop everything and continue at `offset`. StorageError like `truncate_as_follower`."""
         self._check_following(leader_epoch)
         self.log.truncate_fully_and_start_at(offset, log_start, now_ms)
 
@@ -259,15 +257,15 @@ class Replica:
         leader_epoch: int,
         now_ms: int,
     ) -> None:
-        """Drop everything local and go on at `offset`, behind a remote segment of which these are
-        the epochs and the producers (KIP-405). StorageError as `truncate_as_follower`."""
+        """Drop everything local and continue at `offset`, after a remote segment with these epochs
+        and producers (KIP-405). StorageError like `truncate_as_follower`."""
         self._check_following(leader_epoch)
         self.log.restart_from_remote(
             offset, log_start=log_start, epochs=epochs, snapshot=snapshot, now_ms=now_ms
         )
 
     def _check_following(self, leader_epoch: int) -> None:
-        """A leader's log is its own: an answer that was asked for in an earlier role is void."""
+        """Fence an answer to a fetch in an earlier role: a leader's log must not change by it."""
         if self.is_leader or leader_epoch != self.leader_epoch:
             raise StorageError(ErrorCode.FENCED_LEADER_EPOCH)
 
@@ -275,18 +273,18 @@ class Replica:
 
     @property
     def maximal_isr(self) -> tuple[int, ...]:
-        """The ISR as it may be by now: an expansion in flight counts, a shrink does not."""
+        """Return the maximal ISR: an expansion in flight counts, a shrink does not."""
         change = self.pending_change
         if change is None or change.joining < 0:
             return self.isr
         return (*self.isr, change.joining)
 
     def record_fetch(self, request: FetchedPartition, params: FetchParams) -> bool:
-        """Note that a follower has everything below its fetch offset. False if an earlier life of
-        that broker says so (KIP-903; Kafka's Replica.updateFetchStateOrThrow).
+        """Record that a follower has everything below its fetch offset. False if the fetch is from
+        an earlier life of that broker (KIP-903; Kafka's Replica.updateFetchStateOrThrow).
 
-        An epoch above the registered one is not noted: this broker's image is behind, or a client
-        made the epoch up.
+        An epoch above the registered one is not recorded: this broker's image is behind, or the
+        epoch is invented.
         """
         broker, epoch = self._rules.brokers.get(params.replica_id), params.replica_epoch
         registered = _NO_EPOCH if broker is None else broker.epoch
@@ -304,8 +302,7 @@ class Replica:
         return True
 
     def propose_expansion(self, node_id: int) -> IsrChange | None:
-        """The ISR with this follower, now in flight; None if it is in or may not join (section
-        4)."""
+        """Propose the ISR with this follower; None if it is a member or may not join."""
         replica = self.remotes.get(node_id)
         if (
             replica is None
@@ -319,7 +316,7 @@ class Replica:
         return self._propose((*self.isr, node_id), joining=node_id)
 
     def propose_shrink(self) -> IsrChange | None:
-        """The ISR without all who lag, now in flight; None if nobody does."""
+        """Propose the ISR without lagging replicas; None if none lags."""
         if not self.is_leader or self.pending_change is not None:
             return None
         leaving = lagging_replicas(
@@ -335,7 +332,7 @@ class Replica:
         return self._propose(tuple(node_id for node_id in self.isr if node_id not in leaving))
 
     def propose_recovered(self) -> IsrChange | None:
-        """After an unclean election: the same ISR, to say that this leader has recovered."""
+        """Propose the same ISR after an unclean election, as recovered."""
         if not self.is_leader or self.pending_change is not None:
             return None
         return self._propose(self.isr)
@@ -357,7 +354,7 @@ class Replica:
     def change_committed(
         self, change: IsrChange, isr: tuple[int, ...], leader_epoch: int, partition_epoch: int
     ) -> bool:
-        """The controller made the change; whether it was news (else metadata came first)."""
+        """Apply a change that the controller made; False if the metadata came first."""
         if (
             change is not self.pending_change
             or leader_epoch != self.leader_epoch
@@ -371,7 +368,7 @@ class Replica:
         return True
 
     def change_refused(self, change: IsrChange, error: int) -> bool:
-        """The controller did not make the change; whether to send it again (section 4)."""
+        """Handle a refused change; return whether to send it again."""
         if change is not self.pending_change or error in _WAIT_FOR_METADATA:
             return False
         if error in _GO_BACK:

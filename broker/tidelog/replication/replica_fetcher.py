@@ -1,16 +1,15 @@
-"""A follower's loop: what one leader has of some partitions comes into the logs here.
+"""A follower's loop: copy partitions from one leader into the logs of this broker.
 
-Owns: one connection to the leader, one incremental fetch session on it, and where each partition
-stands (`fetch_state.py`). Made and fed by `fetcher_manager.py`; changes logs only through
-`partition.py`'s doors for followers, which refuse what was asked for under an older leader epoch.
+It owns one connection to the leader, one incremental fetch session on it, and the state of each
+partition (`fetch_state.py`). `fetcher_manager.py` creates it and adds partitions. It changes logs
+only through the follower methods of `partition.py`, which refuse answers of an older leader epoch.
 
-One fetch is in flight at a time, for all partitions that can be fetched. A partition that fails is
-left out of it until its pause is over, one whose offset the leader lacks until a task has found out
-where to go on (`starts.py`, `aux_state.py`); neither holds up the others. When a partition can be
-fetched (again) while a fetch is parked at the leader, a small request is sent behind it, which ends
-it.
+One fetch is in flight at a time, for all partitions that can be fetched. A failed partition is left
+out until its pause ends; one whose offset the leader lacks, until a task has found where to
+continue (`starts.py`, `aux_state.py`). Neither blocks the others. When a partition becomes
+fetchable while a fetch is parked at the leader, a small request is sent behind it, which ends it.
 
-replication.md 2.2 (high watermark), 7 (truncation), 8 (errors), 11. Kafka: ReplicaFetcherThread.
+Kafka: AbstractFetcherThread, ReplicaFetcherThread; KIP-101, KIP-279, KIP-595 (truncation).
 """
 
 from __future__ import annotations
@@ -59,8 +58,8 @@ _SESSION_ERRORS = frozenset(
 
 
 class ReplicaFetcher:
-    """Follows some partitions of one leader. Invariant: every state in `_states` is current; what
-    was asked for under another one is dropped."""
+    """Follows some partitions of one leader. Invariant: every state in `_states` is current;
+    answers for another one are dropped."""
 
     def __init__(
         self,
@@ -76,9 +75,9 @@ class ReplicaFetcher:
         aux_state_of: AuxStateOf | None = None,
         from_last_tiered: Callable[[], bool] = bool,
     ) -> None:
-        """`channel` is its own, and closed with it; `on_advanced` gets logs that grew or
-        whose high watermark moved, `on_disk_failure` those that could not be written. For the
-        last two see `aux_state.py`."""
+        """It owns and closes `channel`. `on_advanced` gets logs that grew or whose high watermark
+        moved, `on_disk_failure` those that could not be written. `aux_state.py` describes the last
+        two."""
         self.name = name
         self._channel = channel
         self._node_id = config.node_id
@@ -94,8 +93,8 @@ class ReplicaFetcher:
         self._session = FetcherSession()
         self._restart_session = False
         self._states: dict[Key, FetchState] = {}
-        self._touched: dict[Key, None] = {}  # may ask for something else in the next fetch
-        self._starts_due_s = 0.0  # when all log starts are looked at again
+        self._touched: dict[Key, None] = {}  # may change their request in the next fetch
+        self._starts_due_s = 0.0  # when all log starts are checked again
         self._pauses: dict[FetchState, asyncio.TimerHandle] = {}
         self._work = asyncio.Event()
         self._is_fetching = False
@@ -118,11 +117,11 @@ class ReplicaFetcher:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it has no partition at all."""
+        """Return whether it has no partitions."""
         return not self._states
 
     def state(self, topic_id: bytes, index: int) -> FetchState | None:
-        """Where a partition stands; None if it is not followed here."""
+        """Return the state of a partition; None if it is not followed here."""
         return self._states.get((topic_id, index))
 
     def add(self, partition: Partition, leader_epoch: int) -> None:
@@ -133,13 +132,13 @@ class ReplicaFetcher:
             if before.partition is partition and before.leader_epoch == leader_epoch:
                 return
             self._drop(before)
-            # What the leader remembers to have told us was for an epoch that is over.
+            # The leader's session has values of an ended epoch.
             self._restart_session = True
         self._states[key] = FetchState(partition, leader_epoch, self._backoff_s_max)
         self._touch(key)
 
     def remove(self, topic_id: bytes, index: int) -> None:
-        """Follow a partition no more."""
+        """Stop following a partition."""
         state = self._states.pop((topic_id, index), None)
         if state is not None:
             self._drop(state)
@@ -171,30 +170,32 @@ class ReplicaFetcher:
             building.cancel()
 
     def fetch_soon(self, state: FetchState) -> None:
-        """The partition can be fetched, or be looked at again."""
+        """Fetch or check a partition soon."""
         self._touch(key_of(state))
 
     def _touch(self, key: Key) -> None:
-        """The partition can be fetched, or its start be looked for: now, if possible."""
+        """Fetch a partition, or find its start, now if possible."""
         self._touched[key] = None
         self._work.set()
         if self._is_fetching and self._hurrying is None:
             self._hurrying = self._spawn(self._hurry(), ": hurry")
 
     async def _hurry(self) -> None:
-        """End a fetch that is parked at the leader: it is answered when more comes behind it."""
+        """End a fetch parked at the leader: it is answered when another request arrives behind
+        it."""
         ended = self._fetch_count
         try:
             await self._channel.ask(ListOffsetsRequest(replica_id=self._node_id, topics=[]))
         except PeerError:
-            return  # the fetch has failed as well then
+            return  # then the fetch has failed as well
         finally:
             self._hurrying = None
-        if self._is_fetching and self._touched and self._fetch_count > ended:  # too late for it too
+        # it was too late for that fetch too
+        if self._is_fetching and self._touched and self._fetch_count > ended:
             self._hurrying = self._spawn(self._hurry(), ": hurry")
 
     def is_current(self, state: FetchState) -> bool:
-        """Whether the partition is still followed under this state."""
+        """Return whether the partition is still followed in this state."""
         return self._states.get(key_of(state)) is state
 
     # ---- the loop -----------------------------------------------------------------------------
@@ -241,8 +242,8 @@ class ReplicaFetcher:
             self._session.update(key, asked)
 
     def _touch_risen_starts(self) -> None:
-        """Report a log start that rose here alone (retention, KIP-950) to the leader, within the
-        time that a fetch waits, even if the partition has no other news."""
+        """Report a log start that rose only here (retention, KIP-950) to the leader, within the
+        wait of a fetch, even without other changes."""
         now_s = self._loop.time()
         if now_s < self._starts_due_s:
             return
@@ -253,7 +254,7 @@ class ReplicaFetcher:
                 self._touched[key] = None
 
     async def _fetch(self) -> None:
-        """One fetch and what its answer does; PeerError if there is none."""
+        """Send one fetch and apply its answer; PeerError if there is none."""
         config, session = self._config, self._session
         topics, forgotten = session.next_request()
         request = FetchRequest(
@@ -276,7 +277,7 @@ class ReplicaFetcher:
             self._is_fetching = False
         if response.error_code:
             if response.error_code in _SESSION_ERRORS and session.is_incremental:
-                session.restart()  # at once: the leader restarted, or needed the room
+                session.restart()  # at once: the leader restarted, or evicted the session
                 return
             raise PeerError(f"the fetch was refused: {error_name(response.error_code)}")
         session.answered(response.session_id)
@@ -284,7 +285,8 @@ class ReplicaFetcher:
         await self._take(response)
 
     async def _take(self, response: Any) -> None:
-        """Partition by partition: each cut waits for the disk, and others run between two."""
+        """Apply an answer partition by partition: each truncation waits for the disk, and other
+        tasks run meanwhile."""
         advanced: list[TopicPartition] = []
         for topic in response.responses:
             for data in topic.partitions:
@@ -292,7 +294,7 @@ class ReplicaFetcher:
                 state = self._asked_for(key)
                 self._touched[key] = None
                 if state is None:
-                    # The leader thinks that we know its offsets now, and would not repeat them.
+                    # The leader assumes that its offsets have arrived, and would not repeat them.
                     self._restart_session = True
                     continue
                 if self.guarded(state, self._take_partition, state, data):
@@ -303,7 +305,7 @@ class ReplicaFetcher:
             self._on_advanced(advanced)
 
     def _asked_for(self, key: Key) -> FetchState | None:
-        """The state that an answer is for; None if the question is out of date by now."""
+        """Return the state that an answer is for; None if the request is outdated."""
         asked = self._session.asked.get(key)
         state = self._states.get(key)
         if (
@@ -317,13 +319,13 @@ class ReplicaFetcher:
         return state
 
     def guarded(self, state: FetchState, work: Callable[..., bool], *args: Any) -> bool:
-        """Do something to one partition; whatever fails is this one's trouble alone."""
+        """Run work for one partition; a failure affects only this one."""
         try:
             return work(*args)
         except (StorageError, OSError) as error:
             code = error.code if isinstance(error, StorageError) else _OWN_DISK
             if lacks_descriptors(error.__cause__):
-                code = ErrorCode.NONE  # of an append, which is tried again
+                code = ErrorCode.NONE  # of an append, which is retried
             self.fail(state, str(error), fatal=code in (_OWN_DISK, ErrorCode.FENCED_LEADER_EPOCH))
             if code is _OWN_DISK and self._on_disk_failure is not None:
                 self._on_disk_failure(state.partition.topic_partition, error)
@@ -335,7 +337,7 @@ class ReplicaFetcher:
     # ---- answers ------------------------------------------------------------------------------
 
     def _take_partition(self, state: FetchState, data: Any) -> bool:
-        """What the leader answered for one partition; whether the log grew or its high watermark
+        """Apply the leader's answer for one partition; return whether log end or high watermark
         moved."""
         error = data.error_code
         if error:
@@ -356,7 +358,7 @@ class ReplicaFetcher:
         if data.records:
             appended = self._append(state, data.records)
             if not appended:
-                # Batches of an epoch that we have not heard of (KAFKA-18723).
+                # Batches of an epoch that is unknown here (KAFKA-18723).
                 self.fail(state, "no batch of this leader epoch")
                 return False
         state.step(Event.PROGRESS)
@@ -368,20 +370,20 @@ class ReplicaFetcher:
         return state.partition.advance_as_follower(data.high_watermark, data.log_start_offset)
 
     def _append(self, state: FetchState, records: memoryview) -> bool:
-        """Append as it is; False if nothing of it could be."""
+        """Append unchanged; False if nothing was appended."""
         partition, epoch = state.partition, state.leader_epoch
         now_ms = self.now_ms()
         log = partition.log
         if log.log_start_offset == log.log_end_offset:
             first = read_header(records)
             if first.base_offset < log.log_end_offset < first.next_offset:
-                # The leader's log starts in the middle of this batch, which comes whole.
+                # The leader's log starts in the middle of this whole batch.
                 partition.restart_as_follower(first.base_offset, leader_epoch=epoch, now_ms=now_ms)
         result = partition.append_as_follower(records, leader_epoch=epoch, now_ms=now_ms)
         return result is not None
 
     def _diverged(self, state: FetchState, leader_end: OffsetAndEpoch, data: Any) -> bool:
-        """Cut what the leader does not have (7.2)."""
+        """Truncate what the leader does not have (KIP-101, KIP-595)."""
         log = state.partition.log
         before = (log.log_end_offset, log.epochs.latest_epoch)
         decision = follower_truncation(
@@ -395,15 +397,15 @@ class ReplicaFetcher:
             self.fail(state, f"diverges, but there is nothing to truncate: {leader_end}")
             return False
         state.step(Event.PROGRESS)
-        # Only now is our log a beginning of the leader's, so that its offsets are ours.
+        # Only now this log is a prefix of the leader's, so its offsets apply here.
         return decision.done and self._follow_offsets(state, data)
 
     def now_ms(self) -> int:
-        """The time on the wall."""
+        """Return the wall time."""
         return self._clock.wall_ms()
 
     def cut(self, state: FetchState, offset: int) -> None:
-        """Drop what is in the log from `offset` on."""
+        """Truncate the log to `offset`."""
         partition = state.partition
         log = partition.log
         offset = batch_boundary(log, max(offset, 0))
@@ -425,7 +427,7 @@ class ReplicaFetcher:
     def fail(self, state: FetchState, why: str, *, fatal: bool = False) -> None:
         """Leave the partition out for a while, or until newer metadata comes."""
         if fatal:
-            is_news = why != ErrorCode.FENCED_LEADER_EPOCH.name  # else a leader moved, in order
+            is_news = why != ErrorCode.FENCED_LEADER_EPOCH.name  # otherwise a leader moved cleanly
             level = logging.WARNING if is_news else logging.INFO
             _log.log(level, "%s: stopped following: %s", state.partition.topic_partition, why)
             state.step(Event.FATAL)
@@ -442,8 +444,7 @@ class ReplicaFetcher:
     # ---- elsewhere ----------------------------------------------------------------------------
 
     def _find_starts(self) -> None:
-        """Have tasks find out where partitions go on whose offset the leader has not, or not
-        locally."""
+        """Start tasks that find where partitions continue whose offset the leader lacks locally."""
         lost = []
         for state in self._states.values():
             if state.state is State.TRUNCATING:

@@ -1,8 +1,8 @@
-"""What requests do with the partitions of this broker: append, read, delete records.
+"""The operations of requests on partitions of this broker: append, read, delete records.
 
-Owns the order "append to all, then wake", and what a follower's read moves. Called by the API
-handlers, the fetchers and the internal topics. Which partitions there are is
-`hosted_partitions.py`'s. Knows no wire versions.
+It owns the order "append to all, then wake", and the progress of followers by their reads. The API
+handlers, the fetchers and the internal topics call it. `hosted_partitions.py` owns the partitions.
+It does not know wire versions.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
 class ReplicaManager(HostedPartitions):
-    """The partitions of this broker, with the doors that requests come in by."""
+    """The partitions of this broker, with the operations of requests."""
 
     # ---- appending ----------------------------------------------------------------------------
 
@@ -47,7 +47,7 @@ class ReplicaManager(HostedPartitions):
         produce_version: int = 13,
         from_client: bool = True,
     ) -> AppendResult:
-        """Append one batch; StorageError says why not. Nobody is woken before `appended`."""
+        """Append one batch; StorageError if refused. Wakes nothing before `appended`."""
         try:
             return partition.append(
                 records,
@@ -61,19 +61,18 @@ class ReplicaManager(HostedPartitions):
             raise
 
     def append_refused(self, partition: Partition, error: StorageError) -> None:
-        """Nothing was appended. If the disk refused it, this broker leads the partition no more,
-        as in Kafka, where its directory goes offline: others may have a disk that works."""
+        """Handle a failed append. If the disk failed, this broker stops leading the partition, as
+        in Kafka, where its directory goes offline: other brokers' disks may work."""
         cause, key = error.__cause__, partition.topic_partition
         if lacks_descriptors(cause):
-            return  # the next append may find one
+            return  # the next append may get a descriptor
         if isinstance(cause, OSError) and self._partitions.get(key) is partition:
             self._lose(partition, cause)
-            # Later: who is woken may be in the middle of what wanted to append.
+            # Later: a woken operation may be in the middle of its own append.
             self._timers.call_at(self._timers.time(), self._wake_all, key)
 
     def appended(self, keys: Sequence[tuple[str, int]]) -> None:
-        """All appends of one request are done: wake fetches, and produces if a high watermark
-        moved."""
+        """Wake fetches after all appends of a request, and produces if a high watermark moved."""
         if len(keys) == 1:
             self.fetch_purgatory.check(keys[0])
             if self.produce_purgatory:
@@ -89,10 +88,10 @@ class ReplicaManager(HostedPartitions):
         timeout_ms: int,
         on_done: Callable[[list[ErrorCode]], None],
     ) -> DelayedAnswers:
-        """acks=-1: wait until each partition's high watermark reaches its offset.
+        """Wait until each partition's high watermark reaches its offset (acks=-1).
 
-        If the answer has `decided`, it is there already and `on_done` will not be called; else
-        `on_done` is, exactly once, unless the operation is cancelled.
+        If the result is `decided`, `on_done` is not called; else it is called exactly once, unless
+        the operation is cancelled.
         """
         operation = DelayedAnswers(waits, Partition.acknowledged, on_done)
         if not operation.decided:
@@ -113,8 +112,8 @@ class ReplicaManager(HostedPartitions):
         """Read partitions in order, together at most `max_bytes`, but at least one batch if there
         is one.
 
-        A follower's fetch offsets are its progress, recorded once per request
-        (`record_progress`); `wake_moved` is to follow, when the fetch is answered or parked.
+        A follower's fetch offsets are its progress, recorded once per request (`record_progress`);
+        call `wake_moved` when the fetch is answered or parked.
         """
         results: list[ReadResult] = []
         is_progress = params.replica_id >= 0 and record_progress
@@ -163,7 +162,8 @@ class ReplicaManager(HostedPartitions):
         params: FetchParams,
         result: ReadResult,
     ) -> bool:
-        """Note a follower's progress after its read; whether a watermark may have moved."""
+        """Record a follower's progress after its read; return whether a watermark may have
+        moved."""
         if result.error or result.diverging is not None:
             return False
         if not partition.record_fetch(request, params):
@@ -177,10 +177,10 @@ class ReplicaManager(HostedPartitions):
         return moved or bool(self.delete_records_purgatory)
 
     def wake_moved(self, params: FetchParams) -> None:
-        """Wake what waits for the watermarks that a follower's read has moved.
+        """Wake operations that wait for watermarks moved by a follower's read.
 
-        Whoever is woken may append, and must find the follower's fetch parked: between its look
-        and its parking nothing may happen, or it would sleep over what was appended.
+        A woken operation may append, and must find the follower's fetch parked; otherwise that
+        fetch would miss the append between its read and its parking.
         """
         moved, params.moved = params.moved, []
         for key in moved:
@@ -192,7 +192,8 @@ class ReplicaManager(HostedPartitions):
         else:
             result = ReadResult(self._missing(request.topic, request.partition))
         if result.error in _UNKNOWN:
-            result.aborted = ()  # an empty list, not null: Kafka answers these without the log
+            # an empty list, not null: Kafka answers these without reading the log
+            result.aborted = ()
         return result
 
     # ---- deleting -----------------------------------------------------------------------------
@@ -203,7 +204,7 @@ class ReplicaManager(HostedPartitions):
         timeout_ms: int,
         on_done: Callable[[list[ErrorCode]], None],
     ) -> DelayedAnswers:
-        """DeleteRecords: wait until every live replica's log start reached the offset; as
+        """Wait until every live replica's log start reached the offset; otherwise like
         `await_acks`."""
         operation = DelayedAnswers(waits, Partition.records_deleted, on_done)
         if not operation.decided:

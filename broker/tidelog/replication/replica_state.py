@@ -1,7 +1,7 @@
-"""What a leader knows of its followers, and by which rules it judges them.
+"""A leader's state of its followers, and the rules for them.
 
-Pure: time comes as an argument (milliseconds of the clock that never goes back). Kept by
-`partition.py`; replication.md 1 (remote log end) and 4 (caught up, eligible).
+Pure: time comes as an argument (milliseconds of the monotonic clock). `partition.py` keeps it.
+Kafka: ReplicaState, Partition (isReplicaIsrEligible).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NEVER_MS = -(1 << 62)  # Kafka's 0: clocks here may have begun a moment ago
 
 
 class ReplicaRules:
-    """What all partitions of one broker share: who is alive, the allowed lag, the clock.
+    """Shared by all partitions of one broker: live brokers, the allowed lag, the clock.
 
     `brokers` is the newest image's; the replica manager replaces it. `now_ms` never goes back.
     """
@@ -38,13 +38,13 @@ class ReplicaRules:
         self.now_ms = now_ms
 
     def is_alive(self, node_id: int) -> bool:
-        """Whether a broker is registered and not fenced."""
+        """Return whether a broker is registered and not fenced."""
         broker = self.brokers.get(node_id)
         return broker is not None and not broker.fenced
 
     def is_eligible(self, node_id: int, replica: ReplicaState) -> bool:
-        """Whether a follower may join the in-sync replicas (KIP-841, KIP-903): alive, staying, and
-        the incarnation that the cluster knows."""
+        """Return whether a follower may join the in-sync replicas (KIP-841, KIP-903): it is alive,
+        not shutting down, and the registered incarnation."""
         broker = self.brokers.get(node_id)
         return (
             broker is not None
@@ -56,10 +56,10 @@ class ReplicaRules:
 
 
 class ReplicaState:
-    """One follower as its fetches told.
+    """One follower, by its fetches.
 
     `log_end_offset` and `log_start_offset` are UNKNOWN_OFFSET until it fetches after an election;
-    `broker_epoch` is -1 until it sends one, and never one that the cluster has not given.
+    `broker_epoch` is -1 until it sends one, and always one that the cluster assigned.
     `last_caught_up_ms` never goes back between elections.
     """
 
@@ -81,8 +81,8 @@ class ReplicaState:
         self.broker_epoch = -1
 
     def reset(self, *, in_sync: bool, new_leader: bool, leader_end: int, now_ms: int) -> None:
-        """A leader epoch begins. A leader that stays keeps what it knew of log ends; a new one
-        knows nothing, and gives members of the ISR the whole allowed lag."""
+        """Begin a leader epoch. A leader that stays keeps the known log ends; a new one knows none,
+        and allows members of the ISR the full lag."""
         self.last_caught_up_ms = now_ms if in_sync else _NEVER_MS
         if new_leader:
             self.log_end_offset = UNKNOWN_OFFSET
@@ -97,7 +97,7 @@ class ReplicaState:
     def record_fetch(
         self, fetch_offset: int, log_start: int, *, leader_end: int, now_ms: int, broker_epoch: int
     ) -> None:
-        """Note that it holds everything below `fetch_offset`."""
+        """Record that it has everything below `fetch_offset`."""
         if fetch_offset >= leader_end:
             self.last_caught_up_ms = max(self.last_caught_up_ms, now_ms)
         elif fetch_offset >= self.last_fetch_leader_end_offset:
@@ -109,16 +109,16 @@ class ReplicaState:
         self.broker_epoch = broker_epoch
 
     def is_caught_up(self, leader_end: int, now_ms: int, lag_ms_max: int) -> bool:
-        """At the leader's end now, or not long ago."""
+        """Return whether it is at the leader's end, now or recently."""
         return self.log_end_offset == leader_end or now_ms - self.last_caught_up_ms <= lag_ms_max
 
 
 class IsrChange:
-    """In-sync replicas that a leader asked the controller for; compared by identity.
+    """A proposed change of the in-sync replicas; compared by identity.
 
     `members`: (broker id, broker epoch), epoch -1 where none is known. `joining`: the broker that
-    an expansion adds, -1 for a shrink or for "recovered", which ask no more of the high watermark.
-    `partition` is the one that proposed it.
+    an expansion adds, -1 for a shrink or for "recovered", which do not hold back the high
+    watermark. `partition` is the one that proposed it.
     """
 
     __slots__ = ("joining", "leader_epoch", "members", "partition", "partition_epoch")
@@ -140,5 +140,5 @@ class IsrChange:
 
     @property
     def isr(self) -> tuple[int, ...]:
-        """The ids alone."""
+        """Return only the ids."""
         return tuple(node_id for node_id, _ in self.members)

@@ -1,4 +1,4 @@
-"""Who is told of what becomes of this broker's replicas: the remote tier, and who moves them."""
+"""Listeners to role changes of this broker's replicas: the remote tier, and the moves."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ __all__ = ["RoleListener", "RoleListeners"]
 
 
 class RoleListener(Protocol):
-    """Told by `HostedPartitions.apply`, in the middle of it: whoever has work to do does it later.
+    """Called in the middle of `HostedPartitions.apply`: do any work later.
 
-    Of its role a replica is told once more when its log was replaced by one in another directory.
+    A replica's role is reported again when its log was replaced by one in another directory.
     """
 
     def became_leader(self, partition: Partition) -> None:
@@ -25,8 +25,8 @@ class RoleListener(Protocol):
         ...
 
     def stopped(self, partition: Partition, *, delete: bool) -> None:
-        """The replica leaves this broker, and still has the role it had: because its topic was
-        deleted (`delete`), or because it moved, or its log failed."""
+        """The replica leaves this broker, with its role unchanged: its topic was deleted
+        (`delete`), it moved, or its log failed."""
         ...
 
     def config_changed(self, partition: Partition) -> None:
@@ -35,13 +35,13 @@ class RoleListener(Protocol):
 
 
 class RoleListeners:
-    """All who are told, in the order in which they came."""
+    """All listeners, in the order of registration."""
 
     def __init__(self) -> None:
         self.listeners: list[RoleListener] = []
 
     def changed(self, partition: Partition) -> None:
-        """It leads or follows, in a leader epoch that is new to it, or with another log."""
+        """Report that a replica leads or follows in a new leader epoch, or with another log."""
         for listener in self.listeners:
             if partition.is_leader:
                 listener.became_leader(partition)

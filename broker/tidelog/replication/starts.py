@@ -1,8 +1,8 @@
-"""Where a follower goes on whose offset the leader lacks, by asking it: replication.md 7.3.
+"""Find the fetch offset of a follower after OFFSET_OUT_OF_RANGE, by asking the leader.
 
-For partitions in state TRUNCATING. One round at a time, of all that are lost then, as a task beside
-the fetcher's loop; afterwards each of them fetches, waits, has failed, or builds what it needs of
-the remote tier (`aux_state.py`).
+For partitions in state TRUNCATING. One round at a time covers all of them, in a task beside the
+fetcher's loop; afterwards each of them fetches, waits, has failed, or builds its state from the
+remote tier (`aux_state.py`).
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ _log = logging.getLogger(__name__)
 
 
 class Following(Protocol):
-    """What a fetcher does to one of its partitions for those who find out where it goes on."""
+    """The operations of a fetcher on one partition that finding its offset needs."""
 
     def is_current(self, state: FetchState) -> bool:
-        """Whether the partition is still followed under this state."""
+        """Return whether the partition is still followed in this state."""
         ...
 
     def now_ms(self) -> int:
-        """The time on the wall."""
+        """Return the wall time."""
         ...
 
     def cut(self, state: FetchState, offset: int) -> None:
-        """Drop what is in the log from `offset` on."""
+        """Truncate the log to `offset`."""
         ...
 
     def fail(self, state: FetchState, why: str, *, fatal: bool = False) -> None:
@@ -50,11 +50,11 @@ class Following(Protocol):
         ...
 
     def guarded(self, state: FetchState, work: Callable[..., bool], *args: Any) -> bool:
-        """`work(*args)`; whatever fails is this partition's trouble alone, and False."""
+        """Run `work(*args)`; a failure affects only this partition and returns False."""
         ...
 
     def fetch_soon(self, state: FetchState) -> None:
-        """The partition can be fetched, or be looked at again."""
+        """Fetch or check a partition soon."""
         ...
 
 
@@ -67,13 +67,13 @@ class StartFinder:
         questions: LeaderQuestions,
         from_last_tiered: Callable[[], bool],
     ) -> None:
-        """`from_last_tiered` is follower.fetch.last.tiered.offset.enable as it is now."""
+        """`from_last_tiered` returns the current follower.fetch.last.tiered.offset.enable."""
         self._following = following
         self._questions = questions
         self._from_last_tiered = from_last_tiered
 
     async def find(self, lost: list[FetchState]) -> None:
-        """One round for all of `lost`."""
+        """Run one round for all of `lost`."""
         try:
             ends = await self._questions.list_offsets(lost, LATEST_TIMESTAMP)
             undecided = [state for state in lost if not self._go_on(state, ends, None)]
@@ -92,7 +92,7 @@ class StartFinder:
     def _go_on(
         self, state: FetchState, ends: dict[Key, Any], starts: dict[Key, Any] | None
     ) -> bool:
-        """Decide by what the leader answered so far; False if that does not do."""
+        """Decide by the leader's answers so far; False if more are needed."""
         if not self._is_lost(state):
             return True
         key = key_of(state)
@@ -137,7 +137,8 @@ class StartFinder:
     def _leaves_out_remote(
         self, state: FetchState, leader_end: int, leader_start: int | None
     ) -> bool:
-        """Whether an empty follower of a leader that is not begins behind what is remote."""
+        """Return whether an empty follower of a non-empty leader begins after the remote part
+        (KIP-1023)."""
         log = state.partition.log
         return (
             log.is_tiered

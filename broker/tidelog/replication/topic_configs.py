@@ -1,4 +1,4 @@
-"""What configuration a topic's logs have on this broker."""
+"""The configuration of a topic's logs on this broker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ __all__ = ["topic_configs"]
 def topic_configs(
     properties: Mapping[str, str], node_id: int
 ) -> Callable[[ClusterImage, str], LogConfig]:
-    """A topic's configuration under an image: its own, then the broker's dynamic and fixed one."""
+    """Return a topic's configuration in an image: its own, then the broker's dynamic and static
+    one."""
     dynamic: dict[str, str] | None = None
     defaults: LogConfig | None = None
 

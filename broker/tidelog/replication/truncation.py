@@ -1,7 +1,7 @@
-"""Where a follower cuts its log when the leader's goes another way, and where it goes on.
+"""Where a follower truncates a diverging log, and where it continues.
 
-Pure: offsets and epochs in, a decision out. Asked by `replica_fetcher.py`, which does the cutting.
-replication.md 7.2 (KIP-101, KIP-279, KIP-595) and 7.3.
+Pure: offsets and epochs in, a decision out. `replica_fetcher.py` calls it and truncates (KIP-101,
+KIP-279, KIP-595).
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ __all__ = ["StartOffset", "Truncation", "batch_boundary", "follower_truncation",
 
 
 class Truncation(NamedTuple):
-    """Cut everything from `offset` on. Unless `done`, the leader has to be asked again, with the
-    last epoch that is left then."""
+    """Truncate to `offset`. Unless `done`, ask the leader again, with the last epoch that is
+    left."""
 
     offset: int
     done: bool
 
 
 class StartOffset(NamedTuple):
-    """Where a follower goes on whose offset the leader lacks.
+    """Where a follower continues after OFFSET_OUT_OF_RANGE.
 
-    `truncate_to`: cut its log there first; `restart`: drop all of it first. Neither: its log is
-    good as it is.
+    `truncate_to`: truncate its log there first; `restart`: drop all of it first. Neither: the log
+    is kept.
     """
 
     offset: int
@@ -45,15 +45,14 @@ def follower_truncation(
     log_end_offset: int,
     high_watermark: int,
 ) -> Truncation:
-    """How far to cut, after the leader told where the largest epoch that it shares with our last
-    one ends in its log.
+    """Return how far to truncate, given the end of the largest shared epoch in the leader's log.
 
-    `own_end` is where the epoch that the leader named ends here. If it is one that we never had,
-    two elections have passed since our logs were one (KIP-279): we cut what came after the largest
-    epoch below it and ask again, so each round drops at least one epoch.
+    `own_end` is the end of the leader's epoch in this log. If this log never had that epoch, the
+    logs diverged two elections ago (KIP-279): truncate everything after the largest epoch below it
+    and ask again, so that each round drops at least one epoch.
     """
     if leader_end.offset == UNDEFINED_OFFSET:
-        return Truncation(high_watermark, done=True)  # a leader that knows no epochs
+        return Truncation(high_watermark, done=True)  # a leader without epochs
     if leader_end.leader_epoch == UNDEFINED_EPOCH or own_end.offset == UNDEFINED_OFFSET:
         return Truncation(min(leader_end.offset, log_end_offset), done=True)
     if own_end.leader_epoch != leader_end.leader_epoch:
@@ -64,10 +63,11 @@ def follower_truncation(
 def start_offset(
     log_end_offset: int, *, leader_log_end: int, leader_log_start: int | None = None
 ) -> StartOffset | None:
-    """Where to go on after OFFSET_OUT_OF_RANGE; None if it takes the leader's log start to tell.
+    """Return where to continue after OFFSET_OUT_OF_RANGE; None if the leader's log start is needed.
 
-    A leader whose log ends before ours was elected uncleanly. Else our log ends before its begins
-    (we were away for longer than its retention), or its answer is out of date by now.
+    A leader whose log ends before this one was elected uncleanly. Otherwise this log ends before
+    the leader's begins (the broker was away for longer than the retention), or the answer is
+    outdated.
     """
     if leader_log_end < log_end_offset:
         return StartOffset(leader_log_end, truncate_to=leader_log_end)
@@ -79,8 +79,8 @@ def start_offset(
 
 
 def batch_boundary(log: Log, offset: int) -> int:
-    """`offset`, or the first offset of the batch that it lies in the middle of: batches are kept
-    or dropped whole, and what is dropped has to be fetched again."""
+    """Return `offset`, or the first offset of its batch: batches are kept or dropped whole, and
+    dropped ones are fetched again."""
     if not log.log_start_offset <= offset < log.log_end_offset:
         return offset
     outcome = log.read(offset, 1, upper_bound=log.log_end_offset, min_one_batch=True)
