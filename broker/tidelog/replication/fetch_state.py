@@ -24,7 +24,7 @@ _FIRST_SHARE = 32  # the longest pause is this many times the first
 class State(Enum):
     """The state of a followed partition.
 
-    - FETCHING: it is part of the next fetch. A diverging log is truncated when the leader reports it,
+    - FETCHING: it is part of the next fetch. A diverging log is truncated when the leader says so,
       and the next fetch asks again for its end: that needs no other state.
     - TRUNCATING: the leader lacks the fetch offset; the follower asks where its log begins and
       ends (ListOffsets), then truncates or restarts its own. Not fetched meanwhile.
