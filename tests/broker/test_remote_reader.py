@@ -346,6 +346,38 @@ def test_aborted_transactions_are_those_of_a_local_read(seed):
         assert tier.read(0).aborted is None
 
 
+def test_a_follower_without_the_marker_gives_no_record_of_an_aborted_transaction():
+    """Its log begins behind a remote segment in which the transaction is open; the leader has the
+    marker locally, and has copied the segment after it."""
+    tier = Tier()
+    log = tier.log
+    append(log, 3)
+    transactional(log, 7, 0)
+    append(log, 2)
+    log.roll(NOW)
+    mark(log, 7, ControlType.ABORT)
+    (segment,) = tier.copy()
+    settings = config(remote_storage_enable=True)
+    follower = open_log(tier.files, "data/follower-0", settings, remote_storage_system_enable=True)
+    follower.restart_from_remote(
+        segment.end_offset + 1,
+        log_start=0,
+        epochs=log.epochs.entries_in_range(0, segment.end_offset + 1),
+        snapshot=tier.files.read_bytes(log.producers.snapshot_path(segment.end_offset + 1)),
+    )
+    assert (follower.local_log_start_offset, follower.last_stable_offset) == (6, 3)
+    tier.view = follower
+    assert tier.read(0, committed=False).next_offset == 6
+    read = tier.read(0, committed=True)
+    assert (read.next_offset, read.aborted) == (3, [])
+    assert tier.read(3, committed=True)[:3] == ((), 0, 3)
+    data = log.read(6, 1 << 20, upper_bound=log.log_end_offset).parts
+    follower.append_as_follower(memoryview(b"".join(data)), leader_epoch=0, now_ms=NOW)
+    follower.set_high_watermark(follower.log_end_offset)
+    read = tier.read(0, committed=True)
+    assert (read.next_offset, read.aborted) == (6, [(7, 3)])
+
+
 def test_the_marker_of_a_dead_branch_aborts_nothing():
     tier = Tier()
     dead = open_log(tier.files, "data/dead-0", SETTINGS)

@@ -236,6 +236,10 @@ class LogView:
     def log_end_offset(self) -> int:
         return self.log.log_end_offset
 
+    @property
+    def last_stable_offset(self) -> int:
+        return self.log.log_end_offset
+
     def aborted_transactions(self, offset: int, upper_bound: int):
         found = []
         for segment in self.log.segments:

@@ -107,6 +107,13 @@ async def read(request: RemoteRead, log: Log, metadata: Metadata, source: Source
     offset = request.offset
     while True:
         segment, end_offset = _segment_at(request.partition, offset, log, metadata)
+        if request.committed:
+            # Only what is stable is copied, but this replica may not have the markers yet: one that
+            # follows, or has just begun to lead. Kafka reads on (RemoteLogManager.read), and gives
+            # records as committed whose abort it has not heard of.
+            end_offset = min(end_offset, log.last_stable_offset)
+            if offset >= end_offset:
+                return RemoteRecords((), 0, request.offset, ())
         taken = await _take(request, offset, segment, source, end_offset=end_offset)
         if taken is not None:
             break
