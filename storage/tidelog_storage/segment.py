@@ -307,13 +307,9 @@ class Segment:
         if self._records is not None:
             self._records.close()
             self._records = None
-        for index, suffix in (
-            (self._offset_index, INDEX_SUFFIX),
-            (self._time_index, TIME_INDEX_SUFFIX),
-            (self._transaction_index, TRANSACTION_INDEX_SUFFIX),
-        ):
+        for index in (self._offset_index, self._time_index, self._transaction_index):
             if index is not None:
-                index.path = self.path(suffix)
+                index.path = f"{folder}/{index.path.rpartition('/')[2]}"
 
     def remove(self) -> None:
         """Remove the files now."""
