@@ -75,6 +75,7 @@ class _Rest(Coroutine[Any, Any, None]):
         return self._awaited.pop() if self._awaited else self._work.send(value)
 
     def throw(self, *error: Any) -> Any:
+        self._awaited.clear()
         return self._work.throw(*error)
 
     def close(self) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tidelog.awaiting import called_back, uninterrupted
+from tidelog.awaiting import begun, called_back, uninterrupted
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,5 +74,71 @@ def test_work_that_is_cancelled_itself_has_ended() -> None:
 
         with pytest.raises(asyncio.CancelledError):
             await uninterrupted(work())
+
+    asyncio.run(test())
+
+
+def test_work_that_waits_for_nothing_ends_when_it_is_begun() -> None:
+    async def test() -> None:
+        seen: list[str] = []
+
+        async def work() -> None:
+            seen.append("done")
+
+        assert begun(work()) is None
+        assert seen == ["done"]
+
+        async def fails() -> None:
+            raise ValueError("at once")
+
+        with pytest.raises(ValueError, match="at once"):
+            begun(fails())
+
+    asyncio.run(test())
+
+
+def test_the_rest_of_begun_work_runs_in_a_task() -> None:
+    async def test() -> None:
+        seen: list[str] = []
+
+        async def work(future: asyncio.Future[str]) -> None:
+            seen.append("begun")
+            seen.append(await future)
+            await asyncio.sleep(0)
+            seen.append("done")
+
+        future = asyncio.get_running_loop().create_future()
+        rest = begun(work(future))
+        assert rest is not None
+        assert seen == ["begun"]
+        task = asyncio.create_task(rest)
+        future.set_result("told")
+        await task
+        assert seen == ["begun", "told", "done"]
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize("has_run", [False, True])
+def test_begun_work_hears_of_its_cancellation_even_before_its_task_has_run(has_run: bool) -> None:
+    async def test() -> None:
+        seen: list[str] = []
+
+        async def work() -> None:
+            try:
+                await asyncio.get_running_loop().create_future()
+            except asyncio.CancelledError:
+                seen.append("cancelled")
+                raise
+
+        rest = begun(work())
+        assert rest is not None
+        task = asyncio.create_task(rest)
+        if has_run:
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert seen == ["cancelled"]
 
     asyncio.run(test())

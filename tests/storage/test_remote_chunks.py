@@ -365,28 +365,21 @@ def test_what_was_read_to_its_end_goes_first():
     assert passed(ahead) == []
 
 
-def window_behind(ahead, offset, next_offset, partition=PARTITION, *, size=10, now_ms=NOW):
-    return ahead.read_on(partition, offset, next_offset, size, now_ms)
+def window_behind(ahead, offset, next_offset, partition=PARTITION, *, now_ms=NOW):
+    return ahead.read_on(partition, offset, next_offset, now_ms)
 
 
 def test_a_reader_that_goes_on_gets_a_window_that_doubles():
     ahead = ChunkCache(chunk_bytes=100, window_bytes_max=700)
     windows = [window_behind(ahead, offset, offset + 10) for offset in range(0, 60, 10)]
-    assert [window.bytes for window in windows] == [0, 200, 400, 700, 700, 700]
-    assert not window_behind(ahead, 500, 510).bytes  # somebody else
-    assert not window_behind(ahead, 60, 70, PARTITION._replace(partition=1)).bytes
+    assert windows == [0, 200, 400, 700, 700, 700]
+    assert not window_behind(ahead, 500, 510)  # somebody else
+    assert not window_behind(ahead, 60, 70, PARTITION._replace(partition=1))
     for offset in random.Random(0).sample(range(1000, 9000), 300):
         window_behind(ahead, offset, offset + 1)
     for offset in range(10_000, 11_000):
         window_behind(ahead, offset, 100_000 + offset)
     assert len(ahead._readers) == 1024
-
-
-def test_what_lies_ahead_is_looked_at_four_times_a_window():
-    ahead = ChunkCache(chunk_bytes=100, window_bytes_max=400)
-    due = [window_behind(ahead, offset, offset + 1, size=30).is_due for offset in range(15)]
-    assert due == [False, True, True, *(3 * [False, False, False, True])]
-    assert window_behind(ahead, 15, 16, size=100).is_due
 
 
 def test_many_partitions_have_smaller_windows_and_chunks():
@@ -403,7 +396,7 @@ def test_many_partitions_have_smaller_windows_and_chunks():
     for number in range(9):
         partition = PARTITION._replace(partition=number)
         window_behind(ahead, 0, 10, partition, now_ms=NOW + number)
-        window = window_behind(ahead, 10, 20, partition, now_ms=NOW + number).bytes
+        window = window_behind(ahead, 10, 20, partition, now_ms=NOW + number)
         assert window <= (64 << 20) // (2 * (number + 1))
     assert window == (64 << 20) // 18
     assert 600_000 < chunk_bytes(20, NOW + 10) < 700_000

@@ -154,13 +154,12 @@ class Loader:
         if self._is_closed or records.place is None:
             return
         sources, now_ms = self.sources, self._now_ms()
-        window = sources.chunks.read_on(
-            request.partition, request.offset, records.next_offset, records.size, now_ms
+        window_bytes = sources.chunks.read_on(
+            request.partition, request.offset, records.next_offset, now_ms
         )
         segment, position = records.place
         sources.chunks.passed(segment.segment_id, position, now_ms)
-        if window.is_due or (window.bytes and sources.is_near(segment)):
-            self._go_ahead(_Ahead(segment, position, request.max_bytes, window.bytes, following))
+        self._go_ahead(_Ahead(segment, position, request.max_bytes, window_bytes, following))
 
     def _go_ahead(self, ahead: _Ahead) -> None:
         """Begin to load what is missing of the next bytes, while there are idle threads and room.

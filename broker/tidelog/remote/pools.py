@@ -75,6 +75,12 @@ class Pool:
         """Calls that wait for a place."""
         return len(self._waiting)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether it takes no call now."""
+        is_busy = len(self._running) >= self._threads_max
+        return is_busy and self._pending_max is not None and self.pending >= self._pending_max
+
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a function on a thread when there is a place; PoolFullError if too many wait.
 
@@ -92,8 +98,7 @@ class Pool:
     ) -> asyncio.Future[T]:
         """As `run`; the future is done when the function has returned."""
         assert not self._closed, "the pool is closed"
-        is_full = len(self._running) >= self._threads_max
-        if is_full and self._pending_max is not None and self.pending >= self._pending_max:
+        if self.is_full:
             raise PoolFullError(f"{self._pending_max} calls wait already")
         ended: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._waiting[ended] = partial(function, *args, **kwargs)

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from tidelog.seams import Clock, Rng
     from tidelog_storage.log import Log
     from tidelog_storage.remote.api import RemoteLogMetadata, RemoteSegment, TopicIdPartition
-    from tidelog_storage.remote.sources import Leftovers, Sources
+    from tidelog_storage.remote.sources import Sources
     from tidelog_storage.types import OffsetAndTimestamp
 
 __all__ = ["PendingRead", "RemoteReads"]
@@ -319,25 +319,13 @@ class RemoteReads:
             self._cleaning = loop.call_later(_CLEAN_INTERVAL_S, self._clean)
 
     def _clean(self) -> None:
+        """Files are closed and removed on a thread: while the queue is full, at the next time."""
         self._cleaning = None
-        leftovers = self.sources.expire(self._now_ms())
+        leftovers = None if self._pool.is_full else self.sources.expire(self._now_ms())
         if leftovers is not None:
-            task = asyncio.get_running_loop().create_task(self._finish_cleaning(leftovers))
-            self._tasks[task] = None
-            task.add_done_callback(self._tasks.pop)
+            self._pool.begin(self.sources.clean, leftovers).add_done_callback(_cleaned)
         if not self.sources.is_clean:
             self._keep_clean()
-
-    async def _finish_cleaning(self, leftovers: Leftovers) -> None:
-        """Close and remove files on a thread. While the queue is full the next cleaning gets them;
-        what fails is left for the next start."""
-        try:
-            await self._pool.run(self.sources.clean, leftovers)
-        except PoolFullError:
-            self.sources.put_back(leftovers, self._now_ms())
-            self._keep_clean()
-        except Exception as error:  # noqa: BLE001 - a disk: nobody waits for this
-            _log.warning("index cache: %s", error)
 
     async def close(self) -> None:
         """Cancel all reads and let go of the caches; what a thread has begun is left to it."""
@@ -358,3 +346,10 @@ class RemoteReads:
     def _mark(self, name: Name, topic: str, amount: float = 1) -> None:
         if self.meters is not None:
             self.meters.mark(name, amount, topic=topic)
+
+
+def _cleaned(ended: asyncio.Future[None]) -> None:
+    """What fails is left for the next start."""
+    error = None if ended.cancelled() else ended.exception()
+    if error is not None:
+        _log.warning("index cache: %s", error)

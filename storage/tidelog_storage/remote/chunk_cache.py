@@ -12,7 +12,7 @@ All state belongs to the event loop.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from tidelog_storage.remote.chunks import ChunkPlace
 
@@ -24,14 +24,13 @@ if TYPE_CHECKING:
     from tidelog_storage.remote.api import RemoteSegment, TopicIdPartition
     from tidelog_storage.remote.chunks import Chunk
 
-__all__ = ["ChunkCache", "Grid", "Window"]
+__all__ = ["ChunkCache", "Grid"]
 
 CHUNK_BYTES = 8 << 20  # at most: an S3 client takes milliseconds of processor time a request
 CHUNK_BYTES_MIN = 256 << 10
 CAPACITY_BYTES = 64 << 20
 WINDOW_BYTES_MAX = 16 << 20
 PASSED_PIECES_BYTES_MAX = 4 << 20  # for readers right behind; the page cache has them anyway
-_LOOKS = 4  # while a window is read: to look takes as long as half an answer
 _READERS_MAX = 1024  # that read on, remembered by the offset where they stopped
 _GRIDS_MAX = 1024
 _AHEAD_MS_MAX = 30_000
@@ -90,18 +89,6 @@ class Grid:
             insort(self._bounds, bound)
 
 
-class Window(NamedTuple):
-    """How many bytes to have ready behind a reader, how many it has read since the last look at
-    them, and whether the next look is due."""
-
-    bytes: int
-    unlooked: int
-    is_due: bool
-
-
-_NO_WINDOW = Window(0, 0, is_due=False)
-
-
 class _Held:
     """A chunk in the cache. `rank` says how soon it goes, `used` orders chunks of one rank."""
 
@@ -134,7 +121,7 @@ class ChunkCache:
         self._held: dict[UUID, dict[int, _Held]] = {}  # by segment and first byte
         self._uses = 0
         self._grids: dict[UUID, Grid] = {}
-        self._readers: dict[tuple[UUID, int, int], Window] = {}  # by where they stopped
+        self._readers: dict[tuple[UUID, int, int], int] = {}  # windows, by where they stopped
         self._partitions: dict[tuple[UUID, int], int] = {}  # when they were last asked for
 
     def __len__(self) -> int:
@@ -142,32 +129,25 @@ class ChunkCache:
 
     # ---- the grid -----------------------------------------------------------------------------
 
-    def is_whole(self, segment: RemoteSegment, now_ms: int) -> bool:
-        """Whether the segment is small enough to be one chunk, which needs no index."""
-        grid = self._grids.get(segment.segment_id)
-        if grid is not None:
-            return grid.is_whole
-        share = self.capacity_bytes // (8 * self._active(segment.topic_id_partition, now_ms))
-        if segment.size > min(2 * self.chunk_bytes, share):
-            return False
-        self._add_grid(segment, Grid((), segment.size, self.chunk_bytes))
-        return True
+    def grid(self, segment: RemoteSegment, index: OffsetIndex | None, now_ms: int) -> Grid | None:
+        """The grid of a segment; None if it takes the offset index to draw it. A small segment is
+        one chunk.
 
-    def grid(self, segment: RemoteSegment, index: OffsetIndex | None, now_ms: int) -> Grid:
-        """The grid of a segment; `index` is its offset index, None if it `is_whole`.
-
-        Finer if many partitions are read: what each reader is in the middle of has to fit.
+        Grids are finer if many partitions are read: what each reader is in the middle of has to
+        fit.
         """
         grid = self._grids.get(segment.segment_id)
         if grid is not None:
             return grid
-        share = self.capacity_bytes // (10 * self._active(segment.topic_id_partition, now_ms))
-        smallest = min(self.chunk_bytes, CHUNK_BYTES_MIN)
-        chunk_bytes = min(self.chunk_bytes, max(share, smallest))
-        if index is None:
-            grid = Grid((), segment.size, segment.size)
+        active = self._active(segment.topic_id_partition, now_ms)
+        if segment.size <= min(2 * self.chunk_bytes, self.capacity_bytes // (8 * active)):
+            grid = Grid((), segment.size, self.chunk_bytes)
+        elif index is None:
+            return None
         else:
-            grid = Grid(index.positions, segment.size, chunk_bytes)
+            smallest = min(self.chunk_bytes, CHUNK_BYTES_MIN)
+            share = max(self.capacity_bytes // (10 * active), smallest)
+            grid = Grid(index.positions, segment.size, min(self.chunk_bytes, share))
         self._add_grid(segment, grid)
         return grid
 
@@ -181,7 +161,8 @@ class ChunkCache:
     # ---- chunks -------------------------------------------------------------------------------
 
     def _of(self, segment_id: UUID) -> Iterator[_Held]:
-        return iter(self._held.get(segment_id, {}).values())
+        """The newest first: a reader that goes on wants that one."""
+        return reversed(self._held.get(segment_id, {}).values())
 
     def _all(self) -> Iterator[_Held]:
         return (held for of in self._held.values() for held in of.values())
@@ -274,28 +255,25 @@ class ChunkCache:
         return wanted <= self.capacity_bytes // 2
 
     def read_on(
-        self, partition: TopicIdPartition, offset: int, next_offset: int, size: int, now_ms: int
-    ) -> Window:
-        """A read of [offset, next offset), of so many bytes, was served: what to have ready behind
-        it.
+        self, partition: TopicIdPartition, offset: int, next_offset: int, now_ms: int
+    ) -> int:
+        """A read of [offset, next offset) was served: how many bytes to have ready behind it.
 
-        Nothing for a reader that was not seen before; double the last window for one that goes on,
+        None for a reader that was not seen before; twice the last window for one that goes on,
         within its share.
         """
         readers = self._readers
         active = self._active(partition, now_ms)
-        last = readers.pop((partition.topic_id, partition.partition, offset), None)
-        window = _NO_WINDOW
-        if last is not None:
+        last_bytes = readers.pop((partition.topic_id, partition.partition, offset), None)
+        window_bytes = 0
+        if last_bytes is not None:
             share = self.capacity_bytes // (2 * active)
-            wanted = min(max(2 * last.bytes, 2 * self.chunk_bytes), self._window_bytes_max, share)
-            unlooked = last.unlooked + size
-            is_due = wanted > last.bytes or _LOOKS * unlooked >= wanted
-            window = Window(wanted, 0 if is_due else unlooked, is_due)
+            wanted = max(2 * last_bytes, 2 * self.chunk_bytes)
+            window_bytes = min(wanted, self._window_bytes_max, share)
         if len(readers) >= _READERS_MAX:
             del readers[next(iter(readers))]
-        readers[partition.topic_id, partition.partition, next_offset] = window
-        return window
+        readers[partition.topic_id, partition.partition, next_offset] = window_bytes
+        return window_bytes
 
     def passed(self, segment_id: UUID, position: int, now_ms: int) -> None:
         """A reader stopped at this byte of a segment: it is done with the chunks up to there."""

@@ -197,10 +197,6 @@ class IndexCache:
         self._removals = [removal for removal in self._removals if removal[0] > now_ms]
         return due
 
-    def put_back(self, paths: Iterable[str], now_ms: int) -> None:
-        """What `expire` gave could not be removed now: it is due again at once."""
-        self._removals += [(now_ms, path) for path in paths]
-
     @property
     def has_removals(self) -> bool:
         """Whether there are files that wait to be removed."""

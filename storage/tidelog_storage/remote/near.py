@@ -65,7 +65,7 @@ class Near:
         self.retired: list[OpenSegment] = []  # to be closed on a thread
         self._open: dict[UUID, tuple[OpenSegment, int]] = {}  # with when it was used
         self._left: dict[TopicIdPartition, None] = {}
-        self._buffers = Buffers(_BUFFER_BYTES)
+        self.buffers = Buffers(_BUFFER_BYTES)
         self._demanded = (0, 0)  # when, and how many bytes
 
     def __len__(self) -> int:
@@ -102,7 +102,7 @@ class Near:
         """Retire everything, and let the memory go."""
         for segment_id in list(self._open):
             self.retire(segment_id)
-        self._buffers.clear()
+        self.buffers.clear()
 
     def may_read(self, wanted: int, now_ms: int) -> bool:
         """Whether the loop has time for a piece that a reader waits for; count it if so."""
@@ -141,7 +141,7 @@ class Near:
         before: Chunk | None,
     ) -> Chunk | None:
         """None without a whole batch in so many bytes, unless a lone batch is larger."""
-        data = self._buffers.take(size)
+        data = self.buffers.take(size)
         have = 0
         with memoryview(data) as view:
             if before is not None:
@@ -154,9 +154,9 @@ class Near:
         if next_offsets:
             rest_bytes = have - positions[-1]
             return Chunk(
-                position, data, positions, next_offsets, self._buffers, rest_bytes=rest_bytes
+                position, data, positions, next_offsets, self.buffers, rest_bytes=rest_bytes
             )
-        self._buffers.give(data)
+        self.buffers.give(data)
         first = read_header(data).size_in_bytes if have == size >= HEADER_BYTES else 0
         if size < first <= min(_BATCH_BYTES_MAX, segment.size - position):
             return self._piece(handle, segment, position, first, before)

@@ -111,7 +111,7 @@ class Sources:
         found: Chunk | Load | None = chunk
         if found is None and position is not None and self.is_near(segment):
             found = self._piece(segment, position, wanted, now_ms)
-        return self._in_store(segment, position or 0, now_ms) if found is None else found
+        return self._in_store(segment, position, now_ms) if found is None else found
 
     def _position(self, segment: RemoteSegment, offset: int, now_ms: int) -> int | None:
         """Where a batch begins at or before an offset, as far as it is known here."""
@@ -120,7 +120,8 @@ class Sources:
         before = self.chunks.before(segment.segment_id, offset=offset)
         if before is not None:
             return before.end
-        if self.chunks.is_whole(segment, now_ms):
+        grid = self.chunks.grid(segment, None, now_ms)
+        if grid is not None and grid.is_whole:
             return None
         indexes = self.indexes.get(segment.segment_id, now_ms)
         return None if indexes is None else indexes.offsets.lookup(offset)
@@ -146,15 +147,15 @@ class Sources:
             self.chunks.put(segment, piece, now_ms, ahead=ahead)
         return piece
 
-    def _in_store(self, segment: RemoteSegment, position: int, now_ms: int) -> Load:
-        """What to load for a byte where a batch begins: a chunk, or first the indexes."""
-        offsets = None
-        if not self.chunks.is_whole(segment, now_ms):
-            indexes = self.indexes.get(segment.segment_id, now_ms)
-            if indexes is None:
-                return Load(segment)
-            offsets = indexes.offsets
-        return Load(segment, self.chunks.grid(segment, offsets, now_ms).place_at(position))
+    def _in_store(self, segment: RemoteSegment, position: int | None, now_ms: int) -> Load:
+        """What to load for a byte where a batch begins: a chunk, or first the indexes, if it takes
+        them to know the byte or the chunk."""
+        indexes = self.indexes.get(segment.segment_id, now_ms)
+        offsets = None if indexes is None else indexes.offsets
+        grid = self.chunks.grid(segment, offsets, now_ms)
+        if grid is None or (position is None and not grid.is_whole):
+            return Load(segment)
+        return Load(segment, grid.place_at(position or 0))
 
     def ahead(
         self, segment: RemoteSegment, position: int, wanted: int, now_ms: int
@@ -204,19 +205,15 @@ class Sources:
             self.near.retire(segment_id)
 
     def expire(self, now_ms: int) -> Leftovers | None:
-        """Drop what was not used for long. `clean` gets the rest of it, or `put_back` does."""
+        """Drop what was not used for long. `clean` gets the rest of it."""
         self.chunks.expire(now_ms)
         self.near.expire(now_ms)
         if not len(self.chunks):
             self._buffers.clear()
+            self.near.buffers.clear()
         paths = self.indexes.expire(now_ms)
         retired, self.near.retired = self.near.retired, []
         return Leftovers(retired, paths) if paths or retired else None
-
-    def put_back(self, leftovers: Leftovers, now_ms: int) -> None:
-        """They could not be cleaned now: the next `expire` gives them again."""
-        self.near.retired += leftovers.retired
-        self.indexes.put_back(leftovers.paths, now_ms)
 
     @property
     def is_clean(self) -> bool:
