@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tidelog.metadata.log import MetadataLog
     from tidelog.metrics.meters import Meters
     from tidelog.peers import PeerChannel
-    from tidelog.remote.reads import RemoteReads
+    from tidelog.remote.reads.remote_reads import RemoteReads
     from tidelog.remote.tier import RemoteTier
     from tidelog.replication.log_dir_moves import LogDirMoves
     from tidelog.replication.replica_manager import ReplicaManager

@@ -14,7 +14,7 @@ from tidelog.config.broker import BrokerConfig, update_mode
 from tidelog.controller.configs import SET, Change, Resource, alter_configs
 from tidelog.doors.cluster import broker_properties
 from tidelog.metadata.describe import describe_broker
-from tidelog.remote.metadata_settings import MetadataSettings
+from tidelog.remote.metadata.settings import MetadataSettings
 from tidelog.runtime import system_runtime
 from tidelog.server import BrokerServer, StartError
 from tidelog_protocol.errors import ErrorCode

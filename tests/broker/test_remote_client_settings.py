@@ -14,9 +14,13 @@ from support.remote_metadata import COUNT, P0, Broker
 from support.remote_topic import MemoryTopic
 from tidelog.metadata.image import REMOTE_LOG_METADATA_TOPIC, BrokerImage
 from tidelog.peers import PeerError
-from tidelog.remote.client_settings import ClientSettings, ConsumerSettings, ProducerSettings
-from tidelog.remote.metadata_client import MetadataTopicClient, TopicError
-from tidelog.remote.metadata_consumer import MetadataConsumer
+from tidelog.remote.metadata.client import MetadataTopicClient, TopicError
+from tidelog.remote.metadata.client_settings import (
+    ClientSettings,
+    ConsumerSettings,
+    ProducerSettings,
+)
+from tidelog.remote.metadata.consumer import MetadataConsumer
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 
@@ -26,7 +30,7 @@ if TYPE_CHECKING:
 
     from sim.loop import SimLoop
     from tidelog.peers import PeerChannel
-    from tidelog.remote.metadata_consumer import Sink
+    from tidelog.remote.metadata.consumer import Sink
     from tidelog.replication.replica_manager import ReplicaManager
 
 NAME = REMOTE_LOG_METADATA_TOPIC

@@ -10,8 +10,8 @@ import pytest
 from support.metadata import cluster, topic
 from tidelog.metadata.image import REMOTE_LOG_METADATA_TOPIC, BrokerImage
 from tidelog.peers import PeerError
-from tidelog.remote.client_settings import ClientSettings
-from tidelog.remote.metadata_client import MetadataTopicClient, TopicError
+from tidelog.remote.metadata.client import MetadataTopicClient, TopicError
+from tidelog.remote.metadata.client_settings import ClientSettings
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from support.remote_metadata import (
     update,
 )
 from support.remote_topic import MemoryTopic
-from tidelog.remote.metadata_files import MetadataFiles
+from tidelog.remote.metadata.files import MetadataFiles
 from tidelog.runtime import AwaitedFiles
 from tidelog_storage.remote.api import PartitionDelete, PartitionDeleteState
 from tidelog_storage.remote.metadata_records import decode

@@ -15,7 +15,7 @@ from support.remote_reads import ReadsWorld, simulated
 from tidelog.config.broker import BrokerConfig
 from tidelog.metrics.meters import BROKER_TOPIC_METRICS, Name
 from tidelog.remote.pools import PoolFullError
-from tidelog.remote.reader import RemoteRead
+from tidelog.remote.reads.reader import RemoteRead
 from tidelog_storage.remote.api import (
     RemoteResourceNotFound,
     RemoteStorageError,

@@ -8,8 +8,8 @@ from uuid import UUID
 
 from support.clusters import until
 from support.remote_topic import MemoryClient, MemoryTopic
-from tidelog.remote.metadata_files import MetadataFiles
-from tidelog.remote.metadata_topic import TopicBasedMetadata
+from tidelog.remote.metadata.files import MetadataFiles
+from tidelog.remote.metadata.topic import TopicBasedMetadata
 from tidelog.runtime import AwaitedFiles
 from tidelog_storage.remote.api import (
     RemoteSegment,

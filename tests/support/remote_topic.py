@@ -6,8 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from tidelog.metadata.image import REMOTE_LOG_METADATA_TOPIC
-from tidelog.remote.client_settings import ClientSettings
-from tidelog.remote.metadata_client import Chunk, TopicError
+from tidelog.remote.metadata.client import Chunk, TopicError
+from tidelog.remote.metadata.client_settings import ClientSettings
 from tidelog.replication.purgatory import Purgatory
 from tidelog_protocol.errors import ErrorCode
 

@@ -23,7 +23,7 @@ from tidelog.api.offsets_remote import RemoteOffsets
 from tidelog.metrics.meters import Meters
 from tidelog.remote.pools import Pool
 from tidelog.remote.quotas import RateQuota
-from tidelog.remote.reads import RemoteReads
+from tidelog.remote.reads.remote_reads import RemoteReads
 from tidelog_storage.os_files import OsFileSystem
 from tidelog_storage.remote.api import SegmentState, TopicIdPartition
 from tidelog_storage.remote.chunk_cache import ChunkCache

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from tidelog.api.fetch_delayed import failed_reads
 from tidelog.metrics.broker_gauges import tell_purgatories
 from tidelog.metrics.meters import Name
-from tidelog.remote.reader import RemoteRead
+from tidelog.remote.reads.reader import RemoteRead
 from tidelog.remote.shared import id_of
 from tidelog.replication.partition import TRANSACTION_COMMITTED
 from tidelog.replication.purgatory import DelayedOperation, Purgatory
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
     from tidelog.api.fetch_delayed import FetchWork
     from tidelog.dispatch import Deferred, RequestContext
-    from tidelog.remote.reader import RemoteRecords
-    from tidelog.remote.reads import PendingRead, RemoteReads
+    from tidelog.remote.reads.reader import RemoteRecords
+    from tidelog.remote.reads.remote_reads import PendingRead, RemoteReads
     from tidelog.replication.partition import Partition, ReadResult
     from tidelog.replication.purgatory import Timers
     from tidelog.replication.replica_manager import ReplicaManager

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from tidelog.dispatch import Deferred, RequestContext
-    from tidelog.remote.reads import PendingRead, RemoteReads
+    from tidelog.remote.reads.remote_reads import PendingRead, RemoteReads
     from tidelog.replication.partition import Partition
     from tidelog.replication.purgatory import Timers
     from tidelog.replication.replica_manager import ReplicaManager

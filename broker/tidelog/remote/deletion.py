@@ -13,7 +13,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from tidelog.remote.metadata_client import TopicError
+from tidelog.remote.metadata.client import TopicError
 from tidelog.remote.shared import delete_data, delete_segment, name_of, until_ready
 from tidelog_protocol.errors import ProtocolError
 from tidelog_storage.remote.api import (
@@ -28,8 +28,8 @@ from tidelog_storage.remote.metadata_records import decode
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from tidelog.remote.metadata_client import MetadataTopicClient
-    from tidelog.remote.metadata_topic import TopicBasedMetadata
+    from tidelog.remote.metadata.client import MetadataTopicClient
+    from tidelog.remote.metadata.topic import TopicBasedMetadata
     from tidelog.remote.shared import Shared
     from tidelog.remote.tasks import Pace, TieredPartition
     from tidelog_storage.remote.api import TopicIdPartition

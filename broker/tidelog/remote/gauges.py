@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from tidelog.metrics.meters import Meters
-    from tidelog.remote.metadata_topic import TopicBasedMetadata
+    from tidelog.remote.metadata.topic import TopicBasedMetadata
     from tidelog.remote.quotas import RateQuota
     from tidelog.remote.tasks import TieredPartition
     from tidelog.seams import Clock

@@ -14,8 +14,8 @@ import sys
 from typing import TYPE_CHECKING, Any, cast
 
 from tidelog.config.tiered_keys import is_known_to_our_stores, is_our_store
-from tidelog.remote.client_settings import ClientSettings
-from tidelog.remote.metadata_settings import MetadataSettings
+from tidelog.remote.metadata.client_settings import ClientSettings
+from tidelog.remote.metadata.settings import MetadataSettings
 from tidelog.start_error import StartError, one_line
 from tidelog_storage.remote.api import RemoteLogMetadata, RemoteStorage
 
@@ -40,8 +40,8 @@ _CLIENTS = "remote.log.metadata.common.client"
 _NAMES_KEY = re.compile(r"[\w.-]+: ")  # what is wrong with a setting begins with its name
 _TOPIC_BASED = (
     "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager",
-    "tidelog.remote.metadata_topic.TopicBasedMetadata",
-    "tidelog.remote.metadata_topic:TopicBasedMetadata",
+    "tidelog.remote.metadata.topic.TopicBasedMetadata",
+    "tidelog.remote.metadata.topic:TopicBasedMetadata",
 )
 
 

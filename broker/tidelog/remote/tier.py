@@ -15,7 +15,6 @@ from uuid import UUID
 from tidelog.metadata.image import REMOTE_LOG_METADATA_TOPIC
 from tidelog.remote import plugins
 from tidelog.remote.aux_state import fetch_aux_state
-from tidelog.remote.client_settings import ClientSettings
 from tidelog.remote.deletion import Deletions, PartitionRemover
 from tidelog.remote.gauges import (
     tell_gauges,
@@ -23,12 +22,13 @@ from tidelog.remote.gauges import (
     tell_passed_over,
     tell_quota,
 )
-from tidelog.remote.metadata_client import MetadataTopicClient
-from tidelog.remote.metadata_files import MetadataFiles
-from tidelog.remote.metadata_topic import TopicBasedMetadata
+from tidelog.remote.metadata.client import MetadataTopicClient
+from tidelog.remote.metadata.client_settings import ClientSettings
+from tidelog.remote.metadata.files import MetadataFiles
+from tidelog.remote.metadata.topic import TopicBasedMetadata
 from tidelog.remote.pools import Pools
 from tidelog.remote.quotas import RateQuota
-from tidelog.remote.reads import RemoteReads
+from tidelog.remote.reads.remote_reads import RemoteReads
 from tidelog.remote.shared import Shared, id_of
 from tidelog.remote.tasks import Pace, TieredPartition
 from tidelog.start_error import StartError

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from tidelog.remote import copying, deletion, expiration, shared
 from tidelog.remote.copying import Copier
 from tidelog.remote.deletion import Deletions
-from tidelog.remote.metadata_topic import TopicBasedMetadata
+from tidelog.remote.metadata.topic import TopicBasedMetadata
 from tidelog_storage.log_state import LogState
 from tidelog_storage.remote.api import SegmentState
 

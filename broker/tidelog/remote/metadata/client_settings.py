@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from tidelog.remote.metadata_settings import INT32_MAX, INT64_MAX, number, pause_s
+from tidelog.remote.metadata.settings import INT32_MAX, INT64_MAX, number, pause_s
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

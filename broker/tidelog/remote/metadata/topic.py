@@ -17,11 +17,11 @@ import math
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from tidelog.remote.metadata_client import TopicError
-from tidelog.remote.metadata_consumer import MetadataConsumer
-from tidelog.remote.metadata_creation import Creation
-from tidelog.remote.metadata_settings import MetadataSettings
-from tidelog.remote.metadata_tracked import RETRY_S, Retelling, Tracked, Waiter
+from tidelog.remote.metadata.client import TopicError
+from tidelog.remote.metadata.consumer import MetadataConsumer
+from tidelog.remote.metadata.creation import Creation
+from tidelog.remote.metadata.settings import MetadataSettings
+from tidelog.remote.metadata.tracked import RETRY_S, Retelling, Tracked, Waiter
 from tidelog_protocol.errors import ProtocolError
 from tidelog_storage.remote.api import (
     PARTITION_TRANSITIONS,
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
     from collections.abc import Set as AbstractSet
 
-    from tidelog.remote.metadata_client import Chunk, MetadataTopicClient
-    from tidelog.remote.metadata_files import MetadataFiles
+    from tidelog.remote.metadata.client import Chunk, MetadataTopicClient
+    from tidelog.remote.metadata.files import MetadataFiles
     from tidelog_protocol.errors import ErrorCode
     from tidelog_protocol.messages.admin import CreateTopicsRequest
     from tidelog_storage.remote.api import (

@@ -2,7 +2,7 @@
 
 Owns the positions, and where each partition is read: in the log here, as soon as the high watermark
 moves, or from its leader, all partitions of one leader by one fetch. What the records say is the
-sink's (`metadata_topic.py`).
+sink's (`topic.py`).
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import logging
 from typing import TYPE_CHECKING, Protocol
 
 from tidelog.peers import PeerError
-from tidelog.remote.metadata_client import Chunk, TopicError
+from tidelog.remote.metadata.client import Chunk, TopicError
 from tidelog.replication.purgatory import DelayedOperation
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tidelog.remote.metadata_client import MetadataTopicClient
+    from tidelog.remote.metadata.client import MetadataTopicClient
 
 __all__ = ["MetadataConsumer", "Sink"]
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from tidelog.remote.pools import Pool
-    from tidelog.remote.reader import RemoteRead, RemoteRecords
+    from tidelog.remote.reads.reader import RemoteRead, RemoteRecords
     from tidelog_storage.remote.api import RemoteSegment
     from tidelog_storage.remote.sources import Loaded, Sources
 

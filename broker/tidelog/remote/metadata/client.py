@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from tidelog.metadata.image import ClusterImage
     from tidelog.peers import PeerChannel
-    from tidelog.remote.client_settings import ClientSettings
+    from tidelog.remote.metadata.client_settings import ClientSettings
     from tidelog.replication.replica_manager import ReplicaManager
 
 __all__ = ["Chunk", "MetadataTopicClient", "TopicError"]

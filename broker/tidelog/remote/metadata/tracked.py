@@ -8,8 +8,8 @@ import logging
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.remote.metadata_client import TopicError
-from tidelog.remote.metadata_files import SavedPartition
+from tidelog.remote.metadata.client import TopicError
+from tidelog.remote.metadata.files import SavedPartition
 from tidelog_storage.remote.api import (
     PartitionDelete,
     PartitionDeleteState,
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
     from uuid import UUID
 
-    from tidelog.remote.metadata_client import MetadataTopicClient
+    from tidelog.remote.metadata.client import MetadataTopicClient
     from tidelog_storage.remote.api import TopicIdPartition
     from tidelog_storage.remote.metadata_records import MetadataEvent
 

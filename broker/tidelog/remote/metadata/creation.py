@@ -13,8 +13,8 @@ from tidelog.start_error import StartError
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from tidelog.remote.metadata_client import MetadataTopicClient
-    from tidelog.remote.metadata_settings import MetadataSettings
+    from tidelog.remote.metadata.client import MetadataTopicClient
+    from tidelog.remote.metadata.settings import MetadataSettings
     from tidelog_protocol.errors import ErrorCode
     from tidelog_protocol.messages.admin import CreateTopicsRequest
 

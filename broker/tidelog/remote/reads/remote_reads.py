@@ -1,17 +1,5 @@
 """Remote reads for consumers: fetches and look-ups by time (Kafka: RemoteLogManager.asyncRead).
 
-The way of a cold read:
-
-    api/fetch_remote   DelayedRemoteFetch joins the partitions; deadline, cancellation
-      | fetch()
-    reads.py           PendingRead: one partition's read, tried again while it may heal
-      | await read()
-    reader.py          segment of (epoch, offset), once; chunks, cut where the epoch ends
-      | await chunk()  what is in memory is answered here, without a task
-    loading.py         one flight per chunk or index, shared by all who wait; reading ahead
-      | load()         on a thread of the reader pool (`pools.py`)
-    storage/remote     `sources`: index cache, chunk cache, page cache, then the store
-
 Owns: which reads are under way, retries while a client waits, the age of what is cached.
 """
 
@@ -25,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tidelog.awaiting import begun
 from tidelog.metrics.meters import BROKER_TOPIC_METRICS, Name
-from tidelog.remote.loading import Loader, LostError
 from tidelog.remote.pools import PoolFullError
-from tidelog.remote.reader import read, search
+from tidelog.remote.reads.loading import Loader, LostError
+from tidelog.remote.reads.reader import read, search
 from tidelog_storage.remote.api import (
     RemoteResourceNotFound,
     RemoteStorageError,
@@ -43,7 +31,7 @@ if TYPE_CHECKING:
     from tidelog.metrics.meters import Meters
     from tidelog.remote.pools import Pool
     from tidelog.remote.quotas import RateQuota
-    from tidelog.remote.reader import RemoteRead, RemoteRecords
+    from tidelog.remote.reads.reader import RemoteRead, RemoteRecords
     from tidelog.seams import Clock, Rng
     from tidelog_storage.log import Log
     from tidelog_storage.remote.api import RemoteLogMetadata, RemoteSegment, TopicIdPartition
