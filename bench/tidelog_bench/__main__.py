@@ -110,7 +110,7 @@ def _say(line: str) -> None:
 
 
 def _available(peers: Sequence[Peer]) -> list[Peer]:
-    """Those whose programs can be had here; the load needs Go in any case."""
+    """Return the peers whose programs are installed here; the load needs Go in any case."""
     go_program("load")
     ready = []
     for peer in peers:

@@ -1,9 +1,9 @@
 """What a failover of thousands of partitions does to the brokers that stay: `python -m
 tidelog_bench.bench_failover`.
 
-Three brokers, each in a process of its own, on a disk whose fsync takes 10 ms (a library that is
-built and preloaded here). Broker 1 is killed; the other two get its leaderships. Meanwhile each of
-them is asked for ApiVersions every few milliseconds, which shows how long its loop is away, and a
+Three brokers, each in its own process, on a disk whose fsync takes 10 ms (a library that is built
+and preloaded here). Broker 1 is killed; the other two get its leaderships. Meanwhile each of them
+is asked for ApiVersions every few milliseconds, which shows how long its loop is away, and a
 producer with acks=all writes to a partition of its own that broker 1 has no replica of. Prints one
 JSON object: the longest time that a loop was away, produce latency, and when the last leadership
 had moved, all in ms from the kill on.

@@ -110,7 +110,7 @@ def idempotent_appends(folder: Path, calls: int) -> Row:
 
 
 class Sink:
-    """A socket whose other end throws everything away."""
+    """A socket whose other end discards everything."""
 
     def __init__(self) -> None:
         self._ours, self._theirs = socket.socketpair()

@@ -1,6 +1,6 @@
 """What the data path can cost at best, and what it may: the figures ours are put beside.
 
-From performance.md: a throw-away prototype of the data path (one partition, hand-written Produce
+Measured with a throw-away prototype of the data path (one partition, hand-written Produce
 and Fetch, no sequences, epochs, high watermark or parking), sockets included, on 2 shared cores
 with Python 3.11. Sections 1 and 2 have what it reached, section 4 rule 3 the budget of a finished
 broker, which is to stay within 2 times of the prototype. Middle of the range where it is one.

@@ -70,8 +70,8 @@ class Failover(Case):
 
     def __init__(self, *, of_controller: bool) -> None:
         self.of_controller = of_controller
-        who = "the leader, which is the active controller" if of_controller else "the leader"
-        self.name = f"{OF}kill -9 of {who}"
+        target = "the leader, which is the active controller" if of_controller else "the leader"
+        self.name = f"{OF}kill -9 of {target}"
 
     def run(self, peer: PeerCluster, scale: float) -> dict[str, float]:  # type: ignore[override]
         """One kill; the node is back in its cluster afterwards."""
@@ -122,7 +122,7 @@ def measure_clusters(
     seed: int,
     say: Callable[[str], None],
 ) -> list[str]:
-    """Run the cases whose names have `only` in them; which peers there are here."""
+    """Run the cases whose names contain `only`; return the peers that are installed."""
     names = [name for name in CLUSTERS if not peers or name in peers]
     clusters = []
     for name in names:

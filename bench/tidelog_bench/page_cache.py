@@ -2,9 +2,9 @@
 
 A virtual machine gives free memory back to its host (free page reporting, ballooning), and the
 first write to a page that comes back costs a fault of the host, which the guest sees as system time
-of whoever writes: 2.3 ms/MB where a write to memory at hand takes 0.17. That is more than all the
-rest of a broker's work, falls on whichever peer comes when memory runs short, and is neither's. So
-each measurement that fills files begins by filling and removing one as large: the pages that it
+of the writing process: 2.3 ms/MB where a write to memory at hand takes 0.17. That is more than all
+the rest of a broker's work, falls on whichever peer comes when memory runs short, and is neither's.
+So each measurement that fills files begins by filling and removing one as large: the pages that it
 leaves are the next to be used.
 """
 

@@ -1,5 +1,6 @@
 """A small Spark query (`--spark`): mostly waiting, for the consumer sends ListOffsets behind a
-parked Fetch, and answers keep their order. Who completes that Fetch early spares half a second.
+parked Fetch, and answers keep their order. A broker that completes that Fetch early saves half a
+second.
 """
 
 from __future__ import annotations

@@ -170,7 +170,7 @@ class CancelledReads(Case):
             reads = peer.remote_reads() if isinstance(peer, MeasuredTidelog) else 0.0
             topic.run("cancel", count=requests)
             figures = {}
-            if isinstance(peer, MeasuredTidelog):  # Kafka tells it by JMX alone
+            if isinstance(peer, MeasuredTidelog):  # Kafka reports it only by JMX
                 figures["index cache used"] = peer.index_bytes() / 1e3
                 figures["remote reads"] = (peer.remote_reads() - reads) / requests
             time.sleep(SETTLE_S)
@@ -188,7 +188,7 @@ class CancelledReads(Case):
 
 
 class CopyDelay(Case):
-    """From the roll of a segment until the broker tells that it is in the tier."""
+    """Return the time from the roll of a segment until the broker reports it in the tier."""
 
     warm_up_share = 0.0  # one roll
     name = f"{OF}from roll to copied"
@@ -261,7 +261,7 @@ def measure_tiers(
     seed: int,
     say: Callable[[str], None],
 ) -> list[str]:
-    """Run the cases whose names have `only` in them; which peers there were."""
+    """Run the cases whose names contain `only`; return the peers that ran."""
     names: dict[str, None] = {}
     for number, (every, makers, settings) in enumerate(GROUPS):
         cases = [case for case in every if only in case.name]

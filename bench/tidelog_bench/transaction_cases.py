@@ -1,6 +1,6 @@
 """What transactions cost: small ones a second, and a copy that commits records with their offsets.
 
-The Java client alone, for it is the one that everybody measures by (java/TransactionLoad.java).
+Only the Java client, the usual reference (java/TransactionLoad.java).
 """
 
 from __future__ import annotations

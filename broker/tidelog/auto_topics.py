@@ -87,7 +87,7 @@ class AutoTopics:
         topic = topic or self._automatic_topic(name)
         try:
             response = await self._create_topics(CreateTopicsRequest(topics=[topic]))
-        except Exception as error:  # noqa: BLE001 - nobody may be waiting for this task
+        except Exception as error:  # noqa: BLE001 - no caller may await this task
             _log.error("automatic creation of topic %s failed: %s", name, error)
             return ErrorCode.KAFKA_STORAGE_ERROR
         result = response.topics[0]

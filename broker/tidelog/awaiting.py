@@ -21,14 +21,14 @@ async def called_back(begin: Callable[[Callable[[T], None]], object]) -> T:
 
     If the caller is cancelled, the operation continues and its result is dropped.
     """
-    told: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+    outcome: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
     def tell(result: T) -> None:
-        if not told.done():
-            told.set_result(result)
+        if not outcome.done():
+            outcome.set_result(result)
 
     begin(tell)
-    return await told
+    return await outcome
 
 
 async def uninterrupted(work: Coroutine[Any, Any, None]) -> None:
@@ -42,7 +42,7 @@ async def uninterrupted(work: Coroutine[Any, Any, None]) -> None:
                 await asyncio.shield(task)
             except asyncio.CancelledError as error:
                 cancelled = error
-            except Exception:  # noqa: BLE001 - told below, by the task
+            except Exception:  # noqa: BLE001 - raised below, by the task
                 break
     finally:
         work.close()  # if the loop stopped before the work began

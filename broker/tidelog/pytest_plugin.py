@@ -49,7 +49,7 @@ def tidelog_cluster(
     tidelog_settings: Mapping[str, Setting], tidelog_tiered: Tiered
 ) -> Iterator[RunningCluster]:
     """A running broker for all tests of the session."""
-    import tidelog  # noqa: PLC0415 - only who uses it pays
+    import tidelog  # noqa: PLC0415 - loaded on first use
 
     topics = ("*",) if tidelog_tiered is not False else ()
     with tidelog.run(tidelog_settings, tiered=tidelog_tiered, tiered_topics=topics) as cluster:

@@ -261,7 +261,7 @@ def _work_off(work: _Work) -> None:
         if future.set_running_or_notify_cancel():
             try:
                 result = call()
-            except BaseException as error:  # noqa: BLE001 - whoever waits gets it
+            except BaseException as error:  # noqa: BLE001 - the caller gets it
                 work.done()
                 future.set_exception(error)
             else:

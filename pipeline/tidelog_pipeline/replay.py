@@ -61,7 +61,7 @@ async def replay(
 ) -> dict[int, int]:
     """Write all events with their own timestamps and wait until every batch is acknowledged.
 
-    Returns the records written per partition. `progress` is told of every few thousand.
+    Returns the records written per partition. `progress` is called after every few thousand.
     """
     producer = AIOKafkaProducer(
         bootstrap_servers=bootstrap_servers,

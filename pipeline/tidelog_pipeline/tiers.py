@@ -1,7 +1,7 @@
 """The demo's cluster, and where a topic's bytes are: on the brokers' disks or in the tier alone.
 
 What is where comes from the same questions as `tidelog tiers`; what consumers got from where, from
-BytesOutPerSec and RemoteFetchBytesPerSec, which each broker tells on its Prometheus endpoint.
+BytesOutPerSec and RemoteFetchBytesPerSec, which each broker reports on its Prometheus endpoint.
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ def tiered_cluster() -> Iterator[tuple[str, Tiers]]:
 
 
 def _ports_in_a_row(count: int) -> int:
-    """The first of so many ports that nobody listens on at this moment."""
+    """Return the first of this many consecutive ports on which nothing listens now."""
     low, high = _PORTS
     for first in range(low + os.getpid() % 10_000, high, count):
         taken = [socket.socket() for _ in range(count)]

@@ -103,7 +103,7 @@ class Segment:
         options: SegmentOptions,
         created_ms: int,
     ) -> None:
-        """A segment as it lies in `folder`, nothing opened yet. See `create` for a new one."""
+        """Take an existing segment in `folder`, unopened. See `create` for a new one."""
         self.files = files
         self.folder = folder
         self.base_offset = base_offset
@@ -115,7 +115,7 @@ class Segment:
         self.is_idle = False  # not read since the log last looked
         self.index_fault: str | None = None  # what was wrong with index files that were there
         self.oldest_open: int | None = None  # see `LogState.oldest_open_before`
-        self.transactions_are_proven = False  # the transaction index is what the records say
+        self.transactions_are_proven = False  # the transaction index matches the records
         self._records: File | None = None
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
@@ -125,12 +125,12 @@ class Segment:
         self.use(options)
 
     def use(self, options: SegmentOptions) -> None:
-        """From now on go by these: a log is loaded before its topic's configuration is known."""
+        """Use these options from now on; a log is loaded before its topic's are known."""
         self._index_interval_bytes = options.index_interval_bytes
         self._offset_entries_max = options.index_bytes_max // OffsetIndex.ENTRY_BYTES
         # the last slot is kept for the entry made when the segment is sealed
         self._time_entries_max = options.index_bytes_max // TimeIndex.ENTRY_BYTES - 1
-        self.index_is_full = self._time_entries_max <= 0  # then each batch has a segment
+        self.index_is_full = self._time_entries_max <= 0  # then each batch gets its own segment
         if self._offset_index is not None:
             self._note_fullness()
 
@@ -144,7 +144,7 @@ class Segment:
         options: SegmentOptions,
         created_ms: int,
     ) -> Segment:
-        """An empty segment; leftovers of that name are emptied."""
+        """Create an empty segment; empty leftover files of that name."""
         segment = cls(files, folder, base_offset, size=0, options=options, created_ms=created_ms)
         records = files.open(segment.path(LOG_SUFFIX), create=True)
         if records.size():
@@ -172,7 +172,7 @@ class Segment:
 
     @property
     def has_unsynced_indexes(self) -> bool:
-        """Whether the index files have changed and were not synced since."""
+        """Return whether the index files have unsynced changes."""
         indexes = (self._offset_index, self._time_index)
         return any(index is not None and not index.is_synced for index in indexes)
 
@@ -194,9 +194,9 @@ class Segment:
 
     @property
     def transaction_index(self) -> TransactionIndex:
-        """The transaction index, loaded when first needed; what can't be read of it is left out.
+        """The transaction index, loaded when first needed, without unreadable entries.
 
-        Its file may be gone or damaged: `LogState.transactions_of` gives it checked.
+        Its file may be gone or damaged: `LogState.transactions_of` returns it checked.
         """
         index = self._transaction_index
         if index is None:
@@ -229,7 +229,7 @@ class Segment:
         self._first_timestamp = None
 
     def load_indexes(self) -> None:
-        """Read offset and time index; build both from the records if they are no good."""
+        """Read offset and time index; rebuild both from the records if they are invalid."""
         offset_index, time_index = self._new_indexes()
         try:
             offset_index.load(self.size)
@@ -251,8 +251,7 @@ class Segment:
     def rebuild_indexes(self) -> None:
         """Build offset and time index from the records and write them.
 
-        StorageError CORRUPT_MESSAGE if it is the records that are damaged, and there are indexes to
-        go on with: these may lead to what lies behind the damage.
+        StorageError CORRUPT_MESSAGE if the records are damaged: existing indexes are then kept.
         """
         present = self._offset_index, self._time_index
         self._offset_index, self._time_index = self._new_indexes()
@@ -273,7 +272,7 @@ class Segment:
     def write_indexes(self, *, seal: bool) -> None:
         """Bring the index files up to date, if the indexes are loaded.
 
-        `seal`, at roll and close: the largest timestamp gets an entry, to be known without records.
+        `seal`, at roll and close: add an entry of the largest timestamp.
         """
         if self._offset_index is None or self._time_index is None:
             return
@@ -283,17 +282,17 @@ class Segment:
         self._time_index.write()
 
     def files_to_sync(self, *, with_indexes: bool) -> tuple[list[File], list[File]]:
-        """Files whose fsync makes the segment durable: ours, and handles to close afterwards."""
+        """Return files to fsync for durability: its own, and handles to close afterwards."""
         private: list[File] = []
         if with_indexes:
             private += [self.offset_index.open_written(), self.time_index.open_written()]
-        index = self._transaction_index  # one that is not loaded has not changed
+        index = self._transaction_index  # an unloaded index has not changed
         if index is not None and (transactions := index.open_written()) is not None:
             private.append(transactions)
         return [self.records], private
 
     def release(self) -> None:
-        """Give up the handle and, of a sealed segment, the loaded indexes; nothing is written."""
+        """Close the handle and drop a sealed segment's indexes; write nothing."""
         if self._records is not None:
             self._records.close()
             self._records = None
@@ -302,7 +301,7 @@ class Segment:
         self._transaction_index = None
 
     def move_to(self, folder: str) -> None:
-        """The files lie in another folder now, and are opened there when next needed."""
+        """Follow the files to another folder; open them there when next needed."""
         self.folder = folder
         if self._records is not None:
             self._records.close()
@@ -359,11 +358,11 @@ class Segment:
         )
 
     def fits(self, offset: int) -> bool:
-        """Whether the offset can be written relative to the base."""
+        """Return whether the offset can be written relative to the base."""
         return 0 <= offset - self.base_offset <= RELATIVE_OFFSET_MAX
 
     def waited_ms(self, now_ms: int, timestamp: int) -> int:
-        """How old the segment is for `segment.ms`: by its first batch, else by the clock."""
+        """Return the segment's age for `segment.ms`: by its first batch, else by the clock."""
         first = self._first_timestamp
         if first is None:
             first = self.first_timestamp()
@@ -378,8 +377,7 @@ class Segment:
         return first
 
     def know_timestamps(self) -> int:
-        """The largest timestamp, by the time index if it is not known yet. What was not open is
-        closed again: retention asks all segments."""
+        """Return the largest timestamp, from the time index if needed; close what was not open."""
         if not self._timestamps_known:
             is_open = self._records or self._offset_index or self._transaction_index
             if self.size:
@@ -390,7 +388,7 @@ class Segment:
         return self.max_timestamp
 
     def retention_timestamp(self) -> int:
-        """The time retention counts from: largest timestamp, or when the segment was opened."""
+        """Return the time for retention: the largest timestamp, or when the segment was opened."""
         timestamp = self.know_timestamps()
         return timestamp if timestamp >= 0 else self.created_ms
 
@@ -422,7 +420,7 @@ class Segment:
         A larger first batch is given whole if `min_one_batch`, else the slice is empty and marked.
         """
         available = limit - position
-        if available <= max_bytes:  # no need of the index, which may not be loaded
+        if available <= max_bytes:  # without the index, which may not be loaded
             part = read_bytes(self.records, position, available)
             return _new(Slice, (part, available, -1, False))
         index = self.offset_index
@@ -454,7 +452,7 @@ class Segment:
         self._reread_timestamps()
 
     def cut(self, size: int) -> None:
-        """Shorten the records file; the caller puts the indexes right."""
+        """Shorten the records file; the caller corrects the indexes."""
         self.records.truncate(size)
         self.size = size
 
@@ -472,7 +470,7 @@ class Segment:
         before_cut: Callable[[int], None],
         keep: int = 0,
     ) -> tuple[int, int | None]:
-        """After an unclean stop: keep the whole, valid batches, which `on_batch` sees; new indexes.
+        """Recover after an unclean stop: keep valid batches (for `on_batch`), rebuild indexes.
 
         `before_cut` gets the base offset. Returns the bytes cut off, and the first offset missing
         before the last batch. StorageError, and nothing changed, if `keep` needs what would go.

@@ -22,7 +22,7 @@ __all__ = [
     "wait_until_serving",
 ]
 
-START_TIMEOUT_S = 240.0  # whoever starts has a busy machine to share; who is dead is told apart
+START_TIMEOUT_S = 240.0  # the machine may be busy; a dead process is detected separately
 _RETRY_S = 0.001
 _SLOW_AFTER_S, _SLOW_RETRY_S = 10.0, 0.05  # as long as starts are measured, and from then on
 _PORT_MIN = 15_000
@@ -45,7 +45,7 @@ def parse_address(bootstrap: str) -> tuple[str, int]:
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 nobody listens on now."""
+    """Return a port of 127.0.0.1 on which nothing listens now."""
     return free_range(1)
 
 
@@ -83,7 +83,7 @@ def _first_ephemeral_port() -> int:
 
 
 def _ask(bootstrap: str, request: bytes, timeout_s: float = START_TIMEOUT_S) -> bytes:
-    """One answer with its size before it; OSError when nobody listens or answers."""
+    """Receive one response with its size before it; OSError if there is none."""
     with socket.create_connection(parse_address(bootstrap), timeout=timeout_s) as connection:
         connection.sendall(_INT32.pack(len(request)) + request)
         answer = b""
@@ -102,7 +102,7 @@ def active_controller(bootstrap: str) -> int:
 
 
 def live_brokers(bootstrap: str, timeout_s: float = START_TIMEOUT_S) -> frozenset[int]:
-    """Ids of the brokers a Metadata answer names; OSError when nobody listens or answers."""
+    """Return the ids of the brokers in a Metadata response; OSError if there is none."""
     answer = _ask(bootstrap, _METADATA_REQUEST, timeout_s)
     _, _, count = _ANSWER_HEAD.unpack_from(answer)
     position = _ANSWER_HEAD.size

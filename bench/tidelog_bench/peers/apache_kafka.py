@@ -122,7 +122,8 @@ class ApacheKafkaCluster(PeerCluster):
 def _properties(
     listener: str, node_id: int, voters: Mapping[int, str], data: Path
 ) -> dict[str, str]:
-    """What a node's place in its cluster decides; who is no voter is a broker alone."""
+    """Return the properties of a node's place in its cluster; a node that is not a voter is only a
+    broker."""
     roles, listeners = "broker", f"PLAINTEXT://{listener}"
     if node_id in voters:
         roles, listeners = "broker,controller", f"{listeners},CONTROLLER://{voters[node_id]}"

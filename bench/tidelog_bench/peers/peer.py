@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PARTITIONS", "Peer", "Served"]
 
-PARTITIONS = 4  # of topics nobody created; equal for all peers
+PARTITIONS = 4  # of automatically created topics; equal for all peers
 
 
 class Served(Protocol):

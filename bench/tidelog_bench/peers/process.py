@@ -117,5 +117,5 @@ class Child:
         except subprocess.TimeoutExpired:
             self._process.kill()
             return self._process.wait()
-        finally:  # not before: a broker that hears of both ends as if all of its cluster did
+        finally:  # not before: a broker that gets both ends as if its whole cluster stopped
             self._process.stdin.close()

@@ -68,7 +68,7 @@ def tier_of(folder: Path) -> Path:
 
 
 class MeasuredTidelog(Tidelog):
-    """A broker with a remote tier that tells what it has left of remote reads."""
+    """A broker with a remote tier that reports its unfinished remote reads."""
 
     def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
         super().__init__(folder)
@@ -85,9 +85,9 @@ class MeasuredTidelog(Tidelog):
         return sum(self._told(_READS))
 
     def waiting_reads(self) -> float:
-        """Remote reads that somebody waits for."""
+        """Return the number of remote reads that wait."""
         waiting = self._told(_WAITING)
-        assert waiting, "it tells no size of its purgatories"
+        assert waiting, "it reports no size of its purgatories"
         return sum(waiting)
 
     def index_bytes(self) -> int:
@@ -127,7 +127,7 @@ class TieredTidelog(MeasuredTidelog):
 
 
 class TieredS3(MeasuredTidelog):
-    """`tidelog serve --tiered s3://BUCKET` with a server of its own, whose CPU is not counted."""
+    """`tidelog serve --tiered s3://BUCKET` with its own server, whose CPU is not counted."""
 
     name = S3_NAME
 

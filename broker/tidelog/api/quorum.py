@@ -112,10 +112,10 @@ class QuorumApi:
             return BeginQuorumEpochResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
         if not _names_the_log(request.topics):
             return BeginQuorumEpochResponse(error_code=ErrorCode.INVALID_REQUEST)
-        told = request.topics[0].partitions[0]
+        asked = request.topics[0].partitions[0]
         reply: e.Reply | None = e.Reply(ErrorCode.INVALID_VOTER_KEY)
         if request.voter_id in (-1, self._quorum.node_id):
-            reply = self._step(context, e.EpochBegun(told.leader_id, told.leader_epoch))
+            reply = self._step(context, e.EpochBegun(asked.leader_id, asked.leader_epoch))
         if reply is None:
             return None
         partition = BeginQuorumEpochResponse.PartitionData(**self._common(reply))
@@ -132,12 +132,12 @@ class QuorumApi:
             return EndQuorumEpochResponse(error_code=ErrorCode.INCONSISTENT_CLUSTER_ID)
         if not _names_the_log(request.topics):
             return EndQuorumEpochResponse(error_code=ErrorCode.INVALID_REQUEST)
-        told = request.topics[0].partitions[0]
+        asked = request.topics[0].partitions[0]
         preferred = tuple(
-            told.preferred_successors
-            or [candidate.candidate_id for candidate in told.preferred_candidates]
+            asked.preferred_successors
+            or [candidate.candidate_id for candidate in asked.preferred_candidates]
         )
-        event = e.EpochEnded(told.leader_id, told.leader_epoch, preferred)
+        event = e.EpochEnded(asked.leader_id, asked.leader_epoch, preferred)
         reply = self._step(context, event)
         if reply is None:
             return None

@@ -133,7 +133,7 @@ class Orders:
             line = await self._lines.get()
             try:
                 said = await self._obey(line.split())
-            except Exception as error:  # noqa: BLE001 - who gave the order hears of it
+            except Exception as error:  # noqa: BLE001 - reported to the parent
                 said = " ".join(str(error).split()) or type(error).__name__
                 say(f"{FAILED_WORDS}{said}")
             else:

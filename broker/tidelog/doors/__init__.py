@@ -2,7 +2,7 @@
 
 cluster.py           `run()` and `Cluster`
 running.py           handles on brokers in another process, for code without asyncio
-nodes.py             one node of a cluster: in this loop, or in a process of its own
+nodes.py             one node of a cluster: in this loop, or in its own process
 cluster_client.py    a blocking client of a cluster, which asks the right broker
 simple_client.py     a blocking client for one request at a time
 cluster_settings.py  turns the arguments of users into Kafka's properties

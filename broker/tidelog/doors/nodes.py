@@ -1,4 +1,4 @@
-"""One node of a `Cluster`: a broker in this event loop, or in a process of its own.
+"""One node of a `Cluster`: a broker in this event loop, or in its own process.
 
 Both have the same methods and keep their settings, data and ports across restarts: `start`, `stop`
 cleanly, `kill` like a crash. `cluster.py` builds them.

@@ -1,6 +1,6 @@
 """Find free ports for brokers, and keep them reserved while a broker is away."""
 
-# ruff: noqa: PLC0415 - asyncio and socket are imported by who starts a cluster
+# ruff: noqa: PLC0415 - asyncio and socket are imported when a cluster starts
 
 from __future__ import annotations
 

@@ -39,19 +39,19 @@ def open_store_of(
     Only tidelog's own stores are opened because a broker names them; `class_name` is another one
     that the caller trusts. ClusterError or ValueError if that fails.
     """
-    told = (broker.get(_STORE) or DIRECTORY_STORE).replace(":", ".")
-    if told.endswith(".LocalTieredStorage"):  # Kafka's name for it
-        told = DIRECTORY_STORE
-    if class_name is None and told not in (DIRECTORY_STORE, S3_STORE):
+    named = (broker.get(_STORE) or DIRECTORY_STORE).replace(":", ".")
+    if named.endswith(".LocalTieredStorage"):  # Kafka's name for it
+        named = DIRECTORY_STORE
+    if class_name is None and named not in (DIRECTORY_STORE, S3_STORE):
         raise ClusterError(
-            f"the store is a {told}: load it with --class, and pass its settings with --set"
+            f"the store is a {named}: load it with --class, and pass its settings with --set"
         )
     given = _without(broker.get(_PREFIX) or "rsm.config.", broker)
     config = {key: text for key, text in given.items() if text is not None} | dict(settings)
     directory = config.get("dir", "")
-    if class_name is None and told == DIRECTORY_STORE and not os.path.isdir(directory):
+    if class_name is None and named == DIRECTORY_STORE and not os.path.isdir(directory):
         raise ClusterError(f"the broker's store {directory!r} is not on this machine: use --store")
-    return _open(class_name or told, config)
+    return _open(class_name or named, config)
 
 
 def _without(prefix: str, settings: Mapping[str, T]) -> dict[str, T]:

@@ -144,8 +144,8 @@ class TierViewer(ClusterClient):
         state = next(one for one in topic.partitions if one.partition_index == index)
         metadata = PartitionMetadata(partition)
         for event in self._read_events(topic.topic_id, state):
-            told = event.topic_id_partition
-            if (told.topic_id, told.partition) == (partition.topic_id, partition.partition):
+            named = event.topic_id_partition
+            if (named.topic_id, named.partition) == (partition.topic_id, partition.partition):
                 metadata.apply(event)
         return sorted(metadata.segments(), key=lambda one: (one.start_offset, one.end_offset))
 
