@@ -3,7 +3,7 @@
 Offset checkpoints (`replication-`, `recovery-point-`, `log-start-`, `cleaner-offset-checkpoint`),
 `leader-epoch-checkpoint`, `partition.metadata`, `meta.properties` and the clean-shutdown marker.
 All writes go through `FileSystem.write_atomic`. The log manager and logs call this; nothing here
-knows what the numbers mean. See replication.md 5.4 and 12.
+knows what the numbers mean. Kafka: CheckpointFile, PartitionMetadataFile, MetaProperties.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _INT64_MAX = 2**63 - 1
 
 
 class CheckpointError(Exception):
-    """A file that is there but does not say what it should; the message names the file."""
+    """A checkpoint file with invalid content; the message names the file."""
 
 
 class UnknownCheckpointVersionError(CheckpointError):
-    """Written in a format we do not know."""
+    """A checkpoint file in an unknown format."""
 
 
 class EpochEntry(NamedTuple):
@@ -47,7 +47,7 @@ class EpochEntry(NamedTuple):
 
 
 class MetaProperties(NamedTuple):
-    """`meta.properties`: whose log directory this is."""
+    """`meta.properties`: the owner of a log directory."""
 
     cluster_id: str
     node_id: int
@@ -58,13 +58,14 @@ class MetaProperties(NamedTuple):
 
 
 def format_checkpoint(lines: Iterable[str]) -> bytes:
-    """The file's bytes: version line, count line, then the lines."""
+    """Return the file's bytes: version line, count line, then the lines."""
     listed = list(lines)
     return "".join([f"{_VERSION}\n{len(listed)}\n", *[f"{line}\n" for line in listed]]).encode()
 
 
 def parse_checkpoint(data: bytes, path: str) -> list[str]:
-    """The lines; an empty file or a version line alone means none. CheckpointError otherwise."""
+    """Return the lines; none for an empty file or only a version line. CheckpointError if
+    malformed."""
     lines = _text(data, path).splitlines()
     if not lines:
         return []
@@ -122,7 +123,7 @@ class OffsetCheckpoint:
         self.path = path
 
     def read(self) -> dict[TopicPartition, int]:
-        """All entries; none if there is no file. CheckpointError if it is malformed."""
+        """Read all entries; none if there is no file. CheckpointError if it is malformed."""
         data = _read_if_there(self._files, self.path)
         if data is None:
             return {}
@@ -142,7 +143,7 @@ class OffsetCheckpoint:
 
     @staticmethod
     def content(offsets: Mapping[TopicPartition, int]) -> bytes:
-        """The bytes `write` would write; for a caller that writes them on the Executor."""
+        """Return the bytes that `write` writes, for a caller that writes them on the Executor."""
         return format_checkpoint(
             f"{key.topic} {key.partition} {offset}" for key, offset in offsets.items()
         )
@@ -152,12 +153,13 @@ class OffsetCheckpoint:
 
 
 def format_epochs(entries: Iterable[EpochEntry]) -> bytes:
-    """Bytes of a `leader-epoch-checkpoint`; the same travel with a remote segment."""
+    """Return the bytes of a `leader-epoch-checkpoint`, which are also shipped with a remote
+    segment."""
     return format_checkpoint(f"{entry.epoch} {entry.start_offset}" for entry in entries)
 
 
 def parse_epochs(data: bytes, path: str = LEADER_EPOCH_CHECKPOINT) -> list[EpochEntry]:
-    """The entries in the order of the file; CheckpointError if malformed."""
+    """Return the entries in the order of the file; CheckpointError if malformed."""
     entries: list[EpochEntry] = []
     for line in parse_checkpoint(data, path):
         words = line.split()
@@ -183,7 +185,7 @@ class LeaderEpochCheckpoint:
         return [] if data is None else parse_epochs(data, self.path)
 
     def is_there(self) -> bool:
-        """Whether there is a file with anything in it: one without entries has two lines."""
+        """Return whether there is a non-empty file: one without entries has two lines."""
         return bool(_read_if_there(self._files, self.path))
 
     def write(self, entries: Iterable[EpochEntry]) -> None:
@@ -195,7 +197,7 @@ class LeaderEpochCheckpoint:
 
 
 def read_partition_metadata(files: FileSystem, folder: str) -> bytes | None:
-    """The topic id (16 bytes), None if the file is not there."""
+    """Return the topic id (16 bytes), None if there is no file."""
     path = f"{folder}/{PARTITION_METADATA}"
     data = _read_if_there(files, path)
     if data is None:
@@ -209,7 +211,7 @@ def read_partition_metadata(files: FileSystem, folder: str) -> bytes | None:
 
 
 def write_partition_metadata(files: FileSystem, folder: str, topic_id: bytes) -> None:
-    """Note the topic id in the partition's folder, durably."""
+    """Write the topic id to the partition's folder, durably."""
     files.write_atomic(f"{folder}/{PARTITION_METADATA}", _partition_metadata(topic_id))
 
 
@@ -252,7 +254,7 @@ def _uuid(text: str, path: str) -> bytes:
 
 
 def read_meta_properties(files: FileSystem, log_dir: str) -> MetaProperties | None:
-    """The log directory's owner, None if the file is not there."""
+    """Return the log directory's owner, None if there is no file."""
     path = f"{log_dir}/{META_PROPERTIES}"
     data = _read_if_there(files, path)
     if data is None:
@@ -293,16 +295,16 @@ def write_meta_properties(files: FileSystem, log_dir: str, properties: MetaPrope
 
 
 def write_clean_shutdown(files: FileSystem, log_dir: str, broker_epoch: int = -1) -> None:
-    """Last act of an orderly stop: all logs in `log_dir` are flushed and closed."""
+    """Write the clean-shutdown marker after all logs in `log_dir` are flushed and closed."""
     content = f'{{"version":0,"brokerEpoch":{broker_epoch}}}'
     files.write_atomic(f"{log_dir}/{CLEAN_SHUTDOWN_MARKER}", content.encode())
 
 
 def take_clean_shutdown(files: FileSystem, log_dir: str) -> int | None:
-    """On start: whether the last stop was orderly, as the broker epoch of then (-1 unknown).
+    """Return the broker epoch of a clean last stop (-1 if unknown), and remove the marker.
 
-    None means unclean: logs must be recovered. The marker is removed, durably, so that a crash from
-    now on is seen as one.
+    None means unclean: logs must be recovered. The removal is durable, so that a later crash is
+    detected.
     """
     path = f"{log_dir}/{CLEAN_SHUTDOWN_MARKER}"
     data = _read_if_there(files, path)

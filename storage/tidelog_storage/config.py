@@ -65,8 +65,8 @@ def _check_throttled_replicas(name: str, value: list[str]) -> None:
 class LogConfig:
     """The settings of a topic, immutable; attributes are Kafka's names with underscores.
 
-    `overridden` has the names that were set for the topic itself. Made by `from_overrides` or
-    `from_broker`; without arguments it holds Kafka's defaults.
+    `overridden` has the names set for the topic itself. `from_overrides` and `from_broker` create
+    it; without arguments it holds Kafka's defaults.
     """
 
     # -- segments and indexes ----------------------------------------------------------------------
@@ -354,7 +354,8 @@ class LogConfig:
 
     @classmethod
     def from_overrides(cls, defaults: LogConfig, overrides: Mapping[str, str]) -> LogConfig:
-        """`defaults` with a topic's own settings over them; ConfigError names the first bad one.
+        """Return `defaults` with a topic's own settings over them; ConfigError names the first
+        invalid one.
 
         Each value is checked by itself; rules between keys are `config_rules.py`.
         """
@@ -368,7 +369,7 @@ class LogConfig:
 
     @classmethod
     def from_broker(cls, properties: Mapping[str, str]) -> LogConfig:
-        """The defaults that a broker's own settings give to its topics; other names are ignored."""
+        """Return the topic defaults in a broker's own settings; other names are ignored."""
         values: dict[str, object] = {}
         for name, key in TOPIC_KEYS.items():
             for synonym in key.synonyms:
@@ -382,24 +383,24 @@ class LogConfig:
         return cls(values)
 
     def keeping_all(self) -> LogConfig:
-        """The same, but nothing is deleted or compacted."""
+        """Return the same configuration, without deletion and compaction."""
         values = {name: self.value(name) for name in TOPIC_KEYS}
         return LogConfig({**values, "cleanup.policy": []}, self.overridden)
 
     def value(self, name: str) -> object:
-        """The value of a key by its Kafka name."""
+        """Return the value of a key by its Kafka name."""
         value: object = getattr(self, name.replace(".", "_"))
         return value
 
     @property
     def effective_local_retention_ms(self) -> int:
-        """`local.retention.ms`, or `retention.ms` where it says so."""
+        """Return `local.retention.ms`, or `retention.ms` if it is -2."""
         local = self.local_retention_ms
         return self.retention_ms if local == LIKE_TOTAL_RETENTION else local
 
     @property
     def effective_local_retention_bytes(self) -> int:
-        """`local.retention.bytes`, or `retention.bytes` where it says so."""
+        """Return `local.retention.bytes`, or `retention.bytes` if it is -2."""
         local = self.local_retention_bytes
         return self.retention_bytes if local == LIKE_TOTAL_RETENTION else local
 
@@ -412,7 +413,7 @@ class LogConfig:
 
     @property
     def compression_level(self) -> int | None:
-        """The level for `target_codec`; None for codecs without one."""
+        """Return the level for `target_codec`; None for codecs without one."""
         if self.target_codec == Codec.GZIP:
             return self.compression_gzip_level
         if self.target_codec == Codec.LZ4:
@@ -434,7 +435,7 @@ TOPIC_KEYS: Mapping[str, ConfigKey] = collect_keys(LogConfig)
 
 
 def check_names(overrides: Mapping[str, str]) -> None:
-    """ConfigError for a name that is no topic setting."""
+    """Raise ConfigError for a name that is not a topic setting."""
     for name in overrides:
         if name not in TOPIC_KEYS:
             raise ConfigError(name, f"Unknown topic config name: {name}")

@@ -1,8 +1,8 @@
-"""Words in which settings are declared, once and typed: a class body is the table of its keys.
+"""The functions that declare settings, once and typed: a class body is the table of its keys.
 
 `segment_bytes: int = integer(1073741824, "…", low=1048576)` declares Kafka's `segment.bytes`. The
-functions give a `ConfigKey` and are typed `Any`, so that type checkers see the attribute as what an
-instance has: its value. Texts of errors are those of Kafka's ConfigDef, because tools show them.
+functions give a `ConfigKey` and are typed `Any`, so that type checkers see the attribute as its
+value. Texts of errors are those of Kafka's ConfigDef, because tools show them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ REQUIRED = object()
 
 
 class ConfigError(Exception):
-    """A setting that cannot be: `key` is its name, `message` one line for the person who set it."""
+    """An invalid setting: `key` is its name, `message` one line for the user."""
 
     def __init__(self, key: str, message: str) -> None:
         super().__init__(message)
@@ -78,7 +78,7 @@ class ConfigKey:
         self.check = check  # (name, value): raises ConfigError; for rules beyond range and choice
         self.unique = unique  # repeated entries of a list are dropped
         self.importance = importance
-        self.synonyms = synonyms  # the first one set counts
+        self.synonyms = synonyms  # the first one set applies
         self.sensitive = sensitive
         self.internal = internal  # accepted, never described
 
@@ -88,7 +88,7 @@ class ConfigKey:
         return self.default is REQUIRED
 
     def parse(self, text: str) -> Any:
-        """The value of a setting's text; ConfigError with Kafka's words if it is none."""
+        """Parse a setting's text; ConfigError with Kafka's text if it is invalid."""
         value = _PARSERS[self.type_name](self.name, text)
         if isinstance(value, list):
             if self.unique:
@@ -113,7 +113,7 @@ class ConfigKey:
 
     @staticmethod
     def format(value: object) -> str | None:
-        """A value as DescribeConfigs shows it; `parse` reads it back."""
+        """Format a value as in DescribeConfigs; `parse` reads it back."""
         if value is None or isinstance(value, str):
             return value
         if isinstance(value, bool):
@@ -124,14 +124,14 @@ class ConfigKey:
 
 
 def refuse(name: str, value: object, reason: str) -> ConfigError:
-    """The error for a bad value, in the words of Kafka's ConfigException."""
+    """Raise the error for an invalid value, with the text of Kafka's ConfigException."""
     if isinstance(value, list):
         value = f"[{', '.join(value)}]"
     return ConfigError(name, f"Invalid value {value} for configuration {name}: {reason}")
 
 
 def collect_keys(owner: type, kind: type[ConfigKey] = ConfigKey) -> dict[str, ConfigKey]:
-    """All keys declared in a class and its bases, by Kafka name, in the order of declaration."""
+    """Return all keys declared in a class and its bases, by Kafka name, in order of declaration."""
     keys: dict[str, ConfigKey] = {}
     for room in reversed(owner.__mro__):
         for attribute, key in vars(room).items():
@@ -157,7 +157,7 @@ def _integer_parser(type_name: str, bits: int) -> Callable[[str, str], int]:
     def parse(name: str, text: str) -> int:
         trimmed = text.strip()
         digits = trimmed[1:] if trimmed[:1] in ("-", "+") else trimmed
-        # A long string of digits is not converted at all: Python refuses it in words of its own.
+        # A long string of digits is not converted: Python refuses it with another text.
         if digits.isascii() and digits.isdigit() and len(digits) < 100:
             number = int(trimmed)
             if -bound <= number < bound:
@@ -245,5 +245,5 @@ def password(default: object, documentation: str, **options: Any) -> Any:
 
 
 def strings(default: object, documentation: str, **options: Any) -> Any:
-    """A list, given with commas."""
+    """A list, separated by commas."""
     return ConfigKey("LIST", default, documentation, **options)

@@ -24,9 +24,10 @@ def validate_topic(
     existing: Mapping[str, str] | None = None,
     remote_storage_system_enabled: bool = False,
 ) -> LogConfig:
-    """The configuration that a topic would have with `overrides`, all it sets itself.
+    """Return a topic's configuration with `overrides`, all of its own settings.
 
-    `existing` are the overrides before an alteration. ConfigError (INVALID_CONFIG) if it may not.
+    `existing` are the overrides before an alteration. ConfigError (INVALID_CONFIG) if they are not
+    allowed.
     """
     config = LogConfig.from_overrides(defaults, overrides)
     _check_compaction_lag(config)
@@ -43,7 +44,7 @@ def validate_topic(
 
 
 def validate_broker(config: LogConfig, *, remote_storage_system_enabled: bool = False) -> None:
-    """Whether `config`, from `LogConfig.from_broker`, can be the default of topics."""
+    """Check that `config`, from `LogConfig.from_broker`, can be the default of topics."""
     if config.segment_ms < 1:
         raise ConfigError("log.roll.ms", "log.roll.ms must be greater than or equal to 1")
     if config.segment_jitter_ms < 0:
@@ -94,7 +95,7 @@ def _check_local_retention_ms(config: LogConfig) -> None:
 
 
 def _check_local(unit: str, local: int, total: int) -> None:
-    """What is kept locally cannot be more than what is kept at all."""
+    """Check that local retention does not exceed total retention."""
     if total == UNLIMITED or local == LIKE_TOTAL_RETENTION:
         return
     name = f"local.retention.{unit}"
@@ -126,7 +127,7 @@ def _check_copy_disabled(config: LogConfig) -> None:
 
 
 def _check_copy_lag(config: LogConfig) -> None:
-    """A segment must be copied before local retention would delete it."""
+    """Check that a segment is copied before local retention would delete it."""
     pairs = (
         ("ms", config.remote_copy_lag_ms, config.effective_local_retention_ms),
         ("bytes", config.remote_copy_lag_bytes, config.effective_local_retention_bytes),

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 LOCK_NAME = ".lock"
 STRAYS_NAMED_MAX = 20  # in one line
 _EVERYWHERE = (1 << 63) - 1
-_LOST = -1  # recovery point of a log that is known to be lost
+_LOST = -1  # recovery point of a lost log
 
 
 _REPLACED = (
@@ -50,11 +50,11 @@ _TEMPORARY = re.compile(rf"({'|'.join(map(re.escape, _REPLACED))})(\.[0-9]+)?\.t
 
 
 class LogDirectoryError(Exception):
-    """A directory that this broker cannot take; the message is for the operator."""
+    """This broker cannot use a directory; the message is for the operator."""
 
 
 def named(paths: Sequence[str]) -> str:
-    """The paths for a line of the log, which has a limit."""
+    """Join paths for a log line, up to a limit."""
     more = len(paths) - STRAYS_NAMED_MAX
     return ", ".join(paths[:STRAYS_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
 
@@ -63,24 +63,24 @@ class LogDirectory:
     """A directory of partition folders.
 
     `partitions` are those whose folder is here, with their topic ids; `futures` those that are
-    being moved here, with the folder's name; `future_logs` are the loaded ones of these. What the
-    checkpoint files say of a log that is not loaded is kept and written again.
+    being moved here, with the folder's name; `future_logs` are the loaded ones of these. Checkpoint
+    entries of unloaded logs are kept and written again.
 
-    Invariant: of a partition, only one of the two is here. After a `failure` of the disk nothing is
-    made durable any more through `files`, and no log of the directory is loaded.
+    Invariant: a partition has only one of the two here. After a `failure` of the disk `files` makes
+    nothing durable, and no log of the directory is loaded.
     """
 
     def __init__(
         self, files: FileSystem, path: str, report: Callable[[str], None] | None = None
     ) -> None:
-        """`report` gets a sentence for each thing that an operator should know."""
+        """`report` gets one sentence for each event that an operator should know."""
         self.files = self._files = GuardedFiles(files)
         self._report = report or (lambda _sentence: None)
         self._lock: FileLock | None = None
         self._recovery_points: dict[TopicPartition, int] = {}
         self._log_starts: dict[TopicPartition, int] = {}
         self._log_starts_are_lost = False
-        self.points_are_lost = False  # the recovery points: what was durable is not known
+        self.points_are_lost = False  # the recovery points: the durable offsets are unknown
         self._high_watermarks: dict[TopicPartition, int] = {}
         self._compacted: dict[TopicPartition, int] = {}  # up to which offset
         self._compacted_content = b""
@@ -94,8 +94,8 @@ class LogDirectory:
         self.path = path
         self.directory_id = bytes(16)
         self.had_clean_shutdown = True
-        self.clean_broker_epoch = -1  # of the life that closed it in order; -1 if none did
-        self.ended_broker_epoch = -1  # of the life before, if it is certain that it has ended
+        self.clean_broker_epoch = -1  # of the life that closed it cleanly; -1 if none did
+        self.ended_broker_epoch = -1  # of the previous life, if it has certainly ended
         self.partitions: dict[TopicPartition, bytes] = {}
         self.futures: dict[TopicPartition, str] = {}
         self.future_logs: dict[TopicPartition, Log] = {}
@@ -108,7 +108,7 @@ class LogDirectory:
 
     @property
     def failure(self) -> OSError | None:
-        """The error that ended the use of the directory in this life."""
+        """The error that ended the use of the directory until a restart."""
         return self.files.failure
 
     def take(
@@ -116,7 +116,7 @@ class LogDirectory:
     ) -> None:
         """Lock the directory (made if missing) and check its owner.
 
-        A new one gets an id of `new_directory_id`; without that it is refused.
+        A new one gets an id from `new_directory_id`, or is refused without it.
         """
         self._files.make_dirs(self.path)
         try:
@@ -145,7 +145,7 @@ class LogDirectory:
         self.directory_id = owner.directory_id
 
     def open(self) -> None:
-        """Read what lies in the directory, which was taken."""
+        """Read the content of the locked directory."""
         marked = take_clean_shutdown(self._files, self.path)
         self.clean_broker_epoch = -1 if marked is None else marked
         self._remove_temporary()
@@ -166,11 +166,11 @@ class LogDirectory:
         self._compacted = {key: compacted[key] for key in compacted if key in self.partitions}
         was_used = marked is not None or self.partitions or self.futures or self.deleted_folders
         has_file = self._files.exists(f"{self.path}/{RECOVERY_POINT_CHECKPOINT}")
-        self.is_new = not (was_used or has_file)  # the file alone may be lost
+        self.is_new = not (was_used or has_file)  # perhaps only the file was lost
         is_orderly = marked is not None or self.is_new
         self.points_are_lost = not is_orderly and not self._is_whole(RECOVERY_POINT_CHECKPOINT)
-        # After an orderly stop the recovery points name what is here; after a crash also what was
-        # deleted since they were written, and is not removed before they are written again.
+        # After a clean stop the recovery points name the logs here. After a crash they also name
+        # logs deleted since they were written, whose files stay until the next write.
         deleted = self.deleted_folders if marked is None else []
         names = [folder.rpartition("/")[2] for folder in deleted]
         names += [f"{partition}." for partition in self._unwritten]
@@ -186,12 +186,12 @@ class LogDirectory:
                     self._gone[partition] = 0
 
     def note_missing(self, partition: TopicPartition) -> None:
-        """A log is lost that was here, or in a directory that this one replaces."""
+        """Record a lost log of this directory, or of one that it replaces."""
         self.missing.add(partition)
         self._recovery_points[partition] = _LOST
 
     def forget_missing(self, partition: TopicPartition, logs: Mapping[TopicPartition, Log]) -> None:
-        """The log is needed no more, or is found elsewhere."""
+        """Drop a lost log that is not needed any more, or was found elsewhere."""
         if partition in self.missing:
             self.missing.remove(partition)
             del self._recovery_points[partition]
@@ -199,7 +199,7 @@ class LogDirectory:
             self.prepare_recovery_points(logs)()
 
     def _remove_temporary(self) -> None:
-        """What a crash left of files that were to be replaced."""
+        """Remove temporary files that a crash left."""
         for name in self._files.sizes(self.path):
             if _TEMPORARY.fullmatch(name):
                 self._files.remove(f"{self.path}/{name}")
@@ -224,9 +224,9 @@ class LogDirectory:
         self, partitions: Sequence[TopicPartition], logs: Mapping[TopicPartition, Log]
     ) -> list[str]:
         """Rename the folders of partitions, current and future, to strays, durably; their new
-        paths. Nothing of them is deleted, and nothing uses them any more (LogManager.addStrayLog).
+        paths. They are neither deleted nor used (LogManager.addStrayLog).
 
-        The recovery points forget them before: after a crash they would count as lost.
+        The recovery points drop them first: after a crash they would count as lost.
         """
         found = []
         for partition in partitions:
@@ -250,14 +250,14 @@ class LogDirectory:
         try:
             return OffsetCheckpoint(self._files, f"{self.path}/{name}").read()
         except CheckpointError as error:
-            # The others are hints that a careful start can do without.
+            # The others are hints, which a start can do without.
             if self.had_clean_shutdown and name == RECOVERY_POINT_CHECKPOINT:
                 raise LogDirectoryError(str(error)) from error
             self._report(f"{error}: it is left out")
             return {}
 
     def _is_whole(self, name: str) -> bool:
-        """Whether a checkpoint file is there and whole, be it without entries."""
+        """Return whether a checkpoint file exists and is whole, even without entries."""
         checkpoint = OffsetCheckpoint(self._files, f"{self.path}/{name}")
         try:
             checkpoint.read()
@@ -266,24 +266,24 @@ class LogDirectory:
             return False
 
     def release(self) -> None:
-        """Give the lock up."""
+        """Release the lock."""
         if self._lock is not None:
             self._lock.release()
             self._lock = None
 
     def note_broker_epoch(self, broker_epoch: int) -> None:
-        """Write this life's epoch for the next holder of the lock: by then this life has ended."""
+        """Write this life's epoch for the next holder of the lock, when this life has ended."""
         assert self._lock is not None
         self._lock.note(b"%d" % broker_epoch)
 
     def mark_clean(self, broker_epoch: int) -> None:
-        """The last act of an orderly stop."""
+        """Write the clean-shutdown marker, last in a clean stop."""
         write_clean_shutdown(self._files, self.path, broker_epoch)
 
     def promote(
         self, partition: TopicPartition, topic_id: bytes, compacted_to: int | None = None
     ) -> None:
-        """The future log is the partition's current one now, compacted so far."""
+        """Make the future log the partition's current one, with its compacted offset."""
         del self.futures[partition]
         self.future_logs.pop(partition, None)
         self.partitions[partition] = topic_id
@@ -293,7 +293,7 @@ class LogDirectory:
             self._compacted_has_changed = True
 
     def forget(self, partition: TopicPartition) -> None:
-        """The partition's folder is gone, be it the current one's or the future one's."""
+        """Drop a partition whose folder, current or future, is gone."""
         self.partitions.pop(partition, None)
         self.futures.pop(partition, None)
         self.future_logs.pop(partition, None)
@@ -301,35 +301,35 @@ class LogDirectory:
         for offsets in (self._recovery_points, self._log_starts, self._high_watermarks):
             offsets.pop(partition, None)
         if self._compacted.pop(partition, None) is not None:
-            # Else another topic of that name would begin as one that is compacted.
+            # Otherwise a new topic of that name would count as compacted.
             self._compacted_content = OffsetCheckpoint.content(self._compacted)
             self._compacted_has_changed = True
 
     # -- checkpoints -------------------------------------------------------------------------------
 
     def clear_for(self, partition: TopicPartition, logs: Mapping[TopicPartition, Log]) -> None:
-        """See that the files say nothing of a partition that is about to begin anew.
+        """Remove the entries of a partition that is about to be created again.
 
-        After a crash, another topic of a name that was deleted would else begin where that one had
-        come to, with its recovery point, and lose what it has.
+        Otherwise, after a crash, a new topic with a deleted topic's name would start with its
+        recovery point, and lose records.
         """
         if partition in self._gone:
             self.prepare_checkpoints(logs)()
             self._gone.clear()
 
     def checkpointed(self, partition: TopicPartition) -> Checkpointed:
-        """What the files say of a partition."""
+        """Return the checkpoint entries of a partition."""
         return Checkpointed(
             recovery_point=max(0, self._recovery_points.get(partition, 0)),
             log_start_offset=self._log_starts.get(partition),
             high_watermark=self._high_watermarks.get(partition, 0),
-            # Without the recovery points, a gap of compaction looks like one that a crash left.
+            # Without recovery points, a gap of compaction looks like one left by a crash.
             compacted_to=self._compacted.get(partition, _EVERYWHERE if self.points_are_lost else 0),
             log_starts_are_lost=self._log_starts_are_lost,
         )
 
     def _here(self, logs: Mapping[TopicPartition, Log]) -> list[tuple[TopicPartition, Log]]:
-        """The loaded logs of this directory, future ones too."""
+        """Return the loaded logs of this directory, including future ones."""
         here = [(key, logs[key]) for key in sorted(self.partitions) if key in logs]
         return [*here, *self.future_logs.items()]
 
@@ -337,18 +337,18 @@ class LogDirectory:
         for partition, log in self._here(logs):
             if log.log_end_offset:
                 self._recovery_points[partition] = log.recovery_point
-            else:  # a power failure may take its folder, and nothing is lost
+            else:  # a power failure may remove its folder without a loss
                 self._recovery_points.pop(partition, None)
             self._high_watermarks[partition] = log.high_watermark
             if log.has_lost_epochs:
-                continue  # its start may be made up: what the file says of it stays
+                continue  # its start may be invented: keep the entry of the file
             if log.is_tiered or log.log_start_offset != log.segments.first.base_offset:
                 self._log_starts[partition] = log.log_start_offset
             else:
                 self._log_starts.pop(partition, None)
 
     def prepare_checkpoints(self, logs: Mapping[TopicPartition, Log]) -> Callable[[], None]:
-        """All files as they should be now; call the result to write them, on any thread."""
+        """Prepare all files; call the result to write them, on any thread."""
         self._note(logs)
         self._recovery_content = OffsetCheckpoint.content(self._recovery_points)
         self._log_start_content = OffsetCheckpoint.content(self._log_starts)
@@ -358,7 +358,7 @@ class LogDirectory:
             for partition, log in self._here(logs)
             if partition in self._log_starts and (start := log.prepare_start()) is not None
         ]
-        # One at a time: what was prepared last time is on disk by now, this time's is not.
+        # One at a time: the last prepared content is on disk by now, this one is not.
         last, self._prepared = self._prepared, self._prepared + 1
         self._gone = {gone: since for gone, since in self._gone.items() if since >= last}
 
@@ -377,7 +377,7 @@ class LogDirectory:
     def prepare_high_watermarks(
         self, logs: Mapping[TopicPartition, Log]
     ) -> Callable[[], None] | None:
-        """That one file as it should be now; None if it is."""
+        """Prepare that one file; None if it is up to date."""
         self._note(logs)
         content = OffsetCheckpoint.content(self._high_watermarks)
         if content == self._high_watermark_content:
@@ -388,8 +388,8 @@ class LogDirectory:
     def lower_recovery_point(
         self, partition: TopicPartition, offset: int, logs: Mapping[TopicPartition, Log]
     ) -> None:
-        """Write that one file now, because the log is going to be cut to `offset`; another, if what
-        goes had been compacted."""
+        """Write that one file now, before the log is truncated to `offset`; also the compacted
+        offset, if it is above."""
         self._note(logs)
         self._recovery_points[partition] = offset
         self._recovery_content = OffsetCheckpoint.content(self._recovery_points)
@@ -398,24 +398,24 @@ class LogDirectory:
             self.prepare_compacted(partition, offset)()
 
     def prepare_recovery_points(self, logs: Mapping[TopicPartition, Log]) -> Callable[[], None]:
-        """That one file as it should be now; call the result to write it, on any thread."""
+        """Prepare that one file; call the result to write it, on any thread."""
         self._note(logs)
         self._recovery_content = OffsetCheckpoint.content(self._recovery_points)
         return self._write_recovery_points
 
     def compacted_to(self, partition: TopicPartition) -> int | None:
-        """Up to which offset a partition is compacted; None if it never was."""
+        """Return the offset up to which a partition is compacted; None if it never was."""
         return self._compacted.get(partition)
 
     def prepare_compacted(self, partition: TopicPartition, offset: int) -> Callable[[], None]:
-        """A partition is compacted up to an offset: `cleaner-offset-checkpoint` as it should be
-        now; call the result to write it, on any thread."""
+        """Record that a partition is compacted up to an offset, and prepare
+        `cleaner-offset-checkpoint`; call the result to write it, on any thread."""
         self._compacted[partition] = offset
         self._compacted_content = OffsetCheckpoint.content(self._compacted)
         return self._write_compacted
 
     def _write_compacted(self) -> None:
-        """As `_write_recovery_points`."""
+        """Like `_write_recovery_points`."""
         self._compacted_has_changed = False
         content = None
         while content is not self._compacted_content:
@@ -423,21 +423,21 @@ class LogDirectory:
             self._files.write_atomic(f"{self.path}/{CLEANER_OFFSET_CHECKPOINT}", content)
 
     def _write_log_starts(self) -> None:
-        """As `_write_recovery_points`."""
+        """Like `_write_recovery_points`."""
         content = None
         while content is not self._log_start_content:
             content = self._log_start_content
             self._files.write_atomic(f"{self.path}/{LOG_START_OFFSET_CHECKPOINT}", content)
 
     def _write_high_watermarks(self) -> None:
-        """As `_write_recovery_points`."""
+        """Like `_write_recovery_points`."""
         content = None
         while content is not self._high_watermark_content:
             content = self._high_watermark_content
             self._files.write_atomic(f"{self.path}/{REPLICATION_OFFSET_CHECKPOINT}", content)
 
     def _write_recovery_points(self) -> None:
-        """The newest content always wins, also over a write that another thread is at."""
+        """Write the newest content, which also wins over a concurrent write of another thread."""
         content = None
         while content is not self._recovery_content:
             content = self._recovery_content

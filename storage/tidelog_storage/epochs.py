@@ -1,7 +1,7 @@
-"""The leader epoch cache of a log: which leader epoch began at which offset (KIP-101, KIP-279).
+"""The leader epoch cache of a log: the start offset of each leader epoch (KIP-101, KIP-279).
 
-Owned by one log, kept equal to its batches. The rules are replication.md 5; `log.py` calls every
-method, replica code asks `end_offset_for`. It does not know the log's ends: they are arguments.
+One log owns it and keeps it equal to its batches. `log.py` calls every method, replica code calls
+`end_offset_for`. It does not know the log's ends: they are arguments. Kafka: LeaderEpochFileCache.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ class LeaderEpochCache:
         self._checkpoint = checkpoint
         self._epochs: list[int] = []
         self._starts: list[int] = []
-        self._written: list[EpochEntry] | None = None  # what the file got last; None without one
-        self._wanted: list[EpochEntry] | None = None  # the same object, if no write is under way
+        self._written: list[EpochEntry] | None = None  # what was last written; None without a file
+        self._wanted: list[EpochEntry] | None = None  # the same object, if no write is pending
         for epoch, start_offset in entries:
             self._insert(epoch, start_offset)
 
     @classmethod
     def load(cls, checkpoint: LeaderEpochCheckpoint) -> LeaderEpochCache:
-        """The cache as its file has it; CheckpointError if that is malformed."""
+        """Load the cache from its file; CheckpointError if that is malformed."""
         cache = cls(checkpoint, checkpoint.read())
         if len(cache) or checkpoint.is_there():
             cache._written = cache._wanted = cache.entries
@@ -61,7 +61,7 @@ class LeaderEpochCache:
 
     @property
     def has_file(self) -> bool:
-        """Whether the file was written, if only to hold no entries."""
+        """Return whether there is a file, even without entries."""
         return self._written is not None
 
     # -- questions -----------------------------------------------------------------------------
@@ -105,10 +105,10 @@ class LeaderEpochCache:
         return self._epochs[index - 1] if index else None
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> OffsetAndEpoch:
-        """Where `epoch` ends here: the largest epoch <= it that we have, and its end offset.
+        """Return where `epoch` ends here: the largest known epoch <= it, and its end offset.
 
-        KIP-279: an epoch older than all is answered with itself and the oldest start, so that the
-        asker cuts down to it. (-1, -1) for an unknown newer epoch, -1, or an empty cache.
+        KIP-279: for an epoch older than all, return it with the oldest start, so that the follower
+        truncates to that. (-1, -1) for an unknown newer epoch, -1, or an empty cache.
         """
         epochs = self._epochs
         if not epochs or epoch == UNDEFINED_EPOCH or epoch > epochs[-1]:
@@ -131,9 +131,10 @@ class LeaderEpochCache:
     # -- changes -------------------------------------------------------------------------------
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Note that `epoch` has a record at `start_offset`; whether that was news.
+        """Record that `epoch` has a record at `start_offset`; return whether that was new.
 
-        Entries it contradicts (epoch or start not below) go, because the log was rewritten there.
+        Entries that it contradicts (epoch or start not below) are dropped, because the log was
+        rewritten there.
         """
         epochs = self._epochs
         if epochs and epochs[-1] == epoch and self._starts[-1] <= start_offset:
@@ -154,14 +155,14 @@ class LeaderEpochCache:
     def truncate_from_end(self, end_offset: int) -> None:
         """The log now ends at `end_offset`: drop entries that start there or above.
 
-        Also when no record was cut: an epoch without records must go (replication.md 5.1).
+        Call it even if no record was cut: an epoch without records must be dropped.
         """
         keep = bisect_left(self._starts, end_offset)
         del self._epochs[keep:]
         del self._starts[keep:]
 
     def truncate_from_start(self, start_offset: int) -> None:
-        """The log now begins at `start_offset`: its epoch begins there, older ones go."""
+        """The log now begins at `start_offset`: its epoch begins there, older ones are dropped."""
         covering = bisect_right(self._starts, start_offset) - 1
         if covering >= 0:
             del self._epochs[:covering]
@@ -169,7 +170,7 @@ class LeaderEpochCache:
             self._starts[0] = start_offset
 
     def replace(self, entries: Iterable[tuple[int, int]]) -> None:
-        """The log was truncated fully and begins anew with these entries."""
+        """The log was fully truncated and restarts with these entries."""
         self.clear()
         for epoch, start_offset in entries:
             self._insert(epoch, start_offset)
@@ -180,12 +181,12 @@ class LeaderEpochCache:
         self._starts.clear()
 
     def move_to(self, folder: str) -> None:
-        """The checkpoint lies in another folder now."""
+        """Follow the checkpoint to another folder."""
         if self._checkpoint is not None:
             self._checkpoint.path = f"{folder}/{LEADER_EPOCH_CHECKPOINT}"
 
     def has_below(self, offset: int) -> bool:
-        """Whether the file may hold an entry below an offset, or is not there."""
+        """Return whether the file may hold an entry below an offset, or is missing."""
         written = self._written
         if written is None or written is not self._wanted:
             return True
@@ -198,7 +199,7 @@ class LeaderEpochCache:
             write()
 
     def prepare(self, end_offset: int) -> Callable[[], None] | None:
-        """`flush` in two steps: call the result on any thread; None if the file is as it should be.
+        """`flush` in two steps: call the result on any thread; None if the file is up to date.
 
         The oldest entry is written even if no record is left: it says where the log starts.
         """
@@ -211,7 +212,7 @@ class LeaderEpochCache:
         return self._write
 
     def _write(self) -> None:
-        """The newest entries always win, also over a write that another thread is at."""
+        """Write the newest entries, which also win over a concurrent write of another thread."""
         assert self._checkpoint is not None
         wanted = None
         while wanted is not self._wanted:

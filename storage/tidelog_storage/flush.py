@@ -1,8 +1,8 @@
-"""Making a log durable in two steps, so that fsync never blocks the loop.
+"""Make a log durable in two steps, so that fsync never blocks the loop.
 
-`Log.prepare_flush` gives a `FlushTask`, which holds frozen values and may run on any thread; the
-log then takes note of it by `Log.flushed(task)`. A task belongs to the truncation count of its
-moment: what was truncated meanwhile is not taken for durable.
+`Log.prepare_flush` gives a `FlushTask`, which holds frozen values and may run on any thread; then
+call `Log.flushed(task)`. A task has the truncation count of its creation: records truncated
+meanwhile do not count as durable.
 """
 
 from __future__ import annotations
@@ -87,10 +87,10 @@ class FlushTask:
         truncations: int,
         closing: bool = False,
     ) -> FlushTask:
-        """The task for the segments of [from_offset, offset).
+        """Create the task for the segments of [from_offset, offset).
 
-        The active segment's indexes are left out unless the log is `closing`: recovery builds them
-        anew in any case.
+        The active segment's indexes are left out unless the log is `closing`: recovery rebuilds
+        them in any case.
         """
         records: list[File] = []
         private: list[File] = []

@@ -42,7 +42,7 @@ _OTHER_FILES = frozenset({LEADER_EPOCH_CHECKPOINT, PARTITION_METADATA})
 
 
 class Folders(NamedTuple):
-    """What lies in a log directory, by name of folder."""
+    """The content of a log directory, by name of folder."""
 
     current: dict[TopicPartition, bytes]
     """Logs with their topic ids; the folder's name is the partition's."""
@@ -57,16 +57,16 @@ class Folders(NamedTuple):
 
 
 def future_folder(partition: TopicPartition, unique_id: str) -> str:
-    """Name of the folder of a log that is to take the place of a partition's current one."""
+    """Return the folder name of a log that will replace a partition's current one."""
     return f"{partition}.{unique_id}{FUTURE_SUFFIX}"
 
 
 def free_folder(
     files: FileSystem, directory: str, partition: TopicPartition, topic_id: bytes, suffix: str
 ) -> str:
-    """A free path for the log of a partition that gets another name.
+    """Return a free path for a partition's renamed log.
 
-    Topic ids never repeat, but a replica of one may go, come back, and go again.
+    Topic ids never repeat, but a replica may be removed, return, and be removed again.
     """
     number = 1
     tail = f".{topic_id.hex()}{suffix}"
@@ -79,7 +79,7 @@ def free_folder(
 
 
 def scan(files: FileSystem, directory: str) -> Folders:
-    """Look at all folders. CheckpointError for a `partition.metadata` that cannot be understood."""
+    """Scan all folders. CheckpointError for an invalid `partition.metadata`."""
     found = Folders({}, {}, [], [], [], [])
     plain_files = files.sizes(directory)
     for name in files.list(directory):
@@ -131,8 +131,8 @@ def _look_at_suffixed(
 
 
 def _topic_id(files: FileSystem, folder: str) -> bytes | None:
-    """The topic id, None if the file is missing or if a power failure took it from a log that was
-    never written to."""
+    """Read the topic id, None if the file is missing or a power failure emptied it in a log without
+    records."""
     try:
         return read_partition_metadata(files, folder)
     except CheckpointError:
@@ -149,12 +149,12 @@ def _was_never_written(files: FileSystem, folder: str) -> bool:
 
 
 def has_begun(files: FileSystem, folder: str) -> bool:
-    """Whether a crash left this folder of a log that was about to be made."""
+    """Return whether a crash left this folder while a log was being created."""
     return files.exists(folder) and _was_never_written(files, folder)
 
 
 def _partition_of(name: str) -> TopicPartition | None:
-    """The partition that a folder of this plain name would be of."""
+    """Return the partition of a folder with this plain name."""
     topic, _, number = name.rpartition("-")
     if not topic or topic == METADATA_TOPIC or not number.isascii() or not number.isdigit():
         return None
@@ -163,7 +163,7 @@ def _partition_of(name: str) -> TopicPartition | None:
 
 
 def _foreign(files: FileSystem, folder: str) -> list[str]:
-    """Names in a folder that no log has."""
+    """Return names in a folder that do not belong to a log."""
     sizes = files.sizes(folder)
     return [name for name in files.list(folder) if name not in sizes or not _is_log_file(name)]
 
@@ -176,8 +176,7 @@ def _is_log_file(name: str) -> bool:
 def make_folder(files: FileSystem, folder: str, topic_id: bytes) -> None:
     """Make the folder of a new log, with its topic id.
 
-    StorageError if a folder of that name has something else in it than what a log that was never
-    written to has.
+    StorageError if a folder of that name contains more than a log without records.
     """
     if files.exists(folder):
         records = [
@@ -194,11 +193,10 @@ def make_folder(files: FileSystem, folder: str, topic_id: bytes) -> None:
 
 
 def make_durable_folder(files: FileSystem, folder: str) -> None:
-    """Make a folder and its parents, and their names durable.
+    """Create a folder and its parents, durably.
 
-    A sync of what is in a folder says nothing of the folder's own name: without it a power failure
-    may take the folder with everything in it. One that is there may come from a process that was
-    killed before this.
+    Syncing a folder's content does not sync its own name: without that a power failure may remove
+    the folder with its content. An existing folder may come from a process killed before this sync.
     """
     missing = []
     path = folder.rpartition("/")[0]
@@ -207,5 +205,5 @@ def make_durable_folder(files: FileSystem, folder: str) -> None:
         path = path.rpartition("/")[0]
     files.make_dirs(folder)
     for path in (*reversed(missing), folder):
-        with suppress(PermissionError):  # a parent of another owner, which was there before
+        with suppress(PermissionError):  # an existing parent of another owner
             files.fsync_dir(path.rpartition("/")[0] or ("/" if path.startswith("/") else "."))

@@ -1,12 +1,11 @@
-"""The files of one log directory, which nothing makes durable any more after one failure.
+"""The files of one log directory; after one failure every later sync fails.
 
-Linux reports a failed write-back once and takes the lost pages for clean: the next fsync of the
-same file succeeds, and what it was to write is not on the disk. So after the first failed sync, or
-the first error that a disk gives for being broken, every later sync in the directory fails too, and
-so does every file that is replaced durably, until a new start recovers what is there. Kafka closes
-its log directory (LogDirFailureChannel).
+Linux reports a failed write-back once and marks the lost pages as clean: the next fsync of the same
+file succeeds although the data is not on disk. So after the first failed sync, or the first error
+of a broken disk, every later sync and durable replacement in the directory fails too, until a
+restart recovers the logs. Kafka closes its log directory (LogDirFailureChannel).
 
-May be used on any thread, as the files themselves.
+Safe on any thread, like the files themselves.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _NOTHING_WAS_REPLACED = _NOTHING_WAS_LOST | {errno.ENOSPC, errno.EDQUOT, errno.E
 
 
 def is_broken(error: OSError) -> bool:
-    """Whether a disk gives this error for being broken, and not full or asked in vain."""
+    """Return whether this error means a broken disk, rather than a full one or a missing file."""
     return error.errno in _BROKEN
 
 
@@ -155,13 +154,13 @@ class GuardedFiles:
             raise
 
     def met(self, error: OSError, path: str) -> None:
-        """Take note of an error at a path."""
+        """Record an error at a path."""
         _name(error, path)
         if is_broken(error):
             self.fail(error)
 
     def fail(self, error: OSError) -> None:
-        """From now on nothing here is made durable."""
+        """Fail all later syncs."""
         if self.failure is None:
             self.failure = error
             if self.on_failure is not None:

@@ -1,4 +1,4 @@
-"""Whether a segment's index files say what its records say, and what they should say.
+"""Check that a segment's index files match its records, and compute what they should hold.
 
 The records are the truth: their batches carry checksums, the indexes carry none. `Segment` asks
 `check_opened` when it opens its indexes, `LogState` asks `find_aborted` when a
@@ -36,7 +36,7 @@ __all__ = [
 def check_opened(
     records: File, size: int, offsets: OffsetIndex, times: TimeIndex, interval: int
 ) -> None:
-    """CorruptIndexError if an index cannot be right; `interval` is `index.interval.bytes`."""
+    """Raise CorruptIndexError for an invalid index; `interval` is `index.interval.bytes`."""
     why = _offsets_damage(records, size, offsets, interval)
     if why is not None:
         raise CorruptIndexError(f"{offsets.path}: {why}")
@@ -46,8 +46,8 @@ def check_opened(
 
 
 def _offsets_damage(records: File, size: int, index: OffsetIndex, interval: int) -> str | None:
-    """Why an offset index cannot be right; None if its last entry is true and none is missing
-    behind it.
+    """Return why an offset index is invalid; None if its last entry is right and none is missing
+    after it.
 
     The entries before are checked as they are used (`search.py`).
     """
@@ -65,8 +65,8 @@ def _offsets_damage(records: File, size: int, index: OffsetIndex, interval: int)
 
 
 def _times_damage(records: File, size: int, offsets: OffsetIndex, times: TimeIndex) -> str | None:
-    """Why a time index cannot be right; None if its last entry is true and names the newest
-    record, as when the segment was sealed or closed."""
+    """Return why a time index is invalid; None if its last entry is right and has the newest
+    record, as written when the segment was sealed or closed."""
     timestamp, offset = times.last()
     start = offsets.lookup(offset)
     seen = timestamp == NO_TIMESTAMP
@@ -79,7 +79,7 @@ def _times_damage(records: File, size: int, offsets: OffsetIndex, times: TimeInd
 
 
 def _header_at(records: File, position: int, size: int) -> BatchHeader | None:
-    """The header of the batch at a position; None if none can be there."""
+    """Return the header of the batch at a position; None if there is none."""
     data = records.pread(position, HEADER_BYTES) if 0 <= position < size else b""
     if len(data) < HEADER_BYTES:
         return None
@@ -92,7 +92,7 @@ def _header_at(records: File, position: int, size: int) -> BatchHeader | None:
 
 
 def has_abort_marker(records: File, end: int) -> bool:
-    """Whether a transaction that ends in the segment's first `end` bytes was aborted."""
+    """Return whether the segment's first `end` bytes contain an abort marker."""
     return any(_is_abort(batch) for batch in control_batches(records, end))
 
 
@@ -107,7 +107,7 @@ def find_aborted(
     base_offset: int,
     known: Sequence[AbortedEntry] = (),
 ) -> list[AbortedEntry]:
-    """What the transaction index of the segment at `base_offset` has to say.
+    """Return the right entries of the transaction index of the segment at `base_offset`.
 
     `producers` is the state at or below that offset, `batches` are those from its end offset on, to
     the segment's end. `known` are the index's present entries if `producers` may lack the beginning
@@ -132,7 +132,7 @@ def find_aborted(
                 producers.last_stable_offset(completed),
             )
             if entry is not None and entry.first_offset < made.first_offset:
-                made = entry  # it began in what was deleted
+                made = entry  # it began in the deleted part
             found.append(made)
         producers.complete_transaction(completed)
     return found

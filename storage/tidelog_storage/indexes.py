@@ -30,11 +30,11 @@ _LITTLE_ENDIAN = sys.byteorder == "little"
 
 
 class CorruptIndexError(Exception):
-    """An index file that cannot be right; the segment rebuilds it from its records."""
+    """An invalid index file; the segment rebuilds it from its records."""
 
 
 class _Index:
-    """What the two array-backed indexes share: their way to and from the file."""
+    """The shared part of the two array-backed indexes: reading and writing the file."""
 
     __slots__ = ("_entries_written", "_files", "_has_file", "base_offset", "is_synced", "path")
 
@@ -43,10 +43,10 @@ class _Index:
     def __init__(self, files: FileSystem, path: str, base_offset: int) -> None:
         self._files = files
         self.path = path
-        self._entries_written = 0  # entries that the file holds and that are still ours
-        self._has_file = False  # as we left it: nothing else is in it
+        self._entries_written = 0  # entries in the file that are still valid
+        self._has_file = False  # and it holds nothing else
         self.base_offset = base_offset
-        self.is_synced = True  # the file, as far as it goes; whoever syncs it says so
+        self.is_synced = True  # the file's content; set by the code that syncs it
 
     def __len__(self) -> int:
         raise NotImplementedError
@@ -83,7 +83,7 @@ class _Index:
         self._cut(entries)
         if self._entries_written > entries:
             self._entries_written = entries
-            self._has_file = False  # it holds more than we do, until the next write
+            self._has_file = False  # it has more entries than the index, until the next write
 
     def _read(self) -> bytes:
         data = self._files.read_bytes(self.path)
@@ -117,7 +117,7 @@ class OffsetIndex(_Index):
         return len(self.offsets)
 
     def append(self, offset: int, position: int) -> None:
-        """Note that the batch at `position` ends with `offset`."""
+        """Add that the batch at `position` ends with `offset`."""
         self.offsets.append(offset - self.base_offset)
         self.positions.append(position)
 
@@ -188,7 +188,7 @@ class OffsetIndex(_Index):
 class TimeIndex(_Index):
     """Entries of int64 timestamp (ms), int32 offset (relative to the base).
 
-    An entry says: no record up to that offset is newer. Timestamps rise strictly.
+    An entry means that no record up to that offset is newer. Timestamps rise strictly.
     """
 
     __slots__ = ("offsets", "timestamps")
@@ -232,7 +232,7 @@ class TimeIndex(_Index):
         self._truncate_entries(bisect_left(self.offsets, relative))
 
     def load(self) -> None:
-        """Read the file; `CorruptIndexError` if its entries cannot be right."""
+        """Read the file; `CorruptIndexError` if its entries are invalid."""
         data = self._read()
         count = len(data) // TIME_ENTRY.size
         self.timestamps = array("q", bytes(8 * count))
@@ -283,7 +283,7 @@ class TransactionIndex:
         self.entries: list[AbortedEntry] = []
 
     def load(self) -> None:
-        """Read the file, if there is one; what does not make whole entries is left out."""
+        """Read the file, if there is one, without a partial last entry."""
         self.entries = []
         try:
             data = self._files.read_bytes(self.path)
@@ -315,7 +315,7 @@ class TransactionIndex:
         return self._files.open(self.path, create=True) if self.entries else None
 
     def replace(self, entries: list[AbortedEntry]) -> None:
-        """These are the entries, whatever the file holds."""
+        """Set the entries, whatever the file holds."""
         self.entries = entries
         if entries:
             self._rewrite()
@@ -336,7 +336,8 @@ class TransactionIndex:
         self.is_whole = True
 
     def collect(self, start_offset: int, upper_bound: int, found: list[AbortedEntry]) -> bool:
-        """Add what overlaps [start, upper bound) to `found`; whether later segments add nothing."""
+        """Add entries that overlap [start, upper bound) to `found`; return whether later segments
+        add none."""
         for entry in self.entries:
             if entry.last_offset >= start_offset and entry.first_offset < upper_bound:
                 found.append(entry)
@@ -359,7 +360,7 @@ class TransactionIndex:
 
 
 def _rises(values: array[int]) -> bool:
-    """Whether each value is larger than the one before."""
+    """Return whether each value is larger than the one before."""
     iterator = iter(values)
     previous = next(iterator)
     for value in iterator:

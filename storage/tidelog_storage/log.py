@@ -1,9 +1,9 @@
 """The log of one partition: append as leader or follower, read, truncate, retain.
 
 Everything is a plain function that runs to its end; time comes as an argument. Batches stay opaque:
-an append writes the caller's buffer, a read gives the file's own bytes. The offsets and how far
-they are durable are `log_state.py`'s. `recovery.py` makes a `Log` from a folder, `manager.py` keeps
-them all, the broker's partitions call the rest.
+an append writes the caller's buffer, a read returns the file's own bytes. `log_state.py` owns the
+offsets and durability. `recovery.py` creates a `Log` from a folder, `manager.py` keeps them all,
+the broker's partitions call the rest.
 """
 
 from __future__ import annotations
@@ -66,10 +66,10 @@ class Log(LogState):
         produce_version: int = 13,
         from_client: bool = True,
     ) -> AppendResult:
-        """Check a batch, give it offsets (in place) and append it.
+        """Check a batch, assign offsets (in place) and append it.
 
         StorageError with the code for the client; nothing was appended then, unless what failed was
-        noting the end of a transaction or a flush: then the log is not to be appended to any more.
+        noting the end of a transaction or a flush: then the log must not be appended to.
         """
         config = self._config
         base_offset = self.log_end_offset
@@ -121,7 +121,7 @@ class Log(LogState):
             active.append(buffer, last_offset, timestamp)
         except OSError as error:
             raise self._failed(error) from error
-        self.log_end_offset = last_offset + 1  # what comes next has another offset, come what may
+        self.log_end_offset = last_offset + 1  # the next batch has another offset in any case
         if header.producer_id >= 0:
             self._update_producer(header, buffer, 0)
         self._appended(last_offset + 1)
@@ -135,7 +135,7 @@ class Log(LogState):
                 raise self._failed(error) from error
 
     def _appended(self, next_offset: int) -> None:
-        """The producers know what was written."""
+        """Update the producers' state after a write."""
         self.producers.map_end_offset = next_offset
         if next_offset - self.recovery_point >= self._flush_messages:
             try:
@@ -146,7 +146,7 @@ class Log(LogState):
     def append_as_follower(
         self, records: memoryview, *, leader_epoch: int, now_ms: int
     ) -> AppendResult | None:
-        """Append a leader's batches as they are; None if there is nothing to append.
+        """Append a leader's batches unchanged; None if there is nothing to append.
 
         A torn batch at the end is left out, and so is what comes from a batch of an epoch above
         `leader_epoch` on (KAFKA-18723): a newer leader's, to be fetched once we know of it.
@@ -171,8 +171,8 @@ class Log(LogState):
     ) -> None:
         """Write a leader's batches, which fill `records`, then note their epochs.
 
-        An epoch whose append failed is not noted: it would claim records that are not here, and
-        leaders and voters go by it.
+        An epoch whose append failed is not recorded: it would claim missing records, and elections
+        rely on it.
         """
         try:
             if not self.log_end_offset:
@@ -186,7 +186,7 @@ class Log(LogState):
                 self.epochs.assign(batch.header.leader_epoch, batch.header.base_offset)
 
     def _active_for(self, batches: Sequence[ReplicatedBatch], size: int, now_ms: int) -> Segment:
-        """The segment that takes a leader's batches of `size` bytes: a new one if it is time."""
+        """Return the segment for a leader's batches of `size` bytes; roll if it is time."""
         first, last = batches[0].header, batches[-1].header
         timestamp = max([batch.header.max_timestamp for batch in batches])
         if not self._rolls.is_due(self.segments.active, size, last.last_offset, timestamp, now_ms):
@@ -201,9 +201,10 @@ class Log(LogState):
     def read(
         self, offset: int, max_bytes: int, *, upper_bound: int, min_one_batch: bool = True
     ) -> ReadOutcome:
-        """Whole batches from the one that holds `offset` on, below `upper_bound`, of one segment.
+        """Read whole batches from the one that holds `offset` on, below `upper_bound`, of one
+        segment.
 
-        At most `max_bytes`; a larger first batch is given whole if `min_one_batch`.
+        At most `max_bytes`; a larger first batch is returned whole if `min_one_batch`.
         `upper_bound` is a batch boundary: the log end, high watermark or last stable offset.
         """
         end = self.log_end_offset
@@ -231,7 +232,7 @@ class Log(LogState):
         return InRemoteTier(offset, UNDEFINED_EPOCH if epoch is None else epoch, local_start)
 
     def offset_for_timestamp(self, timestamp: int) -> OffsetAndTimestamp | None:
-        """The first local record as new as `timestamp` (ms) or newer."""
+        """Find the first local record as new as `timestamp` (ms) or newer."""
         return lookup.offset_for_timestamp(self.segments, timestamp, self.log_start_offset)
 
     def max_timestamp_offset(self) -> OffsetAndTimestamp | None:
@@ -243,10 +244,10 @@ class Log(LogState):
         return self.epochs.end_offset_for(epoch, self.log_end_offset)
 
     def aborted_transactions(self, offset: int, upper_bound: int) -> list[AbortedTransaction]:
-        """Aborted transactions that overlap [offset, upper bound), for read_committed.
+        """Return aborted transactions that overlap [offset, upper bound), for read_committed.
 
-        Kafka goes on to the log's end, unless an aborted transaction tells that nothing older is
-        open. Here the producers' state where a segment begins tells it as well.
+        Kafka searches to the log's end, unless an aborted transaction shows that no older one is
+        open. Here the producers' state at a segment's start shows it as well.
         """
         found: list[AbortedEntry] = []
         for segment in self.segments.from_floor(offset):
@@ -266,8 +267,8 @@ class Log(LogState):
         return self._reader.damages
 
     def set_damages(self, base_offset: int, damages: Sequence[Damage]) -> None:
-        """What a scrub has found in the segment of that base offset, in the place of what the last
-        one has. A read ends before a damage, one in it is CORRUPT_MESSAGE."""
+        """Set the damages that a scrub found in the segment of that base offset, replacing earlier
+        ones. A read ends before a damage, one in it is CORRUPT_MESSAGE."""
         kept = [each for each in self._reader.damages if each.base_offset != base_offset]
         self._reader.forget()
         self._reader.damages = tuple(sorted((*kept, *damages), key=lambda each: each.first_offset))
@@ -277,7 +278,7 @@ class Log(LogState):
     def truncate_to(self, offset: int, now_ms: int = 0) -> bool:
         """Drop everything from `offset` (a batch boundary) on; whether there was anything."""
         if offset >= self.log_end_offset:
-            self.epochs.truncate_from_end(offset)  # empty epochs must go too (replication.md 5.1)
+            self.epochs.truncate_from_end(offset)  # epochs without records are dropped too
             return False
         if self.segments.first.base_offset > offset:
             self._truncate_below_local_start(offset, now_ms)
@@ -351,8 +352,8 @@ class Log(LogState):
     def _begin_cut(self, offset: int) -> None:
         """Lower the recovery point, durably, before anything from `offset` on is removed.
 
-        A crash in the middle would else leave a recovery point above the log end, and what is
-        appended there later would count as flushed.
+        Otherwise a crash in the middle would leave a recovery point above the log end, and later
+        appends would count as flushed.
         """
         self._reader.forget()
         self._truncations += 1
@@ -362,15 +363,15 @@ class Log(LogState):
                 self._on_recovery_point_lowered(self.recovery_point)
 
     def _remove_all(self, offset: int) -> None:
-        """Remove the files of all segments, newest first: a crash leaves no hole. The log is to go
-        on at `offset`."""
+        """Remove the files of all segments, newest first, so that a crash leaves no hole. The log
+        continues at `offset`."""
         self._begin_cut(min(self.segments.first.base_offset, offset))
         for segment in reversed(list(self.segments)):
             segment.remove()
         self._files.fsync_dir(self.folder)
 
     def _begin_anew(self, offset: int, log_start_offset: int, now_ms: int) -> None:
-        """One empty segment in the place of all, whose files are gone."""
+        """Replace all segments, whose files are gone, by one empty segment."""
         sync_topic_id(self._files, self.folder)
         segment = self._new_segment(offset, now_ms)
         self.segments.clear()
@@ -380,20 +381,22 @@ class Log(LogState):
         self.high_watermark = offset
 
     def _shrink_to(self, offset: int) -> None:
-        """The log ends here now, and what comes next is not what may be in the remote tier."""
+        """The log now ends here, and its next records differ from those that may be in the remote
+        tier."""
         self._start_at(min(self.log_start_offset, offset))
         self.log_end_offset = offset
         self.high_watermark = min(self.high_watermark, offset)
         self.highest_remote_offset = min(self.highest_remote_offset, offset - 1)
 
     def _make_cut_durable(self) -> None:
-        """Before anything is appended: else a power failure could bring back removed segments
-        behind new batches."""
+        """Make a truncation durable before the next append: else a power failure could restore
+        removed segments after new batches."""
         self.segments.active.records.fsync()
         self._files.fsync_dir(self.folder)
 
     def delete_old_segments(self, now_ms: int) -> int:
-        """One pass of retention; how many segments went. Their files go after a delay.
+        """Run one pass of retention; return the number of deleted segments. Their files are removed
+        after a delay.
 
         While a remote tier takes copies, they stay readable there, and the log start where it is.
         """
@@ -404,8 +407,8 @@ class Log(LogState):
         if not count:
             return 0
         if self.is_tiered:
-            # What goes because the log start has passed it was never copied: a crash must not bring
-            # an older log start back, which would send readers of it to the remote tier.
+            # Segments deleted because the log start passed them were never copied: a crash must not
+            # restore an older log start, which would send readers to the remote tier.
             self._flush_epochs()
             keep_producers(self, list(self.segments)[count].base_offset)
         self._reader.forget()
@@ -420,8 +423,8 @@ class Log(LogState):
         return count
 
     def replace_segments(self, old: Sequence[Segment], new: Segment, now_ms: int) -> None:
-        """Let a compacted or repaired segment take the place of sealed ones, or of one that is
-        missing; its `.cleaned` files lie in the folder. See `compaction/swap.py`."""
+        """Replace sealed segments, or a missing one, by a compacted or repaired one, whose
+        `.cleaned` files are in the folder. See `compaction/swap.py`."""
         self._reader.forget()
         deleted = swap_files(self._files, self.folder, new.base_offset, old)
         if old:
@@ -433,13 +436,13 @@ class Log(LogState):
             self.producers.remove_snapshot(segment.base_offset)
 
     def replace_damaged(self, old: Sequence[Segment], new: Segment, now_ms: int) -> None:
-        """Put the repaired segment in its place. Work on the log off the loop begins anew: the
-        positions have changed, and the log may have records that were missing."""
+        """Swap in a repaired segment. Background work on the log must restart: positions have
+        changed, and missing records may be back."""
         self.replace_segments(old, new, now_ms)
         self._truncations += 1
 
     def restore_start(self, new: Segment, epochs: Sequence[tuple[int, int]], now_ms: int) -> None:
-        """Put a segment back that was lost before the first one, with the leader epochs of all."""
+        """Restore a lost segment before the first one, with the leader epochs of all."""
         assert new.base_offset < self.segments.first.base_offset
         self.replace_damaged([], new, now_ms)
         self.epochs.replace(epochs)
@@ -447,8 +450,8 @@ class Log(LogState):
         self._start_at(new.base_offset)
 
     def correct_epochs(self, found: Sequence[tuple[int, int]], end_offset: int) -> None:
-        """The leader epochs from the first of these on, up to `end_offset`, are what the records
-        say: the checkpoint was damaged. OSError."""
+        """Replace the leader epochs from the first of these on, up to `end_offset`, by those of the
+        records: the checkpoint was damaged. OSError."""
         (first_epoch, start_offset), (last_epoch, _) = found[0], found[-1]
         entries = self.epochs.entries
         older = [one for one in entries if one.start_offset < start_offset]
@@ -460,12 +463,11 @@ class Log(LogState):
         self._flush_epochs()
 
     def sealed_files(self, segment: Segment) -> SealedFiles:
-        """The files of a sealed segment of this log, which are all there: what is missing of them
-        is built. OSError if that fails."""
+        """Return the files of a sealed segment; build missing ones. OSError if that fails."""
         return sealed_files(self, segment)
 
     def remove_deleted(self, now_ms: int) -> None:
-        """Remove the files of deleted segments whose time has come."""
+        """Remove the files of deleted segments that are due."""
         remove = self.removals.prepare(now_ms)
         if remove is not None:
             remove()

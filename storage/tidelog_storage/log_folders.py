@@ -1,4 +1,4 @@
-"""Which logs a broker has and where they lie: made, loaded, deleted, moved between directories.
+"""The logs of a broker and their folders: create, load, delete, move between directories.
 
 The lower half of `manager.py`, which adds the manager's life and its periodic work.
 
@@ -8,7 +8,7 @@ When both end at the same offset `replace_current` lets the future take the othe
 renames, each durable before the next step: first the current folder becomes one to be deleted, then
 the future's gets the plain name. So after a crash there is never a second current log, and a future
 without a current log is whole: `adopt_futures` makes it the current one. (Kafka renames in the
-other order, and refuses to start where a crash came between.)
+other order, and does not start after a crash in between.)
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class LogFolders:
         remote_storage_system_enable: bool = False,
         report: Callable[[str], None] | None = None,
     ) -> None:
-        """`defaults` configure a loaded log until the broker sets its own, and nothing of it is
-        deleted before; `report` hears of repairs, a sentence each. `metadata_dir` is taken too, as
-        this broker's, and may hold no logs."""
+        """`defaults` configure a loaded log until the broker sets its own, before which nothing is
+        deleted; `report` gets a sentence for each repair. `metadata_dir` is locked too, and may
+        hold no logs."""
         assert log_dirs
         self._files = files
         self._defaults = defaults
@@ -64,7 +64,7 @@ class LogFolders:
         self._producer_expiration_ms = producer_expiration_ms
         self._remote_storage_system_enable = remote_storage_system_enable
         self._report = report
-        self._now_ms = 0  # when opened; loading a log later needs no better time
+        self._now_ms = 0  # the time of opening, which is good enough for later loads
         self._logs: dict[TopicPartition, Log] = {}
         self._preferred: dict[TopicPartition, str] = {}
         self._rolled: set[LogState] = set()  # have sealed segments that are not durable
@@ -84,7 +84,7 @@ class LogFolders:
     # -- current logs ------------------------------------------------------------------------------
 
     def get(self, partition: TopicPartition) -> Log | None:
-        """The log of a partition, loaded if it lies in one of the directories; else None.
+        """Return the log of a partition, loading it if one of the directories has it; else None.
 
         OSError if that directory has failed.
         """
@@ -97,9 +97,9 @@ class LogFolders:
         return None
 
     def fail(self, log_dir: str, error: OSError) -> None:
-        """Let the logs of a directory go, as a crash does: its disk has failed.
+        """Drop the logs of a directory whose disk has failed, as in a crash.
 
-        Nothing there is made durable before the next start. No error if it has failed before.
+        Nothing in it is made durable before the next start. No error if it had already failed.
         """
         directory = self._directory_at(log_dir)
         directory.files.fail(error)
@@ -110,22 +110,22 @@ class LogFolders:
         directory.future_logs.clear()
 
     def taken(self) -> list[LogDirectory]:
-        """The directories whose locks this broker holds."""
+        """Return the directories whose locks this broker holds."""
         return [*self.directories, *self._without_logs]
 
     def files_of(self, log_dir: str) -> GuardedFiles:
-        """The files of a log directory, or of that of the metadata log."""
+        """Return the files of a log directory, or of that of the metadata log."""
         return next(directory.files for directory in self.taken() if directory.path == log_dir)
 
     def holder_of(self, path: str) -> str | None:
-        """The directory that holds a file or folder; None if none of them does."""
+        """Return the directory that holds a file or folder; None if none does."""
         for directory in self.directories:
             if path.startswith(f"{directory.path}/"):
                 return directory.path
         return None
 
     def items(self) -> Iterator[tuple[TopicPartition, Log]]:
-        """All partitions with their logs, which are loaded; failed directories are left out."""
+        """Return all partitions with their logs, loading them, without failed directories."""
         for directory in self.directories:
             if directory.failure is not None:
                 continue
@@ -135,18 +135,18 @@ class LogFolders:
                     yield partition, log
 
     def topic_ids(self) -> dict[TopicPartition, bytes]:
-        """All partitions with their topic ids; loads nothing."""
+        """Return all partitions with their topic ids; load nothing."""
         return {
             key: one for directory in self.directories for key, one in directory.partitions.items()
         }
 
     def loaded(self) -> Iterable[Log]:
-        """The logs that were asked for since the start."""
+        """Return the logs loaded since the start."""
         return self._logs.values()
 
     def create(self, partition: TopicPartition, topic_id: bytes, config: LogConfig) -> Log:
-        """A new, empty log in the preferred directory, or that which holds the fewest; an existing
-        one gets the configuration.
+        """Create an empty log in the preferred directory, or the one with the fewest; an existing
+        log gets the configuration.
 
         The caller has compared topic ids. OSError if the directory fails.
         """
@@ -169,29 +169,30 @@ class LogFolders:
         topic_id: bytes,
         config: LogConfig,
     ) -> Log:
-        """An empty log in a new folder; nothing of what the name stood for before is left."""
+        """Create an empty log in a new folder, after removing all of an earlier log of that
+        name."""
         self.forget_missing(partition)
         directory.clear_for(partition, self._logs)
         make_folder(directory.files, f"{directory.path}/{name}", topic_id)
         return self._load_from(directory, name, partition, config, topic_id)
 
     def prefer(self, partition: TopicPartition, log_dir: str) -> None:
-        """A partition that is not here is to be created in that directory, if it ever is."""
+        """Create a missing partition in that directory later, if ever."""
         self._preferred[partition] = log_dir
 
     def log_dir(self, partition: TopicPartition) -> str:
-        """The directory in which a partition's log lies; KeyError if it has none."""
+        """Return the directory of a partition's log; KeyError if it has none."""
         return self._directory_of(partition).path
 
     def log_dir_wanted(self, partition: TopicPartition) -> str:
-        """The directory in which a partition's log lies, or would now be created."""
+        """Return the directory of a partition's log, or the one in which it would be created."""
         try:
             return self.log_dir(partition)
         except KeyError:
             return self._wanted(partition).path
 
     def directory_id(self, log_dir: str) -> bytes:
-        """The id by which the cluster knows one of the directories."""
+        """Return the directory id of a directory."""
         return self._directory_at(log_dir).directory_id
 
     def _wanted(self, partition: TopicPartition) -> LogDirectory:
@@ -199,13 +200,13 @@ class LogFolders:
         if preferred is not None:
             return self._directory_at(preferred)
         live = [one for one in self.directories if one.failure is None] or self.directories
-        if len(live) > 1:  # what a crash left is gone on with, else it would stay beside the log
+        if len(live) > 1:  # continue what a crash left, else it would stay beside the log
             begun = [one for one in live if has_begun(one.files, f"{one.path}/{partition}")]
             live = begun or live
         return min(live, key=lambda one: len(one.partitions) + len(one.futures))
 
     def delete(self, partition: TopicPartition, now_ms: int = 0) -> None:
-        """Take a log out at once, and its future; their folders are renamed now and removed later.
+        """Remove a log and its future at once; rename their folders now and remove them later.
 
         No error if there is none.
         """
@@ -236,7 +237,7 @@ class LogFolders:
         self._removals.add(now_ms + delay_ms, [target])
 
     def set_aside(self, partitions: Sequence[TopicPartition]) -> list[str]:
-        """Take logs out, and their futures, and keep their folders as strays; their new paths."""
+        """Remove logs and their futures, keep their folders as strays; return their new paths."""
         for partition in partitions:
             current = self._logs.pop(partition, None)
             futures = [directory.future_logs.get(partition) for directory in self.directories]
@@ -253,7 +254,7 @@ class LogFolders:
     def _deleted_folder(
         self, directory: LogDirectory, partition: TopicPartition, log: Log | None
     ) -> str:
-        """What had the name may be being removed right now: each incarnation has its own."""
+        """Return a new folder name, because an earlier incarnation may still be being removed."""
         topic_id = (log.topic_id if log else None) or bytes(16)
         return free_folder(self._files, directory.path, partition, topic_id, DELETE_SUFFIX)
 
@@ -270,11 +271,11 @@ class LogFolders:
 
     @property
     def has_new_directory(self) -> bool:
-        """Whether no broker has used one of the directories: a lost one may have been replaced."""
+        """Return whether a directory is unused: it may replace a lost one."""
         return any(directory.is_new for directory in self.directories)
 
     def missing(self) -> set[TopicPartition]:
-        """Partitions that had a log when the checkpoints were written last, and have none now."""
+        """Return partitions that had a log at the last checkpoint, and have none now."""
         known = {*self.topic_ids(), *self.future_partitions()}
         named = set().union(*(directory.missing for directory in self.directories))
         for partition in named & known:  # moved to another directory
@@ -282,7 +283,7 @@ class LogFolders:
         return named - known
 
     def keep_missing(self, partitions: Iterable[TopicPartition]) -> None:
-        """Remember over restarts that these logs are lost. From now on no directory is new."""
+        """Remember across restarts that these logs are lost. From now on no directory is new."""
         for partition in partitions:
             self._wanted(partition).note_missing(partition)
         for directory in self.directories:
@@ -291,28 +292,28 @@ class LogFolders:
                 directory.is_new = False
 
     def forget_missing(self, partition: TopicPartition) -> None:
-        """The partition may begin anew."""
+        """Allow a lost partition to start with an empty log."""
         for directory in self.directories:
             directory.forget_missing(partition, self._logs)
 
     # -- future logs -------------------------------------------------------------------------------
 
     def is_moving(self, partition: TopicPartition) -> bool:
-        """Whether there is a future log: the current one is neither compacted nor shortened by
-        retention meanwhile."""
+        """Return whether there is a future log; until the move ends, the current one is neither
+        compacted nor shortened by retention."""
         return self._future_directory(partition) is not None
 
     def future_partitions(self) -> list[TopicPartition]:
-        """All partitions that are being moved."""
+        """Return all partitions that are being moved."""
         return [partition for directory in self.directories for partition in directory.futures]
 
     def future_log_dir(self, partition: TopicPartition) -> str | None:
-        """The directory that a partition is being moved to."""
+        """Return the directory to which a partition is being moved."""
         directory = self._future_directory(partition)
         return None if directory is None else directory.path
 
     def future(self, partition: TopicPartition) -> Log | None:
-        """The future log, loaded if there is one."""
+        """Return the future log, loading it if there is one."""
         directory = self._future_directory(partition)
         if directory is None:
             return None
@@ -325,8 +326,8 @@ class LogFolders:
     def create_future(
         self, partition: TopicPartition, log_dir: str, unique_id: str, config: LogConfig
     ) -> Log:
-        """An empty future log in another directory than the current one's. OSError if that fails;
-        there is none then."""
+        """Create an empty future log in another directory than the current one's. OSError, without
+        a future log, if that fails."""
         current = self.get(partition)
         directory = self._directory_at(log_dir)
         assert current is not None
@@ -346,19 +347,19 @@ class LogFolders:
         return log
 
     def delete_future(self, partition: TopicPartition, now_ms: int = 0) -> None:
-        """Move it no more; no error if it was not being moved."""
+        """Cancel a move; no error if there is none."""
         directory = self._future_directory(partition)
         if directory is None:
             return
         folder = f"{directory.path}/{directory.futures[partition]}"
         log = directory.future_logs.get(partition)
         self._take_out(directory, folder, partition, log, now_ms)
-        directory.files.fsync_dir(directory.path)  # else it might come back beside a newer one
+        directory.files.fsync_dir(directory.path)  # otherwise it might return beside a newer one
 
     def replace_current(self, partition: TopicPartition, now_ms: int) -> Log:
-        """Let the future log, which ends where the current one does, take its place; it.
+        """Replace the current log by the future one, which has the same end; return it.
 
-        Both are as they were if that fails with an OSError.
+        An OSError leaves both unchanged.
         """
         source, target = self._directory_of(partition), self._future_directory(partition)
         assert target is not None
@@ -386,7 +387,7 @@ class LogFolders:
         return new
 
     def _undo(self, renames: list[tuple[LogDirectory, str, str]]) -> None:
-        """Name back what was renamed. What cannot be is as a crash would leave it."""
+        """Undo renames. If that fails, the state is that after a crash."""
         for directory, now, before in renames:
             with suppress(OSError):
                 if self._files.exists(now):
@@ -394,8 +395,8 @@ class LogFolders:
                     directory.files.fsync_dir(directory.path)
 
     def adopt_futures(self) -> None:
-        """At the start: the last step of moves that a crash has stopped before it, and of what
-        cannot be a move no more than its folders' removal."""
+        """At the start, complete the last step of moves that a crash interrupted, and remove
+        futures that cannot be completed."""
         moving: set[TopicPartition] = set()
         for directory in self.directories:
             for partition, name in list(directory.futures.items()):
@@ -441,7 +442,8 @@ class LogFolders:
             raise directory.failure
 
         def note_lowered(offset: int) -> None:
-            """A crash must not take bytes written after a truncation for durable ones."""
+            """Record a lowered recovery point, so that after a crash bytes written since a
+            truncation do not count as durable."""
             directory.lower_recovery_point(partition, offset, self._logs)
 
         log = load_log(
@@ -461,7 +463,8 @@ class LogFolders:
             report=self._report,
         )
         if directory.points_are_lost:
-            log.flush()  # before its point is written again: it counts for gaps, see `recover`
+            # before its recovery point is written again, which decides about gaps: see `recover`
+            log.flush()
         return log
 
     def _note_roll(self, log: LogState) -> None:

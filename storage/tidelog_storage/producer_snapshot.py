@@ -1,6 +1,6 @@
 """One producer's state, and the bytes of a producer snapshot (`<offset>.snapshot`).
 
-The format is Kafka's: replication.md 12. `producer_state.py` keeps the entries; remote segments
+The format is Kafka's (ProducerStateManager). `producer_state.py` keeps the entries; remote segments
 carry the same bytes.
 """
 

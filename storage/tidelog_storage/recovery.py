@@ -84,13 +84,11 @@ def load_log(
     on_recovery_point_lowered: Callable[[int], None] | None = None,
     report: Callable[[str], None] | None = None,
 ) -> Log:
-    """The log in `folder`, which is created if it is not there.
+    """Load the log in `folder`; create it if it is missing. `report` gets a sentence per repair.
 
-    `report` gets a sentence for each thing that was repaired. `is_provisional`: the topic's own
-    configuration is not known yet, so the log may turn out to have a remote part. CheckpointError
-    if a file cannot be understood, OSError if one cannot be read, StorageError for damage below
-    `keep_below`.
-    """
+    `is_provisional`: the topic's own configuration is not known yet, so the log may have a remote
+    part. CheckpointError for an invalid file, OSError for an unreadable one, StorageError for
+    damage below `keep_below`."""
     loader = _Loader(files, folder, topic_partition, config=config, now_ms=now_ms, report=report)
     lower = partial(_lower, checkpointed.recovery_point, on_recovery_point_lowered)
     loader.lower_recovery_point = lower

@@ -1,4 +1,4 @@
-"""Checks of a produced batch, and the fields that only the broker may set (wire.md section 6).
+"""Checks of a produced batch, and the fields that only the broker may set.
 
 On the plain path (codec kept, CreateTime, topic not compacted, no lower limit of timestamps) only
 the header and the CRC are looked at, and the batch stays in the caller's buffer: Kafka also walks

@@ -1,8 +1,8 @@
-"""What compaction leaves of a batch: all, some records, an empty batch, nothing.
+"""Filter a batch for compaction: keep all, some records, an empty batch, or nothing.
 
-Pure: bytes in, bytes out. What is left has the batch's offsets, producer, sequence, leader epoch
-and codec; its CRC is made anew. Byte for byte what Apache Kafka writes, but for what the codecs'
-libraries make of the same records.
+Pure: bytes in, bytes out. A filtered batch keeps offsets, producer, sequence, leader epoch and
+codec, and gets a new CRC. The result is byte for byte that of Apache Kafka, except for the output
+of the compression libraries.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ if TYPE_CHECKING:
 
 
 class LastRecord(NamedTuple):
-    """What a log knows of an active producer; see `ProducerEntry`."""
+    """The last record of an active producer; see `ProducerEntry`."""
 
     data_offset: int  # last offset of its newest data batch; -1: only a marker is known
     producer_epoch: int
 
 
 class Rules(NamedTuple):
-    """What one pass goes by.
+    """The rules of one pass.
 
-    `end_offset`: where the pass ends, a segment's base: the batch before it is kept even if empty,
-    so that readers come to the end. `last_records`: by producer id.
+    `end_offset`: the end of the pass, a segment's base. The batch before it is kept even if empty,
+    so that readers reach the end. `last_records`: by producer id.
     """
 
     now_ms: int
@@ -51,14 +51,14 @@ class Rules(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What is left of a batch."""
+    """A filtered batch."""
 
     buffer: Buffer
     max_timestamp: int
 
 
 class BatchFilter:
-    """Is given every batch of a pass, in the order of the log."""
+    """Filters every batch of a pass, in the order of the log."""
 
     def __init__(
         self, rules: Rules, offset_map: OffsetMap, transactions: CleanedTransactions
@@ -68,7 +68,8 @@ class BatchFilter:
         self._transactions = transactions
 
     def keep(self, header: BatchHeader, batch: memoryview) -> Kept | None:
-        """What is left of a batch; None if nothing. ProtocolError if it cannot be read."""
+        """Return the filtered batch; None if nothing is left. ProtocolError if it cannot be
+        read."""
         may_go = (
             self._transactions.on_control_batch(header, batch)
             if header.is_control
@@ -95,9 +96,9 @@ class BatchFilter:
         return _rebuilt(header, payload, kept, None)
 
     def _filter(self, header: BatchHeader, spans: Sequence[RecordSpan]) -> list[RecordSpan]:
-        """The records that stay: the newest of each key, and all that the map does not judge.
+        """Return the records to keep: the newest of each key, and all above the map's range.
 
-        Records without a key (from before the topic was compacted) go.
+        Records without a key (from before the topic was compacted) are dropped.
         """
         base_offset = header.base_offset
         latest_delta = self._map.latest_offset - base_offset
@@ -118,7 +119,7 @@ class BatchFilter:
         return header.has_delete_horizon and header.base_timestamp <= self._rules.now_ms
 
     def _emptied(self, header: BatchHeader) -> Kept | None:
-        """A header alone if somebody needs it, else nothing."""
+        """Return an empty batch if it is still needed, else None."""
         if not (self._is_last_of_producer(header) or header.next_offset == self._rules.end_offset):
             return None
         emptied = header._replace(
@@ -129,7 +130,8 @@ class BatchFilter:
         return Kept(assemble(emptied, b""), header.max_timestamp)
 
     def _is_last_of_producer(self, header: BatchHeader) -> bool:
-        """Whether an active producer's sequence number or epoch is known from this batch."""
+        """Return whether this batch holds the last sequence number or epoch of an active
+        producer."""
         if not header.has_producer_id:
             return False
         last = self._rules.last_records.get(header.producer_id)
@@ -143,7 +145,7 @@ class BatchFilter:
 def _rebuilt(
     header: BatchHeader, payload: bytes, kept: Sequence[RecordSpan], horizon_ms: int | None
 ) -> Kept:
-    """The batch of some of its records; `horizon_ms` is a new delete horizon.
+    """Rebuild the batch with some of its records; `horizon_ms` is a new delete horizon.
 
     The base timestamp is the delete horizon if there is one, else that of the first record left.
     """

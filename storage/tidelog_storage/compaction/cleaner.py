@@ -1,7 +1,7 @@
-"""The compaction of all logs of a manager: which one is next, its pass, what is known afterwards.
+"""The compaction of all logs of a manager: choose the next log, run its pass, record the result.
 
-The broker's maintenance calls `begin`, then runs the steps of the pass off the loop and tells
-`advance` of each, then calls `end`. All methods here are plain and run on the loop.
+The broker's maintenance calls `begin`, runs the steps of the pass off the loop, calls `advance`
+after each, and then `end`. All methods are plain and run on the loop.
 
 A pass changes a log only in `advance`, and only while the log still has the segments that were
 read: a truncation, retention, a deletion, a move to another directory or another life of the topic
@@ -45,7 +45,7 @@ class Cleaning:
         self.log = log
         self.dirt = dirt
         self.rewriting = rewriting
-        self._old = {segment.base_offset: segment for segment in old}  # still to be replaced
+        self._old = {segment.base_offset: segment for segment in old}  # not replaced yet
         self._truncations = log.truncations
 
     def __str__(self) -> str:
@@ -56,7 +56,8 @@ class Cleaning:
         )
 
     def is_valid(self) -> bool:
-        """Whether the log still has the segments that are read: it loses them at its ends alone."""
+        """Return whether the log still has the segments of the pass: it only loses them at its
+        ends."""
         log = self.log
         first = next(iter(self._old.values()), None)
         return (
@@ -66,15 +67,15 @@ class Cleaning:
         )
 
     def prepare_flush(self) -> FlushTask | None:
-        """What has to be done first, and told to the log: only durable segments are compacted.
+        """Return the flush that must come first, because only durable segments are compacted.
 
-        With them all that follows, the markers of their transactions: a power failure could take
-        back a commit by which older records went.
+        It includes everything after them, with the markers of their transactions: otherwise a power
+        failure could undo a commit because of which older records were dropped.
         """
         return self.log.prepare_flush()
 
     def swap_in(self, group: CleanedGroup, now_ms: int) -> None:
-        """Let a group's new segment take its place. OSError: the folder needs a new start."""
+        """Swap in a group's new segment. OSError: the folder needs a restart."""
         old = [self._old.pop(base_offset) for base_offset in group.base_offsets]
         new = Segment(
             old[0].files,
@@ -98,7 +99,7 @@ class LogCleaner:
         self._uncleanable: dict[TopicPartition, Log] = {}
 
     def begin(self, now_ms: int) -> Cleaning | None:
-        """A pass over the dirtiest log of those dirty enough; None if there is none."""
+        """Begin a pass over the dirtiest log; None if none is dirty enough."""
         chosen: tuple[Log, Dirt] | None = None
         for log, dirt in self._dirty(now_ms):
             if chosen is None or dirt.ratio > chosen[1].ratio:
@@ -126,7 +127,7 @@ class LogCleaner:
                     yield log, dirt
 
     def _rewriting(self, log: Log, dirt: Dirt, segments: list[Segment], now_ms: int) -> Rewriting:
-        """The pass with all that it needs of the log, copied."""
+        """Create the pass, with copies of all that it needs of the log."""
         bases = [segment.base_offset for segment in segments]
         ends = [*bases[1:], dirt.end_offset]
         producers = log.producers.producers.items()
@@ -161,16 +162,16 @@ class LogCleaner:
         )
 
     def prepare_checkpoint(self, cleaning: Cleaning) -> Callable[[], None] | None:
-        """After the flush: the write of the recovery points, for the Executor, before the first
-        step. None if the pass is over before it began."""
+        """Return the write of the recovery points, for the Executor, after the flush and before the
+        first step. None if the pass is no longer valid."""
         if not self.is_alive(cleaning) or cleaning.log.recovery_point < cleaning.dirt.end_offset:
             return None
         return self._logs.prepare_recovery_points(cleaning.log.topic_partition)
 
     def advance(self, cleaning: Cleaning, progress: Progress, now_ms: int) -> bool:
-        """After a step: swap in what it has made. False if the pass is over, done or not.
+        """Swap in the result of a step. False if the pass is over, complete or not.
 
-        OSError if the swap has failed on its way: the folder needs a new start.
+        OSError if the swap failed midway: the folder needs a restart.
         """
         if not self.is_alive(cleaning):
             return False
@@ -179,12 +180,12 @@ class LogCleaner:
         return not progress.is_done
 
     def is_alive(self, cleaning: Cleaning) -> bool:
-        """Whether what the pass does is still of any use."""
+        """Return whether the pass is still valid."""
         return self._logs.is_cleanable(cleaning.log) and cleaning.is_valid()
 
     def finish(self, cleaning: Cleaning) -> Callable[[], None] | None:
-        """All steps are done: the write of the checkpoint, for the Executor. None if the log has
-        changed meanwhile."""
+        """Return the write of the checkpoint, for the Executor, after all steps. None if the log
+        has changed meanwhile."""
         if not self.is_alive(cleaning):
             return None
         return self._logs.prepare_compacted(
@@ -192,10 +193,10 @@ class LogCleaner:
         )
 
     def leave_alone(self, cleaning: Cleaning) -> None:
-        """The log cannot be read: it is not compacted again in this life of the broker."""
+        """Do not compact an unreadable log again until a restart."""
         self._uncleanable[cleaning.log.topic_partition] = cleaning.log
 
     def end(self, cleaning: Cleaning) -> None:
-        """However it went: others may have the partition now."""
+        """End the pass in any case; another may use the partition now."""
         cleaning.rewriting.give_up()
         del self._running[cleaning.log.topic_partition]

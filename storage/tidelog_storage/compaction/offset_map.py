@@ -11,14 +11,14 @@ ENTRY_BYTES = 176  # of a full map: a key's bytes, an offset, and their share of
 class OffsetMap:
     """Keys of KEY_BYTES or more are kept as digests, as Kafka keeps all of its.
 
-    Invariant: `latest_offset` is the last offset that was looked at; records above it are not
-    judged by this map.
+    Invariant: `latest_offset` is the last offset in the map's range; the map does not cover records
+    above it.
     """
 
     __slots__ = ("_offsets", "entries_max", "latest_offset")
 
     def __init__(self, memory_bytes: int, load_factor: float = 1.0) -> None:
-        """At least one entry, else no pass would come to an end."""
+        """Take at least one entry, so that every pass ends."""
         self.entries_max = max(1, int(memory_bytes * load_factor) // ENTRY_BYTES)
         self.latest_offset = -1
         self._offsets: dict[bytes, int] = {}
@@ -27,7 +27,7 @@ class OffsetMap:
         return len(self._offsets)
 
     def put(self, key: bytes, offset: int) -> bool:
-        """Note a record; False, and nothing noted, if the map is full."""
+        """Add a record; False, without an effect, if the map is full."""
         offsets = self._offsets
         if len(offsets) >= self.entries_max:
             return False
@@ -36,10 +36,11 @@ class OffsetMap:
         return True
 
     def newest(self, key: bytes) -> int:
-        """The newest offset of a key; -1 if the dirty part does not have it."""
+        """Return the newest offset of a key; -1 if the dirty part does not have it."""
         return self._offsets.get(_short(key), -1)
 
 
 def _short(key: bytes) -> bytes:
-    """What stands for a key: itself if it is shorter than a digest, so that none takes for one."""
+    """Return the key itself if it is shorter than a digest, else its digest, so that they
+    differ."""
     return key if len(key) < KEY_BYTES else blake2b(key, digest_size=KEY_BYTES).digest()

@@ -1,4 +1,4 @@
-"""What to compact: how dirty a log is, up to where it may be compacted, which segments go together.
+"""Plan a compaction: how dirty a log is, where the pass must end, which segments to group.
 
 Pure decisions over the segments of one log, as Kafka's LogCleanerManager takes them.
 """
@@ -19,10 +19,10 @@ _INT64_MAX = 2**63 - 1
 
 
 class Dirt(NamedTuple):
-    """What could be compacted of a log.
+    """The part of a log that could be compacted.
 
-    Everything below `first_dirty_offset` was compacted before; `end_offset`, where compaction has
-    to stop, is the base of a segment. `is_overdue`: by `max.compaction.lag.ms`.
+    Everything below `first_dirty_offset` was compacted before; `end_offset`, where compaction must
+    stop, is the base of a segment. `is_overdue`: by `max.compaction.lag.ms`.
     """
 
     first_dirty_offset: int
@@ -33,21 +33,20 @@ class Dirt(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """Dirty bytes among those that a pass would read; 0 for none."""
+        """Return the share of dirty bytes in those that a pass reads; 0 for none."""
         total = self.clean_bytes + self.dirty_bytes
         return self.dirty_bytes / total if total else 0.0
 
     def is_enough(self, ratio_min: float) -> bool:
-        """Whether a pass is worth while, or due."""
+        """Return whether a pass is worthwhile, or overdue."""
         return self.ratio > ratio_min or (self.is_overdue and self.dirty_bytes > 0)
 
 
 def find_dirt(log: Log, compacted_to: int | None, now_ms: int) -> Dirt:
-    """The dirt of a log of which the checkpoint says that it is compacted up to an offset.
+    """Return the dirt of a log that is compacted up to the checkpointed offset.
 
-    Off limits are the active segment, what lies beyond the last stable offset (so also beyond the
-    high watermark), and from the first segment on that has a record younger than
-    `min.compaction.lag.ms`.
+    The pass ends before the active segment, the last stable offset (and so the high watermark), and
+    the first segment with a record younger than `min.compaction.lag.ms`.
     """
     first_dirty = log.log_start_offset if compacted_to is None else compacted_to
     if not log.log_start_offset <= first_dirty <= log.log_end_offset:
@@ -78,7 +77,7 @@ def find_dirt(log: Log, compacted_to: int | None, now_ms: int) -> Dirt:
 
 def _is_overdue(dirty: Sequence[Segment], lag_ms: int, now_ms: int) -> bool:
     if lag_ms >= _INT64_MAX:
-        return False  # the default: no need to look into the segments
+        return False  # the default: skips reading the segments
     return any(0 < segment.first_timestamp() < now_ms - lag_ms for segment in dirty)
 
 
@@ -97,7 +96,7 @@ def group(
     bytes_max: int,
     index_bytes_max: int,
 ) -> list[list[Source]]:
-    """Neighbours that become one segment together, so that segments do not shrink for ever.
+    """Group neighbouring segments that become one, so that segments do not shrink forever.
 
     A group's records, offset indexes and time indexes stay within the limits of a segment
     (`index_sizes`: both, by base offset), its offsets within 31 bits.

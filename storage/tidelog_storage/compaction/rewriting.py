@@ -1,12 +1,12 @@
 """One compaction pass over a log, in steps that may run on any thread, one after the other.
 
-First the keys of the dirty part are put into a map (as many as fit: the rest is for the next
-pass), then every segment from the log's beginning up to there is written anew, group by group, to
-`.cleaned` files, which are durable when the step that gives the group returns. Between two steps
-the log swaps such a group in (`swap.py`).
+First the keys of the dirty part are put into a map (as many as fit: the rest is for the next pass),
+then every segment from the log's beginning up to there is rewritten, group by group, to `.cleaned`
+files, which are durable when the step that returns the group ends. Between two steps the log swaps
+such a group in (`swap.py`).
 
-Sees frozen values and files only. The files it reads are sealed and durable; if they are cut,
-removed or replaced meanwhile, what was written is worth nothing, and its owner throws it away.
+Sees frozen values and files only. The files it reads are sealed and durable; if they are truncated,
+removed or replaced meanwhile, its owner discards the result.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ _APPEND_BYTES = 1 << 18
 
 
 class Limits(NamedTuple):
-    """How large a new segment may get, and what it needs of the log's configuration."""
+    """Size limits of a new segment, and the settings that it needs."""
 
     segment_bytes: int
     options: SegmentOptions
 
 
 class CleanedGroup(NamedTuple):
-    """Segments that have become one, whose `.cleaned` files are whole and durable."""
+    """Segments merged into one, whose `.cleaned` files are whole and durable."""
 
     base_offsets: tuple[int, ...]  # of the old segments; the new one has the first
     size: int
 
 
 class Progress(NamedTuple):
-    """What a step has done. `group` wants to be swapped in before the next step."""
+    """The result of a step. `group` must be swapped in before the next step."""
 
     read_bytes: int = 0
     written_bytes: int = 0
@@ -71,7 +71,7 @@ class Progress(NamedTuple):
 
 
 class CleanedSegment(Segment):
-    """A segment under the names that it has until it takes its place."""
+    """A new segment with the file names it has until the swap."""
 
     __slots__ = ()
 
@@ -115,7 +115,7 @@ class Rewriting:
         self.written_bytes = 0
 
     def step(self) -> Progress:
-        """Do the next part. OSError, StorageError, ProtocolError: the pass is over."""
+        """Run the next part. OSError, StorageError, ProtocolError end the pass."""
         self._work = self._read = self._written = 0
         finished = next(self._steps, Progress(is_done=True))
         if self._is_given_up:
@@ -125,17 +125,17 @@ class Rewriting:
         return finished._replace(read_bytes=self._read, written_bytes=self._written)
 
     def give_up(self) -> None:
-        """Close all files; a step that runs just now on another thread does it at its end."""
+        """Close all files; a step running on another thread does so at its end."""
         self._is_given_up = True
         try:
             self._steps.close()
         except ValueError:
-            return  # it runs
+            return  # a step is running
 
     def _run(self) -> Generator[Progress, None, None]:
         sizes = self._files.sizes(self._folder)
         for name in sizes:
-            # A crash after the next swap must not take leftovers for a pass that was cut short.
+            # After a crash, leftovers must not look like an interrupted pass.
             if name.endswith(CLEANED_SUFFIX):
                 self._files.remove(f"{self._folder}/{name}")
         yield from self._fill_map()
@@ -153,25 +153,25 @@ class Rewriting:
         transactions = CleanedTransactions(self._aborted)
         for one in groups:
             yield from self._rewrite(one, transactions)
-            self._files.fsync_dir(self._folder)  # as the swap has left it
+            self._files.fsync_dir(self._folder)  # the state after the swap
         yield Progress(is_done=True)
 
     def _did(self, read: int, written: int = 0, records: int = 0) -> bool:
-        """Count; whether it is enough for one step."""
+        """Count work; return whether it is enough for one step."""
         self._read += read
         self._written += written
         self._work += read + records * RECORD_WORK
         return self._work >= STEP_WORK
 
     def _batches(self, source: Source) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """All batches of a segment; StorageError if its file is not what it was."""
+        """Yield all batches of a segment; StorageError if its file has changed."""
         path = f"{self._folder}/{file_name(source.base_offset, LOG_SUFFIX)}"
         records = self._files.open(path)
         try:
             end = 0
             for position, header, batch in whole_batches(records, 0, source.size):
                 if not crc_is_valid(batch, header):
-                    break  # a CRC made anew would hide the damage
+                    break  # a new CRC would hide the damage
                 end = position + header.size_in_bytes
                 yield header, batch
             if end != source.size:
@@ -184,7 +184,8 @@ class Rewriting:
     # -- the map -----------------------------------------------------------------------------------
 
     def _fill_map(self) -> Iterator[Progress]:
-        """The newest offset of each key from the first dirty offset on, until the map is full."""
+        """Map the newest offset of each key from the first dirty offset on, until the map is
+        full."""
         start = self._first_dirty_offset
         transactions = CleanedTransactions(
             entry for entry in self._aborted if entry.last_offset >= start
@@ -224,7 +225,7 @@ class Rewriting:
     def _rewrite(
         self, sources: Sequence[Source], transactions: CleanedTransactions
     ) -> Iterator[Progress]:
-        """Write a group of segments as one; the last thing it gives is the group."""
+        """Write a group of segments as one; yield the group at the end."""
         cleaned = CleanedSegment.create(
             self._files,
             self._folder,

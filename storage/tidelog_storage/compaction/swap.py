@@ -1,9 +1,9 @@
-"""A compacted segment takes the place of the segments it was made of, whatever crash comes between.
+"""Replace segments by the compacted one made of them, safely across crashes.
 
 The order is Kafka's: whole and durable `.cleaned` files become `.swap`, the old segments' files
 become `.deleted`, the `.swap` files lose their suffix. Name changes become durable in the order
-they happened. So as long as a `.cleaned` file is left, the old segments are whole; once the last
-one is a `.swap`, the new segment counts, and a start finishes what is left to do.
+they happened. So while a `.cleaned` file is left, the old segments are whole; once the last one is
+a `.swap`, the new segment is valid, and a start finishes the swap.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ SWAP_SUFFIX = ".swap"
 def swap_files(
     files: FileSystem, folder: str, base_offset: int, old: Sequence[Segment]
 ) -> list[str]:
-    """Put the `.cleaned` segment of that base in the place of `old`; the old files' new paths.
+    """Replace `old` by the `.cleaned` segment of that base; return the old files' new paths.
 
-    OSError leaves it undone in part: only a start can put that right.
+    OSError leaves it half done: only a start can repair that.
     """
     paths = [f"{folder}/{file_name(base_offset, suffix)}" for suffix in SEGMENT_SUFFIXES]
     present = [path for path in paths if files.exists(path + CLEANED_SUFFIX)]
@@ -46,12 +46,12 @@ def swap_files(
 def finish_swaps(
     files: FileSystem, folder: str, names: Iterable[str], report: Callable[[str], None]
 ) -> None:
-    """What a crash interrupted is finished if the `.swap` is whole, else dropped.
+    """Finish a swap that a crash interrupted if the `.swap` is whole, else drop it.
 
     `names` lie in the folder; `.cleaned` files stay there for the caller to remove.
     """
     listed = list(names)
-    # Kafka splits segments in the same way, into several: then they count together or not at all.
+    # Kafka also splits a segment into several this way: they are valid together or not at all.
     unfinished = min(
         [_offset(name) for name in listed if name.endswith(CLEANED_SUFFIX)], default=None
     )
@@ -73,9 +73,9 @@ def finish_swaps(
 
 
 def _covered(files: FileSystem, path: str, base_offset: int, names: Sequence[str]) -> list[str]:
-    """Files of the old segments of which the compacted one is made.
+    """Return the files of the old segments of the compacted one.
 
-    Those behind its last batch may be left over: all in them is superseded, as before the pass.
+    Files after its last batch may be left over: all their records are superseded.
     """
     end_offset = base_offset + 1
     swap = files.open(path)
@@ -92,6 +92,6 @@ def _covered(files: FileSystem, path: str, base_offset: int, names: Sequence[str
 
 
 def _offset(name: str) -> int:
-    """The offset in a file's name; -1 if it has none."""
+    """Return the offset in a file's name; -1 if it has none."""
     digits = name[:20]
     return int(digits) if digits.isdecimal() and len(digits) == 20 else -1

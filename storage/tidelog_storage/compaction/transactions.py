@@ -1,4 +1,4 @@
-"""Transactions as a compaction pass meets them: whose records go at once, whose markers may go.
+"""Transactions in a compaction pass: drop aborted records, and markers that are not needed.
 
 Everything below the last stable offset is decided, so the transaction indexes name all aborted
 transactions beforehand. A marker stays until no batch of its transaction is left in the log.
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 
 class CleanedTransactions:
-    """Is shown every batch, in the order of the log."""
+    """Processes every batch of a pass, in the order of the log."""
 
     def __init__(
         self,
         aborted: Iterable[AbortedEntry],
         on_kept: Callable[[AbortedEntry], None] = lambda _: None,
     ) -> None:
-        """`aborted`: all that reach into the part that is read. `on_kept` hears of those whose
-        marker stays: they belong into the transaction index of the new segment."""
+        """`aborted`: all that overlap the part that is read. `on_kept` is called with those whose
+        marker is kept, for the transaction index of the new segment."""
         self.on_kept = on_kept
         self._ahead = sorted(aborted, key=lambda entry: entry.first_offset, reverse=True)
-        self._aborted: dict[int, AbortedEntry] = {}  # begun, marker not met yet; by producer id
-        self._with_batches: set[int] = set()  # of those, the ones that a batch was seen of
-        self._committed: set[int] = set()  # producers of whose transaction a batch was seen
+        self._aborted: dict[int, AbortedEntry] = {}  # begun, marker not reached yet; by producer id
+        self._with_batches: set[int] = set()  # of those, the ones with a batch
+        self._committed: set[int] = set()  # producers with a batch of their transaction
 
     def _pass(self, offset: int) -> None:
         ahead = self._ahead
@@ -40,7 +40,7 @@ class CleanedTransactions:
             self._aborted.setdefault(entry.producer_id, entry)
 
     def on_batch(self, header: BatchHeader) -> bool:
-        """Take note of a data batch; whether it is part of an aborted transaction."""
+        """Process a data batch; return whether it is part of an aborted transaction."""
         self._pass(header.last_offset)
         if not header.is_transactional:
             return False
@@ -51,7 +51,7 @@ class CleanedTransactions:
         return False
 
     def on_control_batch(self, header: BatchHeader, batch: memoryview) -> bool:
-        """Take note of a control batch; whether nothing is left of its transaction."""
+        """Process a control batch; return whether nothing is left of its transaction."""
         self._pass(header.last_offset)
         record = next(iter_records(batch), None)
         if record is None:
