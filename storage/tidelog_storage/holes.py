@@ -11,12 +11,16 @@ from __future__ import annotations
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
+from tidelog_storage.epoch_checks import fits_at, newest_fits
 from tidelog_storage.indexes import OFFSET_ENTRY
 from tidelog_storage.scan import batch_places
 from tidelog_storage.segment import INDEX_SUFFIX, LOG_SUFFIX
 from tidelog_storage.types import Damage, StorageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tidelog_storage.checkpoints import EpochEntry
     from tidelog_storage.log import Log
     from tidelog_storage.segment import Segment
 
@@ -36,13 +40,14 @@ def find_holes(log: Log) -> Holes:
     """Compare the end of each sealed segment with the beginning of the next one.
 
     For a log that was never compacted. What shows no clear end, as one that was cut inside of a
-    batch, is suspect.
+    batch, is suspect, and so is a last batch of another leader epoch than the log has there.
     """
     damages: list[Damage] = []
-    is_suspect = log.segments.active.index_fault is not None
+    epochs, start, active = log.epochs.entries, log.log_start_offset, log.segments.active
+    is_suspect = active.index_fault is not None or not newest_fits(active, epochs, start)
     for segment, following in pairwise(log.segments):
-        end = _end_of(segment)
-        is_suspect = is_suspect or end != following.base_offset
+        end, fits = _end_of(segment, epochs, start)
+        is_suspect = is_suspect or end != following.base_offset or not fits
         if end is not None and end < following.base_offset:
             size, why = segment.size, f"missing behind segment {segment.base_offset}"
             hole = Damage(segment.base_offset, end, following.base_offset, size, size, why)
@@ -50,33 +55,37 @@ def find_holes(log: Log) -> Holes:
     return Holes(damages, is_suspect)
 
 
-def _end_of(segment: Segment) -> int | None:
-    """The offset after the last batch; None if that cannot be read cheaply.
+def _end_of(
+    segment: Segment, epochs: Sequence[EpochEntry], log_start_offset: int
+) -> tuple[int | None, bool]:
+    """The offset after the last batch, None if that cannot be read cheaply; whether the batch is
+    of the leader epoch that the log has there.
 
     Reads the last entry of the offset index and the few batches behind it; nothing stays open.
     """
     if not segment.size:
-        return segment.base_offset
+        return segment.base_offset, True
     try:
         index = segment.files.open(segment.path(INDEX_SUFFIX))
     except FileNotFoundError:
-        return None
+        return None, True
     try:
         entry = index.pread(max(index.size() - OFFSET_ENTRY.size, 0), OFFSET_ENTRY.size)
     finally:
         index.close()
     position = OFFSET_ENTRY.unpack(entry)[1] if len(entry) == OFFSET_ENTRY.size else 0
     if not 0 <= position < segment.size:
-        return None
+        return None, True
     records = segment.files.open(segment.path(LOG_SUFFIX))
     try:
-        places = list(islice(batch_places(records, position, segment.size), _BATCHES_MAX))
+        last = list(islice(batch_places(records, position, segment.size), _BATCHES_MAX))[-1]
+        is_last = last.position + last.size == segment.size
+        fits = fits_at(records, last.position, epochs, log_start_offset)
+        return last.last_offset + 1 if is_last else None, fits
     except StorageError:
-        return None
+        return None, True
     finally:
         records.close()
-    last = places[-1]
-    return last.last_offset + 1 if last.position + last.size == segment.size else None
 
 
 def cut_doubtful_end(log: Log, now_ms: int) -> int | None:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog_storage.checkpoints import (
+    LEADER_EPOCH_CHECKPOINT,
     LOG_START_OFFSET_CHECKPOINT,
     CheckpointError,
     EpochEntry,
@@ -19,6 +20,7 @@ from tidelog_storage.checkpoints import (
     read_partition_metadata,
 )
 from tidelog_storage.compaction.swap import CLEANED_SUFFIX, SWAP_SUFFIX, finish_swaps
+from tidelog_storage.epoch_checks import epoch_at, newest_fits, places_of, recorded_epochs
 from tidelog_storage.epochs import LeaderEpochCache
 from tidelog_storage.log import Log
 from tidelog_storage.producer_state import ProducerStateManager
@@ -431,10 +433,47 @@ class _Loader:
         if older:
             newer = [entry for entry in epochs.entries if entry.epoch > older[-1].epoch]
             epochs.replace([*older, *newer])
+        expected = epochs.entries
+        if begun is not None:
+            newest = epochs.latest_epoch
+            expected += [one for one in found if one.start_offset >= begun and one.epoch > newest]
         for entry in found:
             if entry.epoch > epochs.latest_epoch:
                 epochs.assign(entry.epoch, entry.start_offset)
+        self._let_records_correct(epochs, segments, expected, found, log_start_offset)
         return epochs
+
+    def _let_records_correct(
+        self,
+        epochs: LeaderEpochCache,
+        segments: Segments,
+        expected: list[EpochEntry],
+        found: list[EpochEntry],
+        log_start_offset: int,
+    ) -> None:
+        """Take the epochs of the records if these prove that the checkpoint is damaged or another
+        log's: with wrong ones a follower finds no common end with its leader.
+
+        `expected` is what the checkpoint says below where recovery began, and the records above;
+        `found` is what recovery has read.
+        """
+        if self._recovered_from is None:
+            is_right = newest_fits(segments.active, expected, log_start_offset)
+        else:
+            is_right = all(
+                epoch_at(expected, start) == epoch
+                for epoch, start in found
+                if start >= log_start_offset
+            )
+        if is_right:
+            return
+        places = places_of(segments)
+        recorded = recorded_epochs(self._files, places, expected, log_start_offset)
+        if recorded.are_proven():
+            why = f"{self._folder}/{LEADER_EPOCH_CHECKPOINT} does not fit the records"
+            self._report(f"{why}: rebuilt from them")
+            self.epochs_lost = self.epochs_lost or why
+            epochs.replace(recorded.entries)
 
     def _epochs_before(self, segments: Segments, offset: int | None) -> list[EpochEntry]:
         """The epochs of the records below an offset, or of all."""

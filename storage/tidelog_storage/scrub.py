@@ -11,13 +11,11 @@ Sees frozen values and files; runs in steps on any thread. The log takes note of
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog_protocol.batch import HEADER_BYTES, MAGIC, crc_is_valid, read_header
-from tidelog_storage.checkpoints import EpochEntry
+from tidelog_storage.epoch_checks import epoch_at
 from tidelog_storage.indexes import CorruptIndexError, OffsetIndex, TimeIndex
-from tidelog_storage.scan import batch_headers
 from tidelog_storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name
 from tidelog_storage.types import Damage
 
@@ -25,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
 
     from tidelog_protocol.batch import BatchHeader
+    from tidelog_storage.checkpoints import EpochEntry
     from tidelog_storage.log import Log
     from tidelog_storage.seams import File, FileSystem
     from tidelog_storage.segment import Segment
@@ -56,8 +55,7 @@ class Extent(NamedTuple):
 
     def epoch_of(self, offset: int) -> int | None:
         """The leader epoch that a batch at this offset must have; None if that is not known."""
-        slot = bisect_right(self.epochs, offset, key=lambda entry: entry.start_offset)
-        return self.epochs[slot - 1].epoch if slot else None
+        return epoch_at(self.epochs, offset)
 
 
 def extent_of(log: Log, segment: Segment, *, has_gaps: bool) -> Extent:
@@ -86,25 +84,6 @@ def bad_batch(extent: Extent, header: BatchHeader, batch: memoryview, next_offse
     if epoch is not None and header.leader_epoch != epoch:
         return f"the batch at {base_offset} is of leader epoch {header.leader_epoch}, not {epoch}"
     return ""
-
-
-def epochs_in(files: FileSystem, extent: Extent) -> tuple[list[EpochEntry], int]:
-    """The leader epochs that the batches of a segment have, and how many batches have another one
-    than the log has there. No epochs if they do not rise. On a thread."""
-    found: list[EpochEntry] = []
-    others = 0
-    records = files.open(extent.path)
-    try:
-        for _, header in batch_headers(records, 0, extent.size):
-            epoch = header.leader_epoch
-            others += epoch != extent.epoch_of(header.base_offset)
-            if not found or epoch > found[-1].epoch:
-                found.append(EpochEntry(epoch, header.base_offset))
-            elif epoch < found[-1].epoch:
-                return [], others
-    finally:
-        records.close()
-    return found, others
 
 
 class SegmentCheck:

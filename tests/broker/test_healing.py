@@ -254,3 +254,26 @@ def test_a_topic_that_goes_before_its_turn_is_left_out(
 
     run(test)
     assert "scrubbing" not in caplog.text
+
+
+def test_two_batches_whose_epochs_rotted_do_not_outweigh_the_epochs(tmp_path: Path) -> None:
+    """No leader had that epoch: without a copy the batches count as damaged, and no others do."""
+
+    async def test() -> None:
+        async with cluster_on(tmp_path) as cluster:
+            await write(cluster)
+            node = leader_of(cluster)
+            log, healer = held(node).log, node.server.healing.healer
+            right, end = log.epochs.entries, log.log_end_offset
+            healer._peers = None
+            path = log.segments.active.path(".log")
+            assert log.segments.active.base_offset <= end - 2
+            data = bytearray(Path(path).read_bytes())
+            for batch in (1, 2):  # of one record each, all of the same size
+                data[-batch * len(data) // (end - log.segments.active.base_offset) + 12] = 1
+            Path(path).write_bytes(data)
+            await healer.scrub(held(node))
+            assert log.epochs.entries == right
+            assert [offset for each in log.damages for offset in each[1:3]] == [end - 2, end]
+
+    run(test)

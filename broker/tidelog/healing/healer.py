@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING
 from tidelog.healing.peer_copies import NoCopyError
 from tidelog.peers import PeerError
 from tidelog_protocol.errors import ProtocolError
+from tidelog_storage.epoch_checks import places_of, recorded_epochs
 from tidelog_storage.remote.api import RemoteStorageError
-from tidelog_storage.scrub import SegmentCheck, epochs_in, extent_of
+from tidelog_storage.scrub import SegmentCheck, extent_of
 from tidelog_storage.scrub_repair import (
     SegmentRepair,
     check_copy,
@@ -161,14 +162,16 @@ class Healer:
         self, held: _Held, extent: Extent, damages: list[Damage]
     ) -> list[Damage]:
         """Where nothing but leader epochs differ, the log's own may be damaged, and not the
-        records: if another replica has the same, or more than one batch differs."""
+        records: if another replica has the same, or more than one batch differs and those of the
+        whole log could be right."""
         loose = extent._replace(epochs=())
         check = SegmentCheck(self._files, loose)
         while not await self._step(check):
             pass
         if check.damages:
             return damages
-        found, others = await self._executor.run(epochs_in, self._files, extent)
+        recorded = partial(recorded_epochs, self._files, epochs=extent.epochs)
+        found, _ = await self._executor.run(recorded, [(extent.path, extent.size)])
         if not found:
             return damages
         whole = Damage(
@@ -176,7 +179,9 @@ class Healer:
         )
         copy = await self._copy_of(held.partition, loose, whole)
         if copy is None:
-            are_right = others > 1
+            all_places = places_of(held.log.segments)
+            proof = await self._executor.run(recorded, all_places)
+            are_right = proof.are_proven(held.partition.leader_epoch)
         else:
             are_right = await self._executor.run(is_same, self._files, extent, copy)
         if not held.is_current():

@@ -1,0 +1,103 @@
+"""Comparing a log's leader epochs with its batches, each of which names its own.
+
+The epochs are in one small file, and the batches' are outside of their checksums: either may rot.
+Kafka believes the file. Asked when a log is loaded (`recovery.py`), when it comes into use
+(`holes.py`) and by the scrubber, off the loop.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog_protocol.batch import HEADER_BYTES, read_header
+from tidelog_storage.checkpoints import EpochEntry
+from tidelog_storage.indexes import OffsetIndex
+from tidelog_storage.scan import batch_headers
+from tidelog_storage.search import places_from
+from tidelog_storage.segment import LOG_SUFFIX
+from tidelog_storage.types import UNDEFINED_EPOCH
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tidelog_storage.seams import File, FileSystem
+    from tidelog_storage.segment import Segment
+    from tidelog_storage.segments import Segments
+
+MISFITS_OF_ROT = 1  # more batches than this do not rot alike: it is the file
+
+
+class RecordedEpochs(NamedTuple):
+    """The epochs that batches name, none if they do not rise. `misfits`: how many batches name
+    another than the log has there."""
+
+    entries: list[EpochEntry]
+    misfits: int
+
+    def are_proven(self, newest_epoch: int | None = None) -> bool:
+        """Whether it is the log's epochs that are wrong. `newest_epoch`: none is above this one."""
+        return (
+            self.misfits > MISFITS_OF_ROT
+            and bool(self.entries)
+            and (newest_epoch is None or self.entries[-1].epoch <= newest_epoch)
+        )
+
+
+def epoch_at(epochs: Sequence[EpochEntry], offset: int) -> int | None:
+    """The leader epoch of a batch at this offset; None if that is not known."""
+    slot = bisect_right(epochs, offset, key=lambda entry: entry.start_offset)
+    return epochs[slot - 1].epoch if slot else None
+
+
+def recorded_epochs(
+    files: FileSystem,
+    places: Iterable[tuple[str, int]],
+    epochs: Sequence[EpochEntry],
+    log_start_offset: int = 0,
+) -> RecordedEpochs:
+    """What the batches of records files, each with the size to be read, name. On any thread."""
+    found: list[EpochEntry] = []
+    misfits, is_rising = 0, True
+    for path, size in places:
+        try:
+            records = files.open(path)
+        except FileNotFoundError:
+            continue
+        try:
+            for _, header in batch_headers(records, 0, size):
+                epoch = header.leader_epoch
+                if epoch == UNDEFINED_EPOCH:
+                    continue
+                if header.base_offset >= log_start_offset:
+                    misfits += epoch != epoch_at(epochs, header.base_offset)
+                if not found or epoch > found[-1].epoch:
+                    found.append(EpochEntry(epoch, header.base_offset))
+                is_rising = is_rising and epoch == found[-1].epoch
+        finally:
+            records.close()
+    return RecordedEpochs(found if is_rising else [], misfits)
+
+
+def newest_fits(segment: Segment, epochs: Sequence[EpochEntry], log_start_offset: int) -> bool:
+    """Whether the last batch of a segment is of the epoch that the log has there."""
+    position: int | None = None
+    for place in places_from(segment, OffsetIndex.last) if segment.size else ():
+        position = place.position
+    return position is None or fits_at(segment.records, position, epochs, log_start_offset)
+
+
+def fits_at(
+    records: File, position: int, epochs: Sequence[EpochEntry], log_start_offset: int
+) -> bool:
+    """Whether the batch at a position is of the epoch that the log has there. Below the log start
+    it has none."""
+    header = read_header(records.pread(position, HEADER_BYTES))
+    if header.base_offset < log_start_offset:
+        return True
+    return header.leader_epoch in (epoch_at(epochs, header.base_offset), UNDEFINED_EPOCH)
+
+
+def places_of(segments: Segments) -> list[tuple[str, int]]:
+    """Where the batches of a log lie, as `recorded_epochs` takes it."""
+    return [(segment.path(LOG_SUFFIX), segment.size) for segment in segments]
