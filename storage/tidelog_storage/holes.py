@@ -93,7 +93,8 @@ def cut_doubtful_end(log: Log, now_ms: int) -> int | None:
 
     A base offset is not in its batch's checksum, and one that rotted upward looks like a gap. The
     next batch shows it (`scan.valid_batches`); the last one has none. For a log that was never
-    compacted.
+    compacted, and of which another replica in sync has all: a leader that was compacted once may
+    have left the gap.
     """
     offset = log.doubtful_end
     log.doubtful_end = None

@@ -256,6 +256,14 @@ def test_a_topic_that_goes_before_its_turn_is_left_out(
     assert "scrubbing" not in caplog.text
 
 
+def rot_epochs(path: Path, batches: int) -> None:
+    """Of the last two of so many batches, which are all of the same size."""
+    data = bytearray(path.read_bytes())
+    for number in (1, 2):
+        data[-number * len(data) // batches + 12] = 1
+    path.write_bytes(data)
+
+
 def test_two_batches_whose_epochs_rotted_do_not_outweigh_the_epochs(tmp_path: Path) -> None:
     """No leader had that epoch: without a copy the batches count as damaged, and no others do."""
 
@@ -266,12 +274,9 @@ def test_two_batches_whose_epochs_rotted_do_not_outweigh_the_epochs(tmp_path: Pa
             log, healer = held(node).log, node.server.healing.healer
             right, end = log.epochs.entries, log.log_end_offset
             healer._peers = None
-            path = log.segments.active.path(".log")
-            assert log.segments.active.base_offset <= end - 2
-            data = bytearray(Path(path).read_bytes())
-            for batch in (1, 2):  # of one record each, all of the same size
-                data[-batch * len(data) // (end - log.segments.active.base_offset) + 12] = 1
-            Path(path).write_bytes(data)
+            batches = end - log.segments.active.base_offset
+            assert batches >= 2
+            rot_epochs(Path(log.segments.active.path(".log")), batches)
             await healer.scrub(held(node))
             assert log.epochs.entries == right
             assert [offset for each in log.damages for offset in each[1:3]] == [end - 2, end]

@@ -97,6 +97,30 @@ def test_a_restart_keeps_logs_and_renames_strays(
     after.logs.abandon()
 
 
+@pytest.mark.parametrize(("isr", "end"), [((1,), 13), ((1, 2), 3), ((2,), 3)])
+def test_a_last_batch_behind_a_gap_is_cut_off_only_if_another_replica_has_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, isr: tuple[int, ...], end: int
+) -> None:
+    """A leader that was compacted once may have left the gap, and this replica may be all there
+    is."""
+    before = DataPath(tmp_path)
+    before.create("foo", replicas=(1, 2), isr=isr)
+    before.produce("foo", 0, batch(3))
+    log = before.partition("foo").log
+    records = [Record(offset, NOW_MS, None, b"x") for offset in (10, 11, 12)]
+    behind = memoryview(bytearray(build_batch(records, base_offset=10)))
+    log.append_as_follower(behind, leader_epoch=0, now_ms=NOW_MS)
+    assert log.log_end_offset == 13
+    image = before.image
+    before.logs.abandon()
+    after = DataPath(tmp_path, apply_first=False)
+    after.replicas.apply(None, image)
+    assert after.partition("foo").log.log_end_offset == end
+    (line,) = [line for line in caplog.messages if "before the last batch" in line]
+    assert line.startswith("foo-0: offsets from 3 on are missing")
+    after.logs.abandon()
+
+
 def test_an_empty_image_deletes_nothing(tmp_path: Path) -> None:
     before = DataPath(tmp_path)
     before.create("foo", 2)

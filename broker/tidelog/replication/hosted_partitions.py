@@ -182,7 +182,7 @@ class HostedPartitions:
             else:
                 log.config = config
                 _tell_lost_start(key, log)
-                self._look_for_holes(key, log)
+                self._look_for_holes(key, log, state)
         except (OSError, StorageError, CheckpointError) as error:
             self._take_offline(key, topic_id, error)
             return None
@@ -190,24 +190,39 @@ class HostedPartitions:
         partition = self._partitions[key] = Partition(key, topic_id, log, self.node_id, self.rules)
         return partition
 
-    def _look_for_holes(self, key: TopicPartition, log: Log) -> None:
+    def _look_for_holes(self, key: TopicPartition, log: Log, state: PartitionImage) -> None:
         """Log what is missing inside a log, and have it scrubbed soon."""
         if self.logs.may_have_gaps(log):
             return
-        offset = cut_doubtful_end(log, self.clock.wall_ms())
-        if offset is not None:
-            _log.error(
-                "%s: the last batch was cut off: offsets from %d on are missing before it, so its"
-                " own are wrong. Its records are lost on this disk",
-                key,
-                offset,
-            )
+        if log.doubtful_end is not None:
+            self._judge_doubtful_end(key, log, state)
         holes = find_holes(log)
         for damage in holes.damages:
             log.set_damages(damage.base_offset, [damage])
             _log.error("%s: damaged %s", key, damage)
         if holes.is_suspect:
             self.suspect(key)
+
+    def _judge_doubtful_end(self, key: TopicPartition, log: Log, state: PartitionImage) -> None:
+        """Offsets are missing before the last batch after a crash: it goes only if another replica
+        in sync has what was acknowledged. A compacted leader may have left the gap."""
+        missing, end = log.doubtful_end, log.log_end_offset
+        is_alone = set(state.isr) <= {self.node_id}
+        if is_alone:
+            log.doubtful_end = None
+            what = "it stays, as no other replica is in sync: read on behind them"
+        elif cut_doubtful_end(log, self.clock.wall_ms()) is None:
+            return
+        else:
+            what = "it was cut off, and is fetched again from the leader"
+        _log.error(
+            "%s: offsets from %d on are missing before the last batch, which ends at %d: its own"
+            " are wrong, unless a compaction left them out; %s",
+            key,
+            missing,
+            end - 1,
+            what,
+        )
 
     def suspect(self, key: TopicPartition) -> None:
         """Have a partition scrubbed that seems damaged."""
