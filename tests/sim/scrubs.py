@@ -182,7 +182,9 @@ class Play:
 
     async def _scrub(self) -> None:
         log = self.log
-        partition = SimpleNamespace(topic_partition=PARTITION, topic_id=bytes(16), log=log)
+        partition = SimpleNamespace(
+            topic_partition=PARTITION, topic_id=bytes(16), log=log, leader_epoch=9
+        )
         state = SimpleNamespace(isr=(BROKER, OTHER), leader=OTHER)
         replicas: Any = SimpleNamespace(
             node_id=BROKER,
