@@ -101,3 +101,26 @@ def fits_at(
 def places_of(segments: Segments) -> list[tuple[str, int]]:
     """Where the batches of a log lie, as `recorded_epochs` takes it."""
     return [(segment.path(LOG_SUFFIX), segment.size) for segment in segments]
+
+
+def proven_epochs(
+    files: FileSystem,
+    segments: Segments,
+    expected: Sequence[EpochEntry],
+    read: Sequence[EpochEntry] | None,
+    log_start_offset: int,
+) -> list[EpochEntry]:
+    """The epochs of the records, if these prove that the `expected` ones are another log's or
+    damaged, else none: with wrong ones a follower finds no common end with its leader.
+
+    `read` is what recovery has found; None after an orderly stop: the newest batch is looked at.
+    """
+    if read is None:
+        is_right = newest_fits(segments.active, expected, log_start_offset)
+    else:
+        known = (entry for entry in read if entry.start_offset >= log_start_offset)
+        is_right = all(epoch_at(expected, start) == epoch for epoch, start in known)
+    if is_right:
+        return []
+    recorded = recorded_epochs(files, places_of(segments), expected, log_start_offset)
+    return recorded.entries if recorded.are_proven() else []

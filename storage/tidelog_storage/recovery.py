@@ -20,7 +20,7 @@ from tidelog_storage.checkpoints import (
     read_partition_metadata,
 )
 from tidelog_storage.compaction.swap import CLEANED_SUFFIX, SWAP_SUFFIX, finish_swaps
-from tidelog_storage.epoch_checks import epoch_at, newest_fits, places_of, recorded_epochs
+from tidelog_storage.epoch_checks import proven_epochs
 from tidelog_storage.epochs import LeaderEpochCache
 from tidelog_storage.log import Log
 from tidelog_storage.producer_state import ProducerStateManager
@@ -98,9 +98,7 @@ def load_log(
     segments = loader.open_segments(names, checkpointed.log_start_offset or 0)
     found = checkpointed
     if is_provisional:
-        checkpointed = loader.with_start_of_epochs(
-            checkpointed, segments.first.base_offset, is_orderly=had_clean_shutdown
-        )
+        checkpointed = loader.with_start_of_epochs(checkpointed, segments, had_clean_shutdown)
     recovered = [] if had_clean_shutdown else loader.recover(segments, checkpointed)
     log_end_offset = loader.end_offset(segments, recovered)
     if log_end_offset < (checkpointed.log_start_offset or 0):
@@ -330,7 +328,7 @@ class _Loader:
     # -- epochs ------------------------------------------------------------------------------------
 
     def with_start_of_epochs(
-        self, checkpointed: Checkpointed, first_offset: int, *, is_orderly: bool
+        self, checkpointed: Checkpointed, segments: Segments, is_orderly: bool
     ) -> Checkpointed:
         """The same, with a log start that the leader epochs do not contradict.
 
@@ -340,7 +338,7 @@ class _Loader:
         checkpoint is lost. Kafka then begins with the first local segment, and deletes what is
         remote below it.
         """
-        known = checkpointed.log_start_offset
+        known, first_offset = checkpointed.log_start_offset, segments.first.base_offset
         checkpoint = LeaderEpochCheckpoint(self._files, self._folder)
         if not (is_orderly or known):
             return checkpointed
@@ -433,47 +431,31 @@ class _Loader:
         if older:
             newer = [entry for entry in epochs.entries if entry.epoch > older[-1].epoch]
             epochs.replace([*older, *newer])
-        expected = epochs.entries
+        self._add_found(epochs, found, segments, log_start_offset)
+        return epochs
+
+    def _add_found(
+        self,
+        epochs: LeaderEpochCache,
+        found: list[EpochEntry],
+        segments: Segments,
+        log_start_offset: int,
+    ) -> None:
+        """Add what recovery has found, above the checkpoint's; the records correct these."""
+        expected, begun = epochs.entries, self._recovered_from
         if begun is not None:
             newest = epochs.latest_epoch
             expected += [one for one in found if one.start_offset >= begun and one.epoch > newest]
         for entry in found:
             if entry.epoch > epochs.latest_epoch:
                 epochs.assign(entry.epoch, entry.start_offset)
-        self._let_records_correct(epochs, segments, expected, found, log_start_offset)
-        return epochs
-
-    def _let_records_correct(
-        self,
-        epochs: LeaderEpochCache,
-        segments: Segments,
-        expected: list[EpochEntry],
-        found: list[EpochEntry],
-        log_start_offset: int,
-    ) -> None:
-        """Take the epochs of the records if these prove that the checkpoint is damaged or another
-        log's: with wrong ones a follower finds no common end with its leader.
-
-        `expected` is what the checkpoint says below where recovery began, and the records above;
-        `found` is what recovery has read.
-        """
-        if self._recovered_from is None:
-            is_right = newest_fits(segments.active, expected, log_start_offset)
-        else:
-            is_right = all(
-                epoch_at(expected, start) == epoch
-                for epoch, start in found
-                if start >= log_start_offset
-            )
-        if is_right:
-            return
-        places = places_of(segments)
-        recorded = recorded_epochs(self._files, places, expected, log_start_offset)
-        if recorded.are_proven():
+        read = None if begun is None else found
+        proven = proven_epochs(self._files, segments, expected, read, log_start_offset)
+        if proven:
             why = f"{self._folder}/{LEADER_EPOCH_CHECKPOINT} does not fit the records"
             self._report(f"{why}: rebuilt from them")
             self.epochs_lost = self.epochs_lost or why
-            epochs.replace(recorded.entries)
+            epochs.replace(proven)
 
     def _epochs_before(self, segments: Segments, offset: int | None) -> list[EpochEntry]:
         """The epochs of the records below an offset, or of all."""

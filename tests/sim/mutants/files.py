@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def log_start_of_the_lost_checkpoint(patch: Patch) -> None:
     """Without a checkpoint, a tiered log begins with its first local segment."""
-    patch(recovery._Loader, "with_start_of_epochs", lambda _self, known, _first, **_: known)
+    patch(recovery._Loader, "with_start_of_epochs", lambda _self, known, *_: known)
 
 
 def made_up_start_is_checkpointed(patch: Patch) -> None:
