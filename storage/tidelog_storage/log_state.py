@@ -55,7 +55,8 @@ class LogState:
     `high_watermark`: first offset not known to be on all replicas that count; moved from outside.
     `local_log_start_offset`: first offset that may be read here; above the log start only if what
     is between is in the remote tier. `is_tiered`: whether there is one. `highest_remote_offset`:
-    last offset known to be there, -1 if none is. `lost_start`, `lost_end`: offsets from the one to
+    last offset known to be there, -1 if none is. `kept_from`: local retention deletes nothing from
+    this offset on, as its remote copy is damaged. `lost_start`, `lost_end`: offsets from the one to
     the first segment, and from the log end to the other, were on disk when the log was last open
     and are not there any more; None if nothing is known to be lost. `doubtful_end`: after a crash,
     the first of the offsets that are missing before the last batch; see `holes.py`.
@@ -79,6 +80,7 @@ class LogState:
         "high_watermark",
         "highest_remote_offset",
         "is_tiered",
+        "kept_from",
         "last_flushed_ms",
         "local_log_start_offset",
         "log_end_offset",
@@ -132,6 +134,7 @@ class LogState:
         self.log_end_offset = log_end_offset
         self.high_watermark = min(max(high_watermark, self.local_log_start_offset), log_end_offset)
         self.highest_remote_offset = -1
+        self.kept_from: int | None = None
         self.recovery_point = min(recovery_point, log_end_offset)
         self._noted_point = 0  # its checkpoint may say so much, if that is more
         self.lost_start: int | None = None

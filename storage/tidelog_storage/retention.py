@@ -42,6 +42,8 @@ class Retention(NamedTuple):
                 config.effective_local_retention_ms,
             )
             deletable_to = max(log.highest_remote_offset + 1, log.log_start_offset)
+            if log.kept_from is not None:
+                deletable_to = min(deletable_to, max(log.kept_from, log.log_start_offset))
         elif config.deletes:
             size, age_ms = config.retention_bytes, config.retention_ms
         else:

@@ -6,11 +6,14 @@ import errno
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 import tidelog
 from damage.directory import SEGMENTS, SETTINGS, create
 from support.clusters import STEADY, has_isr_of, run, until
 from support.txn_client import Nodes, TxnProducer
 from tidelog.doors.tiered import with_tier
+from tidelog.healing import remote_copies
 from tidelog_storage.config import LogConfig
 from tidelog_storage.remote.api import SegmentState
 from tidelog_storage.remote.checks import check_segment
@@ -19,8 +22,6 @@ from tidelog_storage.remote.directory_store import DirectoryStore
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
     from pathlib import Path
-
-    import pytest
 
     from tidelog_storage.remote.api import RemoteSegment
 
@@ -64,7 +65,7 @@ class Brokers:
         await self.leader.server.healing.healer.scrub_all()
 
     async def look_again(self) -> None:
-        await self.leader.server.healing.healer.look_again(self.partition(self.leader))
+        await self.leader.server.healing.healer.look_at_remote(self.partition(self.leader))
 
     def faults(self) -> list[str]:
         store = self.leader.server._tier.storage
@@ -81,12 +82,16 @@ class Brokers:
     def expire(self, *nodes: Any) -> None:
         """Have local retention delete all that is remote."""
         for node in nodes:
-            log = self.partition(node).log
-            config = log.config
-            log.config = LogConfig.from_overrides(config, {**CONFIG, "local.retention.bytes": "1"})
-            assert log.delete_old_segments(node.server.runtime.clock.wall_ms())
-            log.config = config
-            assert log.local_log_start_offset > self.segments()[-1].start_offset
+            self.retain(node)
+            start = self.partition(node).log.local_log_start_offset
+            assert start > self.segments()[-1].start_offset
+
+    def retain(self, node: Any) -> None:
+        log = self.partition(node).log
+        config = log.config
+        log.config = LogConfig.from_overrides(config, {**CONFIG, "local.retention.bytes": "1"})
+        log.delete_old_segments(node.server.runtime.clock.wall_ms())
+        log.config = config
 
 
 @asynccontextmanager
@@ -212,3 +217,56 @@ def test_a_copy_that_fails_leaves_what_is_left_of_a_damaged_segment(
 
 def _is_full(*_: object) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("what", ["a bit of the records", "all is gone"])
+def test_a_read_that_meets_a_damaged_segment_has_it_copied_again(tmp_path: Path, what: str) -> None:
+    async def test() -> None:
+        async with brokers(tmp_path) as it:
+            it.expire(it.leader)
+            segment = it.segments()[1]
+            DAMAGES[what](it.objects(segment))
+            async with Nodes(it.cluster.bootstrap_servers) as nodes:
+                with pytest.raises(AssertionError, match="error_code=-1"):
+                    await nodes.fetched(TOPIC, offset=segment.start_offset)
+                await until(lambda: not it.faults(), "a repair")
+                values, _ = await nodes.fetched(TOPIC, offset=segment.start_offset)
+                assert values
+
+    run(test)
+
+
+def test_local_retention_keeps_what_is_damaged_remotely(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store is full: the local segment is the last copy."""
+
+    async def test() -> None:
+        async with brokers(tmp_path) as it:
+            segment = it.segments()[1]
+            flip(it.objects(segment)[".log"])
+            log = it.partition(it.leader).log
+            with monkeypatch.context() as patched:
+                patched.setattr(DirectoryStore, "_write", _is_full)
+                await it.scrub()
+                it.retain(it.leader)
+                assert log.local_log_start_offset == segment.start_offset
+            await it.look_again()
+            assert it.faults() == []
+            it.expire(it.leader)
+
+    run(test)
+
+
+def test_a_leader_that_rolled_elsewhere_has_the_records_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        async with brokers(tmp_path) as it:
+            it.expire(*it.followers)
+            monkeypatch.setattr(remote_copies, "local_copy", lambda *_: None)
+            flip(it.objects(it.segments()[1])[".log"])
+            await it.scrub()
+            assert it.faults() == []
+
+    run(test)

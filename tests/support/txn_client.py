@@ -99,11 +99,11 @@ class Nodes:
         return f"{found.host}:{found.port}"
 
     async def fetched(
-        self, topic: str, index: int = 0, *, committed: bool = True
+        self, topic: str, index: int = 0, *, committed: bool = True, offset: int = 0
     ) -> tuple[list[bytes], Any]:
         """Values that a consumer of this isolation sees, and the answer's partition."""
         partition = FetchRequest.FetchTopic.FetchPartition(
-            partition=index, fetch_offset=0, partition_max_bytes=1 << 20
+            partition=index, fetch_offset=offset, partition_max_bytes=1 << 20
         )
         asked = FetchRequest(
             max_wait_ms=0,

@@ -82,10 +82,8 @@ class Healer:
             if self._remote is not None:
                 await self._guarded(partition, self._remote.scrub)
 
-    async def look_again(self, partition: Partition) -> None:
-        """Something cannot be right, or could not be repaired: scrub the log, and look at remote
-        segments that are known to be damaged."""
-        await self.scrub_guarded(partition)
+    async def look_at_remote(self, partition: Partition) -> None:
+        """Look at the remote segments that are known or thought to be damaged."""
         if self._remote is not None:
             await self._guarded(partition, self._remote.look_again)
 

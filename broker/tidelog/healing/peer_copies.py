@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog_storage.types import Damage
 
-__all__ = ["NoCopyError", "PeerCopies"]
+__all__ = ["NoCopyError", "PeerCopies", "take"]
 
 FETCH_BYTES = 8 << 20
 COPY_BYTES_MAX = 2**31 - 1  # positions in a segment are int32
@@ -64,7 +64,7 @@ class PeerCopies:
         size = 0
         while offset < damage.end_offset:
             data = await self._ask(partition, offset, source)
-            taken, offset = _take(memoryview(data.records or b""), offset, damage.end_offset)
+            taken, offset = take(memoryview(data.records or b""), offset, damage.end_offset)
             if not taken and offset < damage.end_offset:
                 if data.high_watermark < damage.end_offset:
                     raise NoCopyError(f"its high watermark is {data.high_watermark}")
@@ -96,7 +96,7 @@ class PeerCopies:
         return answers[0]
 
 
-def _take(records: memoryview, offset: int, end_offset: int) -> tuple[list[memoryview], int]:
+def take(records: memoryview, offset: int, end_offset: int) -> tuple[list[memoryview], int]:
     """Whole batches from `offset` on that begin below `end_offset`, and the offset to go on at."""
     taken: list[memoryview] = []
     try:

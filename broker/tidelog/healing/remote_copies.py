@@ -13,7 +13,7 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tidelog.healing.peer_copies import NoCopyError
+from tidelog.healing.peer_copies import NoCopyError, take
 from tidelog.peers import PeerError
 from tidelog.remote.shared import id_of
 from tidelog_protocol.batch import iter_batches
@@ -35,7 +35,7 @@ from tidelog_storage.remote.rebuilding import (
     whole,
 )
 from tidelog_storage.segment import SegmentOptions
-from tidelog_storage.types import Damage
+from tidelog_storage.types import Damage, Records, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
@@ -45,11 +45,15 @@ if TYPE_CHECKING:
     from tidelog.remote.tier import RemoteTier
     from tidelog.replication.partition import Partition
     from tidelog.seams import Runtime
+    from tidelog_storage.log import Log
     from tidelog_storage.remote.api import RemoteSegment, RemoteStorage, SegmentFiles
 
 __all__ = ["RemoteCopies"]
 
 _log = logging.getLogger("tidelog.healing")
+
+_NO_COPY = (PeerError, NoCopyError, RemoteStorageError, ProtocolError, StorageError)
+_READ_BYTES = 1 << 20
 
 
 class RemoteCopies:
@@ -100,14 +104,16 @@ class RemoteCopies:
         name = id_of(partition)
         if self._is_led(partition):
             segments = list(self._tier.metadata.segments(name))
-            self._tier.partitions[partition.topic_partition].damaged.clear()
+            self._tier.partitions[partition.topic_partition].forget_damages()
             await self._check_all(partition, segments)
 
     async def look_again(self, partition: Partition) -> None:
-        """Check those alone that could not be repaired."""
+        """Check those alone that could not be repaired, or could not be read."""
         tiered = self._tier.partitions.get(partition.topic_partition)
-        if tiered is not None and tiered.damaged and self._is_led(partition):
-            await self._check_all(partition, list(tiered.damaged.values()))
+        if tiered is not None and self._is_led(partition):
+            suspects = tiered.damaged | tiered.suspects
+            tiered.suspects.clear()
+            await self._check_all(partition, list(suspects.values()))
 
     def has_damages(self, partition: Partition) -> bool:
         """Whether there are remote segments that could not be repaired yet."""
@@ -143,15 +149,16 @@ class RemoteCopies:
         if tiered is None or segment.end_offset < log.log_start_offset:
             return  # nobody reads it, and it is about to go
         faults = await tier.pools.reader.run(check_segment, tier.storage, segment)
-        is_known = tiered.damaged.pop(segment.segment_id, None) is not None
+        is_known = segment.segment_id in tiered.damaged
+        tiered.note_whole(segment)
         if not faults or not self._is_live(segment):
             return
         name = f"remote segment {segment.start_offset}..{segment.end_offset}"
         if not is_known:
             _log.warning("%s: %s is damaged: %s", partition.topic_partition, name, faults[0])
-        tiered.damaged[segment.segment_id] = segment
+        tiered.note_damaged(segment)
         if await self._repair(partition, tiered, segment):
-            tiered.damaged.pop(segment.segment_id, None)
+            tiered.note_whole(segment)
             _log.warning("%s: %s was copied again", partition.topic_partition, name)
         elif not is_known:
             _log.error(
@@ -179,7 +186,7 @@ class RemoteCopies:
             try:
                 records = await fetch()
                 why = check_records(segment, records)
-            except (PeerError, NoCopyError, RemoteStorageError, ProtocolError) as error:
+            except _NO_COPY as error:
                 why = str(error)
             if why:
                 text = "%s: remote segment %d..%d: no copy in %s: %s"
@@ -208,6 +215,7 @@ class RemoteCopies:
         """Where the segment's records may be whole: in itself, if only an index is damaged."""
         tier, peers = self._tier, self._peers
         yield "itself", partial(tier.pools.reader.run, _read, tier.storage, segment)
+        yield "the local log", partial(_local, partition.log, segment)
         if peers is not None:
             for source in peers.sources(partition):
                 yield f"broker {source}", partial(peers.fetch, partition, whole(segment), source)
@@ -291,6 +299,21 @@ def _read(storage: RemoteStorage, segment: RemoteSegment) -> memoryview:
     """A remote segment's records. On a thread."""
     with storage.fetch_segment(segment, 0) as stream:
         return memoryview(stream.read())
+
+
+async def _local(log: Log, segment: RemoteSegment) -> memoryview:
+    """The same records of the local log, whose segments may begin elsewhere. NoCopyError."""
+    offset = segment.start_offset
+    parts: list[memoryview] = []
+    while offset <= segment.end_offset:
+        found = log.read(offset, _READ_BYTES, upper_bound=log.high_watermark)
+        if not isinstance(found, Records) or not found.size:
+            raise NoCopyError(f"offset {offset} is not there")
+        records = memoryview(b"".join(found.parts))
+        taken, offset = take(records, offset, segment.end_offset + 1)
+        parts += taken
+        await asyncio.sleep(0)
+    return memoryview(b"".join(parts))
 
 
 def _between(records: memoryview, offset: int, end_offset: int) -> tuple[list[memoryview], int]:

@@ -50,9 +50,12 @@ class Healing:
         self._tier = tier
         self._healer: Healer | None = None
         self._suspects: dict[TopicPartition, None] = {}
+        self._remote_suspects: dict[TopicPartition, None] = {}
         self._has_suspects = asyncio.Event()
         self._delays_s: dict[TopicPartition, float] = {}  # till those not repaired are tried again
         replicas.on_suspect = self.suspect
+        if tier is not None:
+            tier.on_damage = self.suspect_remote
         for key in sorted(replicas.suspects):
             self.suspect(key)
         replicas.suspects.clear()
@@ -93,6 +96,8 @@ class Healing:
     async def stop(self) -> None:
         """End now; what was not swapped in is forgotten."""
         self._replicas.on_suspect = None
+        if self._tier is not None:
+            self._tier.on_damage = None
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -103,6 +108,11 @@ class Healing:
     def suspect(self, key: TopicPartition) -> None:
         """Something of the partition cannot be right: look at it soon."""
         self._suspects[key] = None
+        self._has_suspects.set()
+
+    def suspect_remote(self, key: TopicPartition) -> None:
+        """Some remote segments of the partition may be damaged: look at them soon."""
+        self._remote_suspects[key] = None
         self._has_suspects.set()
 
     async def _repeat(self) -> None:
@@ -119,10 +129,13 @@ class Healing:
             await self._has_suspects.wait()
             self._has_suspects.clear()
             suspects, self._suspects = self._suspects, {}
-            for key in suspects:
+            remote, self._remote_suspects = self._remote_suspects, {}
+            for key in suspects | remote:
                 partition = self._replicas.hosted(key)
                 if partition is not None:
-                    await self.healer.look_again(partition)
+                    if key in suspects:
+                        await self.healer.scrub_guarded(partition)
+                    await self.healer.look_at_remote(partition)
                     self._try_again(partition)
             await asyncio.sleep(SUSPECTS_S)
 
@@ -135,4 +148,5 @@ class Healing:
             return
         delay_s = self._delays_s.get(key, SUSPECTS_S)
         self._delays_s[key] = min(2 * delay_s, AGAIN_S_MAX)
-        asyncio.get_running_loop().call_later(delay_s, self.suspect, key)
+        again = self.suspect if partition.log.damages else self.suspect_remote
+        asyncio.get_running_loop().call_later(delay_s, again, key)

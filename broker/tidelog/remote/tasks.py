@@ -146,7 +146,8 @@ class Repeated:
 class TieredPartition:
     """One tiered partition on this broker, in whichever role.
 
-    `damaged` are remote segments that could not be repaired, as its leader found them.
+    `damaged` are remote segments that could not be repaired, as its leader found them; `suspects`
+    could not be read, and were not looked at yet.
     """
 
     def __init__(
@@ -161,6 +162,7 @@ class TieredPartition:
         self._copying: Repeated | None = None
         self._tending: Repeated | None = None
         self.damaged: dict[UUID, RemoteSegment] = {}
+        self.suspects: dict[UUID, RemoteSegment] = {}
         self._replacing: asyncio.Task[None] | None = None
         self._is_over = False
         self._copy_failures = 0  # in a row, that may pass
@@ -174,7 +176,7 @@ class TieredPartition:
     def lead(self, replica: Partition) -> None:
         """This broker leads it, in a new epoch."""
         self.replica = replica
-        self.damaged.clear()  # the leader before may have repaired them
+        self.forget_damages()  # the leader before may have repaired them
         self.copier.lead(replica)
         if self._copying is None:
             self._copying = self._repeat("copy", self._copy)
@@ -183,6 +185,7 @@ class TieredPartition:
     def follow(self, replica: Partition) -> None:
         """This broker follows it: a copy under way is finished, no other is begun."""
         self.replica = replica
+        self.forget_damages()
         self.copier.resign()
         self._start()
 
@@ -233,6 +236,27 @@ class TieredPartition:
         if self._replacing is not None:
             self._replacing.cancel()
             await asyncio.wait([self._replacing])
+
+    def note_damaged(self, segment: RemoteSegment) -> None:
+        """A remote segment is damaged: what is local of it stays until there is a good copy."""
+        self.damaged[segment.segment_id] = segment
+        self._keep_local()
+
+    def note_whole(self, segment: RemoteSegment) -> None:
+        """A remote segment is not damaged, or not any more."""
+        self.damaged.pop(segment.segment_id, None)
+        self._keep_local()
+
+    def forget_damages(self) -> None:
+        """Nothing is known to be damaged."""
+        self.damaged.clear()
+        self._keep_local()
+
+    def _keep_local(self) -> None:
+        held = self.replica.log
+        first = held.local_log_start_offset
+        starts = [one.start_offset for one in self.damaged.values() if one.end_offset >= first]
+        held.kept_from = min(starts, default=None)
 
     async def replace(self, damaged: RemoteSegment, files: SegmentFiles | None) -> None:
         """See `Copier.replace`; one at a time. What ends this partition's tasks waits for it."""

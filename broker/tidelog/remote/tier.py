@@ -53,7 +53,8 @@ if TYPE_CHECKING:
     from tidelog_protocol.messages.admin import CreateTopicsRequest
     from tidelog_storage.log_state import LogState
     from tidelog_storage.manager import LogManager
-    from tidelog_storage.remote.api import RemoteLogMetadata, RemoteStorage
+    from tidelog_storage.remote.api import RemoteLogMetadata, RemoteSegment, RemoteStorage
+    from tidelog_storage.types import TopicPartition
 
 __all__ = ["RemoteTier"]
 
@@ -114,6 +115,8 @@ class RemoteTier:
             window_s=config.remote_log_manager_fetch_quota_window_size_seconds,
         )
         self.reads = self._new_reads(meters)
+        self.reads.watch_damage(self._suspect)
+        self.on_damage: Callable[[TopicPartition], None] | None = None
         self.reads.reconfigure(config)
         self._shared = Shared(
             node_id=config.node_id,
@@ -351,6 +354,19 @@ class RemoteTier:
         tiered = self.partitions.get((name.topic, name.partition))
         if tiered is not None and tiered.partition == name:
             tiered.wake()
+
+    def _suspect(self, segment: RemoteSegment) -> None:
+        """A read has met a segment that cannot be right. What its leader knows of is not news."""
+        tiered = self.partitions.get((segment.topic, segment.partition))
+        if (
+            tiered is not None
+            and tiered.leads
+            and tiered.partition == segment.topic_id_partition
+            and segment.segment_id not in tiered.damaged
+            and self.on_damage is not None
+        ):
+            tiered.suspects[segment.segment_id] = segment
+            self.on_damage(tiered.replica.topic_partition)
 
     def is_deleting(self, partition: TopicIdPartition) -> bool:
         """Whether this broker is at the remote part of a partition that has left it."""

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog_storage.remote.api import RemoteResourceNotFound
-from tidelog_storage.remote.chunks import Chunk
+from tidelog_storage.remote.chunks import Chunk, CorruptRemoteDataError
 from tidelog_storage.remote.index_cache import RemoteIndexes
 from tidelog_storage.remote.sources import Load
 
@@ -35,6 +35,10 @@ _AHEAD_SEGMENTS_MAX = 8
 
 class LostError(Exception):
     """The store does not have what the metadata says it has."""
+
+    def __init__(self, segment: RemoteSegment, text: str) -> None:
+        super().__init__(text)
+        self.segment = segment
 
 
 class _Flight:
@@ -61,7 +65,8 @@ class _Ahead(NamedTuple):
 
 
 class Loader:
-    """The `Source` of one broker's remote reads."""
+    """The `Source` of one broker's remote reads. `on_damage` hears of segments whose bytes cannot
+    be right, or are gone."""
 
     def __init__(self, sources: Sources, pool: Pool, now_ms: Callable[[], int]) -> None:
         self.sources = sources
@@ -70,6 +75,7 @@ class Loader:
         self._flights: dict[tuple[UUID, int], _Flight] = {}
         self._ahead_bytes = 0  # of flights that no read waited for when they began
         self._is_closed = False
+        self.on_damage: Callable[[RemoteSegment], None] | None = None
 
     def __len__(self) -> int:
         return len(self._flights)
@@ -105,7 +111,11 @@ class Loader:
         try:
             return await asyncio.shield(flight.ended)
         except RemoteResourceNotFound as error:
-            raise LostError(str(error)) from error
+            raise LostError(load.segment, str(error)) from error
+        except CorruptRemoteDataError:
+            if self.on_damage is not None:
+                self.on_damage(load.segment)
+            raise
         finally:
             if flight.ended.done():
                 self._land(flight)

@@ -140,6 +140,10 @@ class RemoteReads:
         """Reads that are not done."""
         return len(self._tasks)
 
+    def watch_damage(self, on_damage: Callable[[RemoteSegment], None] | None) -> None:
+        """Tell of segments that the store does not give as they were copied."""
+        self._loader.on_damage = on_damage
+
     @property
     def flights(self) -> int:
         """What is being loaded or waits for it."""
@@ -233,6 +237,8 @@ class RemoteReads:
                 # The store has no such object. If the segment was deleted meanwhile, its metadata
                 # says so, and the next try what that means.
                 if is_lost:
+                    if self._loader.on_damage is not None:
+                        self._loader.on_damage(error.segment)
                     self._fail(pending, RemoteStorageError(str(error)))
                 is_lost = True
             except (RemoteStorageError, PoolFullError) as error:
