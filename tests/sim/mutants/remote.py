@@ -21,9 +21,9 @@ def copied_before_it_is(patch: Patch) -> None:
     """Local retention goes by a copy that has only begun."""
     real = Copier._ship
 
-    async def ship(self: Any, segment: Any, candidate: Any, truncations: int) -> Any:
-        self._log.set_highest_remote_offset(candidate.end_offset)
-        return await real(self, segment, candidate, truncations)
+    async def ship(self: Any, segment: Any, files: Any, truncations: int) -> Any:
+        self._log.set_highest_remote_offset(segment.end_offset)
+        return await real(self, segment, files, truncations)
 
     patch(Copier, "_ship", ship)
 
@@ -32,9 +32,9 @@ def failed_copies_count(patch: Patch) -> None:
     """What the store refused for a while is published as finished."""
     real = Copier._ship
 
-    async def ship(self: Any, segment: Any, candidate: Any, truncations: int) -> Any:
+    async def ship(self: Any, segment: Any, files: Any, truncations: int) -> Any:
         try:
-            return await real(self, segment, candidate, truncations)
+            return await real(self, segment, files, truncations)
         except copying.RetriableRemoteStorageError:
             return None
 
