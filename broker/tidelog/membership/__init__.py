@@ -1,8 +1,8 @@
-"""What a broker of several has beside a broker of one: its part in the cluster.
+"""A broker's part in a cluster of several nodes.
 
-membership.py  the parts put together: the controller listener, and who talks to other nodes
+membership.py  builds the parts: the controller listener and the channels to other nodes
 lifecycle.py   registration, heartbeats, controlled shutdown
-forwarding.py  asking the active controller, and carrying clients' requests to it
+forwarding.py  requests to the active controller, also those of clients
 
 Imported by the server, and only if `controller.quorum.voters` names several nodes.
 """

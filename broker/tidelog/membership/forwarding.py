@@ -1,14 +1,14 @@
-"""Asking the active controller, wherever it is, and forwarding clients' requests to it.
+"""Send requests to the active controller, wherever it is, and forward those of clients.
 
-`ControllerDoor` asks: a call when this node leads the metadata quorum, else a request to the
-leader's controller listener, where the same handlers serve. `Forwarding` carries what clients ask
-of a broker (topics, settings, elections ...) to it, again and again while there is no active
-controller or it changes, as Kafka's forwarding manager does; and it answers only when this broker
-knows of what was decided: who creates a topic and asks the same broker for it finds it.
+`ControllerDoor` sends a request: a call if this node leads the metadata quorum, else a request to
+the leader's controller listener, which has the same handlers. `Forwarding` sends requests of
+clients (topics, settings, elections ...) to it, and retries while there is no active controller or
+it changes, like Kafka's forwarding manager. It answers only when this broker's image has the
+result, so that a client that creates a topic finds it on the same broker.
 
-Requests are asked again as they are, in the version they came in, without Kafka's Envelope
-(KIP-590): there are no principals to carry. A request that was carried out while its answer got
-lost is carried out twice, as with any client's retry.
+Requests are forwarded unchanged, in their version, without Kafka's Envelope (KIP-590), because
+there are no principals. A request whose answer was lost may take effect twice, as with any client's
+retry.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ CATCH_UP_S_MAX = 2.0  # how long an answer waits for this broker's image
 
 
 class ControllerDoor:
-    """Asks the active controller as far as this node knows it."""
+    """Sends requests to the active controller that this node knows."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class ControllerDoor:
     async def ask(
         self, message: Message, version: int | None = None, *, timeout_s: float | None = None
     ) -> Any:
-        """Ask once; PeerError if there is no active controller or it does not answer.
+        """Send once; PeerError if there is no active controller or it does not answer.
 
         The response may say NOT_CONTROLLER, when the controller changed meanwhile.
         """
@@ -98,13 +98,13 @@ class ControllerDoor:
         return result
 
     def close(self) -> None:
-        """Close all connections; who waits gets PeerError."""
+        """Close all connections; pending requests get PeerError."""
         for channel in self._channels.values():
             channel.close()
 
 
 class _Here:
-    """The `Peer` of a request that this node asks of itself."""
+    """The `Peer` of a request that this node sends to itself."""
 
     client_host = "127.0.0.1"
     client_port = 0
@@ -133,7 +133,7 @@ class _Here:
 
 
 class Forwarding:
-    """Carries requests to the active controller and waits for this broker's image."""
+    """Forwards requests to the active controller and waits for this broker's image."""
 
     def __init__(
         self,
@@ -154,7 +154,8 @@ class Forwarding:
         self._closed = False
 
     def wrap(self, handlers: Mapping[ApiKey, Handler]) -> dict[ApiKey, Handler]:
-        """The same handlers, with those of `FORWARDED` carried to the active controller."""
+        """Return the same handlers, with those of `FORWARDED` forwarded to the active
+        controller."""
         return {
             key: self._forwarded(handler) if key in FORWARDED else handler
             for key, handler in handlers.items()
@@ -165,15 +166,16 @@ class Forwarding:
             try:
                 return await self.carry(request, context.api_version)
             except PeerError:
-                # Nobody could be asked in time: the handler here says NOT_CONTROLLER in the
-                # words of its API, which clients take as a reason to try again.
+                # No controller answered in time: the local handler answers NOT_CONTROLLER in the
+                # form of its API, which makes clients retry.
                 answer = handler(context, request)
                 return await answer if answer.__class__ is CoroutineType else answer
 
         return forward
 
     async def carry(self, request: Message, version: int | None = None) -> Any:
-        """Ask until an active controller has answered, and return when this broker knows.
+        """Retry until an active controller has answered; return when this broker's image has the
+        result.
 
         PeerError when that took longer than `request.timeout.ms`.
         """
@@ -195,12 +197,13 @@ class Forwarding:
         return response
 
     async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
-        """CreateTopics at the active controller; StorageError if there is none."""
+        """Create topics at the active controller; StorageError if there is none."""
         response: CreateTopicsResponse = await self._carried(request)
         return response
 
     async def allocate_producer_ids(self, node_id: int, broker_epoch: int) -> range:
-        """A block of producer ids for this broker (KIP-730); StorageError if there is none."""
+        """Return a block of producer ids for this broker (KIP-730); StorageError if there is
+        none."""
         from tidelog_protocol.messages.controller import (  # noqa: PLC0415 - when first needed
             AllocateProducerIdsRequest,
         )
@@ -220,20 +223,20 @@ class Forwarding:
             raise StorageError(ErrorCode.NOT_CONTROLLER, str(error)) from error
 
     def close(self) -> None:
-        """Try nothing again."""
+        """Stop retrying."""
         self._closed = True
 
     async def _catch_up(self) -> None:
-        """Wait until everything committed by now is in this broker's image, but not for ever."""
+        """Wait, up to a limit, until everything committed so far is in this broker's image."""
         try:
             async with asyncio.timeout(CATCH_UP_S_MAX):
                 await self._wait_for_image()
         except (PeerError, StorageError, TimeoutError):
-            return  # as Kafka's clients must expect: metadata that is a little old
+            return  # metadata may be a little old, as in Kafka
 
 
 def says_not_controller(response: Any, depth: int = 2) -> bool:
-    """Whether a response names NOT_CONTROLLER, at its top or for one of its items."""
+    """Return whether a response has NOT_CONTROLLER, at its top or for one of its items."""
     for name in getattr(response, "__slots__", ()):
         value = getattr(response, name)
         if name == "error_code":

@@ -1,4 +1,4 @@
-"""A broker's place in its cluster: it registers, sends heartbeats, and takes its leave (KIP-631).
+"""A broker's life in its cluster: registration, heartbeats and shutdown (KIP-631).
 
 Owns the broker epoch, and the one task that talks to the active controller about it. Called by
 `server.py`. States, in order, never back (the controller may fence a broker that is RUNNING and
@@ -50,9 +50,9 @@ __all__ = ["BrokerLifecycle", "LifecycleError", "State"]
 _log = logging.getLogger("tidelog.lifecycle")
 
 METADATA_VERSION_MIN = 7  # 3.3-IV3, the oldest that Kafka 4 knows
-RETRY_S = 0.05  # after an attempt that failed; a little more each time, by chance
-SHUT_DOWN_RETRY_S = 0.02  # between questions whether it may go
-UNREACHABLE_S_MAX = 1.0  # who finds no controller for this long goes without being allowed to
+RETRY_S = 0.05  # after a failed attempt; with jitter and growing
+SHUT_DOWN_RETRY_S = 0.02  # between requests to shut down
+UNREACHABLE_S_MAX = 1.0  # without a controller for this long, it stops without permission
 _PLAINTEXT = 0
 
 # The cluster will not take this broker, whatever it does.
@@ -71,7 +71,7 @@ class LifecycleError(StorageError):
 
 
 class State(Enum):
-    """See the module's text."""
+    """See the module's docstring."""
 
     REGISTERING = auto()
     FENCED = auto()
@@ -142,7 +142,7 @@ class BrokerLifecycle:
             log_dirs=list(log_dirs),
             previous_broker_epoch=previous_broker_epoch,
         )
-        self._changed = asyncio.Event()  # look again: the image, or what this broker wants
+        self._changed = asyncio.Event()  # the image, or the wanted state, has changed
         self._awaited = asyncio.Event()  # a heartbeat is awaited
         self._may_go = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -159,7 +159,7 @@ class BrokerLifecycle:
             self._awaited.set()
 
     def _is_awaited(self, old: ClusterImage, new: ClusterImage) -> bool:
-        """Whether after this change a heartbeat of this broker is awaited."""
+        """Return whether a heartbeat is awaited after this change."""
         own_id = self._config.node_id
         if old.is_alive(own_id) and not new.is_alive(own_id):
             return True
@@ -172,7 +172,7 @@ class BrokerLifecycle:
 
     async def start(self) -> None:
         """Register, and return when this broker is unfenced and knows it; LifecycleError if the
-        cluster does not take it.
+        cluster refuses it.
 
         Images are published from its own registration on.
         """
@@ -221,8 +221,8 @@ class BrokerLifecycle:
         self._become(State.FENCED)
 
     async def _end_previous_life(self) -> bool:
-        """Have the life before fenced in its name, if it is known to be over: a process that was
-        killed has a session until then. Whether to register again at once."""
+        """Fence the previous life of this broker, if it has certainly ended: the session of a
+        killed process lasts until then. Return whether to register again at once."""
         if self._ended_epoch < 0:
             return False
         request = BrokerHeartbeatRequest(
@@ -265,7 +265,7 @@ class BrokerLifecycle:
     # -- heartbeats --------------------------------------------------------------------------------
 
     async def _beat(self) -> None:
-        """Send heartbeats until it is over; one that fails is soon sent again."""
+        """Send heartbeats until the end; retry failed ones soon."""
         while self.state is not State.GONE:
             self._awaited.clear()
             if await self._heartbeat() is None:
@@ -276,7 +276,7 @@ class BrokerLifecycle:
                     await self._awaited.wait()
 
     async def _heartbeat(self) -> bool | None:
-        """Send a heartbeat; whether this broker is fenced, None without an answer."""
+        """Send a heartbeat; return whether this broker is fenced, None without an answer."""
         request = BrokerHeartbeatRequest(
             broker_id=self._config.node_id,
             broker_epoch=self.broker_epoch,
@@ -299,9 +299,9 @@ class BrokerLifecycle:
         return bool(response.is_fenced)
 
     def _end_here(self) -> None:
-        """The cluster knows another life of this broker, or none: this process must not serve.
+        """End this process, because the cluster knows another life of this broker, or none.
 
-        Kafka's brokers go on asking.
+        Kafka's brokers keep sending heartbeats.
         """
         node_id = self._config.node_id
         if self.state is State.FENCED:
@@ -320,7 +320,7 @@ class BrokerLifecycle:
     # -- stop --------------------------------------------------------------------------------------
 
     async def shut_down(self, seconds_max: float) -> bool:
-        """Have all leaderships moved; whether the controller said that this broker may go.
+        """Have all leaderships moved; return whether the controller allowed the shutdown.
 
         Without an active controller they are not moved, and without other active brokers there is
         no place to move them to: then the broker stops as it is.
@@ -341,7 +341,7 @@ class BrokerLifecycle:
         return self._may_go.is_set()
 
     def _somebody_stays(self) -> bool:
-        """Whether there is a broker that could take over, as far as this one knows."""
+        """Return whether there is a broker that could take over, by this broker's image."""
         image, own_id = self._metadata.image, self._config.node_id
         return any(node_id != own_id and image.is_active(node_id) for node_id in image.brokers)
 
@@ -357,7 +357,7 @@ class BrokerLifecycle:
             self._task = None
 
     def close(self) -> None:
-        """No more heartbeats."""
+        """Stop sending heartbeats."""
         self._stop_beating()
         if self.state is not State.GONE:
             self._become(State.GONE)

@@ -1,6 +1,6 @@
-"""The parts of a broker that talk to other nodes, put together.
+"""Build the parts of a broker that talk to other nodes.
 
-The controller listener, where the other nodes ask this one; the door to the active controller;
+The controller listener for requests of other nodes; the channel to the active controller;
 forwarding; the broker's life cycle; AlterPartition. Built by `server.py`, only if
 `controller.quorum.voters` names several nodes; imported only then.
 
@@ -53,11 +53,11 @@ __all__ = ["Membership"]
 
 log = logging.getLogger("tidelog.membership")
 
-LEAVE_S_MAX = 3.0  # how long leaderships may take to move when this broker stops
+LEAVE_S_MAX = 3.0  # limit for moving leaderships when this broker stops
 
 
 class _Parts(NamedTuple):
-    """What `build` makes of a membership."""
+    """The parts that `build` creates."""
 
     controller: Controller
     dispatcher: Dispatcher
@@ -78,7 +78,7 @@ class Membership:
         runtime: Runtime,
         new_fetcher: Callable[..., ReplicaFetcher] | None = None,
     ) -> None:
-        """`new_fetcher` as for `FetcherManager`."""
+        """`FetcherManager` takes `new_fetcher`."""
         self._config = config
         self._runtime = runtime
         self._new_fetcher = new_fetcher
@@ -100,23 +100,22 @@ class Membership:
 
     @property
     def forwarding(self) -> Forwarding:
-        """Carries clients' requests to the active controller."""
+        """Forwards clients' requests to the active controller."""
         return self._parts.forwarding
 
     def wrap(self, handlers: Mapping[ApiKey, Handler]) -> dict[ApiKey, Handler]:
-        """The clients' handlers with what it adds; what the active controller decides is forwarded
-        to it."""
+        """Add to the clients' handlers, and forward requests that the active controller decides."""
         parts = self._parts
         wrapped = parts.forwarding.wrap({**handlers, **parts.of_admins})
         return {**wrapped, **parts.configs.forwarding_alterations(wrapped)}
 
     async def allocate_producer_ids(self) -> range:
-        """A block of producer ids for this broker; StorageError if it gets none."""
+        """Return a block of producer ids for this broker; StorageError if it gets none."""
         return await self.forwarding.allocate_producer_ids(self._config.node_id, self.broker_epoch)
 
     @property
     def broker_epoch(self) -> int:
-        """Of this broker's registration; -1 before it has one."""
+        """Epoch of this broker's registration; -1 before it."""
         return -1 if self._built is None else self._built.lifecycle.broker_epoch
 
     # -- start -------------------------------------------------------------------------------------
@@ -131,8 +130,8 @@ class Membership:
     def new_metadata_log(
         self, cluster_id: str, settings: Mapping[str, Any]
     ) -> ReplicatedMetadataLog:
-        """This node's copy of the metadata log, made of `settings` as a lone broker's is, and its
-        part in the quorum over it."""
+        """Create this node's copy of the metadata log, from the `settings` of a lone broker's, and
+        its part in the quorum."""
         config, runtime = self._config, self._runtime
         voters = config.quorum_voters()
         metadata = self._metadata = ReplicatedMetadataLog(
@@ -167,8 +166,8 @@ class Membership:
         cluster_id: str,
         logs: LogManager,
     ) -> None:
-        """Build the parts; `endpoints` are where clients reach this broker, and by the first of
-        them brokers."""
+        """Build the parts; `endpoints` are the addresses for clients, the first one also for
+        brokers."""
         config, runtime, metadata, quorum = (
             self._config,
             self._runtime,
@@ -254,11 +253,11 @@ class Membership:
         )
 
     def colleague_channel(self, host: str, port: int) -> PeerChannel:
-        """To a broker's client listener, for what brokers ask each other about transactions."""
+        """Connect to a broker's client listener, for requests about transactions."""
         return self._channel("transactions", host, port, self._config.request_timeout_ms / 1000)
 
     async def catch_up(self) -> None:
-        """As `Quorum.catch_up`."""
+        """See `Quorum.catch_up`."""
         assert self._quorum is not None
         await self._quorum.catch_up()
 
@@ -272,7 +271,7 @@ class Membership:
         )
 
     async def _tick(self) -> None:
-        """Have the controller look at the time."""
+        """Run the controller's periodic work."""
         controller = self._parts.controller
         while True:
             await asyncio.sleep(TICK_SECONDS)
@@ -282,13 +281,13 @@ class Membership:
                 log.warning("the controller's periodic work failed: %s", error)
 
     async def join(self) -> None:
-        """Register, and return when this broker is unfenced; LifecycleError if it can't be."""
+        """Register, and return when this broker is unfenced; LifecycleError on failure."""
         await self._parts.lifecycle.start()
 
     # -- stop --------------------------------------------------------------------------------------
 
     async def stop_fetching(self) -> None:
-        """Follow no other leader any more; the logs are this broker's alone then."""
+        """Stop following leaders; no other node changes the logs after this."""
         if self._built is not None:
             await self._built.fetchers.close()
         if self._lost_replicas is not None:
@@ -300,7 +299,7 @@ class Membership:
             await self._built.lifecycle.shut_down(LEAVE_S_MAX)
 
     async def close(self) -> None:
-        """Send no request and no answer any more."""
+        """Stop sending requests and responses."""
         if self._ticking is not None:
             self._ticking.cancel()
             await asyncio.gather(self._ticking, return_exceptions=True)
@@ -311,12 +310,12 @@ class Membership:
             await self._built.dispatcher.stop()
 
     async def leave_quorum(self) -> None:
-        """Leave the quorum; a leader has the others elect at once."""
+        """Leave the quorum; if this node leads, the others elect at once."""
         if self._quorum is not None:
             await self._quorum.stop()
 
     async def abandon(self) -> None:
-        """Leave the quorum without a word to the others."""
+        """Leave the quorum without notice."""
         if self._quorum is not None:
             self._quorum.abandon()
             await self._quorum.stop()
@@ -330,13 +329,13 @@ class Membership:
 
 
 def _endpoints(config: BrokerConfig) -> list[Voter]:
-    """Where the voters' controllers listen; all by the same listener name."""
+    """Return the voters' controller addresses, all with the same listener name."""
     name = config.controller_listener_names[0]
     return [Voter(voter.node_id, name, voter.host, voter.port) for voter in config.quorum_voters()]
 
 
 def _while_in(quorum: Quorum, handler: Handler) -> Handler:
-    """The handler, until this node has left: then the others find nobody here."""
+    """Wrap a handler so that it refuses requests after this node has left."""
 
     def guarded(context: RequestContext, request: Any) -> Any:
         if quorum.is_out:

@@ -1,4 +1,4 @@
-"""What DescribeConfigs and CreateTopics say of settings: value, where it comes from, its synonyms.
+"""Describe settings for DescribeConfigs and CreateTopics: value, source and synonyms.
 
 Pure: a configuration and an image in, entries out. Sources, types and the quirks of the synonym
 lists are Apache Kafka's (KIP-226, KIP-569), because tools compare them.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from tidelog.metadata.image import ClusterImage
 
-# Where a value comes from (DescribeConfigsResponse.ConfigSource).
+# The source of a value (DescribeConfigsResponse.ConfigSource).
 DYNAMIC_TOPIC, DYNAMIC_BROKER, DYNAMIC_DEFAULT_BROKER, STATIC_BROKER, DEFAULT = 1, 2, 3, 4, 5
 
 _TYPE_CODES = {
@@ -68,7 +68,7 @@ class ConfigEntry(NamedTuple):
 
 
 def format_value(value: object) -> str | None:
-    """A value as Kafka prints it: Java's way with floats, commas in lists."""
+    """Format a value as Kafka does: floats as in Java, commas in lists."""
     if isinstance(value, float) and value and not 1e-3 <= abs(value) < 1e7:
         mantissa, _, exponent = repr(abs(value)).partition("e")
         whole, _, fraction = mantissa.partition(".")
@@ -82,7 +82,7 @@ def format_value(value: object) -> str | None:
 def describe_topic(
     config: BrokerConfig, image: ClusterImage, topic: str, names: Collection[str] | None = None
 ) -> list[ConfigEntry]:
-    """Settings of an existing topic: all, or those of `names` that there are."""
+    """Describe settings of an existing topic: all, or those of `names` that exist."""
     effective = config.with_dynamic(image.broker_config(config.node_id))
     overrides = image.topic_config(topic)
     log_config = LogConfig.from_overrides(effective.log_defaults, overrides)
@@ -112,7 +112,7 @@ def describe_topic(
 def describe_broker(
     config: BrokerConfig, image: ClusterImage, names: Collection[str] | None = None
 ) -> list[ConfigEntry]:
-    """Settings of this broker, dynamic ones included."""
+    """Describe settings of this broker, including dynamic ones."""
     dynamic = image.broker_config(config.node_id)
     effective = config.with_dynamic(dynamic)
     every: Iterable[str] = dict.fromkeys((*BrokerConfig.KEYS, *config.given, *dynamic))
@@ -126,7 +126,7 @@ def describe_broker(
 def describe_broker_defaults(
     config: BrokerConfig, image: ClusterImage, names: Collection[str] | None = None
 ) -> list[ConfigEntry]:
-    """The cluster-wide dynamic settings alone."""
+    """Describe only the cluster-wide dynamic settings."""
     defaults = image.broker_configs.get(DEFAULT_BROKER_RESOURCE, {})
     effective = config.with_dynamic(defaults)
     return [
@@ -168,10 +168,10 @@ def _broker_entry(
 
 
 def broker_synonyms(config: BrokerConfig, image: ClusterImage, name: str) -> list[ConfigSynonym]:
-    """Where a broker setting's value may come from, the one that counts first.
+    """Return the sources of a broker setting's value, the effective one first.
 
-    As Kafka has it, the list starts with the first entry that bears the asked name itself: with
-    only log.retention.hours set, log.retention.ms has no synonyms and counts as default.
+    As in Kafka, the list starts with the first entry of the setting's own name: with only
+    log.retention.hours set, log.retention.ms has no synonyms and counts as default.
     """
     group = _BROKER_SYNONYMS.get(name, (name,))
     sensitive = not config.shows(name)
@@ -201,7 +201,7 @@ def broker_synonyms(config: BrokerConfig, image: ClusterImage, name: str) -> lis
 def effective_topic_configs(
     config: BrokerConfig, image: ClusterImage, overrides: Mapping[str, str]
 ) -> list[ConfigEntry]:
-    """Settings that a topic created with `overrides` has, by name (KIP-525)."""
+    """Return the settings of a topic created with `overrides`, by name (KIP-525)."""
     sources = (
         (image.broker_configs.get(str(config.node_id), {}), DYNAMIC_BROKER),
         (image.broker_configs.get(DEFAULT_BROKER_RESOURCE, {}), DYNAMIC_DEFAULT_BROKER),

@@ -1,10 +1,10 @@
-"""How far the metadata log was on disk when the node last knew: below that nothing may be missing.
+"""The last known durable end of the metadata log: below it nothing may be missing.
 
-A torn end of the log is normal after a crash and is cut off; but only where nothing was promised.
-What was forced to disk has counted for a majority, so a log that is damaged or short below it must
-not be taken for a shorter log: this voter would help to elect a leader without committed records.
+A torn end of the log is normal after a crash and is cut off, but only above the durable end.
+Flushed records have counted for a majority, so a log that is damaged or too short below that must
+not pass as a shorter log: this voter would help to elect a leader without committed records.
 
-A small file of pairs, the offset and its complement, the last whole pair counts. It is written
+A small file of pairs, the offset and its complement; the last whole pair is valid. It is written
 after the log was synced and not synced itself: killing the process loses nothing of it, and a power
 failure may only make it older, which is weaker and never wrong.
 """
@@ -31,7 +31,8 @@ _FLUSH_AGAIN_S = 0.1
 
 
 async def flush_log(log: Log, executor: Executor, end: int) -> bool:
-    """Make the log durable up to `end`; whether it was not. OSError if the disk refuses.
+    """Make the log durable up to `end`; return whether that took a flush. OSError if the disk
+    fails.
 
     A process without descriptors is no failure of the disk: this waits until it has some.
     """
@@ -60,7 +61,7 @@ class DurableEnd:
         self._size = 0
 
     def read(self) -> int:
-        """The offset below which the log was on disk; 0 if nothing is known."""
+        """Return the offset below which the log was on disk; 0 if unknown."""
         try:
             data = self._files.read_bytes(self._path)
         except FileNotFoundError:
@@ -72,11 +73,11 @@ class DurableEnd:
         return 0
 
     def advance(self, offset: int) -> None:
-        """Note that everything below `offset` is on disk. A full disk keeps the old note."""
+        """Record that everything below `offset` is on disk. A full disk keeps the old record."""
         try:
             if self._file is None:
                 self._file = self._files.open(self._path, create=True)
-                self._size = _BYTES_MAX  # whatever is in it gives way
+                self._size = _BYTES_MAX  # the content is replaced
             if self._size >= _BYTES_MAX:
                 self._file.truncate(0)
                 self._size = 0
@@ -86,12 +87,12 @@ class DurableEnd:
             self._size = _BYTES_MAX
 
     def lower(self, offset: int) -> None:
-        """The log is going to be cut down to `offset`: note it, durably, before."""
+        """Record, durably, that the log will be truncated to `offset`."""
         self.close()
         self._files.write_atomic(self._path, _PAIR.pack(offset, offset ^ _MASK))
 
     def close(self) -> None:
-        """Give up the handle."""
+        """Close the handle."""
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -1,8 +1,8 @@
-"""What this broker knows of the cluster: immutable, replaced whole when metadata records apply.
+"""This broker's view of the cluster: immutable, replaced as a whole when records apply.
 
-Built by `image_replay.py` from the metadata log; read by every handler and by the replica manager.
-Nothing here is changed in place, so a reader may keep an image across an await and still see one
-consistent moment (it must fetch a new one to see the present).
+Built by `replay.py` from the metadata log; every handler and the replica manager read it. Nothing
+here is changed in place, so a reader may keep an image across an await and see one consistent state
+(it must get the new image to see the present).
 
 Ids of topics and directories are 16 bytes; broker ids, epochs and partition numbers are ints.
 """
@@ -51,7 +51,7 @@ FeatureRange = tuple[str, int, int]
 class BrokerImage(NamedTuple):
     """A registered broker. `epoch` is the offset of its registration; fenced ones lead nothing.
 
-    `host` and `port` are those of the first of `endpoints`, by which other brokers come.
+    `host` and `port` are those of the first of `endpoints`, which is for other brokers.
     """
 
     node_id: int
@@ -67,9 +67,9 @@ class BrokerImage(NamedTuple):
     features: tuple[FeatureRange, ...] = ()
 
     def address(self, listener: str) -> tuple[str, int] | None:
-        """Where those are sent who came by a listener of this name; None if it has no such one.
+        """Return the address advertised on this listener, or None.
 
-        An empty name, of a broker that asks itself, means the first.
+        An empty name, of a broker's own request, means the first listener.
         """
         if not listener or not self.endpoints:
             return self.host, self.port
@@ -169,44 +169,44 @@ class ClusterImage:
         )
 
     def partition(self, topic: str, index: int) -> PartitionImage | None:
-        """The partition, or None if the topic or the number is unknown."""
+        """Return the partition, or None if the topic or the number is unknown."""
         image = self.topics.get(topic)
         if image is None or not 0 <= index < len(image.partitions):
             return None
         return image.partitions[index]
 
     def topic_by_id(self, topic_id: bytes) -> TopicImage | None:
-        """The topic of an id, or None."""
+        """Return the topic of an id, or None."""
         name = self.topic_names.get(topic_id)
         return None if name is None else self.topics[name]
 
     def topic_config(self, topic: str) -> Mapping[str, str]:
-        """The dynamic settings of a topic, empty if it has none."""
+        """Return the dynamic settings of a topic, empty if it has none."""
         return self.topic_configs.get(topic, _NOTHING)
 
     def broker_config(self, node_id: int) -> dict[str, str]:
-        """The dynamic settings that hold for a broker: its own over the cluster-wide ones."""
+        """Return the dynamic settings of a broker: its own over the cluster-wide ones."""
         return {
             **self.broker_configs.get(DEFAULT_BROKER_RESOURCE, _NOTHING),
             **self.broker_configs.get(str(node_id), _NOTHING),
         }
 
     def address_of(self, node_id: int) -> tuple[str, int] | None:
-        """Where clients and other brokers reach a broker, None if it is not registered."""
+        """Return the address of a broker, None if it is not registered."""
         broker = self.brokers.get(node_id)
         return None if broker is None else (broker.host, broker.port)
 
     def alive_brokers(self) -> list[BrokerImage]:
-        """Brokers that are not fenced, by id."""
+        """Return brokers that are not fenced, by id."""
         return [self.brokers[node_id] for node_id in sorted(self.brokers) if self.is_alive(node_id)]
 
     def is_alive(self, node_id: int) -> bool:
-        """Whether a broker is registered and not fenced."""
+        """Return whether a broker is registered and not fenced."""
         broker = self.brokers.get(node_id)
         return broker is not None and not broker.fenced
 
     def is_active(self, node_id: int) -> bool:
-        """Whether a broker is alive and not about to leave: it may lead, and join an ISR."""
+        """Return whether a broker is alive and not shutting down: it may lead, and join an ISR."""
         broker = self.brokers.get(node_id)
         return broker is not None and not broker.fenced and not broker.in_controlled_shutdown
 

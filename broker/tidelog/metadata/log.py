@@ -1,8 +1,8 @@
-"""`__cluster_metadata-0`: the durable log of the cluster's metadata, and the image it adds up to.
+"""`__cluster_metadata-0`: the durable log of the cluster's metadata, and the image built from it.
 
 In Kafka's own record format over a plain `Log`, with the files Kafka keeps beside it
 (`partition.metadata`, `leader-epoch-checkpoint`, `quorum-state`), as far as a quorum of one voter
-has use for them. Written by the controller alone.
+has use for them. Only the controller writes it.
 
 One operation is one batch: after a crash it is there whole or not at all. `append` puts it into
 the log and into `latest`, the image that the controller decides by; `commit` also waits until the
@@ -94,8 +94,8 @@ class NotControllerError(StorageError):
 class MetadataLog:
     """The metadata log of this node, which is its only voter.
 
-    `image`: committed, what everybody but the controller goes by. `latest`: with what is appended
-    and not yet on disk. Invariant: image.offset <= latest.offset = the log's last record.
+    `image`: committed, for all but the controller. `latest`: also with appends that are not on disk
+    yet. Invariant: image.offset <= latest.offset = the log's last record.
     """
 
     def __init__(
@@ -139,14 +139,14 @@ class MetadataLog:
         self._snapshot_bytes = snapshot_bytes
         self._snapshot_interval_s = snapshot_interval_s
         self._snapshot_at = clock.monotonic()  # the last one, or this log's start
-        self._snapshot_size = 0  # of the log when the last snapshot was taken
+        self._snapshot_size = 0  # size of the log at the last snapshot
         self._snapshot_epoch = 0
         self._snapshotting: asyncio.Task[None] | None = None
         self._flushed = 0  # all records below are on disk; the recovery point may be lower
         self._durable = DurableEnd(files, self._folder)
         self._log: Log | None = None
         self._voters: Sequence[int] = (node_id,)
-        self._transaction: list[Message] | None = None  # records of one that is being replayed
+        self._transaction: list[Message] | None = None  # records of a transaction being replayed
         self.image = ClusterImage(cluster_id=cluster_id)
         self.latest = self.image
 
@@ -176,7 +176,7 @@ class MetadataLog:
 
     @property
     def leader_id(self) -> int:
-        """The active controller as far as this node knows, -1 if there is none."""
+        """The active controller known to this node, -1 if there is none."""
         return self._node_id if self.is_leader else -1
 
     @property
@@ -216,8 +216,7 @@ class MetadataLog:
         return self.image
 
     def _stored_election(self) -> Election:
-        """Read `quorum-state`. A lone voter votes for itself alone, so its log's epochs stand in
-        for a damaged file."""
+        """Read `quorum-state`. For a lone voter, the log's epochs replace a damaged file."""
         try:
             return read_quorum_state(self._files, self._folder) or Election()
         except QuorumStateError as error:
@@ -228,7 +227,7 @@ class MetadataLog:
         """Load the newest snapshot as `image`, and the log; StorageError if anything is missing
         that was on disk."""
         created = not self._files.exists(f"{self._folder}/partition.metadata")
-        if created:  # a vote may be the first that is durable in it
+        if created:  # the vote may be the first durable file in it
             make_durable_folder(self._files, self._folder)
         promised = self._durable.read()
         log_start_offset = 0 if created else self._load_snapshot()
@@ -246,7 +245,7 @@ class MetadataLog:
         snapshot_end = self.image.offset + 1
         if max(log.log_end_offset, snapshot_end) < promised:
             raise damage_below(self._folder, log.log_end_offset, promised)
-        # A leader's, if the log ends in an older epoch: the crash came before what diverges went.
+        # A leader's snapshot, if the log ends in an older epoch: the crash preceded the truncation.
         is_news = log.epochs.latest_epoch < self._snapshot_epoch and log.size_in_bytes > 0
         if log.log_end_offset < snapshot_end or is_news:
             log.truncate_fully_and_start_at(snapshot_end)
@@ -260,7 +259,7 @@ class MetadataLog:
         return log
 
     def _load_snapshot(self) -> int:
-        """Take `image` from the newest snapshot, if there is one; where the log starts."""
+        """Load `image` from the newest snapshot, if there is one; return where the log starts."""
         if not any(name.endswith(".checkpoint") for name in self._files.list(self._folder)):
             return 0
         from tidelog.metadata.snapshots import list_snapshots, read_snapshot
@@ -306,8 +305,8 @@ class MetadataLog:
                 builder.apply(record)
 
     def _batches(self, position: int, end: int) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """The batches of [position, end), which are batch boundaries. ProtocolError for one that
-        is no longer what was written."""
+        """Yield the batches of [position, end), batch boundaries. ProtocolError for a changed
+        one."""
         while position < end:
             outcome = self.log.read(position, _READ_BYTES, upper_bound=end, min_one_batch=True)
             assert isinstance(outcome, Records)
@@ -321,7 +320,8 @@ class MetadataLog:
                 position = max(position, header.next_offset)
 
     def _leader_change(self) -> Record:
-        """The first record of an epoch: who leads, and the voters, all of whom may have granted."""
+        """Build the first record of an epoch: the leader, and the voters, which may all have
+        granted."""
         key = _CONTROL_KEY.pack(0, ControlType.LEADER_CHANGE)
         voters = b"".join([voter.to_bytes(4, "big") + b"\0" for voter in self._voters])
         listed = bytes([len(self._voters) + 1]) + voters
@@ -336,7 +336,7 @@ class MetadataLog:
         return self.log.log_end_offset
 
     def append(self, records: Sequence[Message]) -> int:
-        """Append one operation as one batch and apply it to `latest`; the log's end then.
+        """Append one operation as one batch and apply it to `latest`; return the log's end.
 
         StorageError if it cannot be written: nothing happened. ReplayError for records that do not
         fit: nothing was written.
@@ -371,9 +371,9 @@ class MetadataLog:
         return self.log.log_end_offset
 
     async def commit(self, records: Sequence[Message] = ()) -> None:
-        """Append one operation and return when it is on disk and the listeners know.
+        """Append one operation; return when it is on disk and the listeners were called.
 
-        Without records: wait for everything appended so far, for decisions made by `latest`.
+        Without records: wait for everything appended so far, for decisions based on `latest`.
         """
         end = self.append(records) if records else self.next_offset
         if self._failed is not None:
@@ -388,7 +388,7 @@ class MetadataLog:
         await future
 
     async def _flush(self) -> None:
-        """Force appended batches to disk, round by round, until no commit waits."""
+        """Flush appended batches, round by round, until no commit waits."""
         try:
             while self._waiting:
                 image, end = self.latest, self.next_offset
@@ -412,7 +412,7 @@ class MetadataLog:
         last one."""
         if (
             self._snapshotting is None
-            and self._transaction is None  # the half of one is in no image
+            and self._transaction is None  # half a transaction is in no image
             and self._is_snapshot_due()
             and self.image.offset < self._flushed
         ):
@@ -426,7 +426,7 @@ class MetadataLog:
         return interval_s > 0 and self._clock.monotonic() - self._snapshot_at >= interval_s
 
     async def _snapshot(self) -> None:
-        """Write one snapshot, then let go of what the one before it covers (KIP-630)."""
+        """Write one snapshot, then trim what the previous one covers (KIP-630)."""
         from tidelog.metadata.snapshots import trim, write_snapshot
 
         size, now_ms = self.log.size_in_bytes, self._clock.wall_ms()
@@ -437,7 +437,7 @@ class MetadataLog:
                 size = self.log.size_in_bytes
         except (OSError, StorageError) as error:
             if self._report is not None:
-                self._report(f"no snapshot of the metadata: {error}")  # the log has it all
+                self._report(f"no snapshot of the metadata: {error}")  # the log still has it
         finally:
             self._snapshot_size = size
             self._snapshot_at = self._clock.monotonic()
@@ -469,7 +469,7 @@ class MetadataLog:
             self._on_failure(error)
 
     async def close(self) -> None:
-        """Wait for what is being written and close the log; commits after that fail."""
+        """Wait for pending writes and close the log; later commits fail."""
         while (task := self._flusher or self._snapshotting) is not None:
             await asyncio.wait([task])
         if self._log is not None and self._failed is None:
@@ -484,7 +484,7 @@ class MetadataLog:
 
 
 def bootstrap_records() -> list[Message]:
-    """What a new cluster begins with (KIP-778, KIP-868)."""
+    """Return the first records of a new cluster (KIP-778, KIP-868)."""
     return [
         tables.BeginTransactionRecord(name="Bootstrap records"),
         tables.FeatureLevelRecord(name=METADATA_FEATURE, feature_level=METADATA_VERSION),
@@ -493,7 +493,7 @@ def bootstrap_records() -> list[Message]:
 
 
 def decode_batch(batch: memoryview) -> Iterator[Message]:
-    """The metadata records of one batch; ProtocolError for what is not known here."""
+    """Decode the metadata records of one batch; ProtocolError for unknown ones."""
     for record in iter_records(batch):
         if record.value is None:
             raise ProtocolError("metadata record has no value")

@@ -1,8 +1,8 @@
-"""`quorum-state`: what a voter of the metadata quorum must not forget (KIP-595).
+"""`quorum-state`: the durable election state of a voter of the metadata quorum (KIP-595).
 
-A small JSON file beside the metadata log, as Kafka writes it: version 0 here, for fixed voters;
-version 1 (KIP-853) is read as well. Written whole and durably before anything is said that depends
-on it. Read strictly: a voter that takes a damaged file for an empty one votes twice in an epoch.
+A small JSON file beside the metadata log, as Kafka writes it: version 0 here, for static voters;
+version 1 (KIP-853) is read as well. It is written durably before any message that depends on it. It
+is read strictly: a voter that takes a damaged file for an empty one votes twice in an epoch.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _VERSIONS = (
 
 
 class QuorumStateError(StorageError):
-    """The file cannot be believed; the text is one line, with what to do."""
+    """The file is missing or damaged; the text is one line, with what to do."""
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(
@@ -50,7 +50,7 @@ class QuorumStateError(StorageError):
 
 
 class Election(NamedTuple):
-    """A voter's epoch, who leads in it, and whom this node voted for in it."""
+    """A voter's epoch, the leader, and the vote of this node in it."""
 
     epoch: int = 0
     leader_id: int = NOBODY
@@ -79,7 +79,7 @@ def read_quorum_state(files: FileSystem, folder: str) -> Election | None:
 def write_quorum_state(
     files: FileSystem, folder: str, election: Election, voters: Sequence[int]
 ) -> None:
-    """Durable when it returns."""
+    """Write the file durably."""
     listed = ",".join(f'{{"voterId":{voter}}}' for voter in voters)
     state = (
         f'{{"clusterId":"","leaderId":{election.leader_id},"leaderEpoch":{election.epoch},'

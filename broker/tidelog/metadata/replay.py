@@ -1,9 +1,9 @@
-"""Metadata records → `ClusterImage`: the one place that knows what each record means.
+"""Apply metadata records to a `ClusterImage`: the one place that knows what each record means.
 
-Called by the metadata log, at start for the whole log and then for each batch that is appended.
-Topics that a batch doesn't touch keep their very `TopicImage` object, so that a listener finds
-what changed by identity. A record that does not fit the image (an unknown topic or broker) is a
-broken log or a bug and raises `ReplayError`: the broker must stop rather than guess.
+The metadata log calls it, at start for the whole log and then for each appended batch. Topics that
+a batch does not touch keep their `TopicImage` object, so that a listener finds changes by identity.
+A record that does not fit the image (an unknown topic or broker) is a broken log or a bug and
+raises `ReplayError`: the broker must stop rather than guess.
 """
 
 from __future__ import annotations
@@ -52,20 +52,20 @@ class ImageBuilder:
             raise ReplayError(f"no rule for {type(record).__name__}")
 
     def _now(self, attribute: str) -> Mapping[Any, Any]:
-        """A mapping of the image as it is now, to read."""
+        """Return a mapping of the current image, to read."""
         own = self._changed.get(attribute)
         base: Mapping[Any, Any] = getattr(self._base, attribute)
         return base if own is None else own
 
     def _own(self, attribute: str) -> dict[Any, Any]:
-        """A mapping of the image, to change."""
+        """Return a mapping of the image, to change."""
         own = self._changed.get(attribute)
         if own is None:
             own = self._changed[attribute] = dict(getattr(self._base, attribute))
         return own
 
     def build(self, *, offset: int, leader_epoch: int, controller_id: int) -> ClusterImage:
-        """The new image, as of `offset`, the last one applied."""
+        """Build the new image, as of `offset`, the last one applied."""
         for name, partitions in self._touched.items():
             count = len(partitions)
             if any(index not in partitions for index in range(count)):
@@ -251,7 +251,8 @@ class ImageBuilder:
 
 
 def merge_partition(old: PartitionImage, record: records.PartitionChangeRecord) -> PartitionImage:
-    """The partition after a change. A leader named, even the same one, begins a new epoch."""
+    """Return the partition after a change. A named leader, even the same one, begins a new
+    epoch."""
     elects = record.leader != NO_LEADER_CHANGE
     keep = record.leader_recovery_state < 0
 
@@ -286,7 +287,7 @@ def replay(
     leader_epoch: int,
     controller_id: int,
 ) -> ClusterImage:
-    """The image after these records, of which the last has `offset`."""
+    """Return the image after these records, the last of which has `offset`."""
     builder = ImageBuilder(image)
     for record in changes:
         builder.apply(record)

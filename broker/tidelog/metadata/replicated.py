@@ -1,9 +1,9 @@
-"""The metadata log as one of several copies: what the quorum decides is done to it here.
+"""The metadata log as one of several copies, to which the quorum's decisions are applied.
 
-The doors of `MetadataLog` stay; what they mean changes: `commit` returns when a majority has the
-records on disk, and raises NotControllerError on a node that does not lead or ceases to.
-`quorum/driver.py` calls the rest: begin an epoch, append what was fetched, cut what diverged, move
-the high watermark, lead, step down.
+It has the methods of `MetadataLog`, but `commit` returns when a majority has the records on disk,
+and raises NotControllerError on a node that does not lead or loses leadership. `quorum/driver.py`
+calls the rest: begin an epoch, append fetched records, truncate, move the high watermark, lead,
+step down.
 
 Images. Below the high watermark nothing ever changes, so `image` is made of that part alone. While
 this node leads, `latest` runs ahead of it by what is appended and not yet committed (`_pending`);
@@ -51,7 +51,7 @@ READ_BYTES_MAX = 8 << 20  # of one fetch; KRaft's MAX_FETCH_SIZE
 
 
 def superseded(node_id: int, own_epoch: int, epoch: int) -> StorageError:
-    """Why a broker ends that the cluster knows by another epoch; -1: by none."""
+    """Return the error of a broker that the cluster knows by another epoch; -1: by none."""
     what = (
         f"broker {node_id} was unregistered: this process, with epoch {own_epoch}, ends. Its next"
         " start registers it again"
@@ -76,7 +76,7 @@ class ReplicatedMetadataLog(MetadataLog):
         self._leading = False
         self._leader_id = NO_CONTROLLER
         self._leader_epoch = 0
-        self._cuts = 0  # how often records were cut off: a flush begun before says nothing
+        self._cuts = 0  # number of truncations: a flush begun before one does not count
         self._pending: deque[ClusterImage] = deque()
         self._watching: list[tuple[int, asyncio.Future[None]]] = []
         self._publishing = False
@@ -108,25 +108,26 @@ class ReplicatedMetadataLog(MetadataLog):
 
     @property
     def has_failed(self) -> bool:
-        """Whether it was closed or what is on disk is unknown: it takes part in nothing."""
+        """Whether it was closed or the state of the disk is unknown: it takes no part in the
+        quorum."""
         return self._failed is not None
 
     @property
     def high_watermark(self) -> int:
-        """Everything below is committed."""
+        """The offset below which everything is committed."""
         return self.log.high_watermark
 
     # ---- starting -----------------------------------------------------------------------------
 
     def open(self) -> ClusterImage:
-        """Load the log. What of it is committed is known when a leader says so."""
+        """Load the log. A leader reports later what is committed."""
         log = self._load()
         log.set_high_watermark(max(log.log_start_offset, self.image.offset + 1))
         self.latest = self.image
         return self.image
 
     def read_election(self) -> Election:
-        """What this node remembers, at least the newest epoch of its log.
+        """Return this node's election state, at least the newest epoch of its log.
 
         QuorumStateError if it cannot know how it voted: a file that is damaged, or missing beside a
         log with records. Kafka takes a missing file for a node that never voted.
@@ -141,7 +142,7 @@ class ReplicatedMetadataLog(MetadataLog):
         return stored if stored.epoch >= epoch else Election(epoch)
 
     def write_election(self, election: Election) -> None:
-        """Durable when it returns; if the disk fails, this node takes part in nothing any more."""
+        """Write durably; if the disk fails, this node leaves the quorum."""
         try:
             write_quorum_state(self._files, self._folder, election, self._voters)
         except OSError as error:
@@ -155,20 +156,20 @@ class ReplicatedMetadataLog(MetadataLog):
         return (epoch if epoch >= 0 else self._snapshot_epoch), self.log.log_end_offset
 
     def start_publishing(self, broker_epoch: int = -1) -> None:
-        """Tell the listeners of `image` now, and from now on of every change.
+        """Call the listeners with `image` now, and from now on after every change.
 
-        For when the broker's registration, of this epoch, is in the image: nothing is to act on
-        what the image says of its run before, nor of another process that registers under its id.
-        That ends this one. With -1 there is no broker here.
+        Call it when the image has the broker's registration of this epoch: listeners must not act
+        on an earlier run, nor on another process that registers with its id, which ends this one.
+        -1 means that there is no broker here.
         """
         if not self._publishing:
             self._publishing, self._broker_epoch = True, broker_epoch
             super()._publish(self.image)
 
-    # ---- what the quorum wants ----------------------------------------------------------------
+    # ---- operations of the quorum --------------------------------------------------------------
 
     def leader_is(self, leader_id: int, epoch: int) -> None:
-        """Take note of the leader; -1 for none."""
+        """Record the leader; -1 for none."""
         self._leader_id, self._leader_epoch = leader_id, epoch
 
     def begin_epoch(self, epoch: int) -> None:
@@ -180,7 +181,7 @@ class ReplicatedMetadataLog(MetadataLog):
             self.on_append()
 
     def lead(self) -> None:
-        """Everything before this node's epoch is committed and in `image`: it may decide now."""
+        """Begin to decide: everything before this node's epoch is committed and in `image`."""
         assert not self._leading
         assert self.image.offset + 1 == self.log.high_watermark == self.log.log_end_offset
         assert self.image.leader_epoch == self._leader_epoch
@@ -192,7 +193,7 @@ class ReplicatedMetadataLog(MetadataLog):
             listener(True, self._leader_epoch)
 
     def step_down(self) -> None:
-        """This node leads no more: what is not committed may be lost, and its commits fail."""
+        """Stop leading: uncommitted records may be lost, and pending commits fail."""
         if not self._leading:
             return
         self._leading = False
@@ -206,11 +207,11 @@ class ReplicatedMetadataLog(MetadataLog):
             listener(False, self._leader_epoch)
 
     def append_fetched(self, records: memoryview, epoch: int) -> None:
-        """Append the leader's batches as they are; StorageError if they don't fit."""
+        """Append the leader's batches unchanged; StorageError if they do not fit."""
         self.log.append_as_follower(records, leader_epoch=epoch, now_ms=self._clock.wall_ms())
 
     def truncate(self, epoch: int, end_offset: int) -> None:
-        """Cut what the leader, whose records of `epoch` end at `end_offset`, does not have.
+        """Truncate what the leader, whose records of `epoch` end at `end_offset`, does not have.
 
         StorageError if that were committed records: then a voter has lost what it acknowledged.
         """
@@ -233,7 +234,7 @@ class ReplicatedMetadataLog(MetadataLog):
         self.log.truncate_to(cut, self._clock.wall_ms())
 
     async def flush(self) -> int:
-        """Make the log durable as it is now; the offset below which it is."""
+        """Make the current log durable; return the offset below which it is."""
         end, cuts = self.log.log_end_offset, self._cuts
         try:
             await flush_log(self.log, self._executor, end)
@@ -246,16 +247,16 @@ class ReplicatedMetadataLog(MetadataLog):
         return self._flushed
 
     def read(self, offset: int) -> ReadOutcome:
-        """Batches for a follower that is at `offset`, committed or not."""
+        """Read batches for a follower at `offset`, committed or not."""
         end = self.log.log_end_offset
         return self.log.read(offset, READ_BYTES_MAX, upper_bound=end, min_one_batch=True)
 
     def newest_snapshot(self) -> tuple[int, int] | None:
-        """End offset and epoch of the newest snapshot on disk."""
+        """Return end offset and epoch of the newest snapshot on disk."""
         return next(reversed(self._snapshots()), None)
 
     def oldest_snapshot(self) -> tuple[int, int] | None:
-        """The same of the oldest one: a log that does not start at 0 starts at its end."""
+        """Return those of the oldest one: a log that does not start at 0 starts at its end."""
         return next(iter(self._snapshots()), None)
 
     def _snapshots(self) -> list[SnapshotId]:
@@ -266,7 +267,8 @@ class ReplicatedMetadataLog(MetadataLog):
     def read_snapshot(
         self, end_offset: int, epoch: int, position: int, size_max: int
     ) -> tuple[int, bytes]:
-        """Size of a snapshot, and its bytes from a position on. FileNotFoundError without it."""
+        """Read the size of a snapshot, and its bytes from a position on. FileNotFoundError without
+        it."""
         from tidelog.metadata.snapshots import SnapshotId  # noqa: PLC0415 - as in `log`
 
         file = self._files.open(f"{self._folder}/{SnapshotId(end_offset, epoch).file_name}")
@@ -276,10 +278,10 @@ class ReplicatedMetadataLog(MetadataLog):
             file.close()
 
     def install_snapshot(self, end_offset: int, epoch: int, data: bytes) -> None:
-        """Begin anew with a leader's snapshot; ProtocolError if it is damaged.
+        """Restart the log from a leader's snapshot; ProtocolError if it is damaged.
 
-        Everything here gives way: what the snapshot stands for is committed, and more. From when it
-        is written on, a crash leaves it to the next start to end this (`_load`).
+        It replaces everything here, because the records of the snapshot are committed. Once it is
+        written, the next start completes this after a crash (`_load`).
         """
         from tidelog.metadata.snapshots import (  # noqa: PLC0415 - as in `log`
             SnapshotId,
@@ -307,7 +309,7 @@ class ReplicatedMetadataLog(MetadataLog):
     def advance(self, offset: int) -> None:
         """Everything below `offset` is committed: apply it and complete the commits that wait.
 
-        If it is no longer what was appended, this node takes part in nothing any more.
+        If the records on disk have changed, this node leaves the quorum.
         """
         offset = min(offset, self.log.log_end_offset)
         if offset <= self.log.high_watermark and offset <= self.image.offset + 1:
@@ -320,7 +322,7 @@ class ReplicatedMetadataLog(MetadataLog):
         else:
             try:
                 image = self.latest = self._apply(offset)
-            except (ProtocolError, StorageError) as error:  # the disk gives something else back
+            except (ProtocolError, StorageError) as error:  # the disk returns other bytes
                 self.fail(error)
                 return
         self._publish(image)
@@ -331,7 +333,7 @@ class ReplicatedMetadataLog(MetadataLog):
                 future.set_result(None)
 
     def _apply(self, offset: int) -> ClusterImage:
-        """The image with all batches below `offset`."""
+        """Return the image with all batches below `offset`."""
         builder = ImageBuilder(self.image)
         epoch, controller_id = self.image.leader_epoch, self.image.controller_id
         for header, batch in self._batches(self.image.offset + 1, offset):
@@ -342,13 +344,13 @@ class ReplicatedMetadataLog(MetadataLog):
             if control_type(record) == ControlType.LEADER_CHANGE and record.value is not None:
                 epoch = header.leader_epoch
                 controller_id = int.from_bytes(record.value[2:6], "big", signed=True)
-                self._transaction = None  # a new leader does not go on with another's
+                self._transaction = None  # a new leader does not continue another's transaction
         return builder.build(offset=offset - 1, leader_epoch=epoch, controller_id=controller_id)
 
     # ---- writing ------------------------------------------------------------------------------
 
     def append(self, records: Sequence[Message]) -> int:
-        """As `MetadataLog.append`; NotControllerError if this node does not lead."""
+        """Like `MetadataLog.append`; NotControllerError if this node does not lead."""
         if not self.is_leader:
             raise NotControllerError
         end = super().append(records)
@@ -358,7 +360,7 @@ class ReplicatedMetadataLog(MetadataLog):
         return end
 
     async def commit(self, records: Sequence[Message] = ()) -> None:
-        """Append one operation and return when a majority has it and the listeners know.
+        """Append one operation; return when a majority has it and the listeners were called.
 
         NotControllerError if this node does not lead, or ceases to before it knows: then the
         operation may or may not happen.
@@ -373,7 +375,7 @@ class ReplicatedMetadataLog(MetadataLog):
         await future
 
     async def wait_for(self, offset: int) -> None:
-        """Return when `image` shows everything up to `offset`, whoever leads.
+        """Return when `image` shows everything up to `offset`, under any leader.
 
         Any time may pass; the caller bounds it.
         """
@@ -402,7 +404,7 @@ class ReplicatedMetadataLog(MetadataLog):
             self._watching = still
 
     def fail(self, error: BaseException) -> None:
-        """The log can't go on: this node takes part in nothing, and the broker is to stop."""
+        """Fail the log: this node leaves the quorum, and the broker must stop."""
         if self._failed is None:
             self._fail(error)
 
@@ -411,7 +413,7 @@ class ReplicatedMetadataLog(MetadataLog):
         super()._fail(error)
 
     async def close(self) -> None:
-        """Close the log; the quorum is to be stopped before."""
+        """Close the log, after the quorum has stopped."""
         self.step_down()
         for _, future in self._watching:
             future.cancel()

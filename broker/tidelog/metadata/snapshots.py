@@ -3,7 +3,7 @@
 `<end offset, 20 digits>-<epoch, 10 digits>.checkpoint` beside the log stands for all records below
 the end offset, of which the last has that epoch. Inside: a control batch with a header record,
 batches of records in the order they can be replayed, a control batch with a footer record, without
-which the snapshot is not whole. Pure but for the file system; whoever writes decides when.
+which the snapshot is not whole. Pure except for the file system; the caller decides when to write.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _PLAINTEXT = 0
 
 
 class SnapshotId(NamedTuple):
-    """Which part of the log a snapshot stands for; they compare as they were taken."""
+    """The part of the log that a snapshot covers; ids sort by age."""
 
     end_offset: int
     epoch: int
@@ -78,9 +78,9 @@ def list_snapshots(files: FileSystem, folder: str) -> list[SnapshotId]:
 
 
 def image_records(image: ClusterImage) -> Iterator[Message]:
-    """Records that build the image from nothing."""
+    """Return records that build the image from an empty one."""
     features = dict(image.features)
-    if METADATA_FEATURE in features:  # it says how the others are to be read
+    if METADATA_FEATURE in features:  # it defines how to read the others
         level = features.pop(METADATA_FEATURE)
         yield tables.FeatureLevelRecord(name=METADATA_FEATURE, feature_level=level)
     for name, level in features.items():
@@ -141,7 +141,7 @@ def image_records(image: ClusterImage) -> Iterator[Message]:
 
 
 def encode_snapshot(image: ClusterImage, timestamp_ms: int) -> tuple[SnapshotId, bytes]:
-    """The snapshot of everything up to `image.offset`, taken at `timestamp_ms`."""
+    """Encode the snapshot of everything up to `image.offset`, taken at `timestamp_ms`."""
     snapshot = SnapshotId(image.offset + 1, image.leader_epoch)
     parts: list[bytes] = []
     offset = 0
@@ -179,7 +179,7 @@ def write_snapshot(
 
 
 def trim(files: FileSystem, folder: str, log: Log, now_ms: int) -> None:
-    """Give up the log below the newest snapshot but one, and the snapshots before that.
+    """Trim the log below the second-newest snapshot, and remove older snapshots.
 
     The last two stay, so that a follower that is a little behind needs none.
     """
@@ -193,10 +193,10 @@ def trim(files: FileSystem, folder: str, log: Log, now_ms: int) -> None:
 
 
 def begin_at_oldest(files: FileSystem, folder: str, log: Log) -> None:
-    """Have a log begin where a snapshot ends, and remove the snapshots of what is before its start.
+    """Make a log begin at the end of a snapshot, and remove snapshots from before its start.
 
-    A crash leaves those, between two steps of `trim` or of a leader's snapshot that replaces the
-    log; who went by them would send a follower the newest snapshot again and again.
+    A crash in `trim`, or while a leader's snapshot replaces the log, leaves them; with them, a
+    leader would send a follower the newest snapshot repeatedly.
     """
     oldest = _of_log(files, folder, log)[0]
     log.maybe_increment_log_start(oldest.end_offset, "snapshot")
@@ -204,8 +204,8 @@ def begin_at_oldest(files: FileSystem, folder: str, log: Log) -> None:
 
 
 def _of_log(files: FileSystem, folder: str, log: Log) -> list[SnapshotId]:
-    """Without those of what is before its start: one's own may have been written while the log gave
-    way to a leader's."""
+    """Omit snapshots from before its start: one may have been written while a leader's snapshot
+    replaced the log."""
     start = log.log_start_offset
     return [each for each in list_snapshots(files, folder) if each.end_offset >= start]
 
@@ -221,9 +221,9 @@ def remove_before(files: FileSystem, folder: str, kept: SnapshotId) -> None:
 
 
 def decode_snapshot(snapshot: SnapshotId, data: bytes, cluster_id: str) -> ClusterImage:
-    """The image of a snapshot's bytes; ProtocolError if they are damaged or not whole.
+    """Decode a snapshot into an image; ProtocolError if it is damaged or incomplete.
 
-    The active controller is not in a snapshot: the log tells it again with its next epoch.
+    A snapshot does not contain the active controller: the log's next epoch names it again.
     """
     builder = ImageBuilder(ClusterImage(cluster_id=cluster_id))
     view = memoryview(data)
@@ -253,6 +253,6 @@ def decode_snapshot(snapshot: SnapshotId, data: bytes, cluster_id: str) -> Clust
 def read_snapshot(
     files: FileSystem, folder: str, snapshot: SnapshotId, cluster_id: str
 ) -> ClusterImage:
-    """The image of a snapshot file; ProtocolError as `decode_snapshot`."""
+    """Read the image of a snapshot file; ProtocolError like `decode_snapshot`."""
     data = files.read_bytes(f"{folder}/{snapshot.file_name}")
     return decode_snapshot(snapshot, data, cluster_id)

@@ -1,6 +1,6 @@
-"""What a broker counts, by Apache Kafka's metric names, and the endpoint that tells it.
+"""A broker's metrics, by Apache Kafka's names, and the endpoint that serves them.
 
-meters.py         counts, gauges and timers; written to by the rooms that do the work
-broker_gauges.py  of what every broker has: logs, and operations that wait
+meters.py         counts, gauges and timers; the other rooms write them
+broker_gauges.py  gauges of every broker: logs and parked operations
 prometheus.py     the same as an HTTP endpoint, where `metrics.prometheus.listener` asks for one
 """

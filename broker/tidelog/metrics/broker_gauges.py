@@ -1,4 +1,4 @@
-"""Gauges of what every broker has, by Kafka's names: operations that wait, and logs."""
+"""Gauges of every broker, by Kafka's names: parked operations, and logs."""
 
 from __future__ import annotations
 
@@ -17,19 +17,18 @@ __all__ = ["Waiting", "tell_logs", "tell_purgatories"]
 
 
 class Waiting(Protocol):
-    """A purgatory: how many operations wait, and under how many keys altogether."""
+    """A purgatory: the number of parked operations, and of their watches."""
 
     def __len__(self) -> int: ...
 
     @property
     def watches(self) -> int:
-        """Each operation as often as there are keys that can wake it."""
+        """The number of watches: each operation counts once per key."""
         ...
 
 
 def tell_purgatories(meters: Meters, purgatories: Mapping[str, Waiting]) -> None:
-    """Register what waits in these, by Kafka's names of them: operations, and the same as often as
-    there are keys that can wake them."""
+    """Register the sizes of these purgatories, by Kafka's names: operations and watches."""
 
     def tell(name: str, value_of: Callable[[Waiting], int]) -> None:
         def read() -> Iterator[Sample]:
@@ -43,7 +42,7 @@ def tell_purgatories(meters: Meters, purgatories: Mapping[str, Waiting]) -> None
 
 
 def tell_logs(meters: Meters, logs: LogManager) -> None:
-    """Register the offsets and sizes of the logs that are in use."""
+    """Register the offsets and sizes of the logs in use."""
 
     def tell(name: str, value_of: Callable[[Log], int]) -> None:
         def read() -> Iterator[Sample]:
@@ -67,7 +66,7 @@ def _damaged_offsets(held: Log) -> int:
 
 
 def _retention_percent(held: Log) -> int:
-    """KIP-1257: 0 for a tiered log, of which the remote tier tells both parts."""
+    """KIP-1257: 0 for a tiered log, for which the remote tier reports both parts."""
     limit = held.config.retention_bytes
     if limit <= 0 or (held.is_tiered and not held.config.remote_log_copy_disable):
         return 0

@@ -1,7 +1,8 @@
 """Counts and gauges of one broker, named as the MBeans of Apache Kafka.
 
-Whoever does the work marks it here, on the loop; `prometheus.py` reads. On the data path of plain
-topics, where a `mark` costs too much, there is one `TopicCount`, and only if somebody may read it.
+The code that does the work marks it here, on the loop; `prometheus.py` reads. On the data path of
+plain topics, where a `mark` costs too much, there is one `TopicCount`, and only if metrics are
+served.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _RECENT_MAX = 1028  # as many as Kafka's timers choose from
 
 
 class Name(NamedTuple):
-    """Of an MBean: `domain:type=kind,name=name`."""
+    """The name of an MBean: `domain:type=kind,name=name`."""
 
     domain: str
     kind: str
@@ -39,7 +40,7 @@ BROKER_TOPIC_METRICS = ("kafka.server", "BrokerTopicMetrics")
 
 
 class Timer:
-    """How often something was done, and how long it took, in ms (Kafka: RateAndTimeMs)."""
+    """The number and the durations of calls, in ms (Kafka: RateAndTimeMs)."""
 
     __slots__ = ("count", "recent_ms", "total_ms")
 
@@ -49,20 +50,20 @@ class Timer:
         self.recent_ms: deque[float] = deque(maxlen=_RECENT_MAX)
 
     def record(self, seconds: float) -> None:
-        """It was done once."""
+        """Record one call."""
         took_ms = 1000 * seconds
         self.count += 1
         self.total_ms += took_ms
         self.recent_ms.append(took_ms)
 
     def quantile_ms(self, part: float) -> float:
-        """So many of the last ones took no longer than this; 0 if there were none."""
+        """Return a quantile of the latest durations; 0 if there are none."""
         ordered = sorted(self.recent_ms)
         return ordered[min(int(part * len(ordered)), len(ordered) - 1)] if ordered else 0.0
 
 
 class TopicCount:
-    """A count for each topic and for all together: whoever counts adds to `by_topic` itself."""
+    """A count for each topic and in total; the counting code adds to `by_topic` directly."""
 
     __slots__ = ("_of_deleted", "by_topic")
 
@@ -71,11 +72,11 @@ class TopicCount:
         self._of_deleted = 0
 
     def forget(self, topic: str) -> None:
-        """The topic is deleted."""
+        """Remove the count of a deleted topic."""
         self._of_deleted += self.by_topic.pop(topic, 0)
 
     def samples(self) -> list[Sample]:
-        """As `Meters.counts` tells them."""
+        """Return the samples for `Meters.counts`."""
         whole = self._of_deleted + sum(self.by_topic.values())
         topics = [Sample((("topic", topic),), count) for topic, count in self.by_topic.items()]
         return [Sample((), whole), *sorted(topics)]
@@ -91,12 +92,12 @@ class Meters:
         self._topic_counts: dict[Name, TopicCount] = {}
 
     def topic_count(self, name: str) -> TopicCount:
-        """One of `kafka.server:type=BrokerTopicMetrics` that is counted on the data path; who has
-        it lets go of the topics that are gone."""
+        """Return a count of `kafka.server:type=BrokerTopicMetrics` for the data path; its owner
+        removes deleted topics."""
         return self._topic_counts.setdefault(Name(*BROKER_TOPIC_METRICS, name), TopicCount())
 
     def declare(self, names: Iterable[Name]) -> None:
-        """These are told from now on, though nothing was counted yet."""
+        """Show these from now on, even before the first count."""
         for name in names:
             self._counts.setdefault(name, {}).setdefault((), 0)
 
@@ -108,8 +109,7 @@ class Meters:
         topic: str | None = None,
         partition: int | None = None,
     ) -> None:
-        """Count something: for all topics together and, if it has one, for its topic, or its
-        partition alone."""
+        """Count an event: in total and, if given, for its topic, or only for its partition."""
         counts = self._counts.setdefault(name, {})
         counts[()] = counts.get((), 0) + amount
         if topic is not None:
@@ -119,42 +119,42 @@ class Meters:
             counts[labels] = counts.get(labels, 0) + amount
 
     def mark_topic(self, name: str, topic: str, amount: float = 1) -> None:
-        """`mark` one of `kafka.server:type=BrokerTopicMetrics`."""
+        """Mark one of `kafka.server:type=BrokerTopicMetrics`."""
         self.mark(Name(*BROKER_TOPIC_METRICS, name), amount, topic=topic)
 
     def gauge(self, name: Name, read: Callable[[], Iterable[Sample]]) -> None:
-        """Let `read` tell the values of this moment whenever somebody asks; several may tell of one
-        name, each with labels of its own."""
+        """Register `read`, which returns the current values; several may serve one name, with
+        different labels."""
         self._gauges.setdefault(name, []).append(read)
 
     def timer(self, name: Name) -> Timer:
-        """The timer of this name, made when it is first asked for."""
+        """Return the timer of this name; create it on first use."""
         return self._timers.setdefault(name, Timer())
 
     def forget_topic(self, topic: str) -> None:
-        """The topic has left the remote tier: so have its counts."""
+        """Remove the counts of a topic that has left the remote tier."""
         label = ("topic", topic)
         for counts in self._counts.values():
             for labels in [labels for labels in counts if label in labels]:
                 del counts[labels]
 
     def count(self, name: Name, *, topic: str | None = None) -> float:
-        """What was marked so far, 0 if nothing was."""
+        """Return the count so far, 0 if there is none."""
         labels = () if topic is None else (("topic", topic),)
         return self._counts.get(name, {}).get(labels, 0)
 
     def counts(self) -> Iterator[tuple[Name, list[Sample]]]:
-        """All counts, sorted by name."""
+        """Return all counts, sorted by name."""
         found = {name: count.samples() for name, count in self._topic_counts.items()}
         for name, counts in self._counts.items():
             found[name] = [Sample(*item) for item in sorted(counts.items())]
         yield from sorted(found.items())
 
     def gauges(self) -> Iterator[tuple[Name, list[Sample]]]:
-        """All gauges with their values now, sorted by name."""
+        """Return all gauges with their current values, sorted by name."""
         for name in sorted(self._gauges):
             yield name, sorted(sample for read in self._gauges[name] for sample in read())
 
     def timers(self) -> Iterator[tuple[Name, Timer]]:
-        """All timers, sorted by name."""
+        """Return all timers, sorted by name."""
         yield from sorted(self._timers.items())

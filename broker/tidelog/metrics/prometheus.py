@@ -3,7 +3,7 @@
 Names are those that the JMX exporter's usual rules for Kafka make of its MBeans, so that existing
 dashboards fit: `kafka.server:type=BrokerTopicMetrics,name=RemoteFetchBytesPerSec,topic=t` is
 `kafka_server_brokertopicmetrics_remotefetchbytes_total{topic="t"}`. The server is
-prometheus-client's, on a thread of its own; the values are read on the broker's loop.
+prometheus-client's, on its own thread; the values are read on the broker's loop.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PrometheusEndpoint"]
 
-READ_SECONDS_MAX = 5.0  # a loop that is busy for longer has no figures to give
+READ_SECONDS_MAX = 5.0  # a loop that is busy for longer returns no values
 _QUANTILES = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)  # Kafka's
 
 
@@ -47,21 +47,21 @@ class PrometheusEndpoint:
         return int(self._server.server_port)
 
     async def stop(self) -> None:
-        """Answer no more. The loop runs on meanwhile: an answer under way may need it."""
+        """Stop serving. The loop must still run, because a pending response may need it."""
         await asyncio.to_thread(self._server.shutdown)
         self._server.server_close()
         await asyncio.to_thread(self._thread.join)
 
 
 class _LoopCollector(Collector):
-    """Reads the meters on the loop that writes them, whichever thread asks."""
+    """Reads the meters on the loop that writes them, from any thread."""
 
     def __init__(self, meters: Meters, loop: asyncio.AbstractEventLoop) -> None:
         self._meters = meters
         self._loop = loop
 
     def collect(self) -> Iterable[Metric]:
-        """All meters."""
+        """Return all meters."""
 
         async def read() -> list[Metric]:
             return list(families(self._meters))
@@ -70,7 +70,7 @@ class _LoopCollector(Collector):
 
 
 def families(meters: Meters) -> Iterable[Metric]:
-    """Prometheus' metric families of these meters."""
+    """Return Prometheus' metric families of these meters."""
     for name, samples in meters.counts():
         yield _filled(CounterMetricFamily, name, samples)
     for name, samples in meters.gauges():
@@ -80,7 +80,7 @@ def families(meters: Meters) -> Iterable[Metric]:
 
 
 def metric_name(name: Name) -> str:
-    """An MBean's name for Prometheus, without `_total`."""
+    """Return an MBean's name for Prometheus, without `_total`."""
     last = name.name.removesuffix("PerSec")
     return "_".join((*name.domain.split("."), name.kind, last)).lower().replace("-", "_")
 

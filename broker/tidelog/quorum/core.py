@@ -1,27 +1,27 @@
 """One voter of the metadata quorum: Kafka's KRaft as a state machine (KIP-595, KIP-996).
 
-Owns role, epoch, vote, and as a leader the progress of the others and the high watermark. Pure:
-`step(event, now)` returns effects; time is seconds, chance comes by the Rng seam, and the log is
-known by its end alone. Voters are fixed (no KIP-853). Called by `driver.py`.
+It owns role, epoch, vote, and as a leader the progress of the others and the high watermark. Pure:
+`step(event, now)` returns effects; time is in seconds, randomness comes from the Rng seam, and only
+the log's end is known. Voters are static (no KIP-853). `driver.py` calls it.
 
 Roles and what they wait for:
 
-- UNATTACHED: knows no leader it could fetch from. May have voted in this epoch. After its
-  election timeout a voter becomes prospective; an observer looks for the leader for ever.
+- UNATTACHED: knows no leader to fetch from. It may have voted in this epoch. After its election
+  timeout a voter becomes prospective; an observer keeps looking for the leader.
 - FOLLOWER: fetches from the leader. After the fetch timeout without an answer, prospective.
-- PROSPECTIVE: asks whether it would be elected, in its epoch as it is; no vote binds (KIP-996):
-  a node that was cut off does not disturb a quorum that works. Majority: candidate. Refused or
-  timed out: back to follower or unattached.
-- CANDIDATE: asks for votes in an epoch of its own. Majority: leader. Refused: after a random
-  while, prospective again, so that equals don't split the votes for ever.
-- LEADER: appends; counts who has what; makes itself known; resigns when most voters have not
-  fetched for a while, because another leader may have replaced it.
-- RESIGNED: led in this epoch and does not any more. After the election timeout it leaves the
-  epoch, in which no other node can ever lead.
+- PROSPECTIVE: sends pre-votes in its current epoch, which bind no voter (KIP-996): a node that was
+  cut off does not disturb a working quorum. Majority: candidate. Refused or timed out: back to
+  follower or unattached.
+- CANDIDATE: asks for votes in a new epoch. Majority: leader. Refused: prospective again after a
+  random time, so that equal candidates do not split the votes forever.
+- LEADER: appends, counts replicas, announces itself. It resigns when most voters have not fetched
+  for a while, because another leader may have replaced it.
+- RESIGNED: led in this epoch and no longer does. After the election timeout it leaves the epoch,
+  in which no other node can ever lead.
 
-Why this is safe: a vote is durable before it is given, one per epoch, and only to a log that is
-not behind the voter's; whatever a majority has on disk is therefore in the log of every later
-leader. Records of earlier epochs count as committed only with one of the leader's own (Raft 5.4.2).
+Why this is safe: a vote is durable before it is sent, there is one per epoch, and it only goes to
+a log that is not behind the voter's. So records on the disks of a majority are in the log of every
+later leader. Records of earlier epochs are committed only with one of the leader's own (Raft 5.4.2).
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ __all__ = ["QuorumCore", "Role", "Timeouts"]
 
 
 class Role(Enum):
-    """See the module's text."""
+    """See the module's docstring."""
 
     UNATTACHED = auto()
     FOLLOWER = auto()
@@ -105,8 +105,8 @@ class Timeouts:
         backoff_max_s: float = 1.0,
         start_s: float = 0.1,
     ) -> None:
-        """`start_s` spaces the first elections of nodes that start together; our own: the
-        vote that binds no node makes it harmless to ask early."""
+        """`start_s` spaces the first elections of nodes that start together. It is tidelog's own:
+        pre-votes make early requests harmless."""
         self.election_s = election_s
         self.fetch_s = fetch_s
         self.backoff_max_s = backoff_max_s
@@ -114,7 +114,7 @@ class Timeouts:
 
 
 class QuorumCore:
-    """The state of one node; see the module's text.
+    """The state of one node; see the module's docstring.
 
     Invariants: `epoch` never goes back; in one epoch `leader_id` goes from none to one node and
     `voted_id` from none to one node, once; `high_watermark` never goes back.
@@ -131,7 +131,7 @@ class QuorumCore:
         timeouts: Timeouts,
         now: float,
     ) -> None:
-        """A node that starts. `log_end` is asked whenever logs are compared."""
+        """Start a node. `log_end` is called whenever logs are compared."""
         self.node_id = node_id
         self.voters = tuple(sorted(voters))
         self.others = tuple(voter for voter in self.voters if voter != node_id)
@@ -145,7 +145,7 @@ class QuorumCore:
         self.voted_id = stored.voted_id
         self.stored = stored
         if self.leader_id == node_id:
-            # What was not on disk is gone: this node must not go on in an epoch it led.
+            # Unsynced records are gone: this node must not continue in an epoch that it led.
             self.epoch, self.leader_id, self.voted_id = stored.epoch + 1, NOBODY, NOBODY
         self.high_watermark = -1
         self.epoch_start_offset = -1
@@ -164,17 +164,17 @@ class QuorumCore:
 
     @property
     def majority(self) -> int:
-        """How many voters decide."""
+        """The number of voters that decide."""
         return len(self.voters) // 2 + 1
 
     @property
     def is_leader(self) -> bool:
-        """Whether this node leads its epoch; what it appends may still get lost."""
+        """Whether this node leads its epoch; its appends may still get lost."""
         return self.role is Role.LEADER
 
     @property
     def leads_committed(self) -> bool:
-        """Whether everything that was committed before this epoch is below the high watermark."""
+        """Whether everything committed before this epoch is below the high watermark."""
         return self.role is Role.LEADER and self.high_watermark > self.epoch_start_offset
 
     @property
@@ -187,13 +187,13 @@ class QuorumCore:
         return self._timeout_at
 
     def unanswered(self) -> tuple[int, ...]:
-        """Voters that have not said yet how they vote."""
+        """Voters that have not answered yet."""
         return tuple(v for v in self.others if v not in self._granted and v not in self._refused)
 
-    # ---- the one door -------------------------------------------------------------------------
+    # ---- the entry point ----------------------------------------------------------------------
 
     def step(self, event: Event, now: float) -> list[Effect]:
-        """Take an event at `now`; what is to be done, in order."""
+        """Process an event at `now`; return the effects in order."""
         assert not self._effects, "a step runs to its end"
         _HANDLERS[type(event)](self, event, now)
         effects, self._effects = self._effects, []
@@ -250,12 +250,12 @@ class QuorumCore:
 
     def _lead(self, now: float) -> None:
         self._enter_epoch(self.epoch, self.node_id)
-        self.voted_id = NOBODY  # as Kafka notes it: who leads has no need to say for whom it voted
+        self.voted_id = NOBODY  # as in Kafka: a known leader replaces the vote
         self._become(Role.LEADER, float("inf"))
         self.epoch_start_offset = self._log_end().offset
         self.progress = {voter: Progress() for voter in self.others}
         for progress in self.progress.values():
-            progress.fetched_at = now  # of grace
+            progress.fetched_at = now  # a grace period
         self._flushed = -1
         self._announce(now, self.others)
 
@@ -265,7 +265,7 @@ class QuorumCore:
             self._effects.append(BeginEpoch(self.epoch, voters))
 
     def _resign(self, now: float) -> None:
-        """Voters with the longest logs first: they can be elected."""
+        """Resign; prefer voters with the longest logs, which can be elected."""
         ends = sorted(
             (-p.end_offset, voter) for voter, p in self.progress.items() if voter in self.others
         )
@@ -295,7 +295,7 @@ class QuorumCore:
             self._prospective(now)
 
     def _check_quorum_at(self) -> float:
-        """When too few voters have fetched for this node to be sure that it still leads."""
+        """Return when this node must resign because too few voters have fetched."""
         needed = self.majority - 1
         if not needed:
             return float("inf")
@@ -303,12 +303,12 @@ class QuorumCore:
         return latest[needed - 1] + CHECK_QUORUM_FACTOR * self.timeouts.fetch_s
 
     def _forget_leader(self, now: float) -> None:
-        """An observer: look for the leader again, in the same epoch."""
+        """Let an observer look for the leader again, in the same epoch."""
         self._become(Role.UNATTACHED, now)
 
     def _give_up(self, now: float) -> None:
-        """Not electable now: go on with the leader, if one is known, and try again after a random
-        while, unless the leader answers."""
+        """Give up an election: follow the leader, if one is known, and retry after a random time,
+        unless the leader answers."""
         longest = self.timeouts.backoff_max_s
         role = Role.UNATTACHED if self.leader_id == NOBODY else Role.FOLLOWER
         self._become(role, now + self._rng.uniform(longest / 4, longest))
@@ -335,7 +335,7 @@ class QuorumCore:
         self._effects.append(Reply(granted=granted))
 
     def _refusal(self, sender: int, epoch: int) -> ErrorCode:
-        """Why a request of a voter in this epoch is not looked at; NONE if it is."""
+        """Return why a voter's request in this epoch is refused; NONE if it is valid."""
         if sender not in self.others:
             return ErrorCode.INCONSISTENT_VOTER_SET
         if epoch < self.epoch:
@@ -345,7 +345,7 @@ class QuorumCore:
         return ErrorCode.NONE
 
     def _leader_refusal(self, leader_id: int, epoch: int) -> ErrorCode:
-        """As `_refusal`, of a request by the leader of this epoch: an epoch has one."""
+        """Like `_refusal`, for a request of the leader of this epoch, which has only one."""
         error = self._refusal(leader_id, epoch)
         if not error and epoch == self.epoch and self.leader_id not in (NOBODY, leader_id):
             return ErrorCode.INVALID_REQUEST
@@ -356,7 +356,7 @@ class QuorumCore:
         if event.pre_vote:
             if self.role is Role.LEADER:
                 return False
-            # A follower whose leader is there does not want another (KIP-996).
+            # A follower of a live leader refuses to elect another (KIP-996).
             return up_to_date and not (self.role is Role.FOLLOWER and self._has_fetched)
         if self.voted_id != NOBODY:
             return self.voted_id == event.candidate_id
@@ -370,7 +370,7 @@ class QuorumCore:
             return
         if event.voter_id not in self.others:
             return
-        # A voter of an older epoch, asked before it had heard of ours, said nothing.
+        # An answer of an older epoch, from before the voter knew this one, does not count.
         (self._granted if event.granted else self._refused).add(event.voter_id)
         self._count_votes(now)
 
@@ -390,12 +390,12 @@ class QuorumCore:
     # ---- leaders ------------------------------------------------------------------------------
 
     def _heard(self, epoch: int, leader_id: int, now: float, *, by_leader: bool = False) -> bool:
-        """Take note of an epoch and its leader; whether this node's role changed by it."""
+        """Apply an epoch and its leader; return whether this node's role changed."""
         if epoch < self.epoch:
             return False
         known = (epoch, leader_id) == (self.epoch, self.leader_id)
         if known and self.role is Role.PROSPECTIVE and not by_leader:
-            return False  # others know the leader, too, that does not answer us
+            return False  # others also know the leader that does not answer this node
         if leader_id in (NOBODY, self.node_id):
             if epoch == self.epoch:
                 return False
@@ -439,9 +439,9 @@ class QuorumCore:
             self._timeout_at = now + self.timeouts.fetch_s
 
     def _on_leader_lost(self, event: LeaderLost, now: float) -> None:
-        """A process that died closes its connections: no need to wait for the whole timeout.
+        """Elect early: a dead process closes its connections, so the full timeout is not needed.
 
-        Harmless if it is alive: the next answer sets everything right, and a majority must agree.
+        Harmless if it is alive: its next answer corrects this, and a majority must agree.
         """
         if self.role is Role.FOLLOWER and event.epoch == self.epoch and self._has_fetched:
             self._has_fetched = False

@@ -1,12 +1,12 @@
-"""Carries out what the state machine of this node decides: timers, requests, the copy of the log.
+"""Perform the decisions of this node's state machine: timers, requests, the copy of the log.
 
-Owns the `QuorumCore` of this node, its timer, and the tasks that ask other voters. Everything that
-happens to the core comes through `step`, which performs the effects before it returns, so no check
-is ever apart from its use by an await. Called by the server (start, stop) and `api/quorum.py`.
+It owns the `QuorumCore` of this node, its timer, and the tasks that send requests to other voters.
+Every event passes through `step`, which performs the effects before it returns, so no await
+separates a check from its use. The server (start, stop) and `api/quorum.py` call it.
 
 Tasks: one that fetches while this node follows (one per epoch and leader; `fetcher.py`), one that
-flushes while it leads, and one for each request to another voter. After each await they look again
-at the core's role and epoch.
+flushes while it leads, and one for each request to another voter. After each await they check the
+core's role and epoch again.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ __all__ = ["Quorum"]
 log = logging.getLogger("tidelog.quorum")
 
 RETRY_S = 0.05
-FETCH_WAIT_S_MAX = 0.5  # how long a leader without news may wait, Kafka's
-LEAVE_S_MAX = 0.5  # how long a leader that stops waits for the others to hear of it
+FETCH_WAIT_S_MAX = 0.5  # how long a leader may park a fetch, as in Kafka
+LEAVE_S_MAX = 0.5  # how long a stopping leader waits for the others' answers
 
 
 class Quorum:
@@ -72,8 +72,8 @@ class Quorum:
         self.rng = rng
         self._timeouts = timeouts or Timeouts()
         self.request_timeout_s = request_timeout_s
-        # A fetch that waits for news must be answered well before anybody takes its silence for
-        # the end of the leader: who fetches, or the leader itself (check quorum).
+        # A parked fetch must be answered well before a follower, or the leader itself (check
+        # quorum), takes the silence for a failure of the leader.
         patience_s = min(request_timeout_s, self._timeouts.fetch_s)
         self.fetch_wait_s = min(FETCH_WAIT_S_MAX, patience_s / 2)
         self._core: QuorumCore | None = None
@@ -96,7 +96,7 @@ class Quorum:
     # ---- life ---------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Take part from now on; the metadata log is open, and requests may come in."""
+        """Start to take part; the metadata log is open, and requests may arrive."""
         self.metadata.on_append = self._appended
         self._noted = self.metadata.read_election()
         self._begin()
@@ -116,14 +116,15 @@ class Quorum:
         self._fetcher.follow()
 
     def _begin_again(self) -> None:
-        """Start from what is on disk, as after a crash: nobody has heard of what is not."""
+        """Restart from the state on disk, as after a crash: no other node knows anything newer."""
         log.warning("node %d has no descriptor left to note a vote with", self.node_id)
         self.metadata.step_down()
         self._begin()
         self._progress()
 
     async def stop(self) -> None:
-        """Take part no more. A leader tells the others, so that one of them follows at once."""
+        """Leave the quorum. A leader notifies the others, so that one of them takes over at
+        once."""
         if self._core is not None and self._core.role is Role.LEADER and not self.is_out:
             self.step(e.Leave())
             leaving = [
@@ -138,7 +139,7 @@ class Quorum:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def abandon(self) -> None:
-        """Take part no more, telling nobody."""
+        """Leave the quorum without notice."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -148,16 +149,16 @@ class Quorum:
 
     @property
     def is_out(self) -> bool:
-        """Whether this node takes part no more."""
+        """Whether this node has left the quorum."""
         return self._stopped or self.metadata.has_failed
 
     # ---- steps --------------------------------------------------------------------------------
 
     def step(self, event: e.Event) -> e.Reply:
-        """Let something happen to the core, and do what it wants done.
+        """Pass an event to the core and perform its effects.
 
-        The reply is for the events that are requests. NotControllerError if this node takes part
-        no more or cannot note its vote now, OSError if its disk fails.
+        The reply answers events that are requests. NotControllerError if this node takes part no
+        more or cannot note its vote now, OSError if its disk fails.
         """
         if self.is_out:
             raise NotControllerError("this node has left the quorum")
@@ -199,7 +200,7 @@ class Quorum:
         self._noted = election
 
     def _requests(self, effect: e.Effect) -> list[tuple[int, Coroutine[Any, Any, None]]]:
-        """What is to be asked of other voters, by voter."""
+        """Return the requests to other voters, by voter."""
         match effect:
             case e.AskVotes(epoch, pre_vote):
                 return [
@@ -215,7 +216,7 @@ class Quorum:
         raise AssertionError(f"no rule for {effect}")
 
     def _role_changed(self) -> None:
-        """Follow the core's role as it is now; several changes of one step need only the last."""
+        """Follow the core's current role; of several changes in one step only the last matters."""
         core, metadata = self.core, self.metadata
         if core.role is not Role.LEADER:
             metadata.step_down()
@@ -231,7 +232,7 @@ class Quorum:
         self._progress()
 
     def _arm(self) -> None:
-        """Wake up when the core next wants to."""
+        """Set the timer to the core's deadline."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -249,7 +250,7 @@ class Quorum:
                 log.error("cannot record the vote")  # the reason was logged
 
     def _leave(self) -> None:
-        """A leader that cannot write lets another one try."""
+        """Resign, because a leader that cannot write must let another one lead."""
         if not self.is_out:
             self.step(e.Leave())
 
@@ -266,7 +267,7 @@ class Quorum:
         self._progress()
 
     async def _flush(self) -> None:
-        """Force what this node appended to disk: then it counts for the majority."""
+        """Flush this node's appends: then they count for the majority."""
         try:
             while not self.is_out and self.core.role is Role.LEADER:
                 end = self.metadata.next_offset
@@ -327,7 +328,7 @@ class Quorum:
             return
 
     async def _begin_epoch(self, voter: int, epoch: int) -> None:
-        """Tell a voter who leads; it is told again if it does not come to fetch."""
+        """Announce the leader to a voter; repeat until it fetches."""
         partition = BeginQuorumEpochRequest.PartitionData(
             partition_index=0, leader_id=self.node_id, leader_epoch=epoch
         )
@@ -355,7 +356,7 @@ class Quorum:
         await self._tell(voter, EndQuorumEpochRequest(cluster_id=self.cluster_id, topics=[topic]))
 
     async def _tell(self, voter: int, request: Any) -> None:
-        """Ask once; all that matters of the answer is a newer epoch."""
+        """Send once; of the answer only a newer epoch matters."""
         try:
             response = await self.channels[voter].ask(request, timeout_s=self.request_timeout_s)
         except PeerError:
@@ -366,7 +367,8 @@ class Quorum:
         self.step(e.EpochTold(answer.leader_epoch, answer.leader_id))
 
     def _is_understood(self, voter: int, response: Any) -> bool:
-        """Whether the answer is about the log at all: voters of other clusters refuse to talk."""
+        """Return whether the answer is about the metadata log: voters of other clusters refuse
+        requests."""
         if response.error_code == ErrorCode.NONE and response.topics:
             return True
         log.error("voter %d answered %s", voter, ErrorCode(response.error_code).name)
@@ -375,9 +377,9 @@ class Quorum:
     # ---- catching up --------------------------------------------------------------------------
 
     async def catch_up(self) -> None:
-        """Wait until `image` shows all that is committed at this moment, as the leader knows it.
+        """Wait until `image` has everything that the leader has committed so far.
 
-        PeerError or NotControllerError if no leader can be asked; the caller bounds the time.
+        PeerError or NotControllerError if no leader answers; the caller limits the time.
         """
         if self.metadata.is_leader:
             return

@@ -1,7 +1,7 @@
-"""What happens to a voter (events), and what it wants done (effects).
+"""The inputs of a voter's state machine (events) and its outputs (effects).
 
-Events go into `QuorumCore.step`; it returns effects, to be carried out in order, `Persist` first:
-nothing may leave the node that a crash could make it forget.
+`QuorumCore.step` takes an event and returns effects, to be performed in order, `Persist` first:
+nothing may leave the node that a crash could undo.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = [
 
 
 class LogEnd(NamedTuple):
-    """Where a log ends. Compares as elections do: the epoch of the last record first."""
+    """The end of a log. It compares as in elections: the epoch of the last record first."""
 
     epoch: int
     offset: int
@@ -49,7 +49,7 @@ class LogEnd(NamedTuple):
 
 
 class Tick(NamedTuple):
-    """Time has passed; to be sent at `QuorumCore.deadline`, harmless at any time."""
+    """Time has passed; due at `QuorumCore.deadline`, harmless at any time."""
 
 
 class VoteAsked(NamedTuple):
@@ -74,14 +74,14 @@ class VoteAnswered(NamedTuple):
 
 
 class EpochBegun(NamedTuple):
-    """A BeginQuorumEpoch request: a leader makes itself known. Answered by one `Reply`."""
+    """A BeginQuorumEpoch request: a leader announces itself. Answered by one `Reply`."""
 
     leader_id: int
     epoch: int
 
 
 class EpochEnded(NamedTuple):
-    """An EndQuorumEpoch request: a leader resigns, and names who should follow it, best first.
+    """An EndQuorumEpoch request: a leader resigns, and names preferred successors in order.
     Answered by one `Reply`."""
 
     leader_id: int
@@ -90,14 +90,14 @@ class EpochEnded(NamedTuple):
 
 
 class EpochTold(NamedTuple):
-    """Any other answer told of an epoch and, if known, its leader."""
+    """Any other answer that has an epoch and, if known, its leader."""
 
     epoch: int
     leader_id: int = NOBODY
 
 
 class LeaderAnswered(NamedTuple):
-    """A fetch from the leader of `epoch` went well."""
+    """A fetch from the leader of `epoch` succeeded."""
 
     epoch: int
 
@@ -157,29 +157,29 @@ class Reply(NamedTuple):
 
 
 class AskVotes(NamedTuple):
-    """Ask all other voters, again and again while this election is on."""
+    """Ask all other voters, with retries until this election ends."""
 
     epoch: int
     pre_vote: bool
 
 
 class BeginEpoch(NamedTuple):
-    """Tell these voters that this node leads."""
+    """Announce to these voters that this node leads."""
 
     epoch: int
     voters: tuple[int, ...]
 
 
 class EndEpoch(NamedTuple):
-    """Tell all other voters that this node resigns."""
+    """Announce to all other voters that this node resigns."""
 
     epoch: int
     preferred: tuple[int, ...]
 
 
 class RoleChanged(NamedTuple):
-    """Role, epoch or leader changed: look at the core again. A new leader appends the record of
-    its epoch at once, at the log's end."""
+    """Role, epoch or leader changed: read the core again. A new leader appends the record of its
+    epoch at once, at the log's end."""
 
 
 class HighWatermarkMoved(NamedTuple):

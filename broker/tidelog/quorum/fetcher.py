@@ -1,8 +1,8 @@
-"""A follower's copy of the metadata log: fetch from the leader, append, cut, flush, apply.
+"""A follower's copy of the metadata log: fetch from the leader, append, truncate, flush, apply.
 
-One task at a time, for one leader and epoch; it ends by itself when either changes. What is asked
-for next is on disk already, because the fetch offset is what the leader counts (KIP-595). An
-observer that knows no leader asks any voter, which names it.
+It runs one task at a time, for one leader and epoch, which ends when either changes. Records are on
+disk before the next fetch, because the leader counts the fetch offset (KIP-595). An observer
+without a leader asks any voter, which names it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Fetcher:
         self.task: asyncio.Task[None] | None = None
 
     def follow(self) -> None:
-        """Look at the core's role: begin, go on or end."""
+        """Follow the core's role: begin, continue or end."""
         core = self._quorum.core
         key = None
         if core.role is Role.FOLLOWER:
@@ -51,7 +51,7 @@ class Fetcher:
         if key == self._key:
             return
         self._key = key
-        # The task that runs this step may be the old one: it sees that its key is gone.
+        # The task that runs this step may be the old one: it finds its key gone.
         if self.task is not None and self.task is not asyncio.current_task():
             self.task.cancel()
         self.task = None
@@ -72,7 +72,7 @@ class Fetcher:
                 quorum.metadata.fail(error)
 
     async def _fetch(self, key: tuple[int, int]) -> bool:
-        """One request and what comes of it; False if it is better to wait before the next."""
+        """Send one request and apply the answer; False if the next one should wait."""
         quorum = self._quorum
         epoch, leader_id = key
         if leader_id == e.NOBODY:
@@ -99,14 +99,14 @@ class Fetcher:
             return await self._fetch_snapshot(key, leader_id, snapshot.end_offset, snapshot.epoch)
         try:
             return self._take(epoch, answer)
-        except StorageError as error:  # a full disk may have room again
+        except StorageError as error:  # a full disk may get free space
             log.error("cannot append the records of node %d: %s", leader_id, error)
             return False
 
     async def _fetch_snapshot(
         self, key: tuple[int, int], leader_id: int, end_offset: int, epoch: int
     ) -> bool:
-        """The leader has no records for us any more, but a snapshot of them: take it (KIP-630)."""
+        """Load the leader's snapshot, because the leader no longer has the records (KIP-630)."""
         quorum = self._quorum
         data = bytearray()
         size = 1
@@ -174,16 +174,16 @@ class Fetcher:
         )
 
     def _take(self, epoch: int, answer: Any) -> bool:
-        """Do what the leader's answer says; the role and epoch are still those it was asked in."""
+        """Apply the leader's answer; role and epoch are still those of the request."""
         quorum, metadata = self._quorum, self._quorum.metadata
         if answer.error_code:
-            told = answer.current_leader
-            if told is not None and told.leader_epoch >= 0:
-                quorum.step(e.EpochTold(told.leader_epoch, told.leader_id))
+            current = answer.current_leader
+            if current is not None and current.leader_epoch >= 0:
+                quorum.step(e.EpochTold(current.leader_epoch, current.leader_id))
             return False
         diverging = answer.diverging_epoch
         if diverging is not None and diverging.end_offset >= 0:
-            # What is left may still not be the leader's: nothing is committed by this answer.
+            # The rest may still differ from the leader's: this answer commits nothing.
             metadata.truncate(diverging.epoch, diverging.end_offset)
         else:
             if answer.records:

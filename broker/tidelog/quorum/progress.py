@@ -1,4 +1,4 @@
-"""What the leader of the metadata quorum knows of the other replicas; kept by `core.py`."""
+"""The leader's state of the other replicas of the metadata log; `core.py` keeps it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OBSERVERS_MAX = 1000  # whose progress is kept: any id may fetch
 
 
 class Progress:
-    """What a leader knows of a replica. `end_offset` -1: it has not fetched in this epoch."""
+    """A leader's state of a replica. `end_offset` -1: it has not fetched in this epoch."""
 
     __slots__ = ("caught_up_at", "end_offset", "fetched_at", "leader_end_offset")
 
@@ -21,12 +21,12 @@ class Progress:
         self.end_offset = -1
         self.fetched_at = float("-inf")
         self.caught_up_at = float("-inf")
-        self.leader_end_offset = -1  # at the fetch before
+        self.leader_end_offset = -1  # at the previous fetch
 
 
 def progress_of(known: dict[int, Progress], voters: Collection[int], node_id: int) -> Progress:
-    """The progress of a replica that fetches. A new observer above the limit takes the place of
-    the one that has been silent for longest."""
+    """Return the progress of a replica that fetches. A new observer above the limit replaces the
+    one that was silent for longest."""
     progress = known.get(node_id)
     if progress is None:
         observers = [other for other in known if other not in voters]
