@@ -20,8 +20,8 @@ Roles and what they wait for:
   in which no other node can ever lead.
 
 Why this is safe: a vote is durable before it is sent, there is one per epoch, and it only goes to
-a log that is not behind the voter's. So records on the disks of a majority are in the log of every
-later leader. Records of earlier epochs are committed only with one of the leader's own (Raft 5.4.2).
+a log that is not behind the voter's. So records on the disks of a majority are in the log of each
+later leader. Records of earlier epochs are committed only with one of the leader's (Raft 5.4.2).
 """
 
 from __future__ import annotations
