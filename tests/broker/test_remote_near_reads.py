@@ -8,6 +8,7 @@ import random
 import pytest
 
 from support.remote_reads import ReadsWorld, simulated
+from tidelog.remote.reads import loading
 from tidelog_storage.remote import near
 from tidelog_storage.remote.api import RemoteStorageError, RetriableRemoteStorageError
 from tidelog_storage.remote.chunks import CorruptRemoteDataError
@@ -274,3 +275,21 @@ async def test_no_more_is_made_ready_than_the_window(is_cold):
     assert len(world.store.opened) <= 5
     fetched = world.store.bytes_read + world.store.bytes_fetched(of_log=True)
     assert fetched <= 4 * 700 + 6000 + 3000  # a segment is one chunk, or three
+
+
+@simulated
+async def test_of_small_segments_no_more_than_a_few_are_made_ready_at_a_time(monkeypatch):
+    """Each takes the loop time, and eight of them may be megabytes."""
+    monkeypatch.setattr(near, "PIECE_BYTES_MAX", 5000)  # so that a segment is one piece
+    monkeypatch.setattr(near, "PIECE_BYTES_MIN", 5000)
+    monkeypatch.setattr(loading, "_PIECES_BYTES_MAX", 4000)
+    world = a_world(600, chunk_bytes=50_000, window_bytes_max=100_000)
+    sizes = [each.size for each in world.segments]
+    for _ in range(2):  # for the first reader the segments are opened one by one
+        world.chunks.clear()
+        before = world.store.bytes_read
+        first = await world.read(0, 700)
+        await world.read(first.result.next_offset, 700)
+        await asyncio.sleep(1)
+        ahead = world.store.bytes_read - before - sizes[0]
+        assert 0 < ahead <= 4000 + max(sizes)

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["Loader", "LostError"]
 
 _AHEAD_SEGMENTS_MAX = 8
+_PIECES_BYTES_MAX = 2 << 20  # of small segments, for one reader at a time
 
 
 class LostError(Exception):
@@ -173,7 +174,8 @@ class Loader:
 
     def _go_ahead(self, ahead: _Ahead) -> None:
         """Begin to load what is missing of the next bytes, while there are idle threads and room.
-        Of what is near only the next piece: it costs the loop time."""
+        Of what is near only the next piece, and behind a segment's end some more: each costs the
+        loop time."""
         segment, position, wanted, left_bytes, following = ahead
         segments = 1
         while left_bytes > 0 and not self._is_closed:
@@ -188,8 +190,12 @@ class Loader:
                 end = self._load_ahead(found, rest)
             else:
                 end = None if found is None else found.end
-            if end is None or (isinstance(found, Chunk) and found.is_piece and end < segment.size):
+            if end is None:
                 return
+            if isinstance(found, Chunk) and found.is_piece:
+                if end < segment.size:
+                    return
+                left_bytes = min(left_bytes, _PIECES_BYTES_MAX)
             left_bytes -= end - position
             position = end
 
