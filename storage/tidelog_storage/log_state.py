@@ -1,8 +1,8 @@
-"""The state of one log: its offsets, segments, epochs and producers, and what keeps them in step.
+"""The state of one log: its offsets, segments, epochs and producers, and their consistency.
 
-Owns: the offsets and the rules between them (log start <= local log start <= high watermark <= log
-end, last stable <= high watermark), the sealing of the active segment, and how far everything is
-durable. `log.py` adds what is done with records: append, read, cut.
+It owns the offsets and the rules between them (log start <= local log start <= high watermark <=
+log end, last stable <= high watermark), the sealing of the active segment, and durability. `log.py`
+adds the operations on records: append, read, truncate.
 
 A log with a remote tier (KIP-405) has records below its first segment: it knows from where on they
 are local and up to where they were copied, and nothing else of them.
@@ -49,7 +49,8 @@ NEVER_TIERED = frozenset(
 
 
 class LogState:
-    """One partition's log without its doors for records; below `recovery_point` all is durable.
+    """One partition's log without the operations on records; everything below `recovery_point` is
+    durable.
 
     `log_start_offset`: first offset that may be read. `log_end_offset`: offset of the next record.
     `high_watermark`: first offset not known to be on all replicas that count; moved from outside.
@@ -117,10 +118,11 @@ class LogState:
     ) -> None:
         """A loaded log; use `recovery.load_log`.
 
-        `on_roll` hears of a sealed segment, which wants to be flushed; `on_recovery_point_lowered`
-        makes the lowered point durable before a cut, else a crash would trust bytes written after.
-        `remote_storage_system_enable`: whether the broker has a remote tier at all. `epochs_lost`
-        says why the epochs of a remote part, if it has one, are not known.
+        `on_roll` is called with a log whose sealed segment must be flushed;
+        `on_recovery_point_lowered` makes the lowered point durable before a cut, else a crash would
+        trust bytes written after. `remote_storage_system_enable`: whether the broker has a remote
+        tier at all. `epochs_lost` says why the epochs of a remote part, if it has one, are not
+        known.
         """
         assert 0 <= log_start_offset <= log_end_offset
         self._files = files
@@ -189,9 +191,10 @@ class LogState:
 
     @property
     def has_lost_records(self) -> bool:
-        """Whether durable records were missing when the log was loaded: another replica has more.
+        """Return whether durable records were missing when the log was loaded: another replica has
+        more.
 
-        What a tiered log does not have locally is in its remote tier.
+        A tiered log has its other records in the remote tier.
         """
         return self.lost_end is not None or (self.lost_start is not None and not self.is_tiered)
 
@@ -229,9 +232,9 @@ class LogState:
     # -- offsets -----------------------------------------------------------------------------------
 
     def set_high_watermark(self, offset: int) -> int:
-        """Move the high watermark, clamped to local log start .. log end; the one that holds now.
+        """Move the high watermark, clamped to local log start .. log end; return the new one.
 
-        What is not local any more was committed: nothing else is copied to the remote tier.
+        Records that are no longer local were committed: only those are copied to the remote tier.
         """
         if not self.local_log_start_offset <= offset <= self.log_end_offset:
             offset = min(max(offset, self.local_log_start_offset), self.log_end_offset)
@@ -240,7 +243,7 @@ class LogState:
         return offset
 
     def maybe_increment_log_start(self, offset: int, reason: str) -> bool:
-        """Hide what is below `offset`; whether the log start moved.
+        """Hide records below `offset`; return whether the log start moved.
 
         `reason` is for the caller's log. StorageError OFFSET_OUT_OF_RANGE above the high watermark.
         """
@@ -258,25 +261,27 @@ class LogState:
         return True
 
     def _start_at(self, log_start_offset: int) -> None:
-        """The log start, or the first segment, is another one."""
+        """Update the state for a new log start or first segment."""
         self.log_start_offset = log_start_offset
         self.local_log_start_offset = max(log_start_offset, self.segments.first.base_offset)
 
     # -- the remote part ---------------------------------------------------------------------------
 
     def set_highest_remote_offset(self, offset: int) -> None:
-        """The remote tier has this log up to `offset`, inclusive; a smaller one is no news."""
+        """Record that the remote tier has this log up to `offset`, inclusive; ignore a smaller
+        one."""
         if self.is_tiered and offset > self.highest_remote_offset:
             self.highest_remote_offset = offset
 
     def reset_highest_remote_offset(self, offset: int) -> None:
-        """The remote tier has this log up to `offset` and no further: copies may be gone, deleted
-        by the leader of another branch. What is local only then must not be taken for copied."""
+        """Record that the remote tier has this log up to `offset` and no further: the leader of
+        another branch may have deleted copies. Records that are only local must not count as
+        copied."""
         if self.is_tiered:
             self.highest_remote_offset = offset
 
     def drop_remote_part(self) -> None:
-        """The remote tier is not this log's any more: it begins where its local part does.
+        """Drop the remote part: the log now begins where its local part does.
 
         For a topic whose remote.storage.enable went off (KIP-950). If it comes back, copying begins
         at what is local then.
@@ -431,7 +436,7 @@ class LogState:
         return self.epochs.prepare(self.log_end_offset)
 
     def flushed(self, task: FlushTask) -> None:
-        """Take note that a task has succeeded."""
+        """Record that a task has succeeded."""
         offset = task.offset
         if task.indexed_offset < self.segments.active.base_offset:
             offset = min(offset, task.indexed_offset)  # the active segment was sealed meanwhile
@@ -446,7 +451,7 @@ class LogState:
             self.flushed(task)
 
     def close(self) -> None:
-        """An orderly stop: all written, synced and closed. What did not change costs nothing."""
+        """Close cleanly: write and sync everything. Unchanged files cost nothing."""
         self.producers.take_snapshot()
         for segment in self.segments:
             if segment.size:  # else nothing needs them: two files less for each empty log
@@ -459,6 +464,6 @@ class LogState:
         self.release()
 
     def release(self) -> None:
-        """Give up all handles without writing anything: the folder goes, or the process does."""
+        """Close all handles without writing: the folder or the process ends."""
         for segment in self.segments:
             segment.release()

@@ -99,7 +99,7 @@ class LogManager(LogFolders):
             raise errors[0]
 
     def _close(self, directory: LogDirectory, broker_epoch: int) -> Exception | None:
-        """Close all logs of a directory in order, whatever one of them does; the first error."""
+        """Close all logs of a directory in order, even after errors; return the first error."""
         failure: Exception | None = directory.failure
         logs = [self._logs[key] for key in sorted(directory.partitions) if key in self._logs]
         for log in (*logs, *directory.future_logs.values()):
@@ -121,7 +121,7 @@ class LogManager(LogFolders):
         return failure
 
     def abandon(self) -> None:
-        """Give up handles and locks, writing nothing: the next start will recover."""
+        """Release handles and locks without writing: the next start recovers."""
         for log in self._all():
             log.release()
         self._forget_all()
@@ -132,11 +132,11 @@ class LogManager(LogFolders):
             directory.release()
 
     def _live(self) -> list[LogDirectory]:
-        """The directories whose disk has not failed."""
+        """Return the directories whose disk has not failed."""
         return [directory for directory in self.directories if directory.failure is None]
 
     def _all(self) -> list[Log]:
-        """The loaded logs, future ones included."""
+        """Return the loaded logs, including future ones."""
         futures = [log for one in self.directories for log in one.future_logs.values()]
         return [*self._logs.values(), *futures]
 
@@ -148,7 +148,7 @@ class LogManager(LogFolders):
     # -- periodic work -----------------------------------------------------------------------------
 
     def flush_dirty(self, now_ms: int) -> Iterator[tuple[Log, FlushTask]]:
-        """What should become durable now: sealed segments, and logs whose `flush.ms` is over.
+        """Return the flushes that are due: sealed segments, and logs whose `flush.ms` has passed.
 
         Run each task off the loop, then call `log.flushed(task)`, before the next is asked for:
         preparing it may write the log's epochs. Every ten seconds will do.
@@ -173,10 +173,11 @@ class LogManager(LogFolders):
         return self._logs.get(partition) is log or log in futures
 
     def retention(self, now_ms: int) -> int:
-        """One pass over all logs; how many segments went. Every log.retention.check.interval.ms.
+        """Run one pass of retention over all logs, every log.retention.check.interval.ms; return
+        the number of deleted segments.
 
-        Producers that are idle for too long are forgotten, and unused handles given up. What is
-        being moved is left whole, as Kafka leaves it.
+        It also expires idle producers and closes unused handles. Logs that are being moved are kept
+        whole, as in Kafka.
         """
         count = 0
         for log in self._all():
@@ -197,8 +198,8 @@ class LogManager(LogFolders):
         ]
 
     def _prepare_folder_removals(self, now_ms: int) -> Callable[[], None] | None:
-        """A folder goes when the recovery points do not name it any more: after a crash it would
-        count as lost."""
+        """Remove a folder once the recovery points no longer name it; before that it would count as
+        lost after a crash."""
         if not self._removals.is_due(now_ms):
             return None
         writes = [directory.prepare_recovery_points(self._logs) for directory in self.directories]
@@ -225,16 +226,16 @@ class LogManager(LogFolders):
     # -- compaction --------------------------------------------------------------------------------
 
     def is_cleanable(self, log: Log) -> bool:
-        """Whether the log was neither deleted nor created anew, and is not being moved."""
+        """Return whether the log is current, and not being moved."""
         partition = log.topic_partition
         return self._logs.get(partition) is log and not self.is_moving(partition)
 
     def compacted_to(self, partition: TopicPartition) -> int | None:
-        """Up to which offset a log is compacted, by its directory's checkpoint."""
+        """Return the offset up to which a log is compacted, by its directory's checkpoint."""
         return self._directory_of(partition).compacted_to(partition)
 
     def may_have_gaps(self, log: Log) -> bool:
-        """Whether offsets may be missing in a log: it is compacted, or was."""
+        """Return whether offsets may be missing in a log: it is, or was, compacted."""
         return log.config.is_compacted or self.compacted_to(log.topic_partition) is not None
 
     def prepare_compacted(self, partition: TopicPartition, offset: int) -> Callable[[], None]:

@@ -1,11 +1,11 @@
-"""A bound on the descriptors that files hold, and what happens when the process has none left.
+"""Bound the descriptors that files hold, and handle a process that has none left.
 
 A log of many segments would hold a descriptor for each. Here at most `limit` files hold one. A file
-beyond that takes the place of one that was not used lately (the clock algorithm: a file that was
-used since the last look gets a second chance). That file opens its path again at its next use.
+beyond that replaces one that was not used lately (the clock algorithm: a recently used file gets a
+second chance). That file opens its path again at its next use.
 
-A `Descriptor` closes with its last reference. So a file gives its descriptor up at any moment, on
-any thread, and a call that is using it ends undisturbed.
+A `Descriptor` closes with its last reference. So a file may release its descriptor at any moment,
+on any thread, without an effect on a call that uses it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_SHARE = 8  # of the files that hold a descriptor, one in so many gives it up at a time
+_SHARE = 8  # one in this many files releases its descriptor at a time
 
 
 def lacks_descriptors(error: BaseException | None) -> bool:
-    """Whether the process or the system had no descriptor left: no fault of any disk."""
+    """Return whether the process or the system had no descriptor left, which is not a disk
+    failure."""
     return isinstance(error, OSError) and error.errno in (errno.EMFILE, errno.ENFILE)
 
 
@@ -39,7 +40,7 @@ class Descriptor(int):
 
 
 class Holder(Protocol):
-    """A file that can give its descriptor up and take another one when it is used again."""
+    """A file that can release its descriptor and open another one at its next use."""
 
     is_recent: bool
     """Set at each use, cleared at each look."""
@@ -50,7 +51,7 @@ class Holder(Protocol):
 
 
 class OpenFiles:
-    """The files of a process that hold descriptors, the oldest look first; any thread may call."""
+    """The files of a process that hold descriptors, in clock order; safe on any thread."""
 
     def __init__(self, limit: int = 4096) -> None:
         self.limit = limit
@@ -60,13 +61,13 @@ class OpenFiles:
         return len(self._holders)
 
     def add(self, holder: Holder) -> None:
-        """A file has a descriptor now."""
+        """Add a file that opened a descriptor."""
         self._holders[holder] = None
         if len(self._holders) > self.limit:
             self.make_room()
 
     def remove(self, holder: Holder) -> None:
-        """A file has none any more."""
+        """Remove a file that closed its descriptor."""
         self._holders.pop(holder, None)
 
     def make_room(self) -> bool:

@@ -1,11 +1,11 @@
 """The real `FileSystem`: the operating system's, through plain descriptors.
 
-Imported by the composition root alone (`server.py`) and by tests. What it knows of performance:
-appends are one `write`/`writev`, small reads one `pread`, large reads slices of a shared mapping.
-A mapping is made when a read reaches beyond the last one, so a growing file is mapped anew from
-time to time (about 6 us) and a sealed one once. A file is never shortened under a mapping that
-somebody still looks at, because touching the lost pages would kill the process (SIGBUS): its prefix
-then becomes a new file that takes the old one's name.
+Only the composition root (`server.py`) and tests import it. What it knows of performance: appends
+are one `write`/`writev`, small reads one `pread`, large reads slices of a shared mapping. A mapping
+is made when a read reaches beyond the last one, so a growing file is mapped again from time to time
+(about 6 us) and a sealed one once. A file is never shortened under a mapping in use, because
+touching the lost pages would kill the process (SIGBUS): its prefix becomes a new file with the old
+name.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NOT_CACHED = frozenset({errno.EAGAIN, errno.EOPNOTSUPP, errno.EINVAL, errno.ENO
 class OsFile:
     """A file of the operating system; see `seams.File`.
 
-    It gives its descriptor up when others need one, and opens its path again when it is used.
+    It releases its descriptor when others need one, and opens its path again at the next use.
     """
 
     __slots__ = (
@@ -64,7 +64,7 @@ class OsFile:
         self._size = os.fstat(descriptor).st_size
         self._map: mmap.mmap | None = None
         self._map_bytes = 0
-        self._maps: list[ref[mmap.mmap]] = []  # all that were made and may still be looked at
+        self._maps: list[ref[mmap.mmap]] = []  # all mappings that may still be in use
         self.is_recent = True
         open_files.add(self)
 
@@ -102,9 +102,9 @@ class OsFile:
         return data
 
     def _read_on(self, data: bytes, position: int, length: int) -> bytes:
-        """Go on with a read that came short.
+        """Continue a short read.
 
-        EIO if the file ends before its size: what is missing must not pass for the end of a log.
+        EIO if the file ends before its size: the missing part must not look like the end of a log.
         """
         while len(data) < length and position + len(data) < self._size:
             more = os.pread(self._use(), length - len(data), position + len(data))
@@ -209,7 +209,7 @@ class OsFile:
         return mapping
 
     def _has_views(self) -> bool:
-        self._map = None  # goes with its last view
+        self._map = None  # unmapped with its last view
         return any(made() is not None for made in self._maps)
 
     def _replace_by_prefix(self, size: int) -> None:
@@ -225,7 +225,7 @@ class OsFile:
             os.rename(temporary, self._path)
         _fsync_dir(os.path.dirname(self._path), self._open_files)
         self._descriptor = target
-        self._maps.clear()  # they show the old file, which is cut no more
+        self._maps.clear()  # they show the old file, which is not truncated again
 
 
 def _write_rest(descriptor: Descriptor, buffers: Sequence[Buffer], written: int) -> None:
@@ -242,7 +242,7 @@ def _write_rest(descriptor: Descriptor, buffers: Sequence[Buffer], written: int)
 
 @contextlib.contextmanager
 def _removed_on_error(path: str) -> Iterator[None]:
-    """A temporary file does not outlive an error: a full disk needs the room."""
+    """Remove a temporary file after an error: a full disk needs the space."""
     try:
         yield
     except OSError:
@@ -281,8 +281,7 @@ class OsFileLock:
         os.ftruncate(self._descriptor, len(content))
 
     def _identity(self) -> bytes:
-        """No copy of this file has the same; empty if the system has no id for each of its
-        starts."""
+        """Return an identity that no copy of this file has; empty if the system has no boot id."""
         assert self._descriptor is not None
         try:
             with open(_BOOT_ID, "rb") as file:
@@ -293,7 +292,7 @@ class OsFileLock:
         return b"%b %d %d" % (boot_id, status.st_dev, status.st_ino)
 
     def release(self) -> None:
-        """Give the lock up; the file stays, as Kafka leaves its `.lock`."""
+        """Release the lock; keep the file, as Kafka keeps its `.lock`."""
         self._descriptor = None
 
 
@@ -303,7 +302,7 @@ class OsFileSystem:
     __slots__ = ("_next_temporary", "_open_files", "_syncs")
 
     def __init__(self, *, syncs: bool = True, open_files: OpenFiles = OPEN_FILES) -> None:
-        """`syncs` False makes nothing durable, for data that is thrown away with the process."""
+        """Without `syncs` it skips fsync, for data that ends with the process."""
         self._syncs = syncs
         self._open_files = open_files
         self._next_temporary = count()  # threads may write one path at the same time

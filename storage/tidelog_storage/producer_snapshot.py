@@ -30,7 +30,7 @@ _ENTRY = Struct(">qhiqiqiq")
 
 
 class CorruptSnapshotError(Exception):
-    """A producer snapshot that cannot be trusted; the log is replayed instead."""
+    """An invalid producer snapshot; the log is replayed instead."""
 
 
 class BatchMetadata(NamedTuple):
@@ -100,7 +100,7 @@ class ProducerEntry:
         return None
 
     def set_epoch(self, producer_epoch: int) -> None:
-        """Batches of another epoch are forgotten: sequences start anew."""
+        """Set a new epoch and drop the batches of the old one: sequences restart."""
         if producer_epoch != self.producer_epoch:
             self.batches.clear()
             self.producer_epoch = producer_epoch
@@ -144,7 +144,7 @@ def format_snapshot(entries: Iterable[ProducerEntry]) -> bytes:
 
 
 def parse_snapshot(data: bytes) -> list[ProducerEntry]:
-    """The entries of a `.snapshot` file; CorruptSnapshotError if it is not one, whole."""
+    """Parse a `.snapshot` file; CorruptSnapshotError if it is damaged or incomplete."""
     try:
         version, crc = _HEAD.unpack_from(data)
         (count,) = _COUNT.unpack_from(data, _HEAD.size)

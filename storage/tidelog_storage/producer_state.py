@@ -1,7 +1,7 @@
-"""What a log knows of its idempotent and transactional producers (KIP-98).
+"""A log's state of its idempotent and transactional producers (KIP-98).
 
 Sequence and epoch checks before an append, the last five batches of each producer to recognise
-retries, ongoing transactions for the last stable offset, and the snapshot files that spare a start
+retries, ongoing transactions for the last stable offset, and the snapshot files that save a start
 from reading the whole log. Owned by one `Log`, which calls `check` and `update` around each append
 and replays batches through `update` after `truncate_and_reload`. It never sees records, except the
 one of an end transaction marker.
@@ -60,7 +60,7 @@ class ProducerStateManager:
         expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
         snapshot_offsets: Iterable[int] | None = None,
     ) -> None:
-        """`snapshot_offsets` spares the listing of `folder` when the caller has listed it."""
+        """`snapshot_offsets` saves listing `folder` if the caller has listed it."""
         self._files = files
         self.folder = folder
         self._topic_partition = topic_partition
@@ -81,13 +81,13 @@ class ProducerStateManager:
     def check(
         self, header: BatchHeader, offset: int, *, from_client: bool = True
     ) -> AppendResult | None:
-        """Whether a data batch with a producer id may be appended at `offset`.
+        """Check whether a data batch with a producer id may be appended at `offset`.
 
-        None: append it. An AppendResult: a retry of what is there already (its log start offset is
-        left -1 for the log to fill in). StorageError INVALID_PRODUCER_EPOCH,
-        OUT_OF_ORDER_SEQUENCE_NUMBER or INVALID_TXN_STATE otherwise. Batches of coordinators
-        (`from_client` False) carry no sequences, so only their epoch counts. Replicated batches are
-        not checked at all: the leader has done it.
+        None: append it. An AppendResult: a retry of an appended batch (the log fills in its log
+        start offset). StorageError INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER or
+        INVALID_TXN_STATE otherwise. Batches of coordinators (`from_client` False) carry no
+        sequences, so only their epoch counts. Replicated batches are not checked at all: the leader
+        has done it.
         """
         entry = self.producers.get(header.producer_id)
         if entry is None:
@@ -100,7 +100,7 @@ class ProducerStateManager:
                 and header.producer_epoch == entry.producer_epoch
                 and entry.current_txn_first_offset < 0
             ):
-                return None  # the next one in order: nearly all are
+                return None  # the next one in order, as nearly always
             duplicate = entry.find_duplicate(header)
             if duplicate is not None:
                 return AppendResult(
@@ -153,7 +153,7 @@ class ProducerStateManager:
         )
 
     def check_marker(self, header: BatchHeader, marker_coordinator_epoch: int, offset: int) -> None:
-        """Whether a coordinator's end transaction marker may be appended.
+        """Check whether a coordinator's end transaction marker may be appended.
 
         StorageError INVALID_PRODUCER_EPOCH or TRANSACTION_COORDINATOR_FENCED.
         """
@@ -172,7 +172,7 @@ class ProducerStateManager:
     def update(
         self, header: BatchHeader, batch: Buffer = b"", position: int = 0
     ) -> CompletedTransaction | None:
-        """Take in a batch that is in the log now; it must carry a producer id.
+        """Apply a batch that is now in the log; it must have a producer id.
 
         For appends, replication and replay alike. `batch` at `position` is read only if it is a
         control batch; the transaction that it ends, if there was one, comes back and waits for
@@ -242,7 +242,7 @@ class ProducerStateManager:
         return completed.last_offset + 1
 
     def complete_transaction(self, completed: CompletedTransaction) -> None:
-        """Move it from ongoing to ended but not yet replicated."""
+        """Move a transaction from ongoing to ended but not yet replicated."""
         del self._ongoing[completed.first_offset]
         self._unreplicated[completed.first_offset] = completed.last_offset
 
@@ -253,13 +253,14 @@ class ProducerStateManager:
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """Read_committed must not pass it: first open or ended-but-unreplicated transaction."""
+        """Return the bound of read_committed: the first open, or ended but unreplicated,
+        transaction."""
         if not self._unreplicated:
             return next(iter(self._ongoing), None) if self._ongoing else None
         return min(*self._unreplicated, next(iter(self._ongoing), _OFFSET_MAX))
 
     def on_high_watermark_updated(self, high_watermark: int) -> None:
-        """Transactions whose marker lies below it are settled."""
+        """Drop transactions whose marker is below it."""
         if self._unreplicated:
             self._unreplicated = {
                 first: last for first, last in self._unreplicated.items() if last >= high_watermark
@@ -282,7 +283,7 @@ class ProducerStateManager:
         return entry.current_txn_first_offset < 0 and idle_ms >= self.expiration_ms
 
     def truncate_and_reload(self, log_start_offset: int, log_end_offset: int, now_ms: int) -> None:
-        """The log is now [start, end): drop snapshots outside, go back to the newest one left.
+        """Truncate to [start, end): drop snapshots outside, reload the newest one left.
 
         The log then replays batches from `map_end_offset` on.
         """
@@ -326,7 +327,7 @@ class ProducerStateManager:
         )
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """The log was emptied and will go on at `offset`."""
+        """Clear the state: the log was emptied and continues at `offset`."""
         self._clear()
         for snapshot in list(self.snapshots):
             self.remove_snapshot(snapshot)
@@ -334,7 +335,7 @@ class ProducerStateManager:
         self.map_end_offset = offset
 
     def start_from_snapshot(self, offset: int, now_ms: int) -> None:
-        """The log was emptied and goes on at `offset`, of which there is a snapshot."""
+        """Load the snapshot of `offset`: the log was emptied and continues there."""
         for snapshot in list(self.snapshots):
             if snapshot != offset:
                 self.remove_snapshot(snapshot)
@@ -358,9 +359,9 @@ class ProducerStateManager:
         return format_snapshot(self.producers[key] for key in sorted(self.producers))
 
     def take_snapshot(self, *, sync: bool = False) -> int | None:
-        """Write the state at `map_end_offset`; its offset, or None if it is not new.
+        """Write the state at `map_end_offset`; return the offset, or None if there was no change.
 
-        Unsynced as at a roll, a crash may tear it: its checksum tells, and the log is replayed.
+        An unsynced one may be torn by a crash: its checksum shows that, and the log is replayed.
         """
         offset = self.map_end_offset
         if offset <= self._last_snapshot_offset:
@@ -370,7 +371,7 @@ class ProducerStateManager:
         return offset
 
     def has_snapshot(self, offset: int) -> bool:
-        """Whether the snapshot of `offset` is there and whole."""
+        """Return whether the snapshot of `offset` exists and is whole."""
         if offset not in self.snapshots:
             return False
         try:
@@ -401,7 +402,7 @@ class ProducerStateManager:
             expiration_ms=self.expiration_ms,
             snapshot_offsets=[snapshot for snapshot in self.snapshots if snapshot < offset],
         )
-        older._load_newest(log_start_offset, 0)  # expiring nobody
+        older._load_newest(log_start_offset, 0)  # without expiry
         return older
 
     def oldest_open_at(self, offset: int) -> int | None:
@@ -417,9 +418,9 @@ class ProducerStateManager:
         return min([one for one in open_offsets if one >= 0], default=offset)
 
     def write_snapshot(self, offset: int, content: bytes) -> None:
-        """Durably write the snapshot of `offset`, which came from elsewhere or got lost.
+        """Durably write the snapshot of `offset`, from elsewhere or instead of a lost one.
 
-        StorageError CORRUPT_MESSAGE if it is none.
+        StorageError CORRUPT_MESSAGE if it is invalid.
         """
         try:
             parse_snapshot(content)

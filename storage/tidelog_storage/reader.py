@@ -1,4 +1,4 @@
-"""Reading a log's segments at an offset, fast for readers that go on where they stopped.
+"""Read a log's segments at an offset, fast for readers that continue where they stopped.
 
 One `Reader` belongs to one `Log`, which has checked the offset against its own ends.
 """
@@ -21,9 +21,9 @@ _PLACES_MAX = 64  # sequential readers of one log whose next position is remembe
 
 
 class Reader:
-    """Remembers where the next batch of each sequential reader lies: they never search.
+    """Remembers the next position of each sequential reader, which then needs no search.
 
-    `damages` are those of all segments, by offset: what lies in them is not served.
+    `damages` are those of all segments, by offset; they are not served.
     """
 
     __slots__ = ("_bound", "_places", "_segments", "damages")
@@ -35,7 +35,7 @@ class Reader:
         self.damages: tuple[Damage, ...] = ()
 
     def forget(self) -> None:
-        """Positions have changed: the log was cut at either end."""
+        """Drop remembered positions: the log was cut at either end."""
         self._places.clear()
         self._bound = None
 
@@ -85,10 +85,10 @@ class Reader:
         return _new(Records, ((cut.part,), size, next_offset, False))
 
     def _find(self, offset: int) -> tuple[Segment, int] | None:
-        """Where the first batch that ends at or after `offset` lies."""
+        """Find the first batch that ends at or after `offset`."""
         first = self._segments.floor(offset) or self._segments.first
         if first.base_offset == offset and first.size and not self.damages:
-            return first, 0  # no search: each reader comes to each segment's first batch
+            return first, 0  # no search: every reader reaches each segment's first batch
         segment: Segment | None = first
         while segment is not None:
             place = segment.find(offset, self._resume(segment, offset))
@@ -110,8 +110,8 @@ class Reader:
         return position
 
     def _before_damage(self, offset: int, upper_bound: int) -> int:
-        """The end of what may be read from `offset` on. StorageError CORRUPT_MESSAGE in a damage:
-        a consumer may go on behind it."""
+        """Return the end of a read from `offset` on. StorageError CORRUPT_MESSAGE in a damage: a
+        consumer may continue after it."""
         for damage in self.damages:
             if damage.first_offset <= offset < damage.end_offset:
                 raise StorageError(ErrorCode.CORRUPT_MESSAGE, f"{damage}")
@@ -120,7 +120,7 @@ class Reader:
         return upper_bound
 
     def _resume(self, segment: Segment, offset: int) -> int:
-        """Where to begin to look for an offset: behind the damages before it."""
+        """Return where to search for an offset: after the damages before it."""
         position = 0
         for damage in self.damages:
             if damage.base_offset == segment.base_offset and damage.end_offset <= offset:

@@ -33,14 +33,15 @@ def mark_deleted(segment: Segment) -> list[str]:
 
 
 class Removals:
-    """Paths and the times (ms) from which they may go. Lost on a stop: loading cleans up."""
+    """Paths and the times (ms) from which they may be removed. A stop loses them: loading cleans
+    up."""
 
     __slots__ = ("_again", "_remove", "_waiting")
 
     def __init__(self, remove: Callable[[str], None]) -> None:
         self._remove = remove
         self._waiting: list[tuple[int, str]] = []
-        self._again: deque[str] = deque()  # there was no descriptor; a thread adds to it
+        self._again: deque[str] = deque()  # failed for lack of a descriptor; threads append to it
 
     def __len__(self) -> int:
         return len(self._waiting) + len(self._again)
@@ -50,17 +51,17 @@ class Removals:
         self._waiting += [(due_ms, path) for path in paths]
 
     def is_due(self, now_ms: int) -> bool:
-        """Whether anything may go now."""
+        """Return whether a removal is due."""
         return bool(self._again) or any(due_ms <= now_ms for due_ms, _ in self._waiting)
 
     def prepare(
         self, now_ms: int, before: Callable[[], None] | None = None
     ) -> Callable[[], None] | None:
-        """What calls `before` and removes all that is due; None if nothing is.
+        """Return a function that calls `before` and removes all that is due; None if nothing is.
 
         It touches nothing but the files, so that it can be called on a thread: a file system may
-        take many milliseconds to remove one large file. What it leaves because the process has no
-        descriptor waits for the next call of `prepare`.
+        take many milliseconds to remove one large file. Removals that fail for lack of a descriptor
+        wait for the next call of `prepare`.
         """
         if not self.is_due(now_ms):
             return None

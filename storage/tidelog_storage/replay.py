@@ -1,7 +1,7 @@
-"""Bringing a log's producer state up to its end from the batches themselves.
+"""Bring a log's producer state up to the log's end from the batches.
 
-After a truncation, and on loading when the newest snapshot is older than the log end. Also the
-state at an older offset, for a snapshot that got lost.
+After a truncation, and on loading when the newest snapshot is older than the log end. Also build
+the state at an older offset, for a lost snapshot.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def replay_producers(log: Log, rebuilt: Container[int] = ()) -> None:
 def snapshot_at(log: Log, offset: int) -> bytes:
     """The producer snapshot of a segment's base `offset`, from an older one and the batches since.
 
-    Without an older one it knows of the local batches alone, as a start without snapshots does.
+    Without an older one it covers only the local batches, like a start without snapshots.
     """
     producers = log.producers.before(offset, log.segments.first.base_offset)
     start = producers.map_end_offset

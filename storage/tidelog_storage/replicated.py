@@ -1,4 +1,4 @@
-"""Checking batches that come from a leader, before a follower appends them as they are."""
+"""Check a leader's batches before a follower appends them unchanged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class ReplicatedBatch(NamedTuple):
-    """A good batch and where it lies in the buffer."""
+    """A valid batch and its position in the buffer."""
 
     header: BatchHeader
     position: int
@@ -22,14 +22,14 @@ class ReplicatedBatch(NamedTuple):
 def check_replicated(
     records: Buffer, log_end_offset: int, leader_epoch: int, latest_epoch: int
 ) -> list[ReplicatedBatch]:
-    """The batches to append; they fill the buffer up to the end of the last one.
+    """Return the batches to append; they fill the buffer up to the end of the last one.
 
-    A torn batch at the end is left out, and so is what comes from a batch of an epoch above
-    `leader_epoch` on (KAFKA-18723): a newer leader's, to be fetched once we know of it.
-    StorageError CORRUPT_MESSAGE for a bad batch, OFFSET_OUT_OF_RANGE for offsets that do not rise.
+    A torn batch at the end is left out, and so is everything from a batch of an epoch above
+    `leader_epoch` on (KAFKA-18723): it is fetched once that leader is known here. StorageError
+    CORRUPT_MESSAGE for a bad batch, OFFSET_OUT_OF_RANGE for offsets that do not rise.
 
-    The checksum leaves the leader epoch out. One below `latest_epoch`, the log's newest, is rot:
-    taken over, it would drop the newer epochs from the cache, by which followers are cut.
+    The checksum does not cover the leader epoch. One below `latest_epoch`, the log's newest, is
+    damage: it would drop newer epochs from the cache, which followers use to truncate.
     """
     batches: list[ReplicatedBatch] = []
     next_offset = log_end_offset

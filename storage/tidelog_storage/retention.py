@@ -1,8 +1,8 @@
-"""Which old segments a log may give up: by log start, size and age.
+"""Decide which old segments of a log to delete: by log start, size and age.
 
-Pure decisions over the segments of one log; `Log.delete_old_segments` carries them out. Compaction
-is `compaction/`'s. With a remote tier (KIP-405) `local.retention.*` are the limits here, and what
-was not copied yet stays.
+Pure decisions over the segments of one log; `Log.delete_old_segments` performs them. Compaction is
+in `compaction/`. With a remote tier (KIP-405) the limits are `local.retention.*`, and segments not
+copied yet are kept.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Retention(NamedTuple):
-    """What one pass goes by; None means unlimited.
+    """The limits of one pass; None means unlimited.
 
     `deletable_to`: segments that end above it stay, as they were not copied to the remote tier.
     """
@@ -33,10 +33,10 @@ class Retention(NamedTuple):
 
     @classmethod
     def of(cls, log: Log, now_ms: int) -> Retention:
-        """The limits that a log's configuration and offsets set."""
+        """Return the limits from a log's configuration and offsets."""
         config = log.config
         deletable_to = None
-        if log.is_tiered and not config.remote_log_copy_disable:  # whatever cleanup.policy says
+        if log.is_tiered and not config.remote_log_copy_disable:  # for any cleanup.policy
             size, age_ms = (
                 config.effective_local_retention_bytes,
                 config.effective_local_retention_ms,
@@ -60,11 +60,11 @@ class Retention(NamedTuple):
 
 
 def plan_deletion(segments: Segments, limits: Retention) -> tuple[int, bool]:
-    """How many of the oldest segments go, and whether the active one is sealed before.
+    """Return how many of the oldest segments to delete, and whether to seal the active one first.
 
-    Nothing that reaches above the high watermark goes, nor an empty active segment. Each test goes
-    on where the one before stopped, as Kafka's three passes do. The active segment is sealed if it
-    breaks a limit itself: to go at once, or once it was copied.
+    Segments above the high watermark and an empty active segment are kept. Each test continues
+    where the previous one stopped, like Kafka's three passes. The active segment is sealed if it
+    exceeds a limit itself, to be deleted at once, or once it was copied.
     """
     listed = list(segments)
     # The offset after each segment.
@@ -97,7 +97,7 @@ def plan_deletion(segments: Segments, limits: Retention) -> tuple[int, bool]:
 
 
 def _too_large(listed: Sequence[Segment], count: int, limit: int) -> Callable[[int], bool]:
-    """Segments without which the rest is still as large as the limit."""
+    """Return how many segments can be deleted while the rest is at least as large as the limit."""
     excess = sum([segment.size for segment in listed[count:]]) - limit
 
     def goes(slot: int) -> bool:

@@ -16,7 +16,7 @@ _RELATIVE_OFFSET_MAX = 0x7FFFFFFF
 class RollPolicy:
     """`segment.bytes`, `segment.ms` less jitter, full indexes, and offsets beyond 31 bits.
 
-    The jitter is a spread over partitions and segments, not chance: it comes out the same again.
+    The jitter spreads partitions and segments and is deterministic.
     """
 
     __slots__ = ("_jitter_ms", "_name", "_segment_bytes", "_segment_ms")
@@ -30,7 +30,8 @@ class RollPolicy:
     def is_due(
         self, active: Segment, size: int, last_offset: int, timestamp: int, now_ms: int
     ) -> bool:
-        """Whether `size` bytes up to `last_offset`, newest `timestamp`, need a new segment."""
+        """Return whether `size` bytes up to `last_offset`, newest `timestamp`, need a new
+        segment."""
         return (
             active.size > self._segment_bytes - size
             or active.index_is_full

@@ -1,8 +1,8 @@
 """Walking over the batches of a records file.
 
 `whole_batches` reads everything, for recovery and rebuilding; `batch_places` reads as little as it
-can, for look-ups. Both take a file and know nothing of segments. CRCs are the caller's business,
-except in `valid_batches`, of which a crash's remains are made.
+can, for look-ups. Both take a file and know nothing of segments. The caller checks CRCs, except in
+`valid_batches`, which recovery uses.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class BatchPlace(NamedTuple):
 def whole_batches(
     records: File, position: int, end: int
 ) -> Iterator[tuple[int, BatchHeader, memoryview]]:
-    """(position, header, bytes) of the whole batches in [position, end).
+    """Yield (position, header, bytes) of the whole batches in [position, end).
 
-    Stops before anything that cannot be a whole batch. The bytes are the caller's to keep.
+    Stops before anything that cannot be a whole batch. The caller may keep the bytes.
     """
     chunk = b""
     start = position
@@ -87,10 +87,11 @@ class ValidBatch(NamedTuple):
 
 
 def valid_batches(records: File, end: int, base_offset: int) -> Iterator[ValidBatch]:
-    """The valid batches of a segment, in the order of their offsets, up to the first other one.
+    """Yield the valid batches of a segment, in the order of their offsets, up to the first invalid
+    one.
 
-    Its checksum leaves a batch's base offset out. Compaction leaves gaps, but the batch after one
-    still ends where, or before, the next one begins; if not, its base offset has rotted upward, and
+    A batch's checksum does not cover its base offset. Compaction leaves gaps, but the batch after a
+    gap must end at or before the start of the next one; otherwise its base offset is damaged, and
     it is left out as well.
     """
     held: ValidBatch | None = None
@@ -117,9 +118,9 @@ def valid_batches(records: File, end: int, base_offset: int) -> Iterator[ValidBa
 
 
 def batch_places(records: File, position: int, end: int) -> Iterator[BatchPlace]:
-    """Places of the batches from a batch's `position` up to `end`, the end of one.
+    """Yield the places of the batches from a batch's `position` up to `end`, the end of one.
 
-    StorageError CORRUPT_MESSAGE where there is none: the file was changed behind our back.
+    StorageError CORRUPT_MESSAGE if there is none: another program changed the file.
     """
     chunk = b""
     start = position
@@ -139,7 +140,7 @@ def batch_places(records: File, position: int, end: int) -> Iterator[BatchPlace]
 
 
 def batch_headers(records: File, position: int, end: int) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of the batches in [position, end), without reading their records.
+    """Yield (position, header) of the batches in [position, end), without reading their records.
 
     Stops before anything that cannot be a whole batch.
     """
@@ -161,7 +162,7 @@ def batch_headers(records: File, position: int, end: int) -> Iterator[tuple[int,
 
 
 def control_batches(records: File, end: int) -> Iterator[memoryview]:
-    """The whole control batches below `end`.
+    """Yield the whole control batches below `end`.
 
     A tight loop: it passes over every batch of a segment. Stops before anything that cannot be a
     whole batch.

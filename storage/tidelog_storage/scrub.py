@@ -1,12 +1,12 @@
-"""Reads a segment that is on disk for long and finds what rots there.
+"""Read an old segment and find damage by bit rot.
 
-Every batch has a checksum (CRC-32C) over its records. What the checksum leaves out is checked by
-what lies around it: the base offset by the batch before, the leader epoch by the log's epochs, the
-length by the batch that must follow. The indexes are checked against the records. Kafka reads none
-of this again after it was written, and serves a flipped bit to every consumer.
+Every batch has a checksum (CRC-32C) over its records. Fields outside the checksum are checked by
+their surroundings: the base offset by the batch before, the leader epoch by the log's epochs, the
+length by the batch that must follow. The indexes are checked against the records. Kafka never reads
+them again after writing, and serves a flipped bit to every consumer.
 
-Sees frozen values and files; runs in steps on any thread. The log takes note of what was found
-(`Log.set_damages`), `scrub_repair.py` puts it right.
+Sees frozen values and files; runs in steps on any thread. The log records the damages
+(`Log.set_damages`), `scrub_repair.py` repairs them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _WINDOW_BYTES = 1 << 20
 
 
 class Extent(NamedTuple):
-    """A segment to be checked: offsets [base_offset, end_offset) in `size` bytes.
+    """A segment to check: offsets [base_offset, end_offset) in `size` bytes.
 
     `has_gaps`: offsets may be missing between batches, because the log is compacted or was.
     `is_sealed`: the index files are complete. `epochs` are the log's; none if they are not known.
@@ -54,12 +54,12 @@ class Extent(NamedTuple):
         return f"{self.folder}/{file_name(self.base_offset, LOG_SUFFIX)}"
 
     def epoch_of(self, offset: int) -> int | None:
-        """The leader epoch that a batch at this offset must have; None if that is not known."""
+        """Return the leader epoch that a batch at this offset must have; None if unknown."""
         return epoch_at(self.epochs, offset)
 
 
 def extent_of(log: Log, segment: Segment, *, has_gaps: bool) -> Extent:
-    """What is to be checked of one of the log's segments, as it is now."""
+    """Return the extent to check of one of the log's segments."""
     following = log.segments.after(segment.base_offset)
     return Extent(
         log.folder,
@@ -73,7 +73,7 @@ def extent_of(log: Log, segment: Segment, *, has_gaps: bool) -> Extent:
 
 
 def bad_batch(extent: Extent, header: BatchHeader, batch: memoryview, next_offset: int) -> str:
-    """What is wrong with a whole batch that is to begin at `next_offset`; empty if nothing is."""
+    """Return what is wrong with a whole batch expected at `next_offset`; empty if nothing is."""
     if not crc_is_valid(batch, header):
         return f"the batch at {header.base_offset} has a bad checksum"
     base_offset = header.base_offset
@@ -95,20 +95,20 @@ class SegmentCheck:
         self.damages: list[Damage] = []
         self.index_faults: list[str] = []
         self.read_bytes = 0
-        self.end_offset = extent.base_offset  # after the last good batch
+        self.end_offset = extent.base_offset  # after the last valid batch
         self._steps = self._run()
 
     def step(self) -> bool:
-        """Read about STEP_BYTES; whether that was all. OSError if the disk fails."""
+        """Read about STEP_BYTES; return whether that was all. OSError if the disk fails."""
         return next(self._steps, True)
 
     def run(self) -> None:
-        """All steps, for tools."""
+        """Run all steps, for tools."""
         while not self.step():
             pass
 
     def close(self) -> None:
-        """Give up; not while a step runs."""
+        """Close the file; not while a step runs."""
         self._steps.close()
 
     def _run(self) -> Generator[bool, None, None]:
@@ -173,7 +173,7 @@ class SegmentCheck:
     def _skip(
         self, records: File, position: int, end: int, next_offset: int, why: str
     ) -> tuple[int, int]:
-        """Note a damage at `position`; where the next good batch lies and its offset."""
+        """Record a damage at `position`; return position and offset of the next valid batch."""
         found = self._next_good(records, position + 1, end, next_offset)
         resume, offset = found or (self.extent.size, self.extent.end_offset)
         self._note(next_offset, offset, position, resume, why)
@@ -182,7 +182,7 @@ class SegmentCheck:
     def _next_good(
         self, records: File, position: int, end: int, next_offset: int
     ) -> tuple[int, int] | None:
-        """The next position at which a valid batch of this segment begins, and its offset."""
+        """Return position and offset of the next valid batch of this segment."""
         extent = self.extent._replace(has_gaps=True)
         while position < end - HEADER_BYTES:
             window = records.pread(position, min(_WINDOW_BYTES, end - position))
@@ -272,7 +272,7 @@ class _IndexCheck:
             self._time_slot += 1
 
     def _fault(self, suffix: str, why: str) -> None:
-        if len(self._faults) < 2:  # one tells enough
+        if len(self._faults) < 2:  # one or two are enough
             self._faults.append(f"{self._path(suffix)}: {why}")
 
     def end(self) -> list[str]:

@@ -1,6 +1,6 @@
-"""Checks the logs of a log directory from outside, reading only: a broker may run beside it.
+"""Check the logs of a log directory read-only: a broker may run on it.
 
-What a running broker changes meanwhile is left out: a segment that went, the end of the active one.
+Changes of a running broker are ignored: a deleted segment, the end of the active one.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NO_END = 2**63 - 1
 
 
 class Checked(NamedTuple):
-    """A segment that was read: `faults` are what is wrong with it, in words."""
+    """A checked segment; `faults` describe the damage."""
 
     partition: TopicPartition
     base_offset: int
@@ -39,7 +39,7 @@ class Checked(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """What the checkpoints of a directory say."""
+    """The checkpoints of a directory."""
 
     recovery_points: dict[TopicPartition, int]
     log_starts: dict[TopicPartition, int]
@@ -47,9 +47,9 @@ class _Known(NamedTuple):
 
 
 def check_directory(files: FileSystem, directory: str) -> Iterator[Checked]:
-    """Every segment of a log directory. CheckpointError for a checkpoint that is damaged; OSError.
+    """Check every segment of a log directory. CheckpointError for a damaged checkpoint; OSError.
 
-    Faults without a segment, as a log that is too short, come with a size of 0.
+    Faults without a segment, such as a log that is too short, have a size of 0.
     """
 
     def read(name: str) -> dict[TopicPartition, int]:
@@ -103,12 +103,12 @@ def _check_log(
         check = SegmentCheck(files, extent)
         check.run()
         if files.sizes(folder).get(file_name(base_offset, LOG_SUFFIX)) != size:
-            continue  # it went, was compacted, or is being written
+            continue  # it was deleted or compacted, or is being written
         end = check.end_offset
         wrong = [
             f"{damage}"
             for damage in check.damages
-            if is_stopped or damage.end_offset != _NO_END  # else it may be being written
+            if is_stopped or damage.end_offset != _NO_END  # otherwise it may still be written
         ]
         yield Checked(partition, base_offset, size, [*wrong, *check.index_faults])
     durable = known.recovery_points.get(partition, 0)

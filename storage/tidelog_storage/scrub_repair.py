@@ -1,13 +1,13 @@
-"""Writes a damaged segment anew from its good batches and those of another copy.
+"""Rewrite a damaged segment from its valid batches and those of another copy.
 
-The good bytes stay as they are; what is damaged or missing comes from another replica or from the
-remote tier, and is checked batch by batch before it is written: checksum, offsets without a gap
-that the log does not have, the log's own leader epochs. The new files are `.cleaned` and durable
-when `write` returns; the log swaps them in as it does after a compaction (`compaction/swap.py`), so
-a crash leaves the old segment or the new one. Its transaction index is built when it is first used
+Valid bytes are kept; damaged or missing ones come from another replica or from the remote tier, and
+are checked batch by batch before they are written: checksum, offsets without a gap that the log
+does not have, the log's own leader epochs. The new files are `.cleaned` and durable when `write`
+returns; the log swaps them in as after a compaction (`compaction/swap.py`), so a crash leaves the
+old segment or the new one. Its transaction index is built when it is first used
 (`LogState.transactions_of`).
 
-Sees frozen values and files; `write` runs off the loop.
+It sees frozen values and files; `write` runs off the loop.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def check_copy(extent: Extent, damage: Damage, records: memoryview) -> str:
-    """Why these records can't take the place of the damage; empty if they can."""
+    """Return why these records cannot replace the damage; empty if they can."""
     next_offset = damage.first_offset
     end = 0
     try:
@@ -73,7 +73,7 @@ class SegmentRepair:
         self.size = 0
 
     def write(self) -> None:
-        """Write all files and sync them. OSError; StorageError if the good part has changed."""
+        """Write all files and sync them. OSError; StorageError if the valid part has changed."""
         extent = self._extent
         segment = CleanedSegment.create(
             self._files, extent.folder, extent.base_offset, options=self._options, created_ms=0
@@ -102,7 +102,7 @@ class SegmentRepair:
     def _good(
         self, position: int, end: int, next_offset: int
     ) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """The segment's own batches, checked again: the disk may have gone on rotting."""
+        """Yield the segment's own batches, checked again: more may be damaged by now."""
         if position >= end:
             return
         extent = self._extent
@@ -124,7 +124,7 @@ class SegmentRepair:
 
 
 def epochs_with(copy: memoryview, entries: Sequence[EpochEntry]) -> list[EpochEntry]:
-    """The leader epochs of a log before whose beginning a copy is put."""
+    """Return the leader epochs of a log after a copy is put before its beginning."""
     found: list[EpochEntry] = []
     for _, header in iter_batches(copy):
         if header.leader_epoch >= 0 and (not found or header.leader_epoch > found[-1].epoch):
@@ -134,7 +134,7 @@ def epochs_with(copy: memoryview, entries: Sequence[EpochEntry]) -> list[EpochEn
 
 
 def is_same(files: FileSystem, extent: Extent, records: memoryview) -> bool:
-    """Whether a segment's file holds exactly these bytes. On a thread."""
+    """Return whether a segment's file has exactly these bytes. Runs on a thread."""
     file = files.open(extent.path)
     try:
         return file.view(0, extent.size) == records
@@ -143,8 +143,8 @@ def is_same(files: FileSystem, extent: Extent, records: memoryview) -> bool:
 
 
 def rebuild_indexes(files: FileSystem, extent: Extent, options: SegmentOptions) -> None:
-    """Write the offset and the time index of a sealed segment anew. On a thread: the log's own
-    segment may read a part of it meanwhile, which is right as far as it goes."""
+    """Rewrite the offset and the time index of a sealed segment. Runs on a thread: the log's
+    segment may read a correct prefix meanwhile."""
     segment = Segment(
         files, extent.folder, extent.base_offset, size=extent.size, options=options, created_ms=0
     )

@@ -1,8 +1,8 @@
-"""The files of a sealed segment that a copy of it is made of (KIP-405).
+"""The files of a sealed segment to copy to the remote tier (KIP-405).
 
-`Log.sealed_files` calls it on the loop; whoever copies reads the paths on another thread. A roll
-writes all of these files. A crash before they were synced, or another broker's software, may have
-left them out: then they are built here.
+`Log.sealed_files` calls it on the loop; the copy reads the paths on another thread. A roll writes
+all of these files. A crash before they were synced, or another broker's software, may leave files
+missing: then they are built here.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ __all__ = ["keep_producers", "sealed_files"]
 
 
 def keep_producers(log: Log, offset: int) -> None:
-    """Make the producers' state at `offset` durable: what comes before goes from this disk, and
-    after a power failure nothing could make it again. OSError if not."""
+    """Make the producers' state at `offset` durable, before the records below are deleted:
+    afterwards it could not be rebuilt. OSError on failure."""
     if not log.producers.sync_snapshot(offset):
         log.producers.write_snapshot(offset, snapshot_at(log, offset))
 

@@ -1,4 +1,4 @@
-"""The storage room's only door to the outside: files.
+"""The storage room's only interface to the outside: files.
 
 Everything below takes a `FileSystem` through its constructor, so that one implementation can be the
 operating system (`os_files.py`) and another a simulated disk that tears and loses unsynced writes.
@@ -27,13 +27,13 @@ class File(Protocol):
         ...
 
     def pread_into(self, position: int, buffer: memoryview) -> int:
-        """Like `pread`, into a buffer that is there; how many bytes."""
+        """Like `pread`, into an existing buffer; return the number of bytes."""
         ...
 
     def pread_cached_into(self, position: int, buffer: memoryview) -> int:
         """Like `pread_into`, but only what is in memory: it waits for no disk.
 
-        How many bytes, 0 where that can't be told beforehand.
+        Returns the number of bytes, 0 if the system cannot tell that in advance.
         """
         ...
 
@@ -47,7 +47,7 @@ class File(Protocol):
     def append(self, buffers: Sequence[Buffer]) -> int:
         """Write all buffers at the end, whole and in order; returns the bytes written.
 
-        On an error (disk full) nothing of it counts: the file is cut back to its size before.
+        On an error (disk full) nothing is appended: the file is truncated to its previous size.
         """
         ...
 
@@ -70,14 +70,14 @@ class File(Protocol):
 
 
 class FileSystem(Protocol):
-    """Paths are `/`-separated strings, absolute or relative to where the process stands."""
+    """Paths are `/`-separated strings, absolute or relative to the working directory."""
 
     def open(self, path: str, *, create: bool = False) -> File:
         """Open for reading and appending; FileNotFoundError unless `create`."""
         ...
 
     def read_bytes(self, path: str) -> bytes:
-        """The whole content of a small file."""
+        """Return the whole content of a small file."""
         ...
 
     def write_atomic(self, path: str, data: bytes) -> None:
@@ -93,7 +93,7 @@ class FileSystem(Protocol):
         ...
 
     def list(self, path: str) -> list[str]:
-        """Sorted names in a folder; FileNotFoundError if there is none."""
+        """Return the sorted names in a folder; FileNotFoundError if there is none."""
         ...
 
     def sizes(self, path: str) -> dict[str, int]:
@@ -117,7 +117,7 @@ class FileSystem(Protocol):
         ...
 
     def exists(self, path: str) -> bool:
-        """Whether a file or folder of that name is there."""
+        """Return whether a file or folder of that name exists."""
         ...
 
     def lock(self, path: str) -> FileLock:
@@ -126,17 +126,18 @@ class FileSystem(Protocol):
 
 
 class FileLock(Protocol):
-    """A held lock, given up by `release` or by the end of the process."""
+    """A held lock, released by `release` or by the end of the process."""
 
     def predecessor(self) -> bytes:
-        """What the holder before noted, if it certainly has ended: it held this very file, on this
-        running system. Empty for a copy of the file, and after a restart of the system."""
+        """Return the note of the previous holder, if it has certainly ended: it held this very file
+        since the system started. Empty for a copy of the file, and after a restart of the
+        system."""
         ...
 
     def note(self, data: bytes) -> None:
-        """Note one line for the next holder; it need not survive a power failure."""
+        """Write one line for the next holder; it need not survive a power failure."""
         ...
 
     def release(self) -> None:
-        """Give the lock up."""
+        """Release the lock."""
         ...

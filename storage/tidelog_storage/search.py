@@ -1,5 +1,5 @@
-"""Searching the batches of one segment with the help of its indexes, which the records have to bear
-out: an index that leads to no batch is built anew."""
+"""Search the batches of one segment with its indexes. The records decide: an index that does not
+lead to a batch is rebuilt."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ __all__ = ["offset_before", "places_from"]
 def places_from(
     segment: Segment, entry_of: Callable[[OffsetIndex], tuple[int, int] | None], position: int = 0
 ) -> Iterator[BatchPlace]:
-    """The batches from an entry of the offset index on, or from `position` if that is behind it."""
+    """Yield the batches from an entry of the offset index on, or from `position` if that is
+    later."""
     entry = entry_of(segment.offset_index)
     if entry is not None and entry[1] > position:
         places = batch_places(segment.records, entry[1], segment.size)
@@ -37,7 +38,7 @@ def places_from(
 
 
 def offset_before(segment: Segment, timestamp: int) -> int:
-    """An offset at or below that of the first record as new as `timestamp`."""
+    """Return an offset at or below that of the first record as new as `timestamp`."""
     entry = segment.time_index.floor(timestamp)
     if entry is not None and not _has_timestamp(segment, *entry):
         segment.rebuild_indexes()

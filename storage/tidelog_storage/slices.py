@@ -1,6 +1,6 @@
-"""Reads of a segment's records that end at a batch's end: what a Fetch answer is made of.
+"""Reads of a segment's records that end at a batch's end, for Fetch responses.
 
-A `Segment` gives its file and its offset index; nothing of the batches but their lengths is read.
+They use the file and the offset index of a `Segment`, and read only the lengths of batches.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tidelog_storage.seams import File
 
 VIEW_BYTES_MIN = 65536  # larger reads are views: below, one pread is as cheap and holds no mapping
-FIRST_BYTES = 4096  # read at least: the first batch is given whole, and is likely to be in it
+FIRST_BYTES = 4096  # read at least: it probably contains the first batch, which is returned whole
 _LENGTH_MIN = HEADER_BYTES - LENGTH_OVERHEAD
 _unpack_short = SHORT_HEADER.unpack_from
 _new = tuple.__new__  # what a NamedTuple's own constructor calls, three times as fast
@@ -45,9 +45,9 @@ def read_batches(
     *,
     min_one_batch: bool,
 ) -> Slice:
-    """As many whole batches from a batch's `position` on as `max_bytes` hold: fewer than all.
+    """Read as many whole batches from a batch's `position` on as fit `max_bytes`, fewer than all.
 
-    More than `max_bytes` lie before `limit` (a batch boundary). A larger first batch is given
+    More than `max_bytes` lie before `limit` (a batch boundary). A larger first batch is returned
     whole if `min_one_batch`, else the slice is empty and marked. CorruptIndexError if the index
     points at no batch.
     """
@@ -82,7 +82,7 @@ def read_batches(
 
 
 def _header_at(data: bytes | memoryview, position: int) -> tuple[int, int, int]:
-    """Base offset, length and last offset delta; StorageError where there is no batch."""
+    """Read base offset, length and last offset delta; StorageError if there is no batch."""
     if len(data) - position >= SHORT_BYTES:
         base_offset, length, delta = _unpack_short(data, position)
         if length >= _LENGTH_MIN:
@@ -93,26 +93,26 @@ def _header_at(data: bytes | memoryview, position: int) -> tuple[int, int, int]:
 
 
 def is_plausible(part: bytes | memoryview, size: int, offset: int, next_offset: int) -> bool:
-    """Whether a slice begins with the batch of `offset` and its end is behind it.
+    """Return whether a slice begins with the batch of `offset` and contains its end.
 
     A flipped bit of a header's first bytes, which its checksum leaves out, may show here; reading
     the checksum's bytes would cost as much as the whole read.
     """
     if len(part) != size or size < HEADER_BYTES:
-        return False  # the file was cut behind our back
+        return False  # another program truncated the file
     base_offset, length, delta = _unpack_short(part)
     last_offset: int = base_offset + delta
     return offset <= last_offset < next_offset and _LENGTH_MIN <= length <= size - LENGTH_OVERHEAD
 
 
 def _is_batch_of(data: bytes | memoryview, position: int, first: int, last: int) -> bool:
-    """Whether a batch that begins with one of these offsets may lie there."""
+    """Return whether a batch that begins with one of these offsets may be there."""
     base_offset: int = _unpack_short(data, position)[0]
     return first <= base_offset <= last
 
 
 def read_bytes(records: File, position: int, length: int) -> bytes | memoryview:
-    """Bytes of the file: copied if few, else a view."""
+    """Read bytes of the file: copied if few, else a view."""
     if length < VIEW_BYTES_MIN:
         return records.pread(position, length)
     return records.view(position, length)

@@ -1,4 +1,4 @@
-"""Values that cross the storage room's door."""
+"""Values that the storage room shares with others."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class RecordError(NamedTuple):
 
 
 class StorageError(Exception):
-    """An expected refusal, carrying the error code that the client is to see."""
+    """An expected error, with the error code for the client."""
 
     def __init__(
         self,
@@ -61,7 +61,8 @@ class StorageError(Exception):
 
 
 def damage_below(path: str, offset: int, keep: int) -> StorageError:
-    """A log is damaged or ends at `offset`, though all below `keep` was durable."""
+    """Return the error of a log that is damaged or ends at `offset`, although everything below
+    `keep` was durable."""
     return StorageError(
         ErrorCode.CORRUPT_MESSAGE,
         f"{path} is damaged or ends at offset {offset}, but all below {keep} was on disk:"
@@ -86,7 +87,8 @@ class Damage(NamedTuple):
 
 
 class AppendResult(NamedTuple):
-    """What an append did. `duplicate`: the batch was there already, nothing was written."""
+    """The result of an append. `duplicate`: the batch was already in the log, nothing was
+    written."""
 
     first_offset: int
     last_offset: int
@@ -96,14 +98,14 @@ class AppendResult(NamedTuple):
 
 
 class Records(NamedTuple):
-    """Whole batches as they lie on disk, to be sent as they are; `size` bytes in all.
+    """Whole batches as on disk, to be sent unchanged; `size` bytes in total.
 
     `first_batch_incomplete`: empty, because the first batch is larger than the limit.
     """
 
     parts: Sequence[bytes | memoryview]
     size: int
-    next_offset: int  # offset after the last batch given, or the asked offset when empty
+    next_offset: int  # offset after the last batch, or the requested offset if empty
     first_batch_incomplete: bool = False
 
 
@@ -115,9 +117,9 @@ class OutOfRange(NamedTuple):
 
 
 class InRemoteTier(NamedTuple):
-    """The offset is not below the log start, but below what this broker still has on its disk.
+    """The offset is at or above the log start, but below the local log start.
 
-    `leader_epoch` is the offset's by the leader epoch cache, -1 if that has none.
+    `leader_epoch` is that of the offset in the leader epoch cache, -1 if unknown.
     """
 
     offset: int
@@ -129,7 +131,7 @@ ReadOutcome = Records | OutOfRange | InRemoteTier
 
 
 class SealedFiles(NamedTuple):
-    """A segment that is not appended to any more: its files, as they are copied away (KIP-405).
+    """The files of a sealed segment, to be copied to the remote tier (KIP-405).
 
     Offsets `base_offset` up to, not including, `next_base_offset`. The producer snapshot is that of
     `next_base_offset`; `transaction_index` is None if the segment has no aborted transaction.

@@ -1,10 +1,10 @@
 """Checks of a produced batch, and the fields that only the broker may set.
 
 On the plain path (codec kept, CreateTime, topic not compacted, no lower limit of timestamps) only
-the header and the CRC are looked at, and the batch stays in the caller's buffer: Kafka also walks
-the records, we never do. Where the topic's settings ask about single records the batch is
-decompressed within limits, and each bad record is reported by its index. `log.py` calls this before
-every append as leader; sequences of producers are `producer_state.py`.
+the header and the CRC are checked, and the batch stays in the caller's buffer; Kafka also iterates
+over the records. If the topic's settings concern single records, the batch is decompressed within
+limits, and each invalid record is reported by its index. `log.py` calls this before every append as
+leader; sequences of producers are `producer_state.py`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _SHOWN_ERRORS = 3
 
 
 class ValidatedAppend(NamedTuple):
-    """A batch ready to be written as it is, and its header with the final offset and epoch."""
+    """A batch ready to be written, and its header with the final offset and epoch."""
 
     buffer: memoryview | bytes  # the caller's own buffer, or new bytes after recompression
     header: BatchHeader
@@ -69,11 +69,11 @@ def validate_and_assign(
     from_client: bool = True,
     topic_partition: TopicPartition | None = None,
 ) -> ValidatedAppend:
-    """Check the one batch in `records` (writable) and give it offset, epoch and timestamp type.
+    """Check the one batch in `records` (writable) and set its offset, epoch and timestamp type.
 
     Raises StorageError with the code for the client, and with `record_errors` where single records
-    are at fault; `records` may have its header changed then. `from_client` False leaves out what
-    only untrusted producers get wrong. `topic_partition` is for the texts.
+    are at fault; `records` may have its header changed then. `from_client` False skips checks that
+    only untrusted producers need. `topic_partition` is for error messages.
     """
     if from_client and config.keeps_batches and produce_version >= ZSTD_VERSION_MIN:
         header = place_plain(records, next_offset, leader_epoch, now_ms, config)
@@ -94,10 +94,10 @@ def validate_and_assign(
 def place_plain(
     records: memoryview, next_offset: int, leader_epoch: int, now_ms: int, config: LogConfig
 ) -> BatchHeader | None:
-    """The hot path: all checks at once of a client's batch that is stored as it came.
+    """The hot path: make all checks at once for a client's batch that is stored unchanged.
 
-    For logs that keep batches, and clients that may send zstd. None for whatever is not plainly
-    good, which may still be: `validate_slowly` tells what it is.
+    For logs that keep batches, and clients that may send zstd. None if the batch is not plainly
+    valid; `validate_slowly` then decides.
     """
     size = len(records)
     if not HEADER_BYTES <= size <= config.batch_bytes_max:
@@ -162,7 +162,7 @@ def validate_slowly(
     from_client: bool,
     topic_partition: TopicPartition | None,
 ) -> ValidatedAppend:
-    """Every batch, with words for each thing that can be wrong; see `validate_and_assign`."""
+    """Check any batch, with a message for each possible error; see `validate_and_assign`."""
     header = _the_batch(records, produce_version)
     size = header.batch_length + 12
     where = topic_partition if topic_partition is not None else "?"
@@ -208,7 +208,8 @@ def _refuse(code: ErrorCode, message: str) -> NoReturn:
 
 
 def _the_batch(records: memoryview, version: int) -> BatchHeader:
-    """The header of the only batch, whole, of the format and codec that the request may use."""
+    """Return the header of the only batch, which must be whole and of an allowed format and
+    codec."""
     if len(records) < HEADER_BYTES or records[16] != MAGIC:
         _refuse_shape(records, read_magic(records), version)
     header = read_header(records)
@@ -227,7 +228,7 @@ def _the_batch(records: memoryview, version: int) -> BatchHeader:
 
 
 def _refuse_shape(records: memoryview, magic: int, version: int) -> NoReturn:
-    """What begins the field is not a batch of version 2."""
+    """Raise the error of a field that does not begin with a batch of version 2."""
     if magic > _MAGIC_MAX or (magic < 0 and len(records) > 16):
         _refuse(ErrorCode.CORRUPT_MESSAGE, f"Invalid magic found in record: {magic}")
     length = int.from_bytes(records[8:12], "big", signed=True) if len(records) >= 12 else -1
@@ -243,7 +244,7 @@ def _refuse_shape(records: memoryview, magic: int, version: int) -> NoReturn:
 
 
 def _refuse_length(size: int, given: int, version: int) -> NoReturn:
-    """The batch's own length is not that of the field."""
+    """Raise the error of a batch whose length is not that of the field."""
     if size < HEADER_BYTES:
         _refuse_small(size - 12)
     if size > given:
@@ -264,7 +265,8 @@ def _refuse_small(length: int) -> NoReturn:
 
 
 def _refuse_empty(version: int) -> NoReturn:
-    """No whole batch: Kafka's iterator stops before a torn one."""
+    """Raise the error of a field without a whole batch: Kafka's iterator stops before a torn
+    one."""
     _refuse(
         ErrorCode.INVALID_RECORD,
         f"Produce requests with version {version} must have at least one record batch per"
@@ -273,7 +275,7 @@ def _refuse_empty(version: int) -> NoReturn:
 
 
 def _check_header(header: BatchHeader, where: object) -> None:
-    """What a client says about its records must fit together."""
+    """Check that the client's header fields are consistent."""
     count = header.records_count
     if header.last_offset_delta != count - 1 or count <= 0:
         _refuse_count(header, where)
@@ -317,7 +319,7 @@ def _refuse_count(header: BatchHeader, where: object) -> NoReturn:
 def _must_look_inside(
     header: BatchHeader, config: LogConfig, now_ms: int, *, from_client: bool
 ) -> bool:
-    """Whether the header alone cannot say that all is well."""
+    """Return whether the records must be checked as well as the header."""
     target = config.target_codec
     if target is not None and target != header.attributes & 7 and not header.is_control:
         return True
@@ -347,7 +349,7 @@ def _malformed(error: ProtocolError, where: object) -> StorageError:
 def _check_records(
     payload: bytes, header: BatchHeader, config: LogConfig, now_ms: int, where: object
 ) -> int:
-    """Check every record; the largest timestamp, which the header may have wrong."""
+    """Check every record; return the largest timestamp, which may be wrong in the header."""
     errors: list[RecordError] = []
     invalid_timestamp = False
     largest = NO_TIMESTAMP
@@ -405,7 +407,7 @@ def _timestamp_error(
 
 
 def _int64(value: int) -> int:
-    """`value` as Java's long arithmetic has it, which the texts show."""
+    """Return `value` in Java's long arithmetic, for error messages."""
     return (value + 2**63) % 2**64 - 2**63
 
 
@@ -434,7 +436,7 @@ def _rejection(errors: list[RecordError], *, invalid_timestamp: bool) -> Storage
 def _place(
     records: memoryview, header: BatchHeader, config: LogConfig, payload: bytes | None
 ) -> ValidatedAppend:
-    """Write offset and epoch in place, or compress anew if the topic wants another codec."""
+    """Write offset and epoch in place, or recompress if the topic needs another codec."""
     target = config.target_codec
     if payload is not None and target is not None and target != header.codec:
         batch = with_codec(header, target, payload, config.compression_level)
