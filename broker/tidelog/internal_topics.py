@@ -20,7 +20,7 @@ from tidelog_protocol.records import (
     iter_batches,
     iter_records,
 )
-from tidelog_storage.types import Records, StorageError
+from tidelog_storage.types import Records, StorageError, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -172,6 +172,10 @@ class InternalTopic:
         """Return whether there is nothing to load."""
         log = self._partition(index).log
         return bool(log.log_start_offset == log.log_end_offset)
+
+    def suspect(self, index: int) -> None:
+        """Have a partition scrubbed: it cannot be loaded."""
+        self._replica_manager.suspect(TopicPartition(self.name, index))
 
     def load(self, index: int) -> Iterator[list[LoadedRecord]]:
         """Yield everything up to the current log end, in chunks; the loop may run between them.

@@ -24,6 +24,9 @@ __all__ = ["WRITE_ERRORS", "LedPartitions", "Owner", "Shard"]
 
 logger = logging.getLogger(__name__)
 
+RELOAD_S = 1.0  # after a load that failed; twice as long after each further one
+RELOAD_S_MAX = 600.0
+
 WRITE_ERRORS = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
     ErrorCode.NOT_ENOUGH_REPLICAS: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -81,6 +84,7 @@ class LedPartitions(Generic[S]):
         self._owner = owner
         self._loads: dict[int, Iterator[list[LoadedRecord]]] = {}
         self._load_timer: TimerHandle | None = None
+        self._delays_s: dict[int, float] = {}  # before partitions that failed are loaded again
         self._is_closed = False
         self._image: ClusterImage | None = None  # the latest image followed
 
@@ -150,8 +154,7 @@ class LedPartitions(Generic[S]):
                 return
             self._loads[index] = self.topic.load(index)
         except StorageError as error:
-            logger.error("Cannot load %s-%s: %s", self.topic.name, index, error)
-            del self.shards[index]
+            self._load_failed(shard, error)
             return
         if self._load_timer is None:
             self._load_timer = self._timers.call_at(self._timers.time(), self._load_some)
@@ -167,16 +170,39 @@ class LedPartitions(Generic[S]):
             chunk = next(chunks, None)
             if chunk is None:
                 del self._loads[index]
+                self._delays_s.pop(index, None)
                 self._owner.loaded(shard)
             else:
                 self._owner.replay(shard, chunk)
-        except (StorageError, ProtocolError, OSError):
-            # As in Kafka, clients get NOT_COORDINATOR until a new election.
-            logger.exception("Loading %s-%s failed", self.topic.name, index)
-            self._loads.pop(index, None)
-            self.shards.pop(index, None)
+        except (StorageError, ProtocolError, OSError) as error:
+            self._load_failed(shard, error)
         if self._loads and self._load_timer is None:
             self._load_timer = self._timers.call_at(self._timers.time(), self._load_some)
+
+    def _load_failed(self, shard: S, error: Exception) -> None:
+        """Drop a shard, have its log scrubbed, and load it again later.
+
+        Its clients get NOT_COORDINATOR meanwhile; in Kafka they do until a new election. A scrub
+        may repair the log from another replica.
+        """
+        index = shard.index
+        self._loads.pop(index, None)
+        self.shards.pop(index, None)
+        delay_s = self._delays_s.get(index, RELOAD_S)
+        self._delays_s[index] = min(2 * delay_s, RELOAD_S_MAX)
+        name = f"{self.topic.name}-{index}"
+        logger.error("Loading %s failed, next try in %.0f s: %s", name, delay_s, error)
+        self.topic.suspect(index)
+        due = self._timers.time() + delay_s
+        self._timers.call_at(due, self._load_again, index, shard.leader_epoch)
+
+    def _load_again(self, index: int, leader_epoch: int) -> None:
+        """Try again, if this broker still leads in that epoch."""
+        state = None if self._image is None else self._image.partition(self.topic.name, index)
+        if self._is_closed or index in self.shards or state is None:
+            return
+        if (state.leader, state.leader_epoch) == (self._node_id, leader_epoch):
+            self._elect(index, leader_epoch)
 
     def _resign_all(self) -> None:
         for index in list(self.shards):

@@ -22,6 +22,7 @@ from tidelog_protocol.messages.groups import (
 )
 from tidelog_protocol.primitives import uuid_from_str
 from tidelog_protocol.records import iter_batches, iter_records
+from tidelog_storage.types import TopicPartition
 
 VECTORS = Path(__file__).parent / "vectors"
 NONE = ErrorCode.NONE
@@ -453,3 +454,10 @@ def test_a_rotten_offset_is_not_served(caplog) -> None:
     broker.time.pass_()
     assert "the batch does not match its checksum" in caplog.text
     assert heartbeat(broker, "m", group="g") == ErrorCode.NOT_COORDINATOR
+    assert broker.replica_manager.suspects == {TopicPartition(GROUP_METADATA_TOPIC, 0)}
+    broker.time.pass_(1.5)
+    assert heartbeat(broker, "m", group="g") == ErrorCode.NOT_COORDINATOR
+    broker.disk.flip(path, offset + 7, 2)  # another replica had it whole
+    broker.time.pass_(2)
+    assert committed(broker, "g") == 3
+    assert caplog.text.count("Loading __consumer_offsets-0 failed") == 2
