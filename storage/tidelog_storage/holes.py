@@ -78,7 +78,10 @@ def _end_of(
         return None, True
     records = segment.files.open(segment.path(LOG_SUFFIX))
     try:
-        last = list(islice(batch_places(records, position, segment.size), _BATCHES_MAX))[-1]
+        places = list(islice(batch_places(records, position, segment.size), _BATCHES_MAX))
+        if not places:
+            return None, True  # the index is damaged, and leads to the segment's last bytes
+        last = places[-1]
         is_last = last.position + last.size == segment.size
         fits = fits_at(records, last.position, epochs, log_start_offset)
         return last.last_offset + 1 if is_last else None, fits

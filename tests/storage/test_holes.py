@@ -99,6 +99,13 @@ def test_an_offset_index_that_is_no_good_makes_no_hole(files, damage):
     assert find_holes(reopened(files)).damages == []
 
 
+def test_an_offset_index_that_leads_to_the_end_of_a_segment_makes_it_suspect(files):
+    bases = build(files)
+    end = len(files.read_bytes(f"{FOLDER}/{file_name(bases[2], '.log')}"))
+    put(files, f"{FOLDER}/{file_name(bases[2], '.index')}", struct.pack(">ii", 1, end - 1))
+    assert find_holes(reopened(files)) == ([], True)
+
+
 # ---- after a crash -------------------------------------------------------------------------------
 
 
