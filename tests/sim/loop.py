@@ -40,15 +40,41 @@ class DeadlockError(RuntimeError):
     """Somebody waits, and nothing can ever happen again."""
 
 
+class SimHandle:
+    """What asyncio's Handle and TimerHandle are to their users, without their debug mode, which
+    costs more than the rest."""
+
+    __slots__ = ("args", "callback", "context", "is_cancelled", "lane", "moment")
+
+    def __init__(self, callback: Any, args: Any, context: Any, moment: float = 0.0) -> None:
+        self.callback, self.args, self.moment = callback, args, moment
+        self.context = contextvars.copy_context() if context is None else context
+        self.lane: str = self.context.get(LANE, "test")
+        self.is_cancelled = False
+
+    def cancel(self) -> None:
+        """Never run it; let go of what it would have run."""
+        self.is_cancelled = True
+        self.callback = self.args = None
+
+    def cancelled(self) -> bool:
+        """Whether `cancel` was called."""
+        return self.is_cancelled
+
+    def when(self) -> float:
+        """The virtual moment of a timer."""
+        return self.moment
+
+
 class SimLoop(asyncio.AbstractEventLoop):
     """Virtual time, seeded order, a hash of all that happened."""
 
     def __init__(self, seed: int | str) -> None:
         self._order = random.Random(f"{seed}:sched")
         self._now = 0.0
-        self._ready: dict[str, deque[asyncio.Handle]] = {}
+        self._ready: dict[str, deque[SimHandle]] = {}
         self._lanes: list[str] = []  # lanes with something ready, in the order they became so
-        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._timers: list[tuple[float, int, SimHandle]] = []
         self._sequence = 0
         self._closed_lanes: set[str] = set()
         self._paused_lanes: dict[str, int] = {}  # by how many pauses that overlap
@@ -135,7 +161,7 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def call_soon(self, callback, *args, context=None):
         """Run when its lane's turn comes."""
-        handle = asyncio.Handle(callback, args, self, context)
+        handle = SimHandle(callback, args, context)
         self._enqueue(handle)
         return handle
 
@@ -154,17 +180,13 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def call_at(self, when, callback, *args, context=None):
         """Run at a virtual moment."""
-        timer = asyncio.TimerHandle(when, callback, args, self, context)
-        timer._scheduled = True
+        timer = SimHandle(callback, args, context, when)
         self._sequence += 1
         heapq.heappush(self._timers, (when, self._sequence, timer))
         return timer
 
-    def _timer_handle_cancelled(self, handle) -> None:
-        pass  # it is skipped when its time comes
-
-    def _enqueue(self, handle: asyncio.Handle) -> None:
-        lane = handle._context.get(LANE, "test")
+    def _enqueue(self, handle: SimHandle) -> None:
+        lane = handle.lane
         if lane in self._closed_lanes:
             return
         queue = self._ready.get(lane)
@@ -176,13 +198,13 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def _wake_timers(self) -> None:
         timers = self._timers
-        while timers and timers[0][2].cancelled():
+        while timers and timers[0][2].is_cancelled:
             heapq.heappop(timers)
         if not self._lanes and timers:
             self._now = max(self._now, timers[0][0])
         while timers and timers[0][0] <= self._now:
             handle = heapq.heappop(timers)[2]
-            if not handle.cancelled():
+            if not handle.is_cancelled:
                 self._enqueue(handle)
 
     def _step(self) -> None:
@@ -199,14 +221,20 @@ class SimLoop(asyncio.AbstractEventLoop):
         handle = queue.popleft()
         if not queue:
             del self._lanes[index]
-        if handle.cancelled():
+        if handle.is_cancelled:
             return
         self.steps += 1
         self.lane = lane
         assert self.steps < STEPS_MAX, "the run does not end"
-        name = getattr(handle._callback, "__qualname__", type(handle._callback).__name__)
+        callback = handle.callback
+        name = getattr(callback, "__qualname__", None) or type(callback).__name__
         self._note(lane, name)
-        handle._run()
+        try:
+            handle.context.run(callback, *handle.args)
+        except (SystemExit, KeyboardInterrupt):
+            raise
+        except BaseException as error:  # noqa: BLE001 - as asyncio's loops do, of a machine's death too
+            self.call_exception_handler({"message": f"in {name}", "exception": error})
         if self._stall_s:
             self._stand_still(lane)
         if self.after_step is not None:
