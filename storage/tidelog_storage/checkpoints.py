@@ -179,14 +179,11 @@ class LeaderEpochCheckpoint:
         self._files = files
         self.path = f"{folder}/{LEADER_EPOCH_CHECKPOINT}"
 
-    def read(self) -> list[EpochEntry]:
-        """The entries; none if there is no file."""
+    def read(self) -> list[EpochEntry] | None:
+        """The entries; None if there is no file, or an empty one: without entries it has two
+        lines."""
         data = _read_if_there(self._files, self.path)
-        return [] if data is None else parse_epochs(data, self.path)
-
-    def is_there(self) -> bool:
-        """Return whether there is a non-empty file: one without entries has two lines."""
-        return bool(_read_if_there(self._files, self.path))
+        return parse_epochs(data, self.path) if data else None
 
     def write(self, entries: Iterable[EpochEntry]) -> None:
         """Replace the file, durably."""

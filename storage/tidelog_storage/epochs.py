@@ -54,8 +54,9 @@ class LeaderEpochCache:
     @classmethod
     def load(cls, checkpoint: LeaderEpochCheckpoint) -> LeaderEpochCache:
         """Load the cache from its file; CheckpointError if that is malformed."""
-        cache = cls(checkpoint, checkpoint.read())
-        if len(cache) or checkpoint.is_there():
+        entries = checkpoint.read()
+        cache = cls(checkpoint, entries or ())
+        if entries is not None:
             cache._written = cache._wanted = cache.entries
         return cache
 

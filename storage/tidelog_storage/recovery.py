@@ -348,7 +348,7 @@ class _Loader:
             return checkpointed
         if entries:
             oldest = entries[0].start_offset
-        elif is_orderly or checkpointed.recovery_point or checkpoint.is_there():
+        elif is_orderly or checkpointed.recovery_point or entries is not None:
             return checkpointed
         else:
             oldest = first_offset

@@ -82,7 +82,7 @@ def _check_log(
     )
     faults: list[str] = []
     try:
-        epochs = tuple(LeaderEpochCheckpoint(files, folder).read())
+        epochs = tuple(LeaderEpochCheckpoint(files, folder).read() or ())
     except CheckpointError as error:
         epochs, faults = (), [str(error)]
     first = bases[0] if bases else 0
