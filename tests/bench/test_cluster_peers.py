@@ -46,7 +46,7 @@ def test_nodes_start_end_and_come_back_one_by_one(cluster: TidelogCluster) -> No
     assert not any(node.is_running for node in cluster.nodes.values())
 
 
-def test_a_node_that_ended_by_itself_is_told_of(cluster: TidelogCluster) -> None:
+def test_a_node_that_ended_on_its_own_is_reported(cluster: TidelogCluster) -> None:
     node = cluster.nodes[1]
     child = node.launch()
     cluster.nodes[2].port = node.port  # cannot listen: the first node does, or will have

@@ -68,7 +68,7 @@ def test_peers_alternate_after_a_warm_up_that_does_not_count(tmp_path: Path) -> 
     assert sorted(counted) == [3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
 
 
-def test_a_failure_is_told_and_costs_no_other_figure(tmp_path: Path) -> None:
+def test_a_failure_is_reported_and_keeps_other_figures(tmp_path: Path) -> None:
     case = CountingCase(broken_for="kafka")
     samples = measured(case, tmp_path, rounds=1)
     assert samples.failures == [f"{case.name}, kafka: out of order"] * 2

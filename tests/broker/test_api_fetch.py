@@ -140,7 +140,7 @@ class TestErrors:
         assert self.error(path, ("foo", 0, 0, old)) is ErrorCode.FENCED_LEADER_EPOCH
         assert self.error(path, ("foo", 0, 0, new)) is ErrorCode.UNKNOWN_LEADER_EPOCH
 
-    def test_storage_errors_are_not_told_to_old_clients(
+    def test_old_clients_get_another_code_for_storage_errors(
         self, path: DataPath, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def fail(*_: Any) -> None:
@@ -210,9 +210,7 @@ class TestErrors:
         ]
 
     @pytest.mark.parametrize(("version", "topics"), [(4, 1), (12, 1), (13, 0), (17, 0)])
-    def test_an_isolation_level_that_nobody_knows(
-        self, path: DataPath, version: int, topics: int
-    ) -> None:
+    def test_an_unknown_isolation_level(self, path: DataPath, version: int, topics: int) -> None:
         name = "foo" if version < 13 else topic_id("foo")
         response = fetch(path, (name, 0, 0), version=version, isolation_level=2, session_id=7)
         assert (response.error_code, response.session_id) == (ErrorCode.UNKNOWN_SERVER_ERROR, 7)
@@ -362,7 +360,7 @@ class TestLongPoll:
         path.change("foo", leader=2, leader_epoch=1)
         assert data_of(path.answer_of(parked)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    def test_a_new_epoch_fences_who_names_the_old_one(self, path: DataPath) -> None:
+    def test_a_new_epoch_fences_requests_with_the_old_one(self, path: DataPath) -> None:
         fenced = self.park(path, ("foo", 0, 0, {"current_leader_epoch": 0}))
         free = self.park(path, ("foo", 0, 0))
         path.change("foo", leader_epoch=1)

@@ -137,7 +137,7 @@ class TestProgress:
         assert follow(path, 3).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert follow(path, 3, epoch=EPOCH + 5).high_watermark == 3
 
-    def test_a_new_leader_knows_of_nobody_and_a_leader_that_stays_keeps_what_it_knew(
+    def test_a_new_leader_knows_no_follower_and_a_leader_that_stays_keeps_their_state(
         self, path: DataPath
     ) -> None:
         partition = path.partition("foo")
@@ -208,7 +208,7 @@ class TestWaiting:
         assert data_of(path.answer_of(consumer)).high_watermark == 2
         assert path.answer_of(follower) is None
 
-    def test_the_end_of_a_wait_tells_the_newest_high_watermark(self, path: DataPath) -> None:
+    def test_the_end_of_a_wait_returns_the_newest_high_watermark(self, path: DataPath) -> None:
         path.change("foo", isr=(1, 2, 3))
         path.produce("foo", 0, batch(2), acks=1)
         assert follow(path, 2, max_wait_ms=500) is None
@@ -319,7 +319,7 @@ class TestRacks:
         assert bool(bytes_of(answer)) is (preferred < 0)
         assert (answer.error_code, answer.high_watermark) == (0, 3)
 
-    def test_an_incremental_answer_tells_it_too(self, racked: DataPath) -> None:
+    def test_an_incremental_response_has_it_too(self, racked: DataPath) -> None:
         opened = racked.fetch(("foo", 0, 3), session_epoch=0)
         assert opened is not None
         again = racked.fetch(rack_id="b", session_id=opened.session_id, session_epoch=1)

@@ -170,7 +170,7 @@ def test_the_wait_is_dynamic(tiered):
     tiered(story)
 
 
-def test_a_failure_is_told_and_the_next_fetch_is_right(tiered):
+def test_a_failure_is_reported_and_the_next_fetch_succeeds(tiered):
     async def story(path):
         path.store.error = RemoteStorageError("broken")
         border = local_start(path, 1)
@@ -336,7 +336,7 @@ def test_a_topic_that_is_deleted_ends_the_wait_and_its_successor_shows_nothing_o
     tiered(story)
 
 
-def test_a_session_goes_on_through_both_tiers(tiered):
+def test_a_session_continues_through_both_tiers(tiered):
     async def story(path):
         answer = await path.fetched(("foo", 0, 0), session_epoch=0)
         session, epoch, seen = answer.session_id, 1, offsets(data_of(answer))

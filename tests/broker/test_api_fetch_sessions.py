@@ -134,7 +134,9 @@ class TestSessions:
         assert response.error_code == ErrorCode.INVALID_FETCH_SESSION_EPOCH
         assert response.session_id == session
 
-    def test_unknown_ids_are_told_each_time_until_their_topic_comes(self, path: DataPath) -> None:
+    def test_unknown_ids_are_reported_each_time_until_their_topic_exists(
+        self, path: DataPath
+    ) -> None:
         session = self.open(path, (topic_id("new"), 0, 0), (topic_id("foo"), 0, 0), version=13)
         for epoch in (1, 2):
             response = path.fetch(version=13, session_id=session, session_epoch=epoch)

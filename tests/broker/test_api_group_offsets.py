@@ -222,7 +222,7 @@ def test_errors_of_a_group(version: int) -> None:
         assert answer == error
 
 
-def test_a_topic_made_anew_has_no_offsets_under_its_new_id() -> None:
+def test_a_topic_created_again_has_no_offsets_under_its_new_id() -> None:
     broker = GroupBroker()
     commit(broker, 10)
     broker.topics["a"] = topic("a", b"A" * 16, 3)

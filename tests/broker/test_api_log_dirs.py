@@ -84,7 +84,7 @@ def test_every_version(path: DataPath, version: int) -> None:
     assert len(sizes(response)) == 3
 
 
-def test_volumes_are_told_if_known(path: DataPath) -> None:
+def test_volume_sizes_are_returned_if_known(path: DataPath) -> None:
     (result,) = describe(path, {}).results
     assert (result.total_bytes, result.usable_bytes) == (-1, -1)
     api = LogDirsApi(path.logs, lambda directory: (1000, len(directory)))

@@ -233,7 +233,7 @@ class TestRefusals:
         )
         assert answer.log_start_offset == 0
 
-    def test_a_follower_tells_who_leads_from_version_10(self, path: DataPath) -> None:
+    def test_a_follower_names_the_leader_from_version_10(self, path: DataPath) -> None:
         path.change("foo", leader=2, leader_epoch=3)
         for version in (9, 10):
             response = path.call(ApiKey.PRODUCE, version, request(("foo", 0, batch())))
@@ -285,9 +285,7 @@ class TestTransactions:
         assert path.call(ApiKey.PRODUCE, 9, asked) is None
         assert was_closed(path)
 
-    def test_with_an_id_that_nobody_coordinates_the_client_tries_again(
-        self, path: DataPath
-    ) -> None:
+    def test_an_id_without_a_coordinator_makes_the_client_retry(self, path: DataPath) -> None:
         path.transactions.on_image(None, path.image)
         asked = request(("foo", 0, batch()), ("foo", 1, self.transactional()), transactional_id="t")
         response = asyncio.run(path.call(ApiKey.PRODUCE, 9, asked))

@@ -22,7 +22,7 @@ def test_a_callback_is_awaited() -> None:
     asyncio.run(test())
 
 
-def test_nobody_hears_what_is_told_after_the_end() -> None:
+def test_a_result_after_the_end_is_dropped() -> None:
     async def test() -> None:
         kept: list[Callable[[int], None]] = []
         waiting = asyncio.ensure_future(called_back(kept.append))
@@ -39,7 +39,7 @@ def test_nobody_hears_what_is_told_after_the_end() -> None:
 
 @pytest.mark.parametrize("cancels", [0, 1, 3])
 @pytest.mark.parametrize("fails", [False, True])
-def test_work_goes_on_whoever_is_cancelled(cancels: int, fails: bool) -> None:
+def test_work_continues_when_a_caller_is_cancelled(cancels: int, fails: bool) -> None:
     async def test() -> None:
         may_end = asyncio.Event()
         ended = False
@@ -120,7 +120,7 @@ def test_the_rest_of_begun_work_runs_in_a_task() -> None:
 
 
 @pytest.mark.parametrize("has_run", [False, True])
-def test_begun_work_hears_of_its_cancellation_even_before_its_task_has_run(has_run: bool) -> None:
+def test_begun_work_is_cancelled_even_before_its_task_has_run(has_run: bool) -> None:
     async def test() -> None:
         seen: list[str] = []
 

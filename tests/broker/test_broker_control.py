@@ -113,7 +113,7 @@ def test_after_a_stop_of_all_everybody_stays_in_sync() -> None:
     assert state(after, 0) == (1, 7, (1, 2, 3), 9), "it is as good as any"
 
 
-def test_after_a_crash_it_leaves_the_isrs_to_brokers_nobody_has_heard_of_yet() -> None:
+def test_after_a_crash_it_leaves_the_isrs_to_brokers_not_seen_yet() -> None:
     """A power failure, then it was the first to register with a new controller: it led again, and
     what it had lost was cut from the others (simulation of three brokers, seed 171)."""
     image = image_of(partition(), partition((2, 3, 1)))
@@ -381,7 +381,7 @@ def test_a_broker_is_forgotten() -> None:
     assert refused.value.message == "Broker ID 1 is not currently registered"
 
 
-def test_producer_ids_go_on_from_broker_to_broker() -> None:
+def test_producer_ids_continue_from_broker_to_broker() -> None:
     image = image_of()
     records, block = allocate_producer_ids(image, 2, 102)
     assert block == range(1000)

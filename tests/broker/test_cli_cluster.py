@@ -55,13 +55,13 @@ def made(said: Any) -> Any:
     return make
 
 
-def test_offsets_are_told_by_each_partition_s_leader(made: Any) -> None:
+def test_offsets_come_from_each_partitions_leader(made: Any) -> None:
     rows = made("t", 6)
     assert {row["leader"] for row in rows} == {1, 2, 3}
     assert [row["first"] for row in rows] == [0] * 6
 
 
-def test_groups_of_all_coordinators_are_told_with_the_ends_of_all_partitions(
+def test_groups_of_all_coordinators_are_listed_with_the_ends_of_all_partitions(
     said: Any, made: Any, server: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     made("read", 3)
@@ -78,7 +78,7 @@ def test_groups_of_all_coordinators_are_told_with_the_ends_of_all_partitions(
 
 
 @pytest.mark.parametrize("broker", ["1", "2", "3"])
-def test_settings_of_each_broker_are_told_and_changed(said: Any, broker: str) -> None:
+def test_settings_of_each_broker_are_described_and_changed(said: Any, broker: str) -> None:
     setting = "remote.fetch.max.wait.ms=2500"
     said("configs", "set", "broker", broker, setting)
     deadline = time.monotonic() + SECONDS_MAX  # for the change to reach that broker

@@ -81,7 +81,7 @@ def gone(broker: int, left: str) -> str:
     return f"tidelog: broker {broker} is gone: {how}; still running: {left}"
 
 
-def test_a_broker_that_is_killed_is_told_and_the_others_go_on(
+def test_a_killed_broker_is_reported_and_the_others_still_serve(
     start: Start,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -109,7 +109,7 @@ def test_when_no_broker_is_left_it_ends_and_says_so(start: Start) -> None:
     ],
     ids=["fails", "dies"],
 )
-def test_a_broker_that_stops_badly_is_told(
+def test_an_unclean_stop_is_reported(
     start: Start, end: str, said: str, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The exit code was 0, though what the broker had was not all flushed."""

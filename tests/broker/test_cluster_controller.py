@@ -99,7 +99,7 @@ async def test_all_silent_are_fenced_one_after_the_other(three: Three) -> None:
 
 
 @running
-async def test_an_election_of_controllers_fences_nobody(three: Three) -> None:
+async def test_an_election_of_controllers_fences_no_broker(three: Three) -> None:
     three.metadata.clock.wall += 8_000
     three.take_over()
     await three.pass_time(8)

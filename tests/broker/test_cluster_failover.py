@@ -65,7 +65,7 @@ def victim_of(cluster: tidelog.Cluster, who: str) -> int:
 
 @pytest.mark.parametrize("who", ["leader", "controller", "follower"])
 @pytest.mark.parametrize("how", ["stop", "kill"])
-def test_the_cluster_goes_on_without_one(who: str, how: str) -> None:
+def test_the_cluster_works_without_one_broker(who: str, how: str) -> None:
     async def test() -> None:
         async with tidelog.Cluster(FAST, brokers=3) as cluster:
             load = await replicated(cluster)

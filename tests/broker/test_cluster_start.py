@@ -62,7 +62,7 @@ def test_the_ports_of_several_are_none_that_outgoing_connections_get() -> None:
     run(test)
 
 
-def test_the_port_of_a_node_that_is_away_is_given_to_nobody() -> None:
+def test_the_port_of_a_node_that_is_away_stays_reserved() -> None:
     """A killed node came back and found another cluster at its port."""
 
     class OnePort:
@@ -421,7 +421,7 @@ def test_one_broker_can_be_isolated_too(tmp_path: Path) -> None:
         assert "t" in {t.name for t in asyncio.run(metadata(cluster.bootstrap_servers)).topics}
 
 
-def test_processes_that_do_not_stop_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_that_do_not_stop_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidelog.doors.nodes.STOP_S_MAX", 0.1)
 
     async def test(error: Exception | None = None) -> None:

@@ -156,7 +156,7 @@ def test_dynamic_settings_lie_over_the_given_ones() -> None:
     assert config.log_defaults.retention_ms == 3_600_000
 
 
-def test_dynamic_settings_nobody_declared_are_left_alone() -> None:
+def test_undeclared_dynamic_settings_are_ignored() -> None:
     config = broker_config()
     assert config.with_dynamic({"somebodys.plugin": "x"}) is config
     with pytest.raises(ConfigError):

@@ -212,7 +212,7 @@ def test_legacy(version: int) -> None:
     asyncio.run(run())
 
 
-def test_a_broken_disk_is_told_to_everyone() -> None:
+def test_a_broken_disk_is_reported_for_every_entry() -> None:
     async def run() -> None:
         broker = await Broker().start()
         broker.metadata.executor.error = OSError("gone")

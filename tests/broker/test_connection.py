@@ -135,7 +135,7 @@ def test_requests_behind_a_coroutine_wait_for_it() -> None:
     run(test)
 
 
-def test_a_coroutine_goes_on_when_its_client_has_gone() -> None:
+def test_a_coroutine_continues_after_its_client_disconnects() -> None:
     async def test() -> None:
         broker = HandlerBroker()
         transport = broker.connect()

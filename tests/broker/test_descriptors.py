@@ -313,7 +313,7 @@ def test_three_brokers_with_few_descriptors_serve_groups_and_transactions(tmp_pa
             assert committed(bootstrap) == life + 1
 
 
-def test_a_broker_with_more_partitions_and_clients_than_descriptors_goes_on(
+def test_a_broker_with_more_partitions_and_clients_than_descriptors_still_serves(
     tmp_path: Path,
 ) -> None:
     pytest.importorskip("confluent_kafka")

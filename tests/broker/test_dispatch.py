@@ -164,7 +164,7 @@ def test_a_failed_deferred_closes_the_connection() -> None:
     assert context.peer.closed
 
 
-def test_context_tells_who_asks() -> None:
+def test_context_has_the_clients_identity() -> None:
     context = make_context(3, 12, client_id="me")
     assert context.client_id == "me"
     assert (context.client_host, context.client_port) == ("192.0.2.1", 51234)

@@ -130,7 +130,7 @@ def test_a_file_in_place_of_a_folder_of_the_tier_is_one_line(folder, tmp_path):
         asyncio.run(served())
 
 
-def test_one_that_cannot_be_made_is_told_in_python_too(tmp_path):
+def test_a_store_that_cannot_be_created_is_reported_in_python_too(tmp_path):
     (tmp_path / "file").touch()
     reason = f"rsm.config.dir: {tmp_path}/file/tier cannot be written to: Not a directory"
     with pytest.raises(ClusterError, match=reason), tidelog.run(tiered=tmp_path / "file" / "tier"):

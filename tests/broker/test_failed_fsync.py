@@ -130,7 +130,7 @@ def test_other_files_that_cannot_be_synced_end_the_broker_too(
 
 
 @pytest.mark.parametrize("isolated", [(), ("--isolated",)], ids=["together", "isolated"])
-def test_one_of_three_brokers_ends_and_the_others_go_on(
+def test_one_of_three_brokers_ends_and_the_others_still_serve(
     serve: Serve, isolated: tuple[str, ...], library: Path, tmp_path: Path
 ) -> None:
     log = "broker-2/__cluster_metadata-0/00000000000000000000.log"

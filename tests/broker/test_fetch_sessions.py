@@ -172,7 +172,7 @@ def test_who_got_records_goes_to_the_end() -> None:
 class TestEviction:
     """A may evict B if B is stale, or A a follower's and B not, or A larger and B not young."""
 
-    def test_a_full_cache_of_young_sessions_takes_no_more(self) -> None:
+    def test_a_full_cache_of_young_sessions_refuses_new_ones(self) -> None:
         sessions = cache(2)
         first, second = create(sessions, 1, 0), create(sessions, 1, 0)
         assert create(sessions, 50, 50) == INVALID_SESSION_ID

@@ -74,7 +74,7 @@ def test_errors() -> None:
         assert event_of(error) is Event.ERROR
 
 
-def test_pauses_grow_to_the_limit_and_begin_anew_after_success() -> None:
+def test_pauses_grow_to_the_limit_and_restart_after_success() -> None:
     backoff = Backoff(1.0)
     pauses = [backoff.next_pause(0.5) for _ in range(8)]
     assert pauses == pytest.approx([1 / 32, 1 / 16, 1 / 8, 1 / 4, 1 / 2, 1, 1, 1])

@@ -206,7 +206,7 @@ async def test_three_elections_in_a_row(tmp_path: Path) -> None:
 
 
 @played
-async def test_a_follower_below_the_leaders_start_begins_anew(tmp_path: Path) -> None:
+async def test_a_follower_below_the_leaders_start_restarts_its_log(tmp_path: Path) -> None:
     async with nodes_in(tmp_path) as nodes:
         nodes.create("a", 1, replicas=(1, 2))
         for _ in range(4):
@@ -225,7 +225,7 @@ async def test_a_follower_below_the_leaders_start_begins_anew(tmp_path: Path) ->
 
 
 @played
-async def test_who_has_nobody_to_follow_any_more(tmp_path: Path) -> None:
+async def test_a_follower_without_a_leader_stops_fetching(tmp_path: Path) -> None:
     async with nodes_in(tmp_path) as nodes:
         nodes.create("a", 1)
         nodes.create("b", 1)

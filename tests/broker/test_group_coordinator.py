@@ -290,7 +290,7 @@ def test_a_coordinator_that_has_not_heard_of_its_successor_writes_nothing() -> N
     assert committed(broker, "g") == 1
 
 
-def test_answers_wait_for_the_high_watermark_and_readers_see_no_more() -> None:
+def test_answers_and_reads_wait_for_the_high_watermark() -> None:
     broker = GroupBroker(partitions=1)
     broker.ask(commit_request("g", 1), 7)
     partition = broker.replica_manager.partition(GROUP_METADATA_TOPIC, 0)

@@ -118,7 +118,7 @@ def test_a_rebalance_ends_the_wait_for_syncs() -> None:
     assert len(harness.group.members) == 2
 
 
-def test_a_dynamic_member_is_told_its_id_first() -> None:  # KIP-394
+def test_a_dynamic_member_gets_its_id_first() -> None:  # KIP-394
     harness = Harness()
     harness.join("a", requires_known_member_id=True)
     (told,) = harness.joined["a"]

@@ -78,7 +78,7 @@ def test_a_deleted_topic_takes_its_settings_along() -> None:
     assert new.partition("a", 0) is None
 
 
-def test_a_topic_made_anew_under_its_name() -> None:
+def test_a_topic_created_again_under_its_name() -> None:
     new = after(
         cluster(topic("a", 1, partitions=3)),
         tables.RemoveTopicRecord(topic_id=ONE),

@@ -153,7 +153,7 @@ def test_a_broker_in_controlled_shutdown_may_not_join(path: DataPath) -> None:
     assert partition.propose_expansion(2) is None
 
 
-def test_all_who_lag_leave_at_once() -> None:
+def test_all_lagging_replicas_leave_at_once() -> None:
     lagging, good = ReplicaState(), ReplicaState()
     good.log_end_offset = 7
     leaving = lagging_replicas(
@@ -189,7 +189,7 @@ class TestPreferredReplica:
     def test_the_leader_in_the_rack(self) -> None:
         assert self.choose("a") == 1
 
-    def test_nobody_in_the_rack(self) -> None:
+    def test_no_replica_in_the_rack(self) -> None:
         assert self.choose("c") == 1
         assert self.choose("") == 1
 

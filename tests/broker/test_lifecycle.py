@@ -163,7 +163,7 @@ def test_a_cluster_that_will_never_take_it() -> None:
     asyncio.run(test())
 
 
-def test_nobody_registers_it_in_time() -> None:
+def test_registration_times_out() -> None:
     async def test() -> None:
         broker, _ = lifecycle(
             *[PeerError("nobody")] * 1000, initial_broker_registration_timeout_ms="100"
@@ -210,9 +210,7 @@ def test_it_does_not_wait_for_ever_to_be_let_go() -> None:
         ({"fenced": False}, False),
     ],
 )
-def test_a_heartbeat_that_somebody_waits_for_comes_at_once(
-    change: dict[str, bool], is_awaited: bool
-) -> None:
+def test_an_awaited_heartbeat_comes_at_once(change: dict[str, bool], is_awaited: bool) -> None:
     async def test() -> None:
         broker, controller = lifecycle(broker_heartbeat_interval_ms="3600000")
         await broker.start()
@@ -229,7 +227,7 @@ def test_a_heartbeat_that_somebody_waits_for_comes_at_once(
     asyncio.run(test())
 
 
-def test_it_waits_for_nobody_if_nobody_could_take_over() -> None:
+def test_it_does_not_wait_if_no_broker_could_take_over() -> None:
     async def test() -> None:
         broker, controller = lifecycle()
         await broker.start()

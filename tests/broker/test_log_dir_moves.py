@@ -190,7 +190,7 @@ async def test_a_log_that_begins_late(mover: Mover) -> None:
 
 
 @played
-async def test_transactions_and_sequences_go_on(mover: Mover) -> None:
+async def test_transactions_and_sequences_continue(mover: Mover) -> None:
     partition = mover.create(batches=1)
     producer: dict[str, Any] = {"producer_id": 7, "producer_epoch": 0, "transactional": True}
     partition.log.append_as_leader(
@@ -285,7 +285,7 @@ async def test_equal_ends_are_not_enough(mover: Mover) -> None:
 
 
 @played
-async def test_a_deleted_topic_moves_no_more(mover: Mover) -> None:
+async def test_a_deleted_topic_ends_its_move(mover: Mover) -> None:
     mover.create(batches=60)
     await mover.half()
     mover.path.delete("a")
@@ -320,7 +320,7 @@ async def test_a_broker_that_stops_takes_no_move_up(mover: Mover) -> None:
 
 
 @played
-async def test_what_could_not_be_given_up_begins_anew(mover: Mover) -> None:
+async def test_a_future_folder_left_by_a_failed_disk_is_replaced(mover: Mover) -> None:
     mover.create(batches=60)
     half = await mover.half()
     mover.moves._end(("a", 0))  # as after a disk's failure, which left the folder there

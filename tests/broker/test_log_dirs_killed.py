@@ -92,7 +92,7 @@ async def first_bytes(server: str, count: int) -> list[int]:
     return found
 
 
-def test_a_move_goes_on_after_a_kill(tmp_path: Path) -> None:
+def test_a_move_resumes_after_a_kill(tmp_path: Path) -> None:
     async def test() -> None:
         settings = {"log.dirs": "one,two", "replica.fetch.max.bytes": 1}
         with tidelog.run(settings, data_dir=tmp_path) as cluster:

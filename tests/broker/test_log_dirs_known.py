@@ -137,7 +137,7 @@ def ids(mover: Mover) -> list[bytes]:
 
 
 @played
-async def test_a_controller_that_knows_is_told_before_the_replica_leaves(mover: Mover) -> None:
+async def test_a_known_directory_is_corrected_before_the_replica_leaves(mover: Mover) -> None:
     mover.create(batches=3)
     one, two, _ = ids(mover)
     mover.path.change("a", directories=(one,))
@@ -155,7 +155,7 @@ async def test_a_controller_that_knows_is_told_before_the_replica_leaves(mover: 
 
 
 @played
-async def test_a_controller_that_does_not_know_is_not_told(mover: Mover) -> None:
+async def test_an_unknown_directory_is_not_reported(mover: Mover) -> None:
     mover.create(batches=3)
     controller = ToldController(mover)
     mover.path.change("a", directories=(bytes(16),))

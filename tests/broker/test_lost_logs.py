@@ -135,7 +135,7 @@ def test_unclean_elections_prefer_an_empty_log_to_none(disk: Disk) -> None:
     disk.path.logs.abandon()
 
 
-def test_a_topic_of_the_name_is_created_anew(disk: Disk) -> None:
+def test_a_topic_of_the_same_name_is_created_again(disk: Disk) -> None:
     path = disk.restart(lost=[disk.where(0)])
     path.delete("t")
     path.create("t", 4, incarnation=1)

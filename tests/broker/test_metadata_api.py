@@ -204,7 +204,7 @@ def test_authorized_operations(version: int, clusters: bool) -> None:
 
 
 @pytest.mark.parametrize("version", [5, 12])
-def test_a_broker_without_the_clients_listener_is_not_told(version: int) -> None:
+def test_a_broker_without_the_clients_listener_is_left_out(version: int) -> None:
     here, there = ("PLAINTEXT", "here", 1, 0), ("OUTSIDE", "there", 2, 0)
     partitions = tuple(PartitionImage(n, 1 + n, 0, 0, (1, 2), (1, 2)) for n in range(2))
     image = ClusterImage(

@@ -305,7 +305,7 @@ def test_torn_tail(cut: int) -> None:
 # ---- commits ------------------------------------------------------------------------------------
 
 
-def test_listeners_are_told_in_order_before_commit_returns() -> None:
+def test_listeners_are_called_in_order_before_commit_returns() -> None:
     async def run() -> None:
         metadata = Metadata()
         told: list[tuple[str, ClusterImage | None, ClusterImage]] = []

@@ -33,7 +33,7 @@ def test_a_mark_counts_for_its_topic_and_for_all():
     assert meters.count(name) == 13
 
 
-def test_what_is_declared_is_told_before_it_is_counted():
+def test_declared_metrics_are_shown_before_the_first_count():
     meters = Meters()
     name = Name(*BROKER_TOPIC_METRICS, "RemoteCopyErrorsPerSec")
     meters.declare([name])
@@ -61,7 +61,7 @@ def test_several_may_tell_of_one_gauge():
     )
 
 
-def test_a_timer_tells_how_often_and_how_long():
+def test_a_timer_has_the_number_and_duration_of_calls():
     meters = Meters()
     timer = meters.timer(Name("kafka.log.remote", "RemoteLogManager", "RateAndTimeMs"))
     assert timer.quantile_ms(0.5) == 0
@@ -93,7 +93,7 @@ def get(port: int) -> str:
         return answer.read().decode()
 
 
-def test_the_endpoint_tells_counts_and_the_gauges_of_the_moment():
+def test_the_endpoint_serves_counts_and_current_gauges():
     async def test():
         meters = Meters()
         size = [1.0]

@@ -95,7 +95,7 @@ def test_unclean_elections_take_the_first_that_lives_and_mark_it() -> None:
     assert recovered.leader_recovery_state == RECOVERED
 
 
-def test_unclean_elections_prefer_who_is_in_sync() -> None:
+def test_unclean_elections_prefer_in_sync_replicas() -> None:
     new = changed(partition(isr=(1, 3)), (2, 3), election=Election.UNCLEAN, isr=[3])
     assert summary(new) == (3, (3,), 1, 1)
     assert new is not None
@@ -176,7 +176,7 @@ def test_an_unclean_shutdown_ends_eligibility() -> None:
     assert new.eligible_leader_replicas == (3,)
 
 
-def test_the_last_known_leader_leads_when_nobody_else_is_left() -> None:
+def test_the_last_known_leader_leads_if_no_other_replica_is_left() -> None:
     old = partition(isr=(), leader=-1, last_known_eligible_leader_replicas=(2,))
     assert changed(old, (1, 3), eligible=True, min_isr=2) is None
     new = changed(old, (1, 2, 3), eligible=True, min_isr=2)

@@ -124,7 +124,7 @@ def test_records_belong_to_the_caller(size: int) -> None:
     run(test)
 
 
-def test_nobody_listens() -> None:
+def test_no_listener_at_the_address() -> None:
     async def test() -> None:
         async with host() as there:
             port = there.port
@@ -211,7 +211,7 @@ def test_a_caller_that_gives_up_leaves_the_others_alone() -> None:
     run(test)
 
 
-def test_close_fails_what_waits_and_who_asks_later() -> None:
+def test_close_fails_pending_and_later_requests() -> None:
     async def test() -> None:
         async with host() as there:
             channel = there.channel()
@@ -226,7 +226,7 @@ def test_close_fails_what_waits_and_who_asks_later() -> None:
     run(test)
 
 
-def test_close_does_not_swallow_the_end_of_who_asks() -> None:
+def test_close_does_not_swallow_the_callers_cancellation() -> None:
     async def test() -> None:
         async with host() as there:
             channel = there.channel()

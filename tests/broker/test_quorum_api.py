@@ -195,7 +195,7 @@ def test_a_fetch_waits_for_records_or_for_the_high_watermark() -> None:
     simulate(story)
 
 
-def test_divergence_is_told() -> None:
+def test_divergence_is_reported() -> None:
     async def story(world: QuorumWorld) -> None:
         await world.start()
         leader = await world.elected()

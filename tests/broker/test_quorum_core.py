@@ -223,7 +223,7 @@ def test_a_restarted_leader_leaves_its_epoch() -> None:
     assert effects[0] == e.Persist(e.Election(6, -1, -1))
 
 
-def test_a_leader_that_is_told_of_a_newer_epoch_steps_down() -> None:
+def test_a_leader_that_learns_of_a_newer_epoch_steps_down() -> None:
     voter = Voter().lead()
     effects = voter.step(e.EpochTold(9, 3))
     assert effects == [e.Persist(e.Election(9, 3, -1)), e.RoleChanged()]
@@ -275,14 +275,14 @@ def test_four_voters_need_three() -> None:
     assert voter.step(e.ReplicaFetched(4, 3)) == [e.HighWatermarkMoved(3)]
 
 
-def test_a_leader_makes_itself_known_to_who_does_not_fetch() -> None:
+def test_a_leader_announces_itself_to_voters_that_do_not_fetch() -> None:
     voter = Voter().lead()
     voter.now = 0.9
     voter.step(e.ReplicaFetched(2, 0))
     assert voter.tick() == [e.BeginEpoch(1, (3,))]
 
 
-def test_a_leader_nobody_fetches_from_resigns() -> None:
+def test_a_leader_without_fetching_voters_resigns() -> None:
     voter = Voter().lead()
     for _ in range(20):
         if voter.core.role is not Role.LEADER:

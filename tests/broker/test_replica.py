@@ -96,7 +96,9 @@ class TestFollowing:
             assert refused.value.code is ErrorCode.FENCED_LEADER_EPOCH
         assert follower.log.log_end_offset == 0
 
-    def test_a_leader_appends_for_nobody(self, path: DataPath, follower: Partition) -> None:
+    def test_a_leader_refuses_appends_as_follower(
+        self, path: DataPath, follower: Partition
+    ) -> None:
         path.change("foo", leader=1, leader_epoch=6)
         with pytest.raises(StorageError):
             follower.append_as_follower(from_leader(0), leader_epoch=6, now_ms=NOW_MS)

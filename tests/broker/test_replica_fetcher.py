@@ -78,7 +78,7 @@ async def test_a_new_partition_does_not_wait_for_a_parked_fetch(tmp_path: Path) 
 
 
 @played
-async def test_a_log_start_that_rose_here_is_told_though_nothing_comes(tmp_path: Path) -> None:
+async def test_a_log_start_that_rose_here_is_reported_without_new_records(tmp_path: Path) -> None:
     """As that of a topic that was tiered does, whose local part is all that is left (KIP-950)."""
     async with follower(tmp_path) as one:
         partition = one.follow("a")
@@ -258,7 +258,7 @@ async def test_who_looks_for_its_start_does_not_hold_up_others(tmp_path: Path) -
 
 
 @played
-async def test_a_start_that_cannot_be_told_yet(tmp_path: Path) -> None:
+async def test_a_start_that_the_leader_does_not_know_yet(tmp_path: Path) -> None:
     async with follower(tmp_path) as one:
         one.fill("a", 0, 0)
         one.leader.ends["a"] = -int(ErrorCode.UNKNOWN_LEADER_EPOCH)
@@ -324,7 +324,7 @@ async def test_a_disk_that_fails_ends_following(tmp_path: Path) -> None:
 
 
 @played
-async def test_a_leader_that_forgot_the_session_is_told_all_at_once(tmp_path: Path) -> None:
+async def test_a_leader_without_the_session_gets_a_full_fetch_at_once(tmp_path: Path) -> None:
     async with follower(tmp_path) as one:
         one.follow("a")
         one.follow("b")

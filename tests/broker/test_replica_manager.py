@@ -50,7 +50,7 @@ def test_what_is_missing_says_why(path: DataPath) -> None:
     assert replicas.partition_by_id(bytes(16), 0) is ErrorCode.UNKNOWN_TOPIC_ID
 
 
-def test_a_topic_created_anew_has_an_empty_log_of_its_own_id(path: DataPath) -> None:
+def test_a_topic_created_again_has_an_empty_log_with_its_own_id(path: DataPath) -> None:
     path.create("foo")
     path.produce("foo", 0, batch(3))
     old = path.partition("foo")
@@ -218,7 +218,7 @@ def test_a_new_leader_epoch_waits_for_no_disk(tmp_path: Path) -> None:
     after.logs.abandon()
 
 
-def test_who_cannot_write_records_leads_no_more(
+def test_a_leader_that_cannot_write_stops_leading(
     path: DataPath, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path.create("foo")
@@ -292,7 +292,7 @@ class TestAwaitAcks:
         path.delete("three")
         assert answers[1:] == [[ErrorCode.NOT_LEADER_OR_FOLLOWER]]
 
-    def test_stop_answers_who_waits(self, path: DataPath) -> None:
+    def test_stop_answers_parked_requests(self, path: DataPath) -> None:
         partition, answers = self.waiting(path)
         partition.append(batch(2), acks=-1, now_ms=NOW_MS)
         path.replicas.await_acks([(partition, 2)], 100, answers.append)

@@ -47,7 +47,7 @@ def test_executor_runs_on_threads_and_passes_errors() -> None:
     asyncio.run(test())
 
 
-def test_the_loop_goes_on_while_an_executor_ends() -> None:
+def test_the_loop_runs_while_an_executor_ends() -> None:
     async def test() -> None:
         gate, begun = threading.Event(), threading.Event()
         executor = ThreadExecutor(threads_max=1)
@@ -112,7 +112,7 @@ def test_a_detached_executor_waits_for_no_call_that_hangs() -> None:
         assert not thread.is_alive(), "idle threads end with their executor"
 
 
-def test_a_detached_executor_has_no_more_threads_than_it_may() -> None:
+def test_a_detached_executor_keeps_its_limit_of_threads() -> None:
     async def test() -> list[str]:
         executor = DetachedExecutor("remote", 3)
         name_of = threading.current_thread
@@ -125,7 +125,7 @@ def test_a_detached_executor_has_no_more_threads_than_it_may() -> None:
     assert set(names) <= {f"tidelog-remote-{number}" for number in range(3)}
 
 
-def test_a_detached_executor_has_no_more_threads_than_calls_at_a_time() -> None:
+def test_a_detached_executor_has_at_most_one_thread_per_call() -> None:
     """However many come one after the other: who has just ended is as good as idle."""
 
     async def test() -> None:

@@ -207,7 +207,7 @@ def swap(path: Path, old: bytes, new: bytes) -> Callable[[], object]:
     return lambda: path.write_bytes(before)
 
 
-def test_clients_are_told_brokers_by_the_listener_they_came_by(tmp_path: Path) -> None:
+def test_clients_get_broker_addresses_of_their_own_listener(tmp_path: Path) -> None:
     async def test() -> None:
         server = make_server(
             tmp_path,
@@ -238,7 +238,7 @@ def test_clients_are_told_brokers_by_the_listener_they_came_by(tmp_path: Path) -
     run(test)
 
 
-def test_listeners_and_what_clients_are_told(tmp_path: Path) -> None:
+def test_listeners_and_advertised_addresses(tmp_path: Path) -> None:
     async def test() -> None:
         server = make_server(
             tmp_path / "1",
@@ -264,7 +264,7 @@ def test_listeners_and_what_clients_are_told(tmp_path: Path) -> None:
     run(test)
 
 
-def test_a_failed_disk_is_told_to_who_runs_the_broker(tmp_path: Path) -> None:
+def test_a_failed_disk_is_reported_to_on_failure(tmp_path: Path) -> None:
     async def test() -> None:
         server = make_server(tmp_path)
         await server.start()

@@ -161,7 +161,7 @@ def test_duplicates_are_refused_and_the_others_made() -> None:
     assert names_of(decision.records) == ["TopicRecord", "PartitionRecord"]
 
 
-def test_the_metadata_topic_is_nobodys() -> None:
+def test_the_metadata_topic_cannot_be_created() -> None:
     assert error(asked("__cluster_metadata")) == (
         ErrorCode.INVALID_REQUEST,
         "Creation of internal topic __cluster_metadata is prohibited.",

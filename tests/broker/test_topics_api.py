@@ -122,7 +122,7 @@ def test_grow(version: int) -> None:
     asyncio.run(run())
 
 
-def test_a_broken_disk_is_told_to_everyone() -> None:
+def test_a_broken_disk_is_reported_for_every_entry() -> None:
     async def run() -> None:
         metadata, api = await started()
         metadata.executor.error = OSError("gone")

@@ -46,7 +46,7 @@ async def until_forgotten(nodes: Nodes, transactional_id: str) -> None:
 
 
 @BOTH
-def test_an_id_that_nobody_uses_is_forgotten(tmp_path: Path, version: int) -> None:
+def test_an_unused_id_expires(tmp_path: Path, version: int) -> None:
     async def test() -> None:
         async with (
             tidelog.Cluster(EXPIRY, data_dir=tmp_path) as cluster,

@@ -108,7 +108,7 @@ def test_a_guard_that_is_renewed_outlives_the_marker_of_the_last_transaction(
     assert refusal(verifications, newer, partition, 0) is ErrorCode.NONE
 
 
-def test_nobody_is_asked_while_the_transaction_is_open(partition: Partition) -> None:
+def test_no_coordinator_is_asked_while_the_transaction_is_open(partition: Partition) -> None:
     begin_transaction(partition)
     verifications = Verifications()
     assert verifications.begin(partition, PRODUCER, EPOCH, 2) is None

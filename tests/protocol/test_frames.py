@@ -122,7 +122,7 @@ def test_frames_are_views_of_the_shared_buffer() -> None:
     assert bytes(buffer[4:7]) == b"One"
 
 
-def test_pending_tells_of_a_frame_under_way() -> None:
+def test_pending_is_true_within_a_frame() -> None:
     reader = FrameReader(LIMIT, shared())
     stream = framed(body(9000))
     assert not reader.pending

@@ -111,7 +111,7 @@ def test_records_without_a_key_go(files):
     assert records_of(log) == [(1, b"a", b"2"), (4, b"b", b"5")]
 
 
-def test_long_keys_with_the_same_beginning_are_told_apart(opened):
+def test_long_keys_with_the_same_beginning_differ(opened):
     manager, log = opened
     keys = [b"k" * length + tail for length in (14, 15, 16, 200) for tail in (b"a", b"b")]
     for value in (b"1", b"2"):

@@ -31,7 +31,7 @@ def test_after_a_failed_sync_the_directory_is_neither_marked_nor_checkpointed(di
     assert any("a-0: cut" in sentence for sentence in broker.heard)
 
 
-def test_a_failed_directory_lets_its_logs_go_and_the_other_goes_on(disk):
+def test_a_failed_directory_drops_its_logs_and_the_other_still_works(disk):
     broker = Broker(disk, ("one", "two"))
     broker.create(A0, 9)
     broker.create(A1, 9)

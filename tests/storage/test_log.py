@@ -63,7 +63,7 @@ def test_offsets_and_epoch_are_written_in_place(log):
     assert log.end_offset_for_epoch(4) == (3, 4)
 
 
-def test_log_append_time_is_told(files):
+def test_log_append_time_is_returned(files):
     log = open_log(files, settings=config(message_timestamp_type="LogAppendTime"))
     result = append(log, 2, timestamp=5, now_ms=NOW + 7)
     assert result.log_append_time == NOW + 7
@@ -374,7 +374,7 @@ def test_a_read_ends_with_its_segment(log):
     assert one(log.read(bases[1], 1 << 20, upper_bound=60))[0] == bases[1]
 
 
-def test_a_reader_at_the_end_goes_on_behind_a_roll(log):
+def test_a_reader_at_the_end_continues_after_a_roll(log):
     append(log, 1)
     assert log.read(0, 99, upper_bound=1).next_offset == 1
     log.roll(NOW)

@@ -248,7 +248,7 @@ def test_no_limits(log):
     assert log.delete_old_segments(NOW * 9) == 0
 
 
-def test_a_later_test_goes_on_where_one_stopped(files):
+def test_a_later_check_continues_where_one_stopped(files):
     """The oldest segment has the newest record: size frees it, then time the next one."""
     log = open_log(files, settings=SETTINGS)
     for timestamp in (NOW + 10_000, NOW, NOW + 10_000):
@@ -341,7 +341,7 @@ def test_idle_segments_are_released(log):
     assert offsets(log) == ALL
 
 
-def test_a_clean_stop_needs_no_more_than_it_must(disk, files, log):
+def test_a_clean_stop_syncs_only_what_it_must(disk, files, log):
     log.close()
     again = open_log(files, settings=SETTINGS)
     assert again.recovery_point == 20

@@ -127,7 +127,7 @@ def test_it_takes_the_others_place(broker):
     assert broker.names() == ["two/a-0"]
 
 
-def test_a_moved_log_goes_on_as_any(broker):
+def test_a_moved_log_works_like_any_other(broker):
     current = broker.create()
     copy(current, future := broker.move())
     assert future.log_end_offset == 18
@@ -196,7 +196,7 @@ def test_a_flush_under_way_counts_for_nothing(broker):
     assert future.recovery_point == 18
 
 
-def test_rolls_of_a_future_log_are_flushed_and_told_to_nobody(broker):
+def test_rolls_of_a_future_log_are_flushed_without_a_report(broker):
     heard = []
     broker.logs.on_roll = heard.append
     current = broker.create()
@@ -281,7 +281,7 @@ def test_retention_leaves_alone_what_is_moving(broker):
     assert future.log_start_offset > 0
 
 
-def test_compaction_waits_for_the_move_and_goes_on_where_it_was():
+def test_compaction_waits_for_the_move_and_continues_where_it_was():
     broker = Broker(SimDisk(0), COMPACTED)
     current = broker.create(12)
     cleaner = LogCleaner(broker.logs, CleanerLimits(1 << 16, 0.9))

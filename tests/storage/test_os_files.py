@@ -229,7 +229,7 @@ def test_a_system_that_cannot_tell_what_is_in_memory(file, monkeypatch):
 
 
 @pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="of Linux")
-def test_other_errors_of_reading_what_is_in_memory_are_told(file, monkeypatch):
+def test_other_errors_of_reading_from_memory_are_raised(file, monkeypatch):
     def broken(*_):
         raise OSError(errno.EIO, "broken")
 
@@ -256,7 +256,7 @@ def test_a_file_that_cannot_be_replaced_leaves_no_temporary_one(
     assert files.read_bytes(f"{tmp_path}/f") == b"old"
 
 
-def test_short_reads_go_on_to_the_end(file, monkeypatch):
+def test_short_reads_continue_to_the_end(file, monkeypatch):
     file.append((b"0123456789",))
     pread = os.pread
     monkeypatch.setattr(os, "pread", lambda fd, length, at: pread(fd, min(length, 3), at))

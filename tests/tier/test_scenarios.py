@@ -123,7 +123,7 @@ def plant_given(document):
         ("topic-deletion", plant_log),
     ],
 )
-def test_a_difference_is_told(name, plant, capsys, monkeypatch):
+def test_a_difference_is_reported(name, plant, capsys, monkeypatch):
     document = copy.deepcopy(load(name))
     where = plant(document)
     monkeypatch.setattr(scenarios, "load", lambda _: document)

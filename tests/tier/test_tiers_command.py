@@ -156,7 +156,7 @@ def objects_in(folder: str) -> list[Path]:
     return sorted(path for path in Path(folder).rglob("*") if path.is_file())
 
 
-def test_damage_to_any_object_is_told(store, capsys):
+def test_damage_to_any_object_is_reported(store, capsys):
     """The records are not all that a segment is."""
 
     async def test():
@@ -258,7 +258,7 @@ def test_a_topic_that_is_deleted_while_it_is_read_has_no_faults(store, capsys):
     run(test)
 
 
-def test_a_fault_is_told_if_no_broker_is_left_to_tell_more(store, capsys):
+def test_a_fault_is_reported_even_if_no_broker_is_left(store, capsys):
     async def test():
         async with TieredCluster(store) as cluster:
 
@@ -300,7 +300,7 @@ def test_what_can_be_seen_is_shown_while_a_broker_is_away(store, capsys):
 
 
 @pytest.mark.parametrize("place", ["directory", "moto"], indirect=True)
-def test_the_broker_tells_where_its_own_store_is(place, capsys):
+def test_the_broker_describes_its_own_store(place, capsys):
     is_directory = "dir" in place.config
     settings = {
         "remote.log.storage.manager.class.name": DIRECTORY_STORE if is_directory else S3_STORE
@@ -363,7 +363,7 @@ class DirectoryOfUsers(DirectoryStore):
 @pytest.mark.parametrize(
     "place", [pytest.param("versitygw", marks=pytest.mark.xdist_group("s3"))], indirect=True
 )
-def test_what_ails_the_whole_store_is_told_once(place, capsys, monkeypatch):
+def test_a_fault_of_the_whole_store_is_reported_once(place, capsys, monkeypatch):
     """It was two lines a segment, and a sum of faults that were none of theirs."""
     settings = {"remote.log.storage.manager.class.name": S3_STORE}
 
