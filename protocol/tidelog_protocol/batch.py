@@ -32,8 +32,10 @@ LOG_APPEND_TIME = 1
 _LENGTH_POSITION = 8
 LENGTH_OVERHEAD = 12  # base offset and length itself, which the length does not count
 _EPOCH_POSITION = 12
+MAGIC_POSITION = 16
 _CRC_POSITION = 17
 CRC_START = 21  # the checksum covers everything from the attributes on
+ATTRIBUTES_LOW_POSITION = 22  # of the low byte, which has all the bits below
 _MAX_TIMESTAMP_POSITION = 35
 _AFTER_EPOCH = 3  # index in BatchHeader of the first field after the leader epoch
 
@@ -142,7 +144,7 @@ def read_magic(buffer: Buffer, position: int = 0) -> int:
     """Read the format version, in the same place in every format; -1 if the buffer is shorter."""
     if len(buffer) - position <= LENGTH_OVERHEAD + 4:
         return -1
-    magic = buffer[position + 16]
+    magic = buffer[position + MAGIC_POSITION]
     return magic if magic < 128 else magic - 256
 
 

@@ -25,6 +25,13 @@ from typing import TYPE_CHECKING, Any
 from tidelog.api.produce_gate import ProduceGate, RefusedError, is_transactional
 from tidelog.awaiting import called_back
 from tidelog_protocol.apis import ApiKey
+from tidelog_protocol.batch import (
+    ATTRIBUTES_LOW_POSITION,
+    LENGTH_OVERHEAD,
+    MAGIC,
+    MAGIC_POSITION,
+    TRANSACTIONAL_BIT,
+)
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.data import ProduceResponse
 from tidelog_protocol.plain_answers import (
@@ -73,10 +80,7 @@ _WITHOUT_LOG_START = frozenset(
 )
 
 _RECORD_OVERHEAD_MIN = 14  # smallest record of the oldest format
-_MAGIC = 16
 _TOPIC_IDS_FROM = 13
-_ATTRIBUTES_LOW = 22  # low byte of a batch's attributes
-_TRANSACTIONAL_BIT = 0x10
 
 # Shared by nearly all requests, which need no dictionary of their own.
 _NO_GUARDS: dict[TopicPartition, Guard] = {}
@@ -455,8 +459,8 @@ def _has_transactional(request: ProduceRequest) -> bool:
             records = data.records
             if (
                 records is not None
-                and len(records) > _ATTRIBUTES_LOW
-                and records[_ATTRIBUTES_LOW] & _TRANSACTIONAL_BIT  # type: ignore[operator]
+                and len(records) > ATTRIBUTES_LOW_POSITION
+                and records[ATTRIBUTES_LOW_POSITION] & TRANSACTIONAL_BIT  # type: ignore[operator]
             ):
                 return True
     return False
@@ -474,9 +478,9 @@ def _is_one_batch(records: object) -> bool:
     """Return whether the bytes are exactly one batch of format version 2."""
     return (
         isinstance(records, memoryview)
-        and len(records) > _ATTRIBUTES_LOW
-        and records[_MAGIC] == 2
-        and int.from_bytes(records[8:12], "big") + 12 == len(records)
+        and len(records) > ATTRIBUTES_LOW_POSITION
+        and records[MAGIC_POSITION] == MAGIC
+        and int.from_bytes(records[8:12], "big") + LENGTH_OVERHEAD == len(records)
     )
 
 
@@ -484,7 +488,7 @@ def _is_readable(records: object) -> bool:
     """Return whether size and format of the first batch are valid in any format of Kafka."""
     return (
         isinstance(records, memoryview)
-        and len(records) > _MAGIC
-        and records[_MAGIC] <= 2
+        and len(records) > MAGIC_POSITION
+        and records[MAGIC_POSITION] <= MAGIC
         and int.from_bytes(records[8:12], "big", signed=True) >= _RECORD_OVERHEAD_MIN
     )

@@ -9,6 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tidelog_protocol.batch import (
+    ATTRIBUTES_LOW_POSITION,
+    HEADER_BYTES,
+    TRANSACTIONAL_BIT,
+    read_header,
+)
 from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.types import StorageError
 
@@ -21,13 +27,6 @@ if TYPE_CHECKING:
     from tidelog_storage.types import TopicPartition
 
 __all__ = ["ProduceGate", "RefusedError", "is_transactional"]
-
-_ATTRIBUTES_LOW = 22  # low byte of a batch's attributes
-_TRANSACTIONAL_BIT = 0x10
-_PRODUCER_ID = slice(43, 51)
-_PRODUCER_EPOCH = slice(51, 53)
-_SEQUENCE = slice(53, 57)
-_HEADER_BYTES = 61
 
 _ABORTABLE_VERSION = 11
 _IMPLICIT_VERSION = 12
@@ -48,8 +47,8 @@ def is_transactional(records: object) -> bool:
     """Return whether the (first) batch has the transactional bit; False without a whole header."""
     return (
         isinstance(records, memoryview)
-        and len(records) > _ATTRIBUTES_LOW
-        and bool(records[_ATTRIBUTES_LOW] & _TRANSACTIONAL_BIT)
+        and len(records) > ATTRIBUTES_LOW_POSITION
+        and bool(records[ATTRIBUTES_LOW_POSITION] & TRANSACTIONAL_BIT)
     )
 
 
@@ -75,22 +74,19 @@ class ProduceGate:
         guards: dict[TopicPartition, Guard] = {}
         if version < _IMPLICIT_VERSION and not self._is_verifying:
             return guards
-        producer: bytes | None = None
+        producer: tuple[int, int] | None = None
         for partition, records in batches:
-            if len(records) < _HEADER_BYTES or not partition.is_leader:
+            if len(records) < HEADER_BYTES or not partition.is_leader:
                 continue  # the append reports the error
-            producer_id, epoch = bytes(records[_PRODUCER_ID]), bytes(records[_PRODUCER_EPOCH])
-            if producer not in (None, producer_id + epoch):
+            header = read_header(records)
+            if producer not in (None, (header.producer_id, header.producer_epoch)):
                 raise StorageError(
                     ErrorCode.INVALID_PRODUCER_ID_MAPPING,
                     "Transactional records contained more than one producer ID",
                 )
-            producer = producer_id + epoch
+            producer = header.producer_id, header.producer_epoch
             guard = self._transactions.verifications.begin(
-                partition,
-                int.from_bytes(producer_id, "big", signed=True),
-                int.from_bytes(epoch, "big", signed=True),
-                _sequence(records),
+                partition, *producer, header.base_sequence
             )
             if guard is not None:
                 guards[partition.topic_partition] = guard
@@ -130,13 +126,10 @@ class ProduceGate:
     def redeem(self, guard: Guard, partition: Partition, records: memoryview, version: int) -> None:
         """Check the guard right before the append: StorageError if the transaction has ended
         meanwhile, or if earlier batches of the producer are missing."""
+        sequence = read_header(records).base_sequence
         self._transactions.verifications.redeem(
-            guard, partition, _sequence(records), begins_with_0=version >= _IMPLICIT_VERSION
+            guard, partition, sequence, begins_with_0=version >= _IMPLICIT_VERSION
         )
-
-
-def _sequence(records: memoryview) -> int:
-    return int.from_bytes(records[_SEQUENCE], "big", signed=True)
 
 
 def _refusal(error: ErrorCode, version: int) -> RefusedError:
