@@ -9,6 +9,7 @@ their next try.
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -42,16 +43,14 @@ class LostError(Exception):
         self.segment = segment
 
 
+@dataclass(slots=True, eq=False)
 class _Flight:
     """A load on its way, and how many reads wait for it."""
 
-    __slots__ = ("ended", "is_ahead", "load", "waiters")
-
-    def __init__(self, load: Load, ended: asyncio.Future[Loaded], *, is_ahead: bool) -> None:
-        self.load = load
-        self.ended = ended
-        self.is_ahead = is_ahead
-        self.waiters = 0
+    load: Load
+    ended: asyncio.Future[Loaded]
+    is_ahead: bool
+    waiters: int = 0
 
 
 class _Ahead(NamedTuple):
@@ -127,7 +126,7 @@ class Loader:
     # ---- flights ------------------------------------------------------------------------------
 
     def _take_off(self, load: Load, *, is_ahead: bool = False) -> _Flight:
-        flight = _Flight(load, self._pool.begin(self.sources.load, load), is_ahead=is_ahead)
+        flight = _Flight(load, self._pool.begin(self.sources.load, load), is_ahead)
         self._flights[load.key] = flight
         self.sources.begin(load)
         if is_ahead:

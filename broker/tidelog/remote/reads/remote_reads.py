@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -54,6 +55,7 @@ _REQUESTS = Name(*BROKER_TOPIC_METRICS, "RemoteFetchRequestsPerSec")
 _ERRORS = Name(*BROKER_TOPIC_METRICS, "RemoteFetchErrorsPerSec")
 
 
+@dataclass(slots=True, eq=False)
 class PendingRead(Generic[T]):
     """A read under way, or its end: `is_done` with a `result` or an `error`.
 
@@ -63,37 +65,16 @@ class PendingRead(Generic[T]):
     nothing is tried again; None: as long as a client waits.
     """
 
-    __slots__ = (
-        "begun_s",
-        "error",
-        "give_up_s",
-        "is_done",
-        "on_done",
-        "result",
-        "retry_ms",
-        "task",
-        "topic",
-        "trouble",
-    )
-
-    def __init__(
-        self,
-        topic: str,
-        on_done: Callable[[], None],
-        *,
-        begun_s: float | None = None,
-        retry_ms: int | None = None,
-    ) -> None:
-        self.topic = topic
-        self.on_done = on_done
-        self.begun_s = begun_s
-        self.retry_ms = retry_ms
-        self.give_up_s = math.inf
-        self.is_done = False
-        self.result: T | None = None
-        self.error: BaseException | None = None
-        self.trouble: RetriableRemoteStorageError | None = None
-        self.task: asyncio.Task[None] | None = None  # of a read that waits
+    topic: str
+    on_done: Callable[[], None]
+    begun_s: float | None = None
+    retry_ms: int | None = None
+    give_up_s: float = math.inf
+    is_done: bool = False
+    result: T | None = None
+    error: BaseException | None = None
+    trouble: RetriableRemoteStorageError | None = None
+    task: asyncio.Task[None] | None = None  # of a read that waits
 
     def cancel(self) -> None:
         """No client waits for it any more. Nothing happens to a read that is done."""
