@@ -318,8 +318,8 @@ class LogState:
         return segment.oldest_open
 
     def transactions_of(self, segment: Segment) -> TransactionIndex:
-        """A segment's transaction index, compared with the records when first used, and built anew
-        if it does not say what they say.
+        """Return a segment's transaction index, compared with the records on first use, and rebuilt
+        if they differ.
 
         StorageError if the records can't be read.
         """

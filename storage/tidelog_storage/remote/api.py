@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
-from uuid import UUID  # noqa: TC003 - who reads the fields' types finds it
+from uuid import UUID  # noqa: TC003 - needed to resolve the fields' types
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

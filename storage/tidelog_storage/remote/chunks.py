@@ -81,21 +81,21 @@ class Buffers:
         return bytearray(size)
 
     def give(self, buffer: bytearray) -> None:
-        """Nobody will look at it but who has a view of it already."""
+        """Return the buffer. Only existing views may still read it."""
         self._free.append(buffer)
         while sum(map(len, self._free)) > self._bytes_max:
             with suppress(IndexError):  # another thread was faster
                 self._free.pop(0)
 
     def clear(self) -> None:
-        """Let all memory go."""
+        """Release all memory."""
         self._free.clear()
 
 
 def _is_unseen(buffer: bytearray) -> bool:
-    """Whether no view of it is left: a part of it may still be being sent."""
+    """Return whether no view of the buffer is left: a part of it may still be in transmission."""
     try:
-        del buffer[-1:]  # which nobody may do to a buffer that has views
+        del buffer[-1:]  # raises BufferError if the buffer has views
     except BufferError:
         return False
     buffer.append(0)

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 __all__ = ["DirectoryStore"]
 
 _COPY_BYTES = 1 << 20  # at a time: what a processor's cache holds
-# Trying again does not help: somebody has to change something first.
+# A retry does not help: an operator has to change something first.
 _LASTING = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG, errno.EISDIR})
 _IN_THE_WAY = frozenset({errno.ENOTDIR, errno.EEXIST, errno.ENOENT, errno.ELOOP})
 _TRIAL = ".tidelog-writable"  # brokers that share the directory may write and remove it together
@@ -99,8 +99,8 @@ class DirectoryStore:
             with _errors(segment, missing=RetriableRemoteStorageError):  # its folder may have gone
                 self._copy_all(segment, data)
         except Exception:
-            # The next try has another id: nobody would come back for these, and on a full disk
-            # they would be in its way.
+            # The next try has another id and would never remove these files, which take space on a
+            # full disk.
             with suppress(Exception):
                 DirectoryStore.delete_segment(self, segment)
             raise
@@ -201,7 +201,8 @@ class DirectoryStore:
     def delete_segment(self, segment: RemoteSegment) -> None:
         """Hide the segment, then remove its files, and the partition's folder with the last.
 
-        Durable, in this order: nobody looks for the files of a segment that is known to be gone.
+        Each step is durable, in this order: nothing removes the files of a segment that is already
+        gone.
         """
         with _errors(segment):
             files, folder = self._place(segment)
@@ -293,7 +294,7 @@ class _OpenLog:
             file.close()
 
     def __del__(self) -> None:
-        """Nobody was left to take it from the thread that opened it."""
+        """Close it if its reader was cancelled while a thread opened it."""
         self.close()
 
 

@@ -151,8 +151,8 @@ class _Walk:
             yield from found
 
     def is_below_log_start(self, segment: RemoteSegment) -> bool:
-        """Whether nobody may read it any more; for a segment of a later epoch, which may be of a
-        branch that comes back, that is not said."""
+        """Return whether the segment is unreadable, below the log start. False for a segment of a
+        later epoch, which may be of a branch that comes back."""
         return (
             segment.epochs[-1][0] <= self.epochs[0][0]
             and segment.end_offset < self.log_start_offset

@@ -56,8 +56,8 @@ _PARSED_BYTES_MAX = 32 << 20
 
 
 class RemoteIndexes(NamedTuple):
-    """The indexes of one segment, for whoever reads it. `size`: bytes on the disk. `times` is there
-    if it was asked for: few look-ups go by time."""
+    """The indexes of one segment. `size`: bytes on the disk. `times` is only loaded on request: few
+    look-ups go by time."""
 
     offsets: OffsetIndex
     transactions: tuple[AbortedEntry, ...]
@@ -240,7 +240,7 @@ class IndexCache:
             try:
                 self._files.rename(path, path + _DELETED)
             except FileNotFoundError:
-                continue  # somebody else removed it
+                continue  # already removed by another thread
             self._removals.append((now_ms + REMOVE_DELAY_MS, path + _DELETED))
 
     def _forget_parsed(self, segment_id: UUID) -> None:

@@ -149,8 +149,8 @@ def find_log_start(
     local_log_start_offset: int,
     segments: Callable[[int], Iterable[RemoteSegment]],
 ) -> int:
-    """Where the log begins, the remote tier counted in: for a new leader, who raises its log start
-    to it if that is lower. The former leader may have expired what this one still counts in.
+    """Return where the log begins, including the remote tier, for a new leader, which raises its
+    log start to it. The former leader may have expired segments that this one still counts.
 
     `segments` is asked by epoch (`PartitionMetadata.segments`). The answer is the first remote
     offset of the lineage from which on nothing is missing; without any, the local log start.
@@ -226,8 +226,8 @@ def target_epoch(
     """The epoch of the offset before a leader's local log start, for a follower that builds its
     auxiliary state (section "Followers" of KIP-405).
 
-    `answer` is (epoch, end offset) that the leader told by OffsetForLeaderEpoch for
-    `local_log_start_epoch - 1`, None when that epoch is 0 and nobody was asked.
+    `answer` is (epoch, end offset) from the leader's OffsetForLeaderEpoch for
+    `local_log_start_epoch - 1`, None if that epoch is 0 and no request was sent.
     """
     if answer is None:
         return local_log_start_epoch

@@ -1,12 +1,11 @@
-"""Ranged reads of one S3 object after the other by signed URLs.
+"""Ranged reads of S3 objects by signed URLs.
 
-What boto3 does around a request takes a millisecond and a half of processor time, in an interpreter
-that the broker's loop needs too: more than reading 8 MiB from a server nearby. A URL is signed once
-for all reads of an object, and used with boto3's own connections. Anything but the bytes that were
-asked for is nobody's business here: then boto3 is asked the long way, and tells what is wrong.
+boto3 spends 1.5 ms of processor time on a request, in an interpreter that the broker's loop needs
+too: more than reading 8 MiB from a server nearby takes. Here a URL is signed once for all reads of
+an object, and used with boto3's own connections. Any answer other than the requested bytes is left
+to boto3, which repeats the request and reports the error.
 
-Calls block and come from several threads; what they share are dictionaries, of which they use one
-item at a time.
+Calls block and come from several threads; they share only dictionaries, and use one item at a time.
 """
 
 # ruff: noqa: PLC0415 - boto3 takes a third of a second to import, and is an extra
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SignedReads"]
 
-_VALID_S = 3600  # a URL that is older is refused, and signed anew
+_VALID_S = 3600  # an older URL is refused, and signed again
 _URLS_MAX = 1024
 _MISSES_MAX = 3  # in a row: not a server for this
 _FORBIDDEN = 403
@@ -76,7 +75,7 @@ class SignedReads:
         from botocore.awsrequest import AWSPreparedRequest
 
         request = AWSPreparedRequest("GET", url, headers, None, True)
-        # Who has asked boto3 to look at its requests, or to answer them itself, sees this one too.
+        # Hooks that watch or answer boto3's requests get this one too.
         events = self._client.meta.events
         answer = events.emit_until_response("before-send.s3.GetObject", request=request)[1]
         return self._http.send(request) if answer is None else answer  # type: ignore[union-attr]

@@ -23,10 +23,10 @@ _BUCKET = re.compile(r"[\w.-]{1,255}|arn:\S+", re.ASCII)  # boto3 lets no other 
 
 @dataclass(frozen=True, slots=True)
 class S3Settings:
-    """Under `rsm.config.`; only `bucket` is needed.
+    """The settings under `rsm.config.`; only `bucket` is required.
 
-    `endpoint.url`, `region`, `path.style.access` (true beside an endpoint) and `profile` say where
-    and as whom; credentials come by the usual chain of the AWS tools.
+    `endpoint.url`, `region`, `path.style.access` (true beside an endpoint) and `profile` select the
+    place and the account; credentials come from the usual chain of the AWS tools.
     """
 
     bucket: str

@@ -65,7 +65,7 @@ _RETRIABLE = frozenset(
         "RequestTimeout",
         "RequestTimeTooSkewed",
         "ConditionalRequestConflict",
-        "PreconditionFailed",  # somebody wrote the same name while we did
+        "PreconditionFailed",  # another client wrote the same name meanwhile
         "OperationAborted",
         "ServiceUnavailable",
         "InternalError",
@@ -132,8 +132,8 @@ class S3Store:
         self._upload(segment, MANIFEST_ENDING, iter((manifest(segment, objects),)), written)
 
     def _take_back(self, written: list[dict[str, str]]) -> None:
-        """The next try of a copy that failed has another id: nobody would come back for its
-        objects. As far as the server lets us, the manifest first."""
+        """Delete the objects of a failed copy, the manifest first, as far as the server allows: the
+        next try has another id and would never remove them."""
         with suppress(Exception):
             for target in reversed(written):
                 self._client.delete_object(**target)
@@ -165,16 +165,16 @@ class S3Store:
             self._client.put_object(**target, Body=first, Metadata=metadata)
 
     def _is_taken(self, target: dict[str, str], metadata: dict[str, str]) -> bool:
-        """Whether an earlier try of this copy has written this object already.
+        """Return whether an earlier try of this copy has already written this object.
 
-        RemoteStorageError if somebody else has.
+        RemoteStorageError if another segment has that name.
         """
         try:
             there = self._client.head_object(**target)["Metadata"]
         except Exception as error:
             if (
                 _code(error) in _NOT_FOUND | _FORBIDDEN
-            ):  # S3's word for "not there" to who may not list
+            ):  # S3 answers 403 for a missing object without the permission to list
                 return False
             raise
         if there.get(_ID_KEY) != metadata[_ID_KEY]:
