@@ -56,7 +56,8 @@ class Send:
 
     `is_all`: acks=all, so an acknowledgement promises that the record stays. `is_once`: its
     producer numbers records, so that it is written at most once. `offset`: None if not answered.
-    `appended_ms`: the append time that was answered, -1 for none.
+    `appended_ms`: the append time that was answered, -1 for none. `is_deletion`: of the key, by a
+    record without a value (a tombstone); `value` is what else tells it from others.
     """
 
     client: str
@@ -70,6 +71,7 @@ class Send:
     transaction: Transaction | None = None
     appended_ms: int = -1
     key: bytes | None = None
+    is_deletion: bool = False
 
 
 class Stamp(NamedTuple):
@@ -186,8 +188,8 @@ class ClientHistory:
 
     `deleted` has, by place, the offset below which somebody asked to delete (or lets retention
     delete: `math.inf`). `steady`: from then on a group has the same static members, and no session
-    runs out. `quiet_since`: from then on there were no faults. `clocks_are_steady`: no
-    broker's clock was set back.
+    runs out. `together`: from then on all replicas of a compacted topic are in sync. `quiet_since`:
+    from then on there were no faults. `clocks_are_steady`: no broker's clock was set back.
     """
 
     sends: list[Send] = field(default_factory=list)
@@ -201,6 +203,7 @@ class ClientHistory:
     steady: dict[str, float] = field(default_factory=dict)
     deleted: dict[Place, float] = field(default_factory=dict)
     compacted: set[str] = field(default_factory=set)
+    together: dict[str, float] = field(default_factory=dict)
     losses: list[Loss] = field(default_factory=list)
     quiet_since: float = math.inf
     clocks_are_steady: bool = True

@@ -32,6 +32,7 @@ def check_queues(history: ClientHistory) -> Iterator[Anomaly]:
         yield from queue.inconsistent_offsets()
         yield from queue.phantoms()
         yield from queue.lost()
+        yield from queue.outlived()
         yield from queue.unseen()
         yield from queue.duplicates()
         yield from queue.reordered()
@@ -109,16 +110,51 @@ class _Queue:
                     )
 
     def _newest(self) -> list[int]:
-        """The last offset of each key of which it is known where all of its records are."""
+        """The last offset of each key of which it is known where all of its records are, unless
+        that record deletes the key."""
         at = {value: offset for offset, (value, _) in self.facts.items()}
         newest: dict[bytes | None, int] = {}
         unknown: set[bytes | None] = {None}
+        deletions: set[int] = set()
         for send in self.sends:
             if send.value in at:
                 newest[send.key] = max(newest.get(send.key, -1), at[send.value])
             else:
                 unknown.add(send.key)  # it may lie behind all the others
-        return sorted(offset for key, offset in newest.items() if key not in unknown)
+            if send.is_deletion:
+                deletions.add(at.get(send.value, -1))
+        return sorted(
+            offset
+            for key, offset in newest.items()
+            if key not in unknown and offset not in deletions
+        )
+
+    def outlived(self) -> Iterator[Anomaly]:
+        """Of a compacted topic: a read finds a record of a key, and not a later one of that key,
+        perhaps its deletion. Compaction takes the older ones first.
+
+        A replica that comes back has older ones, and what is compacted by then it never gets.
+        """
+        since = self.history.together.get(self.place[0])
+        if since is None:
+            return
+        for poll in self.polls:
+            read = {offset for offset, _ in poll.records}
+            older: dict[bytes | None, int] = {}
+            begin = bisect_left(self.offsets, max(poll.start, self.first))
+            for offset in self.offsets[begin : bisect_left(self.offsets, poll.end)]:
+                send = self.by_value.get(self.facts[offset][0])
+                if send is None or send.key is None or send.span.invoked < since:
+                    continue
+                if offset in read:
+                    older.setdefault(send.key, offset)
+                elif send.key in older:
+                    yield Anomaly(
+                        "outlived",
+                        f"{poll.client} read {self.name} from {poll.start} to {poll.end} with"
+                        f" {send.key!r} at {older[send.key]}, and without the later one at"
+                        f" {offset}",
+                    )
 
     def _is_hidden(self, poll: Poll, value: bytes) -> bool:
         """Whether read_committed leaves a value out: its transaction was not committed for sure."""

@@ -104,6 +104,20 @@ def test_the_last_record_of_a_key_stays():
     assert kinds(history) == []
 
 
+def test_a_deletion_may_go_with_all_that_it_deletes():
+    sends = [send("a", 0, 0, key=b"1"), send("b", 1, 2, key=b"2")]
+    sends.append(send("c", 2, 4, key=b"1", is_deletion=True))
+    history = ClientHistory(sends=sends, polls=[poll(0, ".b.", 6)], compacted={"t"})
+    history.together = {"t": 0}
+    assert kinds(history) == []
+    history.polls = [poll(0, "ab.", 6)]
+    assert kinds(history) == ["outlived"]
+    history.polls = [poll(0, "ab", 6), poll(2, ".", 8)]  # it went after the first read
+    assert kinds(history) == []
+    history.polls, history.together = [poll(0, "ab.", 6)], {"t": 1}  # from a replica that was away
+    assert kinds(history) == []
+
+
 def test_a_loss_may_last():
     polls = [poll(0, "abc", 6), poll(0, "ax", 7, client="d")]  # from a leader that was forgotten
     sends = [*THREE, send("x", None, 6, UNKNOWN)]

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 
     from histories.calls import Place
     from sim.history import TopicHistory
+    from tidelog_protocol.records import Record
     from tidelog_protocol.schema import Message
 
 LATEST, EARLIEST = -1, -2
@@ -104,6 +105,7 @@ class Observer:
         self.losses: list[Loss] = []
         self.distrusted: set[str] = set()  # brokers that may read wrong offsets from their disks
         self.steady: dict[str, float] = {}  # groups, and since when
+        self.together: dict[str, float] = {}  # topics, and since when
         self.quiet_since = math.inf
         self.clocks_are_steady = True
         self._now = now
@@ -133,6 +135,13 @@ def history_of(observer: Observer, topics: Sequence[TopicHistory]) -> ClientHist
     return _Translation(observer, topics).history
 
 
+def content_of(record: Record) -> bytes:
+    """What tells a record from others: its value or, of a tombstone, its header."""
+    if record.value is None and record.headers:
+        return record.headers[0][1] or b""
+    return record.value or b""
+
+
 class _Translation:
     """Requests become calls. A topic is its id; a name that several topics had is passed over."""
 
@@ -141,6 +150,7 @@ class _Translation:
             quiet_since=observer.quiet_since,
             losses=observer.losses,
             steady=observer.steady,
+            together=observer.together,
             clocks_are_steady=observer.clocks_are_steady,
         )
         self._in_sessions: dict[tuple[str, str, int], dict[Place | None, int]] = {}
@@ -207,7 +217,7 @@ class _Translation:
                 send = Send(
                     client=asked.client,
                     place=place,
-                    value=record.value or b"",
+                    value=content_of(record),
                     span=asked.span,
                     outcome=Outcome.OK if is_acknowledged else Outcome.UNKNOWN,
                     offset=None if at is None else at + record.offset,
@@ -215,6 +225,7 @@ class _Translation:
                     is_once=header.producer_id >= 0,
                     transaction=transaction,
                     key=record.key,
+                    is_deletion=record.value is None,
                     appended_ms=answer.log_append_time_ms if is_acknowledged else -1,
                 )
                 self._merge(send)
@@ -442,6 +453,6 @@ class _Reader:
                         for record in records
                     ]
                 if not (self._is_committed and is_aborted):
-                    yield from ((record.offset, record.value or b"") for record in records)
+                    yield from ((record.offset, content_of(record)) for record in records)
         except ProtocolError:
             return

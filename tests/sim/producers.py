@@ -100,7 +100,7 @@ class Producer:
         now_ms = START_MS + int(self.world.loop.time() * 1000) + self.skew_ms
         records = build_batch(
             [
-                Record(delta, now_ms + delta, self.key_of(value), value)
+                self.record_of(delta, now_ms + delta, value)
                 for delta, value in enumerate(batch.values)
             ],
             codec=batch.codec,
@@ -114,6 +114,10 @@ class Producer:
         )
         target.sent.update(batch.values)
         return ProduceRequest(acks=acks, timeout_ms=2000, topic_data=[topic])
+
+    def record_of(self, delta: int, timestamp: int, value: bytes) -> Record:
+        """What is written for a value."""
+        return Record(delta, timestamp, self.key_of(value), value)
 
     def key_of(self, value: bytes) -> bytes | None:
         """The key of a record."""

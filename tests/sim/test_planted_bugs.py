@@ -86,6 +86,7 @@ FOUND_AT = {
     "returns-lose-their-assignment": 34,
     "sessions-forget-nothing": 45,
     "sessions-stay-where-they-began": 39,
+    "tombstones-delete-nothing": 118,
     "twins-go-on": 34,
     # three replicas and a store
     "a-new-leader-trusts-no-metadata": 6,

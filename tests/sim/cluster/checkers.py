@@ -77,6 +77,7 @@ class ClusterCheckers:
         self.tier: Tier | None = None
         self.look_further: Callable[[int, Sequence[Any]], None] = lambda *_: None
         self.compacted: set[bytes] = set()  # topics of users, by id
+        self.with_deletions: set[bytes] = set()  # some of these
         self.is_behind: dict[tuple[bytes, int], Callable[[int, Any], bool]] = {}
         """Logs of which a replica may be another branch: whether this one is."""
         self._steps = 0
@@ -152,7 +153,7 @@ class ClusterCheckers:
         name, machines = f"{topic}-{key[1]}", self.machines
         log: Committed | Compacted = Committed(name)
         if key[0] in self.compacted:
-            log = Compacted(name, has_deletions=False)
+            log = Compacted(name, has_deletions=key[0] in self.with_deletions)
         elif topic in COMPACTED_TOPICS and machines.has_compaction:
             is_whole = topic == TRANSACTION_STATE_TOPIC and machines.voters > 1
             log = Compacted(name, has_deletions=not is_whole)

@@ -17,7 +17,7 @@ from tidelog.replication.fetch_sessions import FetchedPartition, FetchSession
 from tidelog.replication.hosted_partitions import HostedPartitions
 from tidelog.replication.replica import Replica
 from tidelog_storage import retention, validator
-from tidelog_storage.compaction import offset_map
+from tidelog_storage.compaction import offset_map, rewriting
 from tidelog_storage.retention import Retention
 
 Patch = Callable[..., None]
@@ -107,6 +107,16 @@ def keys_that_begin_alike_are_one(patch: Patch) -> None:
     patch(offset_map, "_short", lambda key: key[:4])
 
 
+def tombstones_delete_nothing(patch: Patch) -> None:
+    """Compaction keeps what a record without a value deletes, and later drops that record."""
+    original = rewriting.record_spans
+
+    def record_spans(*args: Any) -> Any:
+        return [span._replace(key=span.key if span.has_value else None) for span in original(*args)]
+
+    patch(rewriting, "record_spans", record_spans)
+
+
 def adopt_a_log_by_its_name(patch: Patch) -> None:
     """A log that is found at the start is the topic's of its name, whichever topic that is now."""
     is_assigned, opened = hosted_partitions._is_assigned, HostedPartitions._open
@@ -169,7 +179,10 @@ BY_KIND: dict[str, Plantings] = {
         "another-append-time-is-answered": another_append_time_is_answered,
         "append-time-of-the-producer": append_time_of_the_producer,
     },
-    "compacted topic": {"keys-that-begin-alike-are-one": keys_that_begin_alike_are_one},
+    "compacted topic": {
+        "keys-that-begin-alike-are-one": keys_that_begin_alike_are_one,
+        "tombstones-delete-nothing": tombstones_delete_nothing,
+    },
     "fetch sessions": {
         "sessions-forget-nothing": sessions_forget_nothing,
         "sessions-stay-where-they-began": sessions_stay_where_they_began,
