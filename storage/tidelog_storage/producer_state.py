@@ -412,7 +412,7 @@ class ProducerStateManager:
             return None
         try:
             entries = parse_snapshot(self._files.read_bytes(self.snapshot_path(offset)))
-        except (CorruptSnapshotError, FileNotFoundError):
+        except (CorruptSnapshotError, OSError):
             return None
         open_offsets = [entry.current_txn_first_offset for entry in entries]
         return min([one for one in open_offsets if one >= 0], default=offset)

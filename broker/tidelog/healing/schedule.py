@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from tidelog.healing.transaction_proofs import TransactionProofs
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -49,6 +51,7 @@ class Healing:
         self._new_channel = new_channel
         self._tier = tier
         self._healer: Healer | None = None
+        self._proofs = TransactionProofs(runtime.executor, replicas)
         self._suspects: dict[TopicPartition, None] = {}
         self._remote_suspects: dict[TopicPartition, None] = {}
         self._has_suspects = asyncio.Event()
@@ -102,6 +105,7 @@ class Healing:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         self._tasks.clear()
+        await self._proofs.stop()
         if self._healer is not None:
             self._healer.close()
 

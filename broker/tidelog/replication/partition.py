@@ -24,6 +24,7 @@ from tidelog.replication.reads import (
 )
 from tidelog.replication.replica import Replica
 from tidelog_protocol.errors import ErrorCode
+from tidelog_storage.transaction_proof import unproven_segment
 from tidelog_storage.types import (
     OffsetAndEpoch,
     OffsetAndTimestamp,
@@ -169,11 +170,24 @@ class Partition(Replica):
         outcome = log.read(offset, max_bytes, upper_bound=bound, min_one_batch=min_one_batch)
         if not isinstance(outcome, Records):
             return self._not_local(outcome, params, result)
+        return self._found(result, outcome, offset)
+
+    def _found(self, result: ReadResult, outcome: Records, offset: int) -> ReadResult:
+        if result.aborted is not None and outcome.size:
+            if self._is_proving(offset, outcome.next_offset):
+                return result  # empty; what is parked is woken when that is done
+            result.aborted = self.log.aborted_transactions(offset, outcome.next_offset)
         result.records = outcome.parts
         result.size = outcome.size
-        if aborted is not None and outcome.size:
-            result.aborted = log.aborted_transactions(offset, outcome.next_offset)
         return result
+
+    def _is_proving(self, offset: int, upper_bound: int) -> bool:
+        """Whether a large transaction index that a read needs is just being compared."""
+        prove = self._rules.prove
+        if prove is None:
+            return False
+        segment = unproven_segment(self.log, offset, upper_bound)
+        return segment is not None and prove(self, segment)
 
     def _not_local(
         self, outcome: OutOfRange | InRemoteTier, params: FetchParams, result: ReadResult

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tidelog.metadata.image import BrokerImage
+    from tidelog_storage.segment import Segment
 
 __all__ = ["UNKNOWN_OFFSET", "IsrChange", "ReplicaRules", "ReplicaState"]
 
@@ -25,9 +26,10 @@ class ReplicaRules:
     """Shared by all partitions of one broker: live brokers, the allowed lag, the clock.
 
     `brokers` is the newest image's; the replica manager replaces it. `now_ms` never goes back.
+    `prove` has a segment's transaction index compared off the loop, if it can.
     """
 
-    __slots__ = ("brokers", "lag_ms_max", "now_ms")
+    __slots__ = ("brokers", "lag_ms_max", "now_ms", "prove")
 
     def __init__(
         self, now_ms: Callable[[], int] = lambda: 0, lag_ms_max: int = _LAG_MS_MAX
@@ -36,6 +38,7 @@ class ReplicaRules:
         self.brokers: Mapping[int, BrokerImage] = MappingProxyType({})
         self.lag_ms_max = lag_ms_max
         self.now_ms = now_ms
+        self.prove: Callable[[Any, Segment], bool] | None = None
 
     def is_alive(self, node_id: int) -> bool:
         """Return whether a broker is registered and not fenced."""

@@ -1,0 +1,108 @@
+"""Compares the transaction index of a large segment with its records on another thread.
+
+`LogState.transactions_of` does the same at once: of a small segment that takes less than a
+millisecond. A large one, which was not written since the start, would hold up everything else for
+seconds. `TransactionProof` sees frozen values and opens the files itself; `settle` belongs to the
+loop again.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog_storage.index_checks import find_aborted, has_abort_marker
+from tidelog_storage.producer_state import ProducerStateManager
+from tidelog_storage.scan import whole_batches
+from tidelog_storage.segment import LOG_SUFFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tidelog_protocol.batch import BatchHeader
+    from tidelog_storage.indexes import AbortedEntry
+    from tidelog_storage.log import Log
+    from tidelog_storage.segment import Segment
+
+__all__ = ["TransactionProof", "unproven_segment"]
+
+SMALL_BYTES = 16 << 20
+
+
+def unproven_segment(log: Log, offset: int, upper_bound: int) -> Segment | None:
+    """The first large segment that `Log.aborted_transactions` would have to compare."""
+    for segment in log.segments.from_floor(offset):
+        is_large = segment.size > SMALL_BYTES and not segment.transactions_are_proven
+        if segment.base_offset >= upper_bound:
+            oldest_open = log.oldest_open_before(segment) if is_large else segment.oldest_open
+            if oldest_open is not None and oldest_open >= upper_bound:
+                return None
+        if is_large:
+            return segment
+    return None
+
+
+class TransactionProof:
+    """What the transaction index of one segment has to say; `run` on any thread."""
+
+    def __init__(self, log: Log, segment: Segment) -> None:
+        self._log = log
+        self._segment = segment
+        self._truncations = log.truncations
+        following = log.segments.after(segment.base_offset)
+        self._end_offset = log.log_end_offset if following is None else following.base_offset
+        self._first = log.segments.first.base_offset
+        self._files = segment.files
+        self._producers = ProducerStateManager(
+            self._files,
+            log.folder,
+            log.topic_partition,
+            snapshot_offsets=[one for one in log.producers.snapshots if one <= segment.base_offset],
+        )
+        self._known = tuple(segment.transaction_index.entries)
+        self._places = [
+            (one.base_offset, one.path(LOG_SUFFIX), one.size)
+            for one in log.segments
+            if one.base_offset <= segment.base_offset
+        ]
+
+    def run(self) -> list[AbortedEntry]:
+        """All aborted transactions that end in the segment. OSError, ProtocolError."""
+        base_offset, path, size = self._places[-1]
+        records = self._files.open(path)
+        try:
+            if not has_abort_marker(records, size):
+                return []
+        finally:
+            records.close()
+        producers = self._producers.before(base_offset + 1, self._first)
+        lacks_beginnings = self._first > 0 and producers.latest_snapshot_offset is None
+        known = self._known if lacks_beginnings else ()
+        batches = self._batches(producers.map_end_offset)
+        return find_aborted(producers, batches, base_offset, known)
+
+    def _batches(self, offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
+        """Those of all segments from the one that holds an offset on."""
+        ends = [base for base, *_ in self._places[1:]]
+        for (_, path, size), end in zip(self._places, [*ends, self._end_offset], strict=True):
+            if end > offset:
+                records = self._files.open(path)
+                try:
+                    for _, header, batch in whole_batches(records, 0, size):
+                        yield header, batch
+                finally:
+                    records.close()
+
+    def settle(self, aborted: list[AbortedEntry]) -> None:
+        """Take note of what `run` has found, unless the log is another one by now."""
+        log, segment = self._log, self._segment
+        if (
+            log.truncations != self._truncations
+            or log.segments.floor(segment.base_offset) is not segment
+            or segment.transactions_are_proven
+        ):
+            return
+        index = segment.transaction_index
+        later = index.entries[len(self._known) :]  # were appended meanwhile
+        if index.entries != aborted + later or not index.is_whole:
+            index.replace(aborted + later)
+        segment.transactions_are_proven = True

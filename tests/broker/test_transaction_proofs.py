@@ -1,0 +1,55 @@
+"""A read_committed Fetch does not wait on the loop for the check of a large transaction index."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from damage.directory import SEGMENTS, create, server_on
+from support.clusters import run
+from support.txn_client import Nodes, TxnProducer
+from support.wire_client import WireClient
+from tidelog_protocol.messages.data import FetchRequest
+from tidelog_storage import log_state, transaction_proof
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+
+def test_the_check_runs_off_the_loop_and_wakes_the_fetch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        server = server_on(tmp_path / "data", tmp_path / "tier")
+        await server.start()
+        async with Nodes(server.bootstrap_servers) as nodes:
+            await create(nodes, "t", SEGMENTS)
+            producer = TxnProducer(nodes, "producer")
+            await producer.init()
+            for number in range(20):
+                await producer.send("t", f"{number:02}".encode() * 60)
+                await producer.end(commit=number % 2 > 0)
+        await server.stop()
+        monkeypatch.setattr(transaction_proof, "SMALL_BYTES", 0)
+        monkeypatch.setattr(log_state, "has_abort_marker", None)  # what the loop would call
+        server = server_on(tmp_path / "data", tmp_path / "tier")
+        await server.start()
+        try:
+            async with await WireClient.connect(server.bootstrap_servers) as client:
+                part = FetchRequest.FetchTopic.FetchPartition(
+                    partition=0, fetch_offset=0, partition_max_bytes=1 << 20
+                )
+                topic = FetchRequest.FetchTopic(topic="t", partitions=[part])
+                asked = FetchRequest(
+                    max_wait_ms=60_000, min_bytes=1, isolation_level=1, topics=[topic]
+                )
+                answer = await client.ask(asked, 11)
+                data = answer.responses[0].partitions[0]
+                assert data.error_code == 0
+                assert data.records
+                assert next(each.first_offset for each in data.aborted_transactions) == 0
+        finally:
+            await server.stop()
+
+    run(test)
