@@ -29,7 +29,6 @@ NO_SEQUENCE = -1
 CREATE_TIME = 0
 LOG_APPEND_TIME = 1
 
-_LENGTH_POSITION = 8
 LENGTH_OVERHEAD = 12  # base offset and length itself, which the length does not count
 _EPOCH_POSITION = 12
 MAGIC_POSITION = 16

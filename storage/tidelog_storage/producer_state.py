@@ -455,11 +455,6 @@ class ProducerStateManager:
             self.snapshots.remove(offset)
         self._files.remove(self.snapshot_path(offset))
 
-    def delete_snapshots_before(self, offset: int) -> None:
-        """Remove the snapshots below `offset`."""
-        for snapshot in [snapshot for snapshot in self.snapshots if snapshot < offset]:
-            self.remove_snapshot(snapshot)
-
     def remove_stray_snapshots(self, segment_base_offsets: Iterable[int]) -> None:
         """On loading: keep the snapshots of segments, and the newest one if it is beyond them all.
 

@@ -81,7 +81,8 @@ def test_a_whole_log_of_kafka_loads_and_other_protocols_are_skipped() -> None:
     assert shard.groups.keys() == {"wire1", "wire2"}
     assert shard.groups["wire1"].generation == 2
     assert shard.groups["wire1"].is_empty
-    assert shard.groups["wire2"].is_simple  # its membership is of another protocol
+    simple = shard.groups["wire2"]  # its membership is of another protocol
+    assert (simple.protocol_type, simple.is_empty, simple.pending_members) == (None, True, {})
     assert shard.latest.of_group("wire1")["fc-none"][0].offset == 10
     assert not shard.committed.of_group("wire1")
     shard.advance(3)

@@ -340,7 +340,7 @@ class TestSnapshots:
         assert producers.snapshots == [5, 15, 30]
         producers.remove_stray_snapshots([5, 15, 40])
         assert producers.snapshots == [5, 15]
-        producers.delete_snapshots_before(15)
+        producers.remove_snapshot(5)
         assert producers.latest_snapshot_offset == 15
         producers.remove_snapshot(15)
         assert producers.latest_snapshot_offset is None

@@ -115,11 +115,6 @@ class GroupRebalance:
         """Return whether the group has no members and no rebalance."""
         return self.state is GroupState.EMPTY
 
-    @property
-    def is_simple(self) -> bool:
-        """Return whether only offsets created it: it never had members, and has no record."""
-        return self.protocol_type is None and self.is_empty and not self.pending_members
-
     def is_subscribed(self, topic: str) -> bool:
         """Return whether members may read a topic; a consumer group with unknown topics may read
         any."""

@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
 STEP_WORK = 64 * 1024  # of one step: bytes, and RECORD_WORK for each record: some milliseconds
 RECORD_WORK = 40
-_APPEND_BYTES = 1 << 18
 
 
 class Limits(NamedTuple):
