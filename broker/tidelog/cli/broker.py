@@ -14,7 +14,8 @@ import argparse
 from typing import TYPE_CHECKING
 
 from tidelog.cli.ending import Ending, stop_within_limit
-from tidelog.cli.serve import add_common_options, given_settings, read_stdin, refuse, say
+from tidelog.cli.serve import add_common_options, given_settings
+from tidelog.cli.streams import read_stdin, refuse, say
 from tidelog.doors.cluster_settings import FAILED_WORDS, READY_WORDS, TELL_STARTER
 
 if TYPE_CHECKING:

@@ -13,7 +13,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from tidelog.cli.serve import add_settings_options, given_settings, refuse, say
+from tidelog.cli.serve import add_settings_options, given_settings
+from tidelog.cli.streams import refuse, say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -15,13 +15,13 @@ from __future__ import annotations
 import argparse
 import os
 import stat
-import sys
 from typing import TYPE_CHECKING
 
 from tidelog.cli.ending import Ending
+from tidelog.cli.streams import refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -185,26 +185,3 @@ def given_settings(options: argparse.Namespace) -> dict[str, str]:
             raise ConfigError("--set", f"{setting!r} is not of the form KEY=VALUE")
         settings[key.strip()] = value.strip()
     return settings
-
-
-def refuse(reason: str) -> int:
-    """Print the reason in one line and return the exit code."""
-    print(f"tidelog: {reason}", file=sys.stderr)
-    return 1
-
-
-def read_stdin(at_end: Callable[[], None]) -> None:
-    """Discard the input; call `at_end` at its end."""
-    import asyncio
-
-    if not os.read(0, 4096):
-        asyncio.get_running_loop().remove_reader(0)
-        at_end()
-
-
-def say(line: str) -> None:
-    """Print, unless the reader closed the pipe."""
-    try:
-        print(line, flush=True)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.cli.ending import Ending, stop_within_limit
 from tidelog.cli.heap import freeze, thaw
-from tidelog.cli.serve import read_stdin, refuse, say
+from tidelog.cli.streams import read_stdin, refuse, say
 from tidelog.config.vocabulary import ConfigError
 from tidelog.doors.cluster import Cluster, ClusterError
 from tidelog.doors.cluster_settings import DONE_WORDS, FAILED_WORDS, READY_WORDS
