@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,7 +16,7 @@ from support.txn_client import Nodes, TxnProducer
 from tidelog.doors.tiered import with_tier
 from tidelog.healing import remote_copies
 from tidelog_storage.config import LogConfig
-from tidelog_storage.remote.api import SegmentState
+from tidelog_storage.remote.api import RemoteStorageError, SegmentState
 from tidelog_storage.remote.checks import check_segment
 from tidelog_storage.remote.directory_store import DirectoryStore
 
@@ -246,6 +247,9 @@ def test_local_retention_keeps_what_is_damaged_remotely(
             segment = it.segments()[1]
             flip(it.objects(segment)[".log"])
             log = it.partition(it.leader).log
+            tiered = it.leader.server._tier.partitions[TOPIC, 0]
+            tiered.note_damaged(replace(segment, epochs=((99, segment.start_offset),)))
+            assert log.kept_from is None, "it is of another branch"
             with monkeypatch.context() as patched:
                 patched.setattr(DirectoryStore, "_write", _is_full)
                 await it.scrub()
@@ -270,3 +274,26 @@ def test_a_leader_that_rolled_elsewhere_has_the_records_too(
             assert it.faults() == []
 
     run(test)
+
+
+def test_a_damaged_copy_that_cannot_be_deleted_is_copied_again_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test() -> None:
+        async with brokers(tmp_path) as it:
+            segment = it.segments()[1]
+            flip(it.objects(segment)[".log"])
+            logs = f"{segment.start_offset:020d}-*.log"
+            with monkeypatch.context() as patched:
+                patched.setattr(DirectoryStore, "delete_segment", _is_refused)
+                await it.scrub()
+                assert len(list(it.tier.rglob(logs))) == 2
+                assert it.faults() == []
+            await until(lambda: len(list(it.tier.rglob(logs))) == 1, "expiration deletes it")
+            assert it.faults() == []
+
+    run(test)
+
+
+def _is_refused(*_: object) -> None:
+    raise RemoteStorageError("not today")

@@ -324,9 +324,19 @@ class Copier:
         try:
             if files is not None:
                 await self._copy_again(damaged, files)
-            await delete_segment(self._shared, damaged, self._shared.pools.copier)
+            await self._delete_damaged(damaged)
         finally:
             self.is_replacing = False
+
+    async def _delete_damaged(self, damaged: RemoteSegment) -> None:
+        """There is a good copy, which reads prefer: what fails here is for expiration, or for the
+        next scrub."""
+        try:
+            await delete_segment(self._shared, damaged, self._shared.pools.copier)
+        except Exception as error:  # noqa: BLE001 - of any plug-in
+            text = "%s: the damaged copy of %d..%d is not deleted yet: %s"
+            offsets = damaged.start_offset, damaged.end_offset
+            log.warning(text, name_of(self._partition), *offsets, error)
 
     async def _copy_again(self, damaged: RemoteSegment, files: SegmentFiles) -> None:
         """Under an id of its own, as every try of a copy: one that fails must not take with it what

@@ -21,6 +21,7 @@ from tidelog_storage.remote.api import (
     RemoteStorageNotReady,
     RetriableRemoteStorageError,
 )
+from tidelog_storage.remote.lineage import Lineage
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -254,8 +255,12 @@ class TieredPartition:
 
     def _keep_local(self) -> None:
         held = self.replica.log
-        first = held.local_log_start_offset
-        starts = [one.start_offset for one in self.damaged.values() if one.end_offset >= first]
+        lineage = Lineage(held.epochs.entries, held.log_end_offset)
+        starts = [
+            one.start_offset
+            for one in self.damaged.values()
+            if one.end_offset >= held.local_log_start_offset and lineage.has(one)
+        ]
         held.kept_from = min(starts, default=None)
 
     async def replace(self, damaged: RemoteSegment, files: SegmentFiles | None) -> None:
