@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from damage.directory import SEGMENTS, create, server_on
-from support.clusters import run
+from support.clusters import run, until
 from support.txn_client import Nodes, TxnProducer
 from support.wire_client import WireClient
 from tidelog_protocol.messages.data import FetchRequest
 from tidelog_storage import log_state, transaction_proof
+from tidelog_storage.remote.api import RetriableRemoteStorageError
+from tidelog_storage.remote.directory_store import DirectoryStore
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,3 +55,38 @@ def test_the_check_runs_off_the_loop_and_wakes_the_fetch(
             await server.stop()
 
     run(test)
+
+
+def test_what_is_copied_is_compared_off_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Segments that the store refused before a restart."""
+
+    async def test() -> None:
+        server = server_on(tmp_path / "data", tmp_path / "tier")
+        await server.start()
+        with monkeypatch.context() as patched:
+            patched.setattr(DirectoryStore, "copy_segment", _is_away)
+            async with Nodes(server.bootstrap_servers) as nodes:
+                await create(nodes, "r", {**SEGMENTS, "remote.storage.enable": "true"})
+                producer = TxnProducer(nodes, "producer")
+                await producer.init()
+                for number in range(20):
+                    await producer.send("r", f"{number:02}".encode() * 60)
+                    await producer.end(commit=number % 2 > 0)
+            await server.stop()
+        monkeypatch.setattr(transaction_proof, "SMALL_BYTES", 0)
+        monkeypatch.setattr(log_state, "has_abort_marker", None)
+        server = server_on(tmp_path / "data", tmp_path / "tier")
+        await server.start()
+        try:
+            sealed = len(server.replicas.partition("r", 0).log.segments) - 1
+            await until(lambda: len(list((tmp_path / "tier").rglob("*.txnindex"))) == sealed)
+        finally:
+            await server.stop()
+
+    run(test)
+
+
+def _is_away(*_: object) -> None:
+    raise RetriableRemoteStorageError("away")

@@ -26,6 +26,7 @@ from tidelog_storage.remote.checks import check_segment
 from tidelog_storage.remote.copier import candidates
 from tidelog_storage.remote.lineage import find_log_start
 from tidelog_storage.remote.proof import copy_and_look, look
+from tidelog_storage.transaction_proof import TransactionProof, unproven_segment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -169,6 +170,7 @@ class Copier:
         copied = self.copied_offset
         assert copied is not None
         if 0 < self._log.last_stable_offset > copied:
+            await self._prove_transactions(copied + 1)
             for candidate in candidates(self._log, copied, self._shared.clock.wall_ms()):
                 await self._wait_for_quota(term)
                 if self._is_over(term):
@@ -176,6 +178,15 @@ class Copier:
                 if self._is_here(candidate):
                     await self._copy(candidate, term)
         self._watch_for_more()
+
+    async def _prove_transactions(self, offset: int) -> None:
+        """What is copied was compared with its records, large segments off the loop."""
+        held = self._log
+        while (segment := unproven_segment(held, offset, held.log_end_offset)) is not None:
+            proof = TransactionProof(held, segment)
+            proof.settle(await self._shared.executor.run(proof.run))
+            if not segment.transactions_are_proven:
+                return  # the log was cut
 
     def _is_here(self, candidate: CopyCandidate) -> bool:
         """Whether the segment is still one of the log and anybody needs it."""
