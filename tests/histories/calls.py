@@ -88,7 +88,8 @@ class Poll:
 
     `is_committed`: by isolation.level=read_committed. `assignment` numbers a consumer's seeks and
     assignments: within one, it goes on where it was. `transaction`: the reader's own, if the read
-    is part of one. `stamps`: those of records with LogAppendTime.
+    is part of one, which commits the offset for `group`. `stamps`: those of records with
+    LogAppendTime.
     """
 
     client: str
@@ -100,6 +101,7 @@ class Poll:
     is_committed: bool = False
     assignment: int = 0
     transaction: Transaction | None = None
+    group: str = ""
     stamps: tuple[Stamp, ...] = ()
 
 

@@ -178,6 +178,25 @@ def test_transactions_that_read_each_other():
     assert kinds(history) == []
 
 
+@pytest.mark.parametrize(
+    ("outcomes", "groups", "wanted"),
+    [
+        ((OK, OK), "gg", ["consumed twice"]),
+        ((OK, OK), "gh", []),
+        ((OK, FAILED), "gg", []),
+        ((UNKNOWN, OK), "gg", []),
+    ],
+)
+def test_a_group_consumes_a_record_in_one_transaction(outcomes, groups, wanted):
+    own = [Transaction(f"{number}", each, Span(9, 10)) for number, each in enumerate(outcomes)]
+    polls = [
+        poll(0, "a", 4, client=each.name, is_committed=True, transaction=each, group=group)
+        for each, group in zip(own, groups, strict=True)
+    ]
+    history = ClientHistory(sends=[send("a", 0, 0)], polls=polls, transactions=own)
+    assert kinds(history) == wanted
+
+
 def test_cycles():
     assert list(find_cycles({1: {2}, 2: {3}, 3: set()})) == []
     assert list(find_cycles({1: {2}, 2: {3, 4}, 3: {2}, 4: set()})) == [[2, 3, 2]]

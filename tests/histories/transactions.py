@@ -3,7 +3,8 @@
 Kafka isolates reads from writes that are not committed, and no more. Two transactions may write to
 two partitions in opposite orders (Adya's G0), and what a transaction read may be overwritten before
 it commits (G2): neither is an anomaly here. Reads of aborted records (G1a), reads
-before any request to commit, and cycles of reads (G1c) are.
+before any request to commit, and cycles of reads (G1c) are, and records that a group consumes in
+two transactions.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ def check_transactions(history: ClientHistory) -> Iterator[Anomaly]:
     yield from _aborted_and_early_reads(history, owners)
     yield from _torn(history)
     yield from _cycles(history, owners)
+    yield from _consumed_twice(history)
 
 
 def _aborted_and_early_reads(
@@ -99,6 +101,24 @@ def _cycles(
                 names[id(reader)], names[id(writer)] = reader.name, writer.name
     for cycle in find_cycles(reads):
         yield Anomaly("read cycle", " reads from ".join(names[each] for each in cycle))
+
+
+def _consumed_twice(history: ClientHistory) -> Iterator[Anomaly]:
+    """A record that two committed transactions of a group have read, and committed their offsets:
+    of one that reads, writes and commits all in a transaction, each takes effect once (KIP-98)."""
+    known: dict[tuple[str, Place, int], Transaction] = {}
+    for poll in history.polls:
+        own = poll.transaction
+        if own is None or own.outcome is not Outcome.OK or history.has_losses([poll.place]):
+            continue
+        for offset, value in poll.records:
+            other = known.setdefault((poll.group, poll.place, offset), own)
+            if other is not own:
+                yield Anomaly(
+                    "consumed twice",
+                    f"{poll.group}: {value[:40]!r} at {offset} by {other.name} and {own.name}",
+                )
+                break
 
 
 def find_cycles(edges: Mapping[int, set[int]]) -> Iterator[list[int]]:

@@ -157,6 +157,7 @@ class _Translation:
         self._sends: dict[tuple[Place, bytes], Send] = {}
         self._open: dict[tuple[str, int, int], Transaction] = {}  # by client, producer id, epoch
         self._polls: dict[str, int] = defaultdict(int)
+        self._last_polls: dict[tuple[str, Place, int], Poll] = {}  # by client, place and end
         by_name: dict[str, list[bytes]] = defaultdict(list)
         for topic in topics:
             by_name[topic.name].append(topic.topic_id)
@@ -278,19 +279,19 @@ class _Translation:
         reader = _Reader(bytes(answer.records), answer.aborted_transactions, is_committed)
         records = tuple(found for found in reader if found[0] >= start)
         self._polls[asked.client] += 1  # raw clients seek as they like: each read stands alone
-        self.history.polls.append(
-            Poll(
-                client=asked.client,
-                place=place,
-                start=start,
-                end=max(reader.end, start),
-                records=records,
-                span=asked.span,
-                is_committed=is_committed,
-                assignment=self._polls[asked.client],
-                stamps=tuple(stamp for stamp in reader.stamps if stamp.offset >= start),
-            )
+        poll = Poll(
+            client=asked.client,
+            place=place,
+            start=start,
+            end=max(reader.end, start),
+            records=records,
+            span=asked.span,
+            is_committed=is_committed,
+            assignment=self._polls[asked.client],
+            stamps=tuple(stamp for stamp in reader.stamps if stamp.offset >= start),
         )
+        self.history.polls.append(poll)
+        self._last_polls[poll.client, place, poll.end] = poll
 
     # -- transactions ------------------------------------------------------------------------------
 
@@ -306,6 +307,16 @@ class _Translation:
             self._open[key] = known
             self.history.transactions.append(known)
         return known
+
+    def _note_reads(self, asked: Asked, place: Place, offset: int) -> None:
+        """A transaction commits up to which offset it has read: the last read that ended there is
+        part of it. The hosts of a copier's producers are named after the one that reads."""
+        message: Any = asked.message
+        key = (asked.client, message.producer_id, message.producer_epoch)
+        poll = self._last_polls.get((asked.client.rpartition("-")[0], place, offset))
+        transaction = self._open.get(key)
+        if poll is not None and transaction is not None and poll.transaction is None:
+            poll.transaction, poll.group = transaction, message.group_id
 
     def _end(self, asked: Asked) -> None:
         message: Any = asked.message
@@ -371,6 +382,8 @@ class _Translation:
                 place = self._place(topic, partition.partition_index)
                 if place is None:
                     continue
+                if isinstance(message, TxnOffsetCommitRequest):
+                    self._note_reads(asked, place, partition.committed_offset)
                 is_ok = (topic.name, partition.partition_index) in accepted
                 self.history.commits.append(
                     Commit(

@@ -70,6 +70,7 @@ def test_transactions_have_their_ends():
     outcomes = {transaction.outcome for transaction in history.transactions}
     assert outcomes >= {Outcome.OK, Outcome.FAILED}
     assert any(poll.is_committed and poll.records for poll in history.polls)
+    assert any(poll.transaction and poll.group for poll in history.polls)
 
 
 # With the seed that found it the last time.
@@ -92,8 +93,12 @@ def test_planted_bugs_are_found_by_what_clients_saw(name, kind, seed):
     pytest.fail(f"{name} was not found as {kind!r}")
 
 
-def test_a_planted_bug_of_transactions_is_found_by_what_clients_saw():
-    loop = SimLoop(0)
-    with planted("any-end-is-the-oldest"):
-        history = observe(LoneWorld(loop, 0), loop)
-    assert "aborted read" in {anomaly.kind for anomaly in anomalies(history)}
+@pytest.mark.parametrize(
+    ("name", "kind", "seed"),
+    [("any-end-is-the-oldest", "aborted read", 0), ("zombie-members-commit", "consumed twice", 4)],
+)
+def test_planted_bugs_of_transactions_are_found_by_what_clients_saw(name, kind, seed):
+    loop = SimLoop(seed)
+    with planted(name):
+        history = observe(LoneWorld(loop, seed), loop)
+    assert kind in {anomaly.kind for anomaly in anomalies(history)}
