@@ -9,13 +9,12 @@ out in one write.
 
 Its bounds:
 
-- `QUEUED_BYTES_MAX` of answers not yet handed to the transport and of requests without an answer,
-  and `IN_FLIGHT_MAX` such requests: past either, or while an `async def` handler runs, the frames
-  left of the wake-up are held (copied, at most one receive buffer or one large frame) and reading
-  is paused.
-- a slow reader: the transport holds what the socket did not take of one write, the rest stays here
-  by reference until `resume_writing`.
-- what all connections of a broker share is in `connections.py`: their number and idle time.
+- `QUEUED_BYTES_MAX` of responses not yet written and of unanswered requests, and `IN_FLIGHT_MAX`
+  such requests. Above either, or while an `async def` handler runs, the remaining frames of the
+  wake-up are held (copied, at most one receive buffer or one large frame) and reading is paused.
+- A slow reader: the transport holds the part of one write that the socket did not take, the rest
+  stays here by reference until `resume_writing`.
+- `connections.py` limits the number and idle time of all connections of a broker.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
 """A broker's life in its cluster: registration, heartbeats and shutdown (KIP-631).
 
-Owns the broker epoch, and the one task that talks to the active controller about it. Called by
-`server.py`. States, in order, never back (the controller may fence a broker that is RUNNING and
-unfence it again; the broker itself only goes on):
+It owns the broker epoch, and the one task that talks to the active controller about it. `server.py`
+calls it. The states follow in this order (the controller may fence a RUNNING broker and unfence it
+again, which changes no state here):
 
 - REGISTERING: asks for a broker epoch until it gets one; not longer than
   `initial.broker.registration.timeout.ms`.
-- FENCED: registered; leads nothing, and clients do not see it. Sends heartbeats as soon as it has
-  read its own registration from the metadata log: then it may be unfenced.
-- RUNNING: unfenced, by its own image too. Sends a heartbeat every `broker.heartbeat.interval.ms`,
-  and at once when its image shows that one is awaited: it is fenced though it lives, or another
-  broker wants to stop, which it may when all others have applied that.
-- SHUTTING_DOWN: asks to go with every heartbeat, while the controller moves its leaderships, as
+- FENCED: registered; leads nothing, and clients do not see it. It sends heartbeats once it has read
+  its own registration from the metadata log, after which it may be unfenced.
+- RUNNING: unfenced, also in its own image. It sends a heartbeat every
+  `broker.heartbeat.interval.ms`, and at once when its image shows that one is awaited: it is fenced
+  although alive, or another broker waits to stop until all others have applied that.
+- SHUTTING_DOWN: asks to stop with every heartbeat, while the controller moves its leaderships, as
   long as another broker can take them.
 - GONE: may stop; no more heartbeats.
 """
