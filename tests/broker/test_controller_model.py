@@ -91,7 +91,7 @@ class ControllerModel(RuleBasedStateMachine):
     def _settled(self) -> ClusterImage:
         """What the next controller makes of the image."""
         image = self.image
-        while self.in_steps and (records := settle(image, CONFIG)):
+        while self.in_steps and (records := settle(image, CONFIG, image.brokers)):
             image = apply(image, records)
         return image
 

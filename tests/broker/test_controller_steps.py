@@ -174,3 +174,19 @@ async def test_leadership_goes_back_in_one_round_of_steps(three: Three) -> None:
     await three.pass_time(291, 1, 2, 3)
     assert batch_sizes(three, since) == [2, 1]
     assert [three.partition(index=index).leader for index in range(5)] == [1, 2, 3, 1, 1]
+
+
+@in_steps
+async def test_who_comes_back_from_a_stop_of_all_stays_in_sync(three: Three) -> None:
+    """The leader was not heard of yet: its disk may be lost, and what is registered has all."""
+    three.take_over()
+    clean = {node_id: three.broker(node_id).epoch for node_id in (2, 3)}
+    for node_id, epoch in clean.items():
+        request = registration(node_id, life=77 + node_id, previous_broker_epoch=epoch)
+        assert (await three.ask(request)).error_code == 0
+    assert set(three.partition().isr) == {1, 2, 3}
+    await three.pass_time(0)
+    assert set(three.partition().isr) == {1, 2, 3}
+    await three.pass_time(9.1, 2, 3)
+    assert set(three.partition().isr) == {2, 3}
+    assert three.partition().leader in (2, 3)

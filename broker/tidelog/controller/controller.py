@@ -17,6 +17,7 @@ Called by the API handlers, `auto_topics.py`, a timer (`tick`) and, at start, th
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.controller.decisions import RefusedError
@@ -343,7 +344,7 @@ class Controller:
 
         sessions = self._lead(now)
         if not sessions.is_settled:
-            await self._in_steps(settle)
+            await self._in_steps(partial(settle, heard=sessions.heard()))
             sessions.is_settled = True
 
     async def _fence_silent(self, now: float) -> None:

@@ -230,8 +230,10 @@ class Changes:
             if partition.leader == NO_LEADER:
                 self.change(topic, partition)
 
-    def settle(self) -> None:
+    def settle(self, heard: Collection[int]) -> None:
         """Do what the states of the brokers imply and was not done; without unclean elections.
+
+        `heard` are the brokers that are known to run.
 
         An ISR without a leader stays as it is: each of its members may be back in a moment.
         """
@@ -239,6 +241,10 @@ class Changes:
             if partition.leader == NO_LEADER:
                 if any(self.may_lead(partition, member) for member in partition.isr):
                     self.change(topic, partition, election=Election.ONLINE)
+                continue
+            if self.image.is_active(partition.leader) and partition.leader not in heard:
+                # It may have gone unnoticed, and a fenced member may be back, with all records,
+                # from a stop of the whole cluster: see `after_restart`.
                 continue
             present = [member for member in partition.isr if self.image.is_active(member)]
             if len(present) < len(partition.isr):
@@ -249,11 +255,11 @@ class Changes:
                 self.change(topic, partition, stay, election=Election.ONLINE)
 
 
-def settle(image: ClusterImage, config: BrokerConfig) -> list[Message]:
+def settle(image: ClusterImage, config: BrokerConfig, heard: Collection[int]) -> list[Message]:
     """The next step of what a controller begins with, [] after the last one: the controller before
     may have ended between two steps of a broker's fencing, leaving or coming back."""
     changes = Changes(image, config, in_steps=True)
-    changes.settle()
+    changes.settle(heard)
     return changes.records
 
 
