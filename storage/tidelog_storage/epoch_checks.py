@@ -114,9 +114,11 @@ def proven_epochs(
     damaged, else none: with wrong ones a follower finds no common end with its leader.
 
     `read` is what recovery has found; None after an orderly stop: the newest batch is looked at.
+    Records that do not fit their indexes either are the ones that are damaged, or another log's.
     """
+    active = segments.active
     if read is None:
-        is_right = newest_fits(segments.active, expected, log_start_offset)
+        is_right = bool(active.index_fault) or newest_fits(active, expected, log_start_offset)
     else:
         known = (entry for entry in read if entry.start_offset >= log_start_offset)
         is_right = all(epoch_at(expected, start) == epoch for epoch, start in known)

@@ -11,7 +11,8 @@ from support.tiered_log import PLAIN, TIERED, Broker, copied
 from tidelog_storage.checkpoints import CheckpointError, EpochEntry
 from tidelog_storage.epoch_checks import places_of, recorded_epochs
 from tidelog_storage.holes import find_holes
-from tidelog_storage.segment import LOG_SUFFIX
+from tidelog_storage.indexes import TIME_ENTRY
+from tidelog_storage.segment import LOG_SUFFIX, TIME_INDEX_SUFFIX
 
 EPOCHS = f"data/{PARTITION}/leader-epoch-checkpoint"
 RIGHT = [(0, 0), (1, 8), (2, 16)]
@@ -105,6 +106,21 @@ def test_a_single_batch_proves_nothing(broker, epoch):
     broker.logs.shutdown(NOW)
     rot(broker, log, [-1], epoch)
     log = broker.reopen(PLAIN)
+    assert log.epochs.entries == RIGHT
+    assert find_holes(log).is_suspect
+
+
+def test_records_that_do_not_fit_their_indexes_prove_nothing(broker):
+    """The last segment's records may be another log's: the scrub decides."""
+    other = broker.create(12, config())
+    path = other.segments.active.path(LOG_SUFFIX)
+    broker.logs.shutdown(NOW)
+    rot(broker, other, [-2, -1], 9)
+    index = broker.files.open(path.removesuffix(LOG_SUFFIX) + TIME_INDEX_SUFFIX)
+    index.truncate(0)
+    index.append((TIME_ENTRY.pack(NOW - 5, 1),))
+    index.close()
+    log = broker.reopen(config())
     assert log.epochs.entries == RIGHT
     assert find_holes(log).is_suspect
 
