@@ -10,7 +10,8 @@ from sim.remote_store import NAME, NEAR_NAME, PREFIX
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-FOLDERS = ("remote-log-index-cache", "remote-log-metadata")  # of a broker, beside its partitions
+# Of a broker, beside its partitions; the last is emptied when it is next needed.
+FOLDERS = ("remote-log-index-cache", "remote-log-metadata", "remote-log-repair")
 SEEDS_WITH_IT = 0.3
 TOPICS_WITH_IT = 0.8
 _RLMM = "rlmm.config.remote.log.metadata"
