@@ -76,7 +76,7 @@ def test_the_field_version_changes_nothing_about_the_form() -> None:
         (b"\0\0\0\x01", b"\0" * 6, "type 1 in the metadata log"),
         (b"\0\0\0\x63", b"", "type 99 in the metadata log"),
         (b"\0\0\0\x04", None, "type 4 has no value"),
-        (b"\0\0\0\x04", b"\0\0", "missing"),
+        (b"\0\0\0\x04", b"\0\0", "truncated"),
     ],
 )
 def test_what_no_quorum_writes_is_refused(

@@ -29,7 +29,7 @@ BOTH_OFFSET, LAST_OFFSET = READERS, READERS + 1
 RECORDS = 40
 PAUSE_S = 0.05
 ROUND_TRIP_S, DISK_S = 0.001, 0.002
-DELAYS_S = {"slow": 2.0, "hangs": 1e6}
+DELAYS_S = {"slow": 4.0, "hangs": 1e6}  # longer than all of it takes
 FETCH_WAIT_S = 0.5  # remote.fetch.max.wait.ms
 
 

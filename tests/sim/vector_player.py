@@ -76,7 +76,7 @@ class SimActions(Actions):
     """All actions."""
 
     stage: VectorStage
-    PATIENCE = 0  # nothing takes long but what is slow
+    PATIENCE = 4  # a read that was slow is finished first: the next one shares it
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)

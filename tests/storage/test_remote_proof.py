@@ -89,7 +89,7 @@ def test_a_local_file_that_is_gone_or_was_cut_is_not_copied():
     world = World()
     world.store.copy_segment = None  # it is not asked
     world.files.write_atomic(world.data.log, CONTENT[:-1])
-    with pytest.raises(RetriableRemoteStorageError, match="cut"):
+    with pytest.raises(RetriableRemoteStorageError, match="truncated"):
         world.copy()
     world.files.remove(world.data.log)
     with pytest.raises(RetriableRemoteStorageError, match=r"\.log"):
