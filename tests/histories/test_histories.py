@@ -183,6 +183,7 @@ def test_transactions_that_read_each_other():
     [
         ((OK, OK), "gg", ["consumed twice"]),
         ((OK, OK), "gh", []),
+        ((OK, OK), ("", ""), []),
         ((OK, FAILED), "gg", []),
         ((UNKNOWN, OK), "gg", []),
     ],

@@ -105,11 +105,14 @@ def _cycles(
 
 def _consumed_twice(history: ClientHistory) -> Iterator[Anomaly]:
     """A record that two committed transactions of a group have read, and committed their offsets:
-    of one that reads, writes and commits all in a transaction, each takes effect once (KIP-98)."""
+    of one that reads, writes and commits all in a transaction, each takes effect once (KIP-98). A
+    read for no group consumes nothing."""
     known: dict[tuple[str, Place, int], Transaction] = {}
     for poll in history.polls:
         own = poll.transaction
-        if own is None or own.outcome is not Outcome.OK or history.has_losses([poll.place]):
+        if own is None or own.outcome is not Outcome.OK or not poll.group:
+            continue
+        if history.has_losses([poll.place]):
             continue
         for offset, value in poll.records:
             other = known.setdefault((poll.group, poll.place, offset), own)

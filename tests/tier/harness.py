@@ -426,7 +426,7 @@ class TieredCluster:
         deleted = {c.segment.segment_id for c in self.history.calls(DELETE, topic, index)}
         found: dict[int, Told] = {}
         for segment in self.finished(topic, index):
-            if segment.segment_id not in deleted:
+            if segment.segment_id not in deleted and segment.end_offset >= start:
                 for told in await asyncio.to_thread(self._remote_records, segment):
                     if told.offset >= start:
                         found[told.offset] = told

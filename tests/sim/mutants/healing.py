@@ -52,13 +52,13 @@ def swap_in_what_is_not_durable(patch: Patch) -> None:
 
 def take_any_copy(patch: Patch) -> None:
     """A copy is not asked whether it is all of the damage."""
-    original = peer_copies._take
+    original = peer_copies.take
 
     def take(records: memoryview, offset: int, end_offset: int) -> Any:
         taken, after = original(records, offset, end_offset)
         return taken[:1], max(after, end_offset) if taken else after
 
-    patch(peer_copies, "_take", take)
+    patch(peer_copies, "take", take)
     patch(healer, "check_copy", lambda *_: "")
 
 
