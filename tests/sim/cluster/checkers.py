@@ -103,7 +103,7 @@ class ClusterCheckers:
         if quorum is not None and quorum._core is not None:
             self.quorum.look(node_id, quorum._core, metadata)
         if metadata is not None:  # first: in the same step, its listeners have acted on it
-            self.in_sync.image(metadata.image)
+            self.in_sync.image(metadata)
         if replicas is not None:
             changed = self.in_sync.look(node_id, machine.life, replicas._partitions.values())
             self.look_further(node_id, changed)

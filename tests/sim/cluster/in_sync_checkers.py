@@ -11,6 +11,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sim.history import require
+from tidelog_protocol.batch import iter_batches
+from tidelog_protocol.messages.metadata_records import (
+    BrokerRegistrationChangeRecord,
+    decode_record,
+)
+from tidelog_protocol.records import iter_records
+from tidelog_storage.types import Records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -40,6 +47,24 @@ class PartitionMemory:
         if self.leading is not None and self.leading.leader < 0:
             self.committed_end = max(self.committed_end, self.leading.log.high_watermark)
         return self.committed_end
+
+
+def _fenced_meanwhile(metadata: Any, first: int) -> set[int]:
+    """The brokers that the records of the metadata log from `first` on fence: an image may be newer
+    by several changes, and such a broker be back in it."""
+    found = metadata._log.read(first, 1 << 20, upper_bound=metadata.image.offset + 1)
+    if not isinstance(found, Records):
+        return set(metadata.image.brokers)  # a snapshot has taken their place
+    data = b"".join(found.parts)
+    records = [
+        decode_record(record.value)[0]
+        for position, header in iter_batches(data)
+        if not header.is_control
+        for record in iter_records(data, position)
+        if record.value is not None
+    ]
+    changes = (one for one in records if isinstance(one, BrokerRegistrationChangeRecord))
+    return {one.broker_id for one in changes if one.fenced == 1}
 
 
 class InSyncChecker:
@@ -191,11 +216,12 @@ class InSyncChecker:
         """Whether some broker has heard of more: who did may be dead, and the others loading."""
         return image.offset < self.image_offset
 
-    def image(self, image: ClusterImage) -> None:
+    def image(self, metadata: Any) -> None:
         """What some broker has heard to be committed; what is older than known says nothing new."""
+        image = metadata.image
         if image.offset <= self.image_offset:
             return
-        self.image_offset = image.offset
+        first, self.image_offset = self.image_offset + 1, image.offset
         active_before, self._active = self._active, _active(image)
         self._brokers = {node_id: broker.epoch for node_id, broker in image.brokers.items()}
         for topic in image.topics.values():
@@ -210,6 +236,7 @@ class InSyncChecker:
                         for member in before.isr
                         if member in active_before
                         and self._active.get(member) == active_before[member]
+                        and member not in _fenced_meanwhile(metadata, first)
                     ]
                     self._elect_unclean((topic.topic_id, state.partition), before, state, living)
                 if before is not None:
