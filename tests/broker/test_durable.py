@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 
 import pytest
 
 from sim.disk import SimDisk
 from support.metadata import Metadata
 from support.quorum_nodes import setting
-from tidelog.metadata.durable import DurableEnd
+from tidelog.metadata.durable import DURABLE_END, DurableEnd
+from tidelog_protocol.batch import iter_batches
 from tidelog_storage.types import StorageError
 
 STATE = "data/__cluster_metadata-0/quorum-state"
+NOTE = f"data/__cluster_metadata-0/{DURABLE_END}"
 LOG = "data/__cluster_metadata-0/00000000000000000000.log"
 
 
@@ -38,6 +41,53 @@ def test_damage_below_what_was_on_disk_is_refused_not_cut(position: int) -> None
         metadata.start()
         assert metadata.log.image.broker_configs == {"": {"kept": "1"}}
         assert metadata.disk.files().open(LOG).size() > size
+
+    asyncio.run(run())
+
+
+def test_no_offset_or_epoch_of_a_batch_is_believed_that_does_not_follow() -> None:
+    """No checksum covers them. A voter that believed such an epoch took the quorum with it."""
+
+    async def run() -> None:
+        metadata = Metadata()
+        await metadata.register()
+        for name in "ab":
+            metadata.disk.kill()
+            metadata.start()
+            await metadata.log.commit([setting(name)])
+        metadata.disk.kill()
+        data = metadata.disk.names[LOG].data
+        batches = list(iter_batches(memoryview(bytes(data))))
+        assert {header.leader_epoch for _, header in batches} == {1, 2, 3}
+        for (position, _), at in itertools.product(batches, (*range(8), *range(12, 16))):
+            for bit in range(8):
+                data[position + at] ^= 1 << bit
+                with pytest.raises(StorageError, match="put back a whole copy"):
+                    metadata.start()
+                data[position + at] ^= 1 << bit
+        metadata.start()
+        assert metadata.log.image.broker_configs == {"": {"a": "1", "b": "1"}}
+
+    asyncio.run(run())
+
+
+def test_a_torn_end_whose_header_was_lost_is_cut() -> None:
+    """A power failure may keep a batch's checksum and what it covers, and not what is before."""
+
+    async def run() -> None:
+        metadata = Metadata()
+        await metadata.register()
+        promised = metadata.disk.files().read_bytes(NOTE)
+        await metadata.log.commit([setting("kept")])
+        await metadata.log.commit([setting("torn")])
+        metadata.disk.kill()
+        data = metadata.disk.names[LOG].data
+        (position, header) = list(iter_batches(memoryview(bytes(data))))[-1]
+        data[position + 12 : position + 16] = bytes(4)
+        metadata.disk.files().write_atomic(NOTE, promised)
+        metadata.start()
+        assert metadata.log.image.broker_configs == {"": {"kept": "1"}}
+        assert metadata.log.log.epochs.entries[-1].start_offset == header.base_offset
 
     asyncio.run(run())
 

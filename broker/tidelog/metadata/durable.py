@@ -16,9 +16,13 @@ import struct
 from typing import TYPE_CHECKING
 
 from tidelog_storage.open_files import lacks_descriptors
+from tidelog_storage.scan import batch_headers
+from tidelog_storage.segment import LOG_SUFFIX
+from tidelog_storage.types import damage_below
 
 if TYPE_CHECKING:
     from tidelog.seams import Executor
+    from tidelog_protocol.batch import BatchHeader
     from tidelog_storage.log import Log
     from tidelog_storage.seams import File, FileSystem
 
@@ -49,6 +53,33 @@ async def flush_log(log: Log, executor: Executor, end: int) -> bool:
         else:
             log.flushed(task)
             return True
+
+
+def check_order(log: Log, promised: int, now_ms: int) -> None:
+    """Cut the log at the first batch that does not follow the one before it; StorageError if that
+    was below `promised`, the offset below which all was on disk.
+
+    Offset and leader epoch of a batch are outside of its checksum. A voter that believes a rotten
+    epoch disturbs all elections, or takes committed records for another leader's.
+    """
+    before: BatchHeader | None = None
+    for segment in log.segments:
+        for _, header in batch_headers(segment.records, 0, segment.size):
+            if before is not None and not _follows(before, header):
+                end = before.next_offset
+                if end < promised:
+                    raise damage_below(segment.path(LOG_SUFFIX), end, promised)
+                log.truncate_to(end, now_ms)
+                return
+            before = header
+
+
+def _follows(before: BatchHeader, header: BatchHeader) -> bool:
+    """No offset is missing in this log, and an epoch begins with the control batch that names its
+    leader (KafkaRaftClient.onBecomeLeader)."""
+    epoch = header.leader_epoch
+    is_next = epoch == before.leader_epoch or (epoch > before.leader_epoch and header.is_control)
+    return is_next and header.base_offset == before.next_offset
 
 
 class DurableEnd:

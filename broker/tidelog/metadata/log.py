@@ -25,7 +25,7 @@ import struct
 from collections import deque
 from typing import TYPE_CHECKING
 
-from tidelog.metadata.durable import DurableEnd, flush_log
+from tidelog.metadata.durable import DurableEnd, check_order, flush_log
 from tidelog.metadata.image import CLUSTER_METADATA_TOPIC, ClusterImage
 from tidelog.metadata.quorum_state import (
     Election,
@@ -224,8 +224,7 @@ class MetadataLog:
             return Election()
 
     def _load(self) -> Log:
-        """Load the newest snapshot as `image`, and the log; StorageError if anything is missing
-        that was on disk."""
+        """Load the newest snapshot as `image`, and the log. StorageError for lost durable data."""
         created = not self._files.exists(f"{self._folder}/partition.metadata")
         if created:  # the vote may be the first durable file in it
             make_durable_folder(self._files, self._folder)
@@ -242,6 +241,7 @@ class MetadataLog:
             topic_id=METADATA_TOPIC_ID,
             report=self._report,
         )
+        check_order(log, promised, self._clock.wall_ms())
         snapshot_end = self.image.offset + 1
         if max(log.log_end_offset, snapshot_end) < promised:
             raise damage_below(self._folder, log.log_end_offset, promised)
