@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from damage.directory import SEGMENTS, create, server_on
+from damage.directory import SEGMENTS, create, flip, server_on
 from support.clusters import run, until
 from support.txn_client import Nodes, TxnProducer
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-
-def flip(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 4
-    path.write_bytes(data)
 
 
 def logs_in(folder: Path) -> list[Path]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import tidelog
-from damage.directory import SEGMENTS, SETTINGS, create
+from damage.directory import SEGMENTS, SETTINGS, create, flip
 from support.clusters import STEADY, has_isr_of, run, until
 from support.txn_client import Nodes, TxnProducer
 from tidelog.doors.tiered import with_tier
@@ -119,12 +119,6 @@ async def brokers(folder: Path) -> AsyncIterator[Brokers]:
             await until(lambda node=node: len(it.segments(node)) == len(it.segments()))
         await until(lambda: len({log.highest_remote_offset for log in logs}) == 1)
         yield it
-
-
-def flip(path: Path) -> None:
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 4
-    path.write_bytes(data)
 
 
 DAMAGES: dict[str, Callable[[dict[str, Path]], object]] = {
@@ -256,6 +250,15 @@ def test_local_retention_keeps_what_is_damaged_remotely(
                 await it.scrub()
                 it.retain(it.leader)
                 assert log.local_log_start_offset == segment.start_offset
+                kept: list[int | None] = []
+
+                def check(*arguments: Any) -> list[str]:
+                    kept.append(log.kept_from)
+                    return check_segment(*arguments)
+
+                patched.setattr(remote_copies, "check_segment", check)
+                await it.scrub()
+                assert set(kept) == {segment.start_offset}, "a later scrub does not let it go"
             await it.look_again()
             assert it.faults() == []
             it.expire(it.leader)

@@ -53,6 +53,13 @@ def server_on(folder: Path, tier: Path) -> BrokerServer:
     return BrokerServer(BrokerConfig.from_properties(properties), system_runtime(durable=False))
 
 
+def flip(path: Path) -> None:
+    """Flip a bit in the middle of a file."""
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 4
+    path.write_bytes(data)
+
+
 async def build(folder: Path) -> Truth:
     """Write `folder/clean` and `folder/kill`, each with `data` and `tier`."""
     server = server_on(folder / "clean" / "data", folder / "clean" / "tier")

@@ -101,10 +101,8 @@ class RemoteCopies:
 
     async def scrub(self, partition: Partition) -> None:
         """Check the remote segments of a partition that this broker leads, and repair them."""
-        name = id_of(partition)
         if self._is_led(partition):
-            segments = list(self._tier.metadata.segments(name))
-            self._tier.partitions[partition.topic_partition].forget_damages()
+            segments = list(self._tier.metadata.segments(id_of(partition)))
             await self._check_all(partition, segments)
 
     async def look_again(self, partition: Partition) -> None:
@@ -146,13 +144,16 @@ class RemoteCopies:
     async def _check(self, partition: Partition, segment: RemoteSegment) -> None:
         tier, log = self._tier, partition.log
         tiered = tier.partitions.get(partition.topic_partition)
-        if tiered is None or segment.end_offset < log.log_start_offset:
-            return  # nobody reads it, and it is about to go
-        faults = await tier.pools.reader.run(check_segment, tier.storage, segment)
-        is_known = segment.segment_id in tiered.damaged
-        tiered.note_whole(segment)
-        if not faults or not self._is_live(segment):
+        if tiered is None:
             return
+        faults: list[str] = []
+        # Below the log start no read needs it: it expires.
+        if segment.end_offset >= log.log_start_offset and self._is_live(segment):
+            faults = await tier.pools.reader.run(check_segment, tier.storage, segment)
+        if not faults or not self._is_live(segment):
+            tiered.note_whole(segment)
+            return
+        is_known = segment.segment_id in tiered.damaged
         name = f"remote segment {segment.start_offset}..{segment.end_offset}"
         if not is_known:
             _log.warning("%s: %s is damaged: %s", partition.topic_partition, name, faults[0])
