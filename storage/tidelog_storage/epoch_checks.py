@@ -21,6 +21,7 @@ from tidelog_storage.types import UNDEFINED_EPOCH
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from tidelog_protocol.batch import BatchHeader
     from tidelog_storage.seams import File, FileSystem
     from tidelog_storage.segment import Segment
     from tidelog_storage.segments import Segments
@@ -44,10 +45,17 @@ class RecordedEpochs(NamedTuple):
         )
 
 
-def epoch_at(epochs: Sequence[EpochEntry], offset: int) -> int | None:
+def epoch_at(epochs: Sequence[tuple[int, int]], offset: int) -> int | None:
     """The leader epoch of a batch at this offset; None if that is not known."""
-    slot = bisect_right(epochs, offset, key=lambda entry: entry.start_offset)
-    return epochs[slot - 1].epoch if slot else None
+    slot = bisect_right(epochs, offset, key=lambda entry: entry[1])
+    return epochs[slot - 1][0] if slot else None
+
+
+def note_epoch(found: list[EpochEntry], header: BatchHeader) -> None:
+    """Add a batch's leader epoch to those of the batches before, if it is a newer one."""
+    epoch = header.leader_epoch
+    if epoch >= 0 and (not found or epoch > found[-1].epoch):
+        found.append(EpochEntry(epoch, header.base_offset))
 
 
 def recorded_epochs(
@@ -71,9 +79,8 @@ def recorded_epochs(
                     continue
                 if header.base_offset >= log_start_offset:
                     misfits += epoch != epoch_at(epochs, header.base_offset)
-                if not found or epoch > found[-1].epoch:
-                    found.append(EpochEntry(epoch, header.base_offset))
-                is_rising = is_rising and epoch == found[-1].epoch
+                note_epoch(found, header)
+                is_rising = is_rising and epoch == (found[-1].epoch if found else None)
         finally:
             records.close()
     return RecordedEpochs(found if is_rising else [], misfits)

@@ -20,7 +20,7 @@ from tidelog_storage.checkpoints import (
     read_partition_metadata,
 )
 from tidelog_storage.compaction.swap import CLEANED_SUFFIX, SWAP_SUFFIX, finish_swaps
-from tidelog_storage.epoch_checks import proven_epochs
+from tidelog_storage.epoch_checks import note_epoch, proven_epochs
 from tidelog_storage.epochs import LeaderEpochCache
 from tidelog_storage.log import Log
 from tidelog_storage.producer_state import ProducerStateManager
@@ -266,9 +266,7 @@ class _Loader:
         return recovered
 
     def _note_epoch(self, header: BatchHeader, _: memoryview) -> None:
-        epochs = self._recovered_epochs
-        if header.leader_epoch >= 0 and (not epochs or header.leader_epoch > epochs[-1].epoch):
-            epochs.append(EpochEntry(header.leader_epoch, header.base_offset))
+        note_epoch(self._recovered_epochs, header)
 
     def end_offset(self, segments: Segments, recovered: list[Segment]) -> int:
         """Offset after the last batch; an active segment that turns out torn is recovered."""

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from tidelog_protocol.batch import iter_batches
 from tidelog_protocol.errors import ErrorCode, ProtocolError
-from tidelog_storage.checkpoints import EpochEntry
 from tidelog_storage.compaction.rewriting import CleanedSegment, make_durable
+from tidelog_storage.epoch_checks import note_epoch
 from tidelog_storage.scan import whole_batches
 from tidelog_storage.scrub import bad_batch
 from tidelog_storage.segment import Segment
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from tidelog_protocol.batch import BatchHeader
+    from tidelog_storage.checkpoints import EpochEntry
     from tidelog_storage.scrub import Extent
     from tidelog_storage.seams import FileSystem
     from tidelog_storage.segment import SegmentOptions
@@ -127,8 +128,7 @@ def epochs_with(copy: memoryview, entries: Sequence[EpochEntry]) -> list[EpochEn
     """Return the leader epochs of a log after a copy is put before its beginning."""
     found: list[EpochEntry] = []
     for _, header in iter_batches(copy):
-        if header.leader_epoch >= 0 and (not found or header.leader_epoch > found[-1].epoch):
-            found.append(EpochEntry(header.leader_epoch, header.base_offset))
+        note_epoch(found, header)
     newest = found[-1].epoch if found else -1
     return found + [entry for entry in entries if entry.epoch > newest]
 

@@ -59,6 +59,15 @@ def rot(broker, log, numbers, epoch):
     broker.files.open(path).append((bytes(data),))
 
 
+def test_epochs_that_do_not_rise_prove_nothing(broker):
+    log = broker.create(12, PLAIN)
+    log.flush()
+    assert recorded_epochs(broker.files, places_of(log.segments), [(9, 0)]).are_proven()
+    rot(broker, log, [0], -5)
+    path, size = places_of(log.segments)[-1]
+    assert recorded_epochs(broker.files, [(path, size)], [(9, 0)]).entries == []
+
+
 @pytest.mark.parametrize("settings", [PLAIN, TIERED])
 @pytest.mark.parametrize("is_killed", [False, True])
 @pytest.mark.parametrize("entries", OTHERS)

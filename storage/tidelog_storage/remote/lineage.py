@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import TYPE_CHECKING
 
+from tidelog_storage.epoch_checks import epoch_at
 from tidelog_storage.remote.api import SegmentState
 from tidelog_storage.types import UNDEFINED_EPOCH, UNDEFINED_OFFSET, OffsetAndEpoch
 
@@ -136,7 +137,7 @@ def kept_up_to(
     """
     offset = local_log_start_offset
     while offset <= min(copied_offset, log_end_offset - 1):
-        epoch = _epoch_at(epochs, offset)
+        epoch = epoch_at(epochs, offset)
         segment = None if epoch is None else segment_for(epoch, offset)
         if epoch is None or segment is None:
             return offset - 1
@@ -254,11 +255,6 @@ def aux_segment(segments: Iterable[RemoteSegment], epoch: int, offset: int) -> R
 def _epoch_end(epochs: Sequence[tuple[int, int]], epoch: int, log_end_offset: int) -> int:
     after = bisect_right(epochs, epoch, key=_epoch)
     return epochs[after][1] if after < len(epochs) else log_end_offset
-
-
-def _epoch_at(epochs: Sequence[tuple[int, int]], offset: int) -> int | None:
-    after = bisect_right(epochs, offset, key=_start)
-    return epochs[after - 1][0] if after else None
 
 
 def _epoch(entry: tuple[int, int]) -> int:
