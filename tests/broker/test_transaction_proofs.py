@@ -18,6 +18,19 @@ if TYPE_CHECKING:
 
     import pytest
 
+    from tidelog.server import BrokerServer
+
+
+async def produce(server: BrokerServer, topic: str, config: dict[str, str]) -> None:
+    """Transactions of one batch each, every other one aborted."""
+    async with Nodes(server.bootstrap_servers) as nodes:
+        await create(nodes, topic, config)
+        producer = TxnProducer(nodes, "producer")
+        await producer.init()
+        for number in range(20):
+            await producer.send(topic, f"{number:02}".encode() * 60)
+            await producer.end(commit=number % 2 > 0)
+
 
 def test_the_check_runs_off_the_loop_and_wakes_the_fetch(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -25,13 +38,7 @@ def test_the_check_runs_off_the_loop_and_wakes_the_fetch(
     async def test() -> None:
         server = server_on(tmp_path / "data", tmp_path / "tier")
         await server.start()
-        async with Nodes(server.bootstrap_servers) as nodes:
-            await create(nodes, "t", SEGMENTS)
-            producer = TxnProducer(nodes, "producer")
-            await producer.init()
-            for number in range(20):
-                await producer.send("t", f"{number:02}".encode() * 60)
-                await producer.end(commit=number % 2 > 0)
+        await produce(server, "t", SEGMENTS)
         await server.stop()
         monkeypatch.setattr(transaction_proof, "SMALL_BYTES", 0)
         monkeypatch.setattr(log_state, "has_abort_marker", None)  # what the loop would call
@@ -67,13 +74,7 @@ def test_what_is_copied_is_compared_off_the_loop(
         await server.start()
         with monkeypatch.context() as patched:
             patched.setattr(DirectoryStore, "copy_segment", _is_away)
-            async with Nodes(server.bootstrap_servers) as nodes:
-                await create(nodes, "r", {**SEGMENTS, "remote.storage.enable": "true"})
-                producer = TxnProducer(nodes, "producer")
-                await producer.init()
-                for number in range(20):
-                    await producer.send("r", f"{number:02}".encode() * 60)
-                    await producer.end(commit=number % 2 > 0)
+            await produce(server, "r", {**SEGMENTS, "remote.storage.enable": "true"})
             await server.stop()
         monkeypatch.setattr(transaction_proof, "SMALL_BYTES", 0)
         monkeypatch.setattr(log_state, "has_abort_marker", None)

@@ -6,12 +6,11 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import replace
-from uuid import UUID
 
 import pytest
 
 from support.logs import NOW, append, batch, open_log
-from support.remote import PARTITION
+from support.remote import copy_candidates
 from tidelog_protocol.records import ControlType, build_end_transaction_marker
 from tidelog_storage.config import LogConfig
 from tidelog_storage.os_files import OsFileSystem
@@ -19,10 +18,8 @@ from tidelog_storage.remote.api import (
     IndexKind,
     RemoteResourceNotFound,
     RetriableRemoteStorageError,
-    SegmentState,
 )
 from tidelog_storage.remote.checks import UnreadableStoreError, check_segment
-from tidelog_storage.remote.copier import candidates
 from tidelog_storage.remote.directory_store import DirectoryStore
 from tidelog_storage.remote.layout import INDEX_ENDINGS, folder_name, object_name
 
@@ -64,17 +61,6 @@ def grow(log, first_sequence, epoch, size):
     log.roll(NOW)
 
 
-def copy(log, store):
-    """All that may be copied, as a leader does it."""
-    log.flush()
-    found = []
-    for number, candidate in enumerate(candidates(log, -1, NOW), 1):
-        segment = candidate.started(PARTITION, UUID(int=number), 1, NOW)
-        store.copy_segment(segment, candidate.files)
-        found.append(replace(segment, state=SegmentState.COPY_SEGMENT_FINISHED))
-    return found
-
-
 @pytest.fixture
 def log(tmp_path):
     log = open_log(OsFileSystem(), tmp_path / "t-0", SETTINGS)
@@ -93,7 +79,7 @@ def path_of(segment, ending):
 
 
 def test_any_damage_to_any_object_is_found(place, store, log):
-    first, second, last = copy(log, store)
+    first, second, last = copy_candidates(log, store)
     assert [check_segment(store, each) for each in (first, second, last)] == [[], [], []]
     assert (first.txn_index_empty, last.txn_index_empty) == (False, True)
     for ending in ENDINGS:
@@ -110,7 +96,7 @@ def test_any_damage_to_any_object_is_found(place, store, log):
 
 
 def test_what_a_manifest_tells_is_checked(place, store, log):
-    segment, *_ = copy(log, store)
+    segment, *_ = copy_candidates(log, store)
     name = path_of(segment, ".manifest.json")
     good = json.loads(place.read(name))
 
@@ -133,11 +119,11 @@ def test_what_a_manifest_tells_is_checked(place, store, log):
 def test_the_epochs_of_a_log_that_was_cut_from_its_start(place, store, log):
     """What was deleted before the copy is in the segment, but not in the metadata."""
     log.maybe_increment_log_start(1, "test")
-    segment, *_ = copy(log, store)
+    segment, *_ = copy_candidates(log, store)
     assert (segment.start_offset, segment.epochs) == (0, ((0, 1), (1, 3)))
     assert check_segment(store, segment) == []
     log.maybe_increment_log_start(4, "test")
-    segment, *_ = copy(log, store)
+    segment, *_ = copy_candidates(log, store)
     assert (segment.start_offset, segment.epochs) == (0, ((1, 4),))
     assert check_segment(store, segment) == []
     wrong = replace(segment, epochs=((2, 4),))
@@ -145,7 +131,7 @@ def test_the_epochs_of_a_log_that_was_cut_from_its_start(place, store, log):
 
 
 def test_a_segment_that_is_not_there_at_all_is_one_fault(place, store, log):
-    segment, *_ = copy(log, store)
+    segment, *_ = copy_candidates(log, store)
     place.put(path_of(segment, ".log"), None)
     (fault,) = check_segment(store, segment)
     assert fault.startswith("can't be read: "), "its manifest is there"
@@ -172,7 +158,7 @@ class Refusing(DirectoryStore):
 def test_a_store_that_gives_nothing_is_no_fault_of_a_segment(log, tmp_path):
     store = Refusing()
     store.configure({"dir": str(tmp_path / "tier")})
-    segment, *_ = copy(log, store)
+    segment, *_ = copy_candidates(log, store)
     with pytest.raises(UnreadableStoreError, match=r"^no \.log today$"):
         check_segment(store, segment)
     store.endings = (".log",)
@@ -198,7 +184,7 @@ class Described(Wrapping):
 def test_a_store_with_its_own_way_to_read_is_not_judged_by_our_manifest(log, tmp_path):
     store = Wrapping()
     store.configure({"dir": str(tmp_path / "tier")})
-    segment, *_ = copy(log, store)
+    segment, *_ = copy_candidates(log, store)
     path = tmp_path / "tier" / path_of(segment, ".log")
     path.write_bytes(bytes(byte ^ 255 for byte in path.read_bytes()))
     assert check_segment(store, segment) == []
@@ -243,7 +229,7 @@ class Plain:
 @pytest.fixture
 def plain(log):
     store = Plain()
-    return store, copy(log, store)
+    return store, copy_candidates(log, store)
 
 
 def flipped(data):

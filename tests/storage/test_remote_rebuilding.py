@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from uuid import UUID
 
 import pytest
 
 from support.logs import NOW, append, batch, open_log
-from support.remote import PARTITION
+from support.remote import copy_candidates
 from tidelog_protocol.records import ControlType, build_end_transaction_marker
 from tidelog_storage.config import LogConfig
 from tidelog_storage.os_files import OsFileSystem
-from tidelog_storage.remote.api import IndexKind, RemoteResourceNotFound, SegmentState
+from tidelog_storage.remote.api import IndexKind, RemoteResourceNotFound
 from tidelog_storage.remote.copier import candidates, epochs_of
 from tidelog_storage.remote.directory_store import DirectoryStore
 from tidelog_storage.remote.rebuilding import check_records, clean, producers_known, rebuild
@@ -58,16 +57,6 @@ def log(tmp_path):
     return log
 
 
-def copied(log, store):
-    log.flush()
-    found = []
-    for number, candidate in enumerate(candidates(log, -1, NOW), 1):
-        segment = candidate.started(PARTITION, UUID(int=number), 1, NOW)
-        store.copy_segment(segment, candidate.files)
-        found.append(replace(segment, state=SegmentState.COPY_SEGMENT_FINISHED))
-    return found
-
-
 def contents(files):
     return [
         None if path is None else FILES.read_bytes(path)
@@ -101,7 +90,7 @@ def again(log, store, segment, previous, folder):
 
 def test_all_files_are_as_they_were(log, tmp_path):
     store = DirectoryStore(FILES, str(tmp_path / "store"))
-    segments = copied(log, store)
+    segments = copy_candidates(log, store)
     folder = str(tmp_path / "again")
     for slot, candidate in enumerate(candidates(log, -1, NOW)):
         for previous in {None, segments[slot - 1] if slot else None}:
@@ -114,7 +103,7 @@ def test_all_files_are_as_they_were(log, tmp_path):
 
 def test_the_segment_before_tells_of_a_transaction_whose_index_is_gone(log, tmp_path, monkeypatch):
     store = DirectoryStore(FILES, str(tmp_path / "store"))
-    first, second, *_ = copied(log, store)
+    first, second, *_ = copy_candidates(log, store)
     fetch = store.fetch_index
 
     def fetch_index(segment, kind):
@@ -133,7 +122,7 @@ def test_the_segment_before_tells_of_a_transaction_whose_index_is_gone(log, tmp_
 def test_an_earlier_segment_that_does_not_end_where_this_one_begins(log, tmp_path):
     """As after a change of leader: the records between are fed to the producers first."""
     store = DirectoryStore(FILES, str(tmp_path / "store"))
-    first, second, third, _ = copied(log, store)
+    first, second, third, _ = copy_candidates(log, store)
     known = producers_known(store, third, first, read(store, second))
     assert known.before_offset == second.start_offset
     known = replace(known, snapshot=None, aborted=())
@@ -151,7 +140,7 @@ def test_an_earlier_segment_that_does_not_end_where_this_one_begins(log, tmp_pat
 
 def test_epochs_below_the_log_start_come_from_the_metadata(log, tmp_path):
     store = DirectoryStore(FILES, str(tmp_path / "store"))
-    segments = copied(log, store)
+    segments = copy_candidates(log, store)
     before = [epochs_of(log, each) for each in segments]
     log.maybe_increment_log_start(segments[-1].end_offset, "test")
     log.maybe_increment_log_start(log.log_end_offset, "test")
@@ -162,7 +151,7 @@ def test_epochs_below_the_log_start_come_from_the_metadata(log, tmp_path):
 
 def test_other_records_are_refused(log, tmp_path):
     store = DirectoryStore(FILES, str(tmp_path / "store"))
-    first, second, *_ = copied(log, store)
+    first, second, *_ = copy_candidates(log, store)
     records = read(store, second)
     assert check_records(second, records) == ""
     assert "bytes, not" in check_records(second, records[:-1])

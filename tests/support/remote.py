@@ -16,6 +16,7 @@ from tidelog_storage.remote.api import (
     SegmentUpdate,
     TopicIdPartition,
 )
+from tidelog_storage.remote.copier import candidates
 from tidelog_storage.remote.metadata_cache import PartitionMetadata
 from tidelog_storage.types import AbortedTransaction
 
@@ -76,6 +77,17 @@ def segment_files(
         producer_snapshot=paths[".snapshot"],
         leader_epoch_checkpoint=b"0\n1\n0 0\n",
     )
+
+
+def copy_candidates(log: Log, store) -> list[RemoteSegment]:
+    """All that may be copied, as a leader does it."""
+    log.flush()
+    found = []
+    for number, candidate in enumerate(candidates(log, -1, NOW), 1):
+        segment = candidate.started(PARTITION, UUID(int=number), 1, NOW)
+        store.copy_segment(segment, candidate.files)
+        found.append(replace(segment, state=SegmentState.COPY_SEGMENT_FINISHED))
+    return found
 
 
 def copy_log(
