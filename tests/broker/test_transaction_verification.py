@@ -78,6 +78,16 @@ def test_who_has_no_state_begins_with_0_in_the_second_protocol(partition: Partit
     assert refused is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
+def test_a_refusal_names_the_sequence_that_is_due(partition: Partition) -> None:
+    verifications = Verifications()
+    guard = verifications.begin(partition, PRODUCER, EPOCH, 5)
+    assert guard is not None
+    with pytest.raises(StorageError, match="must have sequence 5, not 7"):
+        verifications.redeem(guard, partition, 7)
+    with pytest.raises(StorageError, match="must have sequence 0, not 7"):
+        verifications.redeem(guard, partition, 7, begins_with_0=True)
+
+
 def test_a_guard_is_void_after_its_transaction_and_for_another_leader(partition: Partition) -> None:
     verifications = Verifications()
     guard = verifications.begin(partition, PRODUCER, EPOCH, 0)

@@ -114,10 +114,11 @@ class Verifications:
         entry = partition.log.producers.producers.get(guard.producer_id)
         is_too_late = begins_with_0 and sequence > 0 and (entry is None or not entry.batches)
         if is_too_late or sequence > guard.lowest_sequence:
+            expected = 0 if is_too_late else guard.lowest_sequence
             raise StorageError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"The first batch of producer {guard.producer_id} must have sequence 0, not"
-                f" {sequence}",
+                f"The first batch of producer {guard.producer_id} must have sequence {expected},"
+                f" not {sequence}",
             )
 
     def forget(
