@@ -12,14 +12,11 @@ from sim.cluster.controller_steps import steps_of
 from sim.history import require
 from sim.loop import simulate
 from sim.machine import in_lane
-from sim.stage import Stage
-from tidelog_protocol.errors import ErrorCode
-from tidelog_protocol.messages.admin import CreateTopicsRequest
+from sim.stage import TOPIC, Stage
 
 if TYPE_CHECKING:
     from sim.loop import SimLoop
 
-TOPIC = "many"
 PARTITIONS = 6
 SETTLED_S_MAX = 1.0  # after the next controller's election
 
@@ -33,7 +30,7 @@ def run_half_fenced(seed: int) -> None:
 async def _play(loop: SimLoop, seed: int) -> None:
     rng = random.Random(f"{seed}:half fenced")
     async with Stage(loop, "AB") as stage:
-        await _create(stage)
+        await stage.create_topic("AB", partitions=PARTITIONS)
         first = stage.controller
         stage.when(
             lambda: bool(stage.controller) and stage.is_fenced("A") and _is_led_by_a(stage),
@@ -47,23 +44,6 @@ async def _play(loop: SimLoop, seed: int) -> None:
         await asyncio.sleep(SETTLED_S_MAX)
         require(not _is_led_by_a(stage), "partitions are led by the life of A that is over")
         assert all(await asyncio.gather(*starts))
-
-
-async def _create(stage: Stage) -> None:
-    topics = CreateTopicsRequest.CreatableTopic
-    topic = topics(
-        name=TOPIC,
-        num_partitions=-1,
-        replication_factor=-1,
-        assignments=[
-            topics.CreatableReplicaAssignment(
-                partition_index=index, broker_ids=[stage.ids["A"], stage.ids["B"]]
-            )
-            for index in range(PARTITIONS)
-        ],
-    )
-    answer = await stage.ask("X", CreateTopicsRequest(topics=[topic], timeout_ms=3000), 7)
-    assert answer.topics[0].error_code == ErrorCode.NONE, answer
 
 
 def _is_led_by_a(stage: Stage) -> bool:

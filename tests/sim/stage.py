@@ -160,8 +160,8 @@ class Stage:
             self._connections[name] = known
         return await known.ask(message, version)
 
-    async def create_topic(self, replicas: str, **config: object) -> None:
-        """The one partition, on these brokers in this order."""
+    async def create_topic(self, replicas: str, *, partitions: int = 1, **config: object) -> None:
+        """The topic, each partition of it on these brokers in this order."""
         creatable = CreateTopicsRequest.CreatableTopic
         topic = creatable(
             name=TOPIC,
@@ -169,8 +169,9 @@ class Stage:
             replication_factor=-1,
             assignments=[
                 creatable.CreatableReplicaAssignment(
-                    partition_index=0, broker_ids=[self.ids[name] for name in replicas]
+                    partition_index=index, broker_ids=[self.ids[name] for name in replicas]
                 )
+                for index in range(partitions)
             ],
             configs=[
                 creatable.CreatableTopicConfig(name=key.replace("_", "."), value=str(value).lower())

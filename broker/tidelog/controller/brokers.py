@@ -297,10 +297,8 @@ def fence(
     One that is not silent wants to be fenced for a moment: no unclean leader takes its place. The
     steps after this one are `finish`'s.
     """
-    changes = Changes(image, config, leaving=node_id, in_steps=True)
-    changes.without(node_id, election=None if is_silent else Election.ONLINE)
     return [
-        *changes.records,
+        *_without(image, config, node_id, is_silent=is_silent),
         tables.BrokerRegistrationChangeRecord(
             broker_id=node_id, broker_epoch=image.brokers[node_id].epoch, fenced=_FENCE
         ),
@@ -318,9 +316,16 @@ def finish(
     if image.is_active(node_id):
         changes = Changes(image, config, in_steps=True)
         changes.elect_leaderless()
-    else:
-        changes = Changes(image, config, leaving=node_id, in_steps=True)
-        changes.without(node_id, election=None if is_silent else Election.ONLINE)
+        return changes.records
+    return _without(image, config, node_id, is_silent=is_silent)
+
+
+def _without(
+    image: ClusterImage, config: BrokerConfig, node_id: int, *, is_silent: bool = True
+) -> list[Message]:
+    """Take a broker out of all ISRs and elect elsewhere: the next step of that."""
+    changes = Changes(image, config, leaving=node_id, in_steps=True)
+    changes.without(node_id, election=None if is_silent else Election.ONLINE)
     return changes.records
 
 
@@ -337,13 +342,11 @@ def _unfence(image: ClusterImage, config: BrokerConfig, broker: BrokerImage) -> 
 
 
 def _leave(image: ClusterImage, config: BrokerConfig, broker: BrokerImage) -> list[Message]:
-    changes = Changes(image, config, leaving=broker.node_id, in_steps=True)
-    changes.without(broker.node_id)
     return [
         tables.BrokerRegistrationChangeRecord(
             broker_id=broker.node_id, broker_epoch=broker.epoch, in_controlled_shutdown=_LEAVES
         ),
-        *changes.records,
+        *_without(image, config, broker.node_id),
     ]
 
 

@@ -1,9 +1,9 @@
 """Rot of batch headers: a bit of a batch's base offset, length or leader epoch flips.
 
-The checksum covers none of these, so that only the batches around tell. A follower's scrub finds
-the damage and repairs it from another replica that is in sync, whatever happens meanwhile: nobody
-else has to. Until then its consumers would be told wrong offsets (Kafka's, too): here they hear
-nothing. If it is to lead, it was the disk's reading, and the bit is as it was.
+The checksum covers none of these: only the neighbouring batches show the damage. A follower's scrub
+finds it and repairs it from another in-sync replica, whatever happens meanwhile; no operator helps.
+Until then its consumers could get wrong offsets (in Kafka, too): here their reads get no response.
+If the replica is to lead, the bit flips back, as if only a read had failed.
 
 The batch lies below the recovery point: a recovery after a crash goes by checksums.
 """
@@ -15,7 +15,7 @@ import random
 from typing import TYPE_CHECKING, Any
 
 from sim.cluster.checkers import COMPACTED_TOPICS
-from sim.cluster.rot import LOOK_S, REPAIRED_S_MAX, Damage
+from sim.cluster.rot import LOOK_S, REPAIRED_S_MAX, Damage, least_high_watermarks
 from sim.history import require
 from sim.raw_logs import read_log
 
@@ -96,15 +96,12 @@ def _damage(faults: ClusterFaults, node_id: int, rng: random.Random) -> Damage |
 
 def _choice(faults: ClusterFaults, node_id: int) -> Iterator[tuple[Any, int, RawBatch]]:
     """Batches of sealed segments here that all replicas have, and each one's segment."""
-    machines, ends = faults.machines, dict[tuple[bytes, int], int]()
-    here = []
-    for node, partition in machines.partitions():
-        key = (partition.topic_id, partition.topic_partition.partition)
-        ends[key] = min(ends.get(key, 1 << 60), partition.log.high_watermark)
-        if node == node_id and not partition.is_leader and not partition.log.is_tiered:
-            here.append(partition)
+    machines = faults.machines
+    ends = least_high_watermarks(machines)
     compacted = faults.world.checkers.compacted
-    for partition in here:
+    for node, partition in machines.partitions():
+        if node != node_id or partition.is_leader or partition.log.is_tiered:
+            continue
         log, (topic, index) = partition.log, partition.topic_partition
         if topic in COMPACTED_TOPICS or partition.topic_id in compacted:
             continue

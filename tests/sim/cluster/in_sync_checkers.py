@@ -11,12 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sim.history import require
+from tidelog.metadata.log import decode_batch
 from tidelog_protocol.batch import iter_batches
-from tidelog_protocol.messages.metadata_records import (
-    BrokerRegistrationChangeRecord,
-    decode_record,
-)
-from tidelog_protocol.records import iter_records
+from tidelog_protocol.messages.metadata_records import BrokerRegistrationChangeRecord
 from tidelog_storage.types import Records
 
 if TYPE_CHECKING:
@@ -55,13 +52,12 @@ def _fenced_meanwhile(metadata: Any, first: int) -> set[int]:
     found = metadata._log.read(first, 1 << 20, upper_bound=metadata.image.offset + 1)
     if not isinstance(found, Records):
         return set(metadata.image.brokers)  # a snapshot has taken their place
-    data = b"".join(found.parts)
+    data = memoryview(b"".join(found.parts))
     records = [
-        decode_record(record.value)[0]
+        record
         for position, header in iter_batches(data)
         if not header.is_control
-        for record in iter_records(data, position)
-        if record.value is not None
+        for record in decode_batch(data[position : position + header.size_in_bytes])
     ]
     changes = (one for one in records if isinstance(one, BrokerRegistrationChangeRecord))
     return {one.broker_id for one in changes if one.fenced == 1}

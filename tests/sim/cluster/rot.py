@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sim.cluster.checkers import COMPACTED_TOPICS
 from sim.history import require
@@ -29,6 +29,7 @@ from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.checkpoints import CLEAN_SHUTDOWN_MARKER, RECOVERY_POINT_CHECKPOINT
 
 if TYPE_CHECKING:
+    from sim.cluster.machines import Machines
     from sim.cluster.world import ClusterWorld
     from sim.history import PartitionHistory
     from sim.machine import Machine
@@ -86,6 +87,15 @@ class Damage:
         """Whether it is in this replica."""
         mine = (self.node_id, self.topic_id, self.index)
         return mine == (node_id, topic_id, index)
+
+
+def least_high_watermarks(machines: Machines) -> dict[tuple[bytes, int], int]:
+    """The least high watermark of each partition: all its replicas that run have what is below."""
+    ends: dict[tuple[bytes, int], int] = {}
+    for _, partition in machines.partitions():
+        key = (partition.topic_id, partition.topic_partition.partition)
+        ends[key] = min(ends.get(key, 1 << 60), partition.log.high_watermark)
+    return ends
 
 
 class Rot:
@@ -189,13 +199,9 @@ class Rot:
     def _damage(self, machine: Machine, rng: random.Random) -> Damage | None:
         """Flip a bit of a batch that is committed, and that every replica has."""
         machines = self.world.machines
-        ends: dict[tuple[bytes, int], int] = {}
-        here: list[Any] = []
-        for node_id, partition in machines.partitions():
-            key = (partition.topic_id, partition.topic_partition.partition)
-            ends[key] = min(ends.get(key, 1 << 60), partition.log.high_watermark)
-            if node_id == machine.config.node_id:
-                here.append(partition)
+        ends = least_high_watermarks(machines)
+        own_id = machine.config.node_id
+        here = [partition for node_id, partition in machines.partitions() if node_id == own_id]
         choice = [  # what goes bad before it is copied is bad in the remote tier, and stays so
             (partition, batch)
             for partition in here
