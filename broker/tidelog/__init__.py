@@ -11,7 +11,7 @@ The rooms, outermost first; each imports only rooms below it:
     __main__.py, cli/                       command line
     doors/, pytest_plugin.py                entry points: run(), Cluster, one node, a client
     server.py, assembly.py, maintenance.py  composition root, its handlers and its timers
-    membership/                             a broker's part in a cluster of several nodes
+    membership/                             registers this broker with the active controller
     connections.py, connection.py           sockets to frames, answers in order
     api/                                    one file per API family
     dispatch.py                             frames to handlers

@@ -1,4 +1,4 @@
-"""`tidelog broker`: run one node of a cluster of several.
+"""`tidelog broker`: run one node of a cluster.
 
 All nodes take the same `--controller-quorum`. A node listens at its own entry of it for the other
 nodes, and at `--host` and `--port` for clients. A node without an entry is a broker only, not a

@@ -8,8 +8,8 @@ loop runs, because the next broker may take as long to recover. The exception is
 it could hit the loop's own code, which then loses a task that is awaited at the end. It is not
 raised in a `__del__` either, where Python prints it and continues.
 
-The process ends at the latest `STOP_SECONDS_MAX` after the request; twice that if it removes
-temporary data of several brokers.
+The process ends at the latest `STOP_SECONDS_MAX` after the request, or twice that if it also
+removes the temporary data of its brokers.
 """
 
 # ruff: noqa: PLC0415 - asyncio is imported when the arguments are known to be good

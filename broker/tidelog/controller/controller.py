@@ -5,9 +5,9 @@ metadata log. Each is taken against `MetadataLog.latest` and appended without an
 so operations never see each other half done; the answer goes out when everything the decision saw
 is committed, so no client hears of a state that a crash could take back.
 
-In a cluster of several, every node has a controller and one is active: the one whose node leads the
-metadata quorum. The others refuse with NotControllerError. The active one knows its brokers'
-sessions, which begin anew with each election.
+In a cluster, every node has a controller and one is active: the one whose node leads the metadata
+quorum. The others refuse with NotControllerError. The active one knows its brokers' sessions, which
+start again with each election.
 
 Called by the API handlers, `auto_topics.py`, a timer (`tick`) and, at start, the server.
 """
@@ -107,8 +107,8 @@ class Controller:
 
         `endpoints`: name, host and port of each listener.
 
-        Every partition it can lead begins a new leader epoch: whoever follows or consumes learns
-        that records not yet on disk may have gone with the last incarnation (KIP-101, KIP-320).
+        Every partition it can lead begins a new leader epoch: followers and consumers learn that
+        the last incarnation may have lost records that were not on disk (KIP-101, KIP-320).
         """
         node_id = self._config.node_id
         epoch = self._log.next_offset

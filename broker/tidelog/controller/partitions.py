@@ -194,10 +194,10 @@ class Changes:
             self.change(topic, partition, leave, election=election)
 
     def after_restart(self, node_id: int) -> None:
-        """A broker begins a new life without having been missed: it led and was in sync till now.
+        """A broker begins a new life: take from it what its last life still leads.
 
-        It stays in sync where nobody else in sync is known to run, as after a stop of the whole
-        cluster: then it is as good as any. It leads nothing for now.
+        It stays in sync only where no other broker in sync is known to run, as after a stop of the
+        whole cluster.
         """
         for topic, partition in self.partitions():
             if node_id not in partition.isr:

@@ -1,4 +1,4 @@
-"""Turn the arguments of users into Kafka's properties, for one broker or each of several.
+"""Turn the arguments of users into Kafka's properties, for a lone broker or each of a cluster.
 
 Settings have Kafka's `server.properties` names, passed as a mapping or as keywords with underscores
 for dots. `cluster.py`, `running.py` and the command line use it; it imports nothing heavy.

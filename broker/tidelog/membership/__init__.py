@@ -1,4 +1,4 @@
-"""A broker's part in a cluster of several nodes.
+"""Make this broker a member of a cluster: find the controller, register, send heartbeats.
 
 membership.py  builds the parts: the controller listener and the channels to other nodes
 lifecycle.py   registration, heartbeats, controlled shutdown

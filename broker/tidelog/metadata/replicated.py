@@ -1,4 +1,4 @@
-"""The metadata log as one of several copies, to which the quorum's decisions are applied.
+"""This node's copy of the metadata log; `tidelog.quorum` decides what is appended and committed.
 
 It has the methods of `MetadataLog`, but `commit` returns when a majority has the records on disk,
 and raises NotControllerError on a node that does not lead or loses leadership. `quorum/driver.py`

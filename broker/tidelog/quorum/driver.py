@@ -216,7 +216,7 @@ class Quorum:
         raise AssertionError(f"no rule for {effect}")
 
     def _role_changed(self) -> None:
-        """Follow the core's current role; of several changes in one step only the last matters."""
+        """Apply the core's current role. If a step changed it twice, only the last one counts."""
         core, metadata = self.core, self.metadata
         if core.role is not Role.LEADER:
             metadata.step_down()

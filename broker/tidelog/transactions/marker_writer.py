@@ -154,7 +154,7 @@ class _Work:
     def expect_all(
         self, places: Sequence[tuple[int, TopicPartition]]
     ) -> Callable[[list[ErrorCode]], None]:
-        """Return the callback for the errors of several partitions, in this order."""
+        """Return the callback that takes one error for each of these partitions, in their order."""
         self._left += 1
 
         def heard(errors: list[ErrorCode]) -> None:

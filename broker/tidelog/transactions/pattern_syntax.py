@@ -57,7 +57,7 @@ class Sequence(NamedTuple):
 
 
 class Either(NamedTuple):
-    """An alternative of several patterns."""
+    """Patterns of which one has to match."""
 
     options: tuple[Node, ...]
 
