@@ -280,6 +280,24 @@ def test_a_leader_that_rolled_elsewhere_has_the_records_too(
     run(test)
 
 
+def test_a_repair_does_without_earlier_records_that_are_gone(tmp_path: Path) -> None:
+    """A leader rolled elsewhere, so that another remote segment had them."""
+
+    async def test() -> None:
+        async with brokers(tmp_path) as it:
+            _, earlier, other, *_ = it.segments()
+            segment = replace(other, start_offset=other.end_offset)
+            remote = it.leader.server.healing.healer._remote
+            partition = it.partition(it.leader)
+            before, lead_in = await remote._before(partition, segment)
+            assert before == earlier
+            assert lead_in
+            DAMAGES["all is gone"](it.objects(other))
+            assert await remote._before(partition, segment) == (None, b"")
+
+    run(test)
+
+
 def test_a_damaged_copy_that_cannot_be_deleted_is_copied_again_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -260,17 +260,19 @@ class RemoteCopies:
                 and in_lineage(each, log.epochs.entries, log.log_end_offset)
             ):
                 earlier = each
-        lead_in = memoryview(b"")
-        if earlier is not None and earlier.end_offset + 1 < start:
-            offset = earlier.end_offset + 1
-            wanted = Damage(offset, offset, start, 0, 0, "")
-            try:
-                lead_in = await self.fetch(partition, wanted)
-                if check_range(wanted, log.epochs.entries, lead_in):
-                    return None, memoryview(b"")
-            except NoCopyError:
-                return None, memoryview(b"")
-        return earlier, lead_in
+        nothing = memoryview(b"")
+        if earlier is None or earlier.end_offset + 1 == start:
+            return earlier, nothing
+        offset = earlier.end_offset + 1
+        wanted = Damage(offset, offset, start, 0, 0, "")
+        try:
+            lead_in = await self.fetch(partition, wanted)
+        except RetriableRemoteStorageError:
+            raise
+        except (NoCopyError, RemoteStorageError):
+            return None, nothing  # they are lost, too
+        is_bad = check_range(wanted, log.epochs.entries, lead_in)
+        return (None, nothing) if is_bad else (earlier, lead_in)
 
     async def _replace(
         self, tiered: TieredPartition, segment: RemoteSegment, files: SegmentFiles | None
