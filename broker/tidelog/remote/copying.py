@@ -131,9 +131,8 @@ class Copier:
         log.info("%s is copied up to %d", name_of(partition), copied)
 
     def follow_log_start(self) -> None:
-        """The log begins no earlier than its remote part, of which others may have let the first
-        go since: who led before may not have heard yet that it does no more.
-        RemoteStorageNotReady."""
+        """Raise the log start if the first remote segments are gone: a former leader that has not
+        heard yet of this one may have expired them. RemoteStorageNotReady."""
         held, partition = self._log, self._partition
         start = held.log_start_offset
         epoch = held.epochs.epoch_for_offset(start)
@@ -189,7 +188,7 @@ class Copier:
                 return  # the log was cut
 
     def _is_here(self, candidate: CopyCandidate) -> bool:
-        """Whether the segment is still one of the log and anybody needs it."""
+        """Whether the log still has the segment and reads may need it."""
         held = self._log.segments.floor(candidate.start_offset)
         return (
             held is not None
@@ -239,8 +238,8 @@ class Copier:
         raise RemoteResourceNotFound("the segment was deleted while it was copied")
 
     async def _take_back_if_deleted(self, segment: RemoteSegment) -> bool:
-        """Who leads by now may have deleted the segment while it was copied. What was written
-        behind that is nobody's: it would stay in the store for ever."""
+        """A newer leader may have deleted the segment during the copy. Objects that are written
+        after that have no metadata and would stay in the store for ever."""
         shared, pause_s = self._shared, TAKE_BACK_S
         if not self._is_deleted(segment):
             return False
@@ -329,8 +328,8 @@ class Copier:
     # -- healing -----------------------------------------------------------------------------------
 
     async def replace(self, damaged: RemoteSegment, files: SegmentFiles | None) -> None:
-        """Copy a segment again of which the store has a damaged copy, and delete that one; without
-        `files` there is a good copy already. RemoteStorageError if the new copy is no better."""
+        """Copy a segment again and delete its damaged copy from the store. Without `files` there
+        is a good copy already. RemoteStorageError if the new copy is no better."""
         self.is_replacing = True
         try:
             if files is not None:

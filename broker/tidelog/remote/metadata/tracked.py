@@ -36,7 +36,7 @@ RETRY_S = 0.1
 
 
 class Waiter(NamedTuple):
-    """Who waits until a record is read."""
+    """Waits until a record is read."""
 
     offset: int
     seen: asyncio.Future[None]
@@ -88,7 +88,7 @@ class Tracked:
         self.fail(error)
 
     def fail(self, error: Exception) -> None:
-        """Who waits need not any more."""
+        """Raise the error in all that wait."""
         for waiter in self.waiters:
             if not waiter.seen.done():
                 waiter.seen.set_exception(error)

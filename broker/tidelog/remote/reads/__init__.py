@@ -8,7 +8,7 @@ The way of a cold read:
       | await read()
     reader.py          segment of (epoch, offset), once; chunks, cut where the epoch ends
       | await chunk()  what is in memory is answered here, without a task
-    loading.py         one flight per chunk or index, shared by all who wait; reading ahead
+    loading.py         one flight per chunk or index, shared by all reads that wait; reading ahead
       | load()         on a thread of the reader pool (`pools.py`)
     storage/remote     `sources`: index cache, chunk cache, page cache, then the store
 

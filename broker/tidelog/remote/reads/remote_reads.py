@@ -86,7 +86,7 @@ class RemoteReads:
     """The remote reads of one broker (Kafka: RemoteLogManager.asyncRead, asyncOffsetRead).
 
     `fetch_wait_ms` is remote.fetch.max.wait.ms, `list_offsets_timeout_ms` is
-    remote.list.offsets.request.timeout.ms, for those who wait.
+    remote.list.offsets.request.timeout.ms: how long clients wait.
     """
 
     def __init__(
