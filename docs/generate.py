@@ -30,6 +30,7 @@ FOLDERS = {
     "tidelog": "broker",
     "tidelog_pipeline": "pipeline",
     "tidelog_bench": "bench",
+    "tidelog_scenarios": "scenarios",
 }
 
 # -- configuration.md ------------------------------------------------------------------------------

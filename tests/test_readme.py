@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import tidelog
-from tidelog.doors.simple_client import SimpleClient
+from tidelog.embedded.simple_client import SimpleClient
 from tidelog_protocol.apis import API
 from tidelog_protocol.messages.cluster import ApiVersionsRequest
 

@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.api.fetch import FetchApi
 from tidelog.api.produce import ProduceApi
+from tidelog.cluster.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from tidelog.config.broker import DEVELOPER_PROFILE, BrokerConfig
-from tidelog.dispatch import Dispatcher, RequestContext
-from tidelog.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
+from tidelog.coordinators.transactions.transactions import Transactions
+from tidelog.network.dispatch import Dispatcher, RequestContext
 from tidelog.replication.replica_manager import ReplicaManager
 from tidelog.replication.topic_configs import topic_configs
 from tidelog.runtime import SystemClock
-from tidelog.transactions.transactions import Transactions
 from tidelog_bench.ceilings import line
 from tidelog_protocol.apis import API
 from tidelog_protocol.checksum import crc32c

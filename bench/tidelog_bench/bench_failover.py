@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tidelog.doors.simple_client import SimpleClient
+from tidelog.embedded.simple_client import SimpleClient
 from tidelog_bench.peers.address import live_brokers
 from tidelog_bench.peers.tidelog import TidelogCluster
 from tidelog_protocol.messages.admin import CreateTopicsRequest

@@ -12,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from tidelog.doors.simple_client import SimpleClient
+from tidelog.embedded.simple_client import SimpleClient
 from tidelog_bench.peers.tidelog import Tidelog
 from tidelog_protocol.messages.admin import CreateTopicsRequest
 

@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.doors.simple_client import create_topic
+from tidelog.embedded.simple_client import create_topic
 from tidelog_bench.bench_broker import TOPIC, fetch_frame, produce_frame
 from tidelog_bench.ceilings import line
 from tidelog_bench.peers.tidelog import Tidelog

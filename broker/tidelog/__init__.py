@@ -8,21 +8,23 @@
 
 The rooms, outermost first; each imports only rooms below it:
 
-    __main__.py, cli/                       command line
-    doors/, pytest_plugin.py                entry points: run(), Cluster, one node, a client
-    server.py, assembly.py, maintenance.py  composition root, its handlers and its timers
-    membership/                             registers this broker with the active controller
-    connections.py, connection.py           sockets to frames, answers in order
-    api/                                    one file per API family
-    dispatch.py                             frames to handlers
-    groups/, internal_topics.py             consumer groups and the topics they are kept in
-    controller/                             decisions about the cluster
-    replication/                            partitions, and the requests parked on them
-    quorum/                                 elects the active controller
-    metadata/                               the cluster's metadata
-    peers.py                                requests to another broker
-    config/                                 settings by Kafka's names
-    seams.py                                time, network, threads and randomness
+    __main__.py, cli/          the command line
+    embedded/, pytest_plugin.py  entry points: run(), Cluster, one node, a client
+    server.py                  the composition root: builds a broker and stops it
+    foundation.py              what `server.py` needs first: listeners, logs, settings
+    membership.py              builds the parts that talk to other nodes
+    disk_watch.py              what a broker does when its disk fails
+    maintenance.py             timers: flush, retention, compaction, checkpoints
+    healing/                   finds and repairs damaged logs and remote segments
+    assembly.py                the handlers of each listener
+    api/                       one file per API family
+    coordinators/, tiered/     groups and transactions; the remote tier
+    replication/               partitions, followers, and the requests parked on them
+    cluster/                   metadata, quorum, controller, this broker's life cycle
+    network/                   sockets to frames, frames to handlers, requests to other brokers
+    metrics/, config/          Kafka's metrics; settings by Kafka's names
+    runtime.py, descriptors.py  the real seams; the process's file descriptors
+    awaiting.py, start_error.py, seams.py  ways to await; errors of a start; the seams themselves
 
 Modules are imported on first use, so that `import tidelog` costs almost nothing.
 """
@@ -35,7 +37,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
-    from tidelog.doors.cluster import Cluster, ClusterError, RunningCluster, run
+    from tidelog.embedded.cluster import Cluster, ClusterError, RunningCluster, run
 
 __all__ = ["Cluster", "ClusterError", "RunningCluster", "__version__", "run"]
 
@@ -49,7 +51,7 @@ def __getattr__(name: str) -> Any:
 
         return version("tidelog")
     if name in __all__:
-        from tidelog.doors import cluster
+        from tidelog.embedded import cluster
 
         return getattr(cluster, name)
     raise AttributeError(f"module 'tidelog' has no attribute {name!r}")

@@ -19,7 +19,7 @@ COMMANDS = {
     ),
     "verify": ("tidelog.cli.verify", "read all records back and check them, in a directory too"),
     "scenario": (
-        "tidelog.cli.scenario",
+        "tidelog_scenarios.cli",
         "play scenarios of replication and tiering on a live cluster, step by step",
     ),
     "demo": ("tidelog_pipeline.demo", "real flights through tiered brokers, by Spark, checked"),

@@ -32,22 +32,22 @@ if TYPE_CHECKING:
 
     from tidelog.api.fetch_remote import RemoteFetches
     from tidelog.api.offsets_remote import RemoteOffsets
-    from tidelog.auto_topics import AutoTopics
+    from tidelog.cluster.auto_topics import AutoTopics
+    from tidelog.cluster.controller.controller import Controller
+    from tidelog.cluster.metadata.image import ClusterImage
+    from tidelog.cluster.metadata.log import MetadataLog
     from tidelog.config.broker import BrokerConfig
-    from tidelog.controller.controller import Controller
-    from tidelog.dispatch import Handler, RequestContext
-    from tidelog.groups.admin import GroupAdmin
-    from tidelog.groups.coordinator import GroupCoordinator
-    from tidelog.metadata.image import ClusterImage
-    from tidelog.metadata.log import MetadataLog
+    from tidelog.coordinators.groups.admin import GroupAdmin
+    from tidelog.coordinators.groups.coordinator import GroupCoordinator
+    from tidelog.coordinators.transactions.transactions import Transactions
     from tidelog.metrics.meters import Meters
-    from tidelog.peers import PeerChannel
-    from tidelog.remote.reads.remote_reads import RemoteReads
-    from tidelog.remote.tier import RemoteTier
+    from tidelog.network.dispatch import Handler, RequestContext
+    from tidelog.network.peers import PeerChannel
     from tidelog.replication.log_dir_moves import LogDirMoves
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog.seams import Runtime
-    from tidelog.transactions.transactions import Transactions
+    from tidelog.tiered.reads.remote_reads import RemoteReads
+    from tidelog.tiered.tier import RemoteTier
 
     class Family(Protocol):
         """The handlers of one API family."""
@@ -145,7 +145,7 @@ def remote_tier(
     StartError, OSError."""
     if not config.remote_log_storage_system_enable:
         return None
-    from tidelog.remote.tier import RemoteTier
+    from tidelog.tiered.tier import RemoteTier
 
     tier = RemoteTier(
         config=config,

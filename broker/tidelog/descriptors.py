@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Doorkeeper", "share_out", "watch_accept_errors"]
 
-_log = logging.getLogger("tidelog.connection")
+_log = logging.getLogger("tidelog.network.connection")
 
 _FILES_MAX = 16_384  # a process may have 65,530 mappings on Linux
 _REST_MAX = 4096

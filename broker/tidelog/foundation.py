@@ -10,8 +10,8 @@ import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tidelog.formatting import look, not_formatted, random_cluster_id
-from tidelog.metadata.log import METADATA_PARTITION
+from tidelog.cluster.formatting import look, not_formatted, random_cluster_id
+from tidelog.cluster.metadata.log import METADATA_PARTITION
 from tidelog.start_error import StartError, system_words
 from tidelog_storage.checkpoints import PARTITION_METADATA
 from tidelog_storage.config import LogConfig
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import Any
 
+    from tidelog.cluster.metadata.image import ClusterImage
     from tidelog.config.broker import BrokerConfig, Endpoint
-    from tidelog.metadata.image import ClusterImage
     from tidelog.metrics.broker_gauges import Waiting
     from tidelog.metrics.meters import Meters
     from tidelog.metrics.prometheus import PrometheusEndpoint

@@ -25,8 +25,8 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from tidelog.doors.cluster import RunningCluster, Setting
-    from tidelog.doors.tiered import Tiered
+    from tidelog.embedded.cluster import RunningCluster, Setting
+    from tidelog.embedded.tiered import Tiered
 
 _TOPIC_CHARACTERS_MAX = 200
 

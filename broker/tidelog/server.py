@@ -24,11 +24,14 @@ from typing import TYPE_CHECKING
 from tidelog.api.log_dirs import unknown_volume
 from tidelog.api.versions import VersionsApi
 from tidelog.assembly import client_handlers, log_dir_moves, lone_handlers, remote_tier
-from tidelog.auto_topics import AutoTopics
-from tidelog.connections import Connections
-from tidelog.controller.controller import Controller
+from tidelog.cluster.auto_topics import AutoTopics
+from tidelog.cluster.controller.controller import Controller
+from tidelog.cluster.metadata.log import MetadataLog
+from tidelog.cluster.metadata.replay import ReplayError
+from tidelog.coordinators.groups.admin import GroupAdmin
+from tidelog.coordinators.groups.coordinator import GroupCoordinator
+from tidelog.coordinators.transactions.transactions import Transactions
 from tidelog.disk_watch import DiskWatch
-from tidelog.dispatch import Dispatcher
 from tidelog.foundation import (
     ClientListeners,
     check_metadata_log,
@@ -37,17 +40,14 @@ from tidelog.foundation import (
     metrics_endpoint,
     open_logs,
 )
-from tidelog.groups.admin import GroupAdmin
-from tidelog.groups.coordinator import GroupCoordinator
 from tidelog.healing.schedule import Healing
 from tidelog.maintenance import Maintenance
-from tidelog.metadata.log import MetadataLog
-from tidelog.metadata.replay import ReplayError
 from tidelog.metrics.meters import Meters
+from tidelog.network.connections import Connections
+from tidelog.network.dispatch import Dispatcher
 from tidelog.replication.replica_manager import ReplicaManager
 from tidelog.replication.topic_configs import topic_configs
 from tidelog.start_error import StartError, one_line
-from tidelog.transactions.transactions import Transactions
 from tidelog_protocol.errors import ProtocolError
 from tidelog_storage.checkpoints import CheckpointError
 from tidelog_storage.directory import LogDirectoryError
@@ -57,13 +57,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tidelog.config.broker import BrokerConfig
-    from tidelog.dispatch import Handler
-    from tidelog.membership.membership import Membership
+    from tidelog.membership import Membership
     from tidelog.metrics.prometheus import PrometheusEndpoint
-    from tidelog.remote.tier import RemoteTier
+    from tidelog.network.dispatch import Handler
     from tidelog.replication.log_dir_moves import LogDirMoves
     from tidelog.replication.replica_fetcher import ReplicaFetcher
     from tidelog.seams import Runtime
+    from tidelog.tiered.tier import RemoteTier
     from tidelog_protocol.apis import ApiKey
     from tidelog_storage.manager import LogManager
 
@@ -183,7 +183,7 @@ class BrokerServer:
     async def _listen(self) -> None:
         await self._listeners.open(self.runtime.network, self._connections.factory)
         if len(self.config.quorum_voters()) > 1:
-            from tidelog.membership.membership import Membership  # noqa: PLC0415 - clusters alone need it
+            from tidelog.membership import Membership  # noqa: PLC0415 - clusters alone need it
 
             self._membership = Membership(self.config, self.runtime, self._new_fetcher)
             await self._membership.listen()

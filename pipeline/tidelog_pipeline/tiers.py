@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import tidelog
-from tidelog.doors.simple_client import SimpleClient
-from tidelog.doors.tier_view import TierViewer
+from tidelog.embedded.simple_client import SimpleClient
+from tidelog.embedded.tier_view import TierViewer
 from tidelog_protocol.messages.admin import DescribeLogDirsRequest
 from tidelog_storage.remote.api import SegmentState
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from tidelog.doors.tier_view import PartitionTiers
+    from tidelog.embedded.tier_view import PartitionTiers
 
 BROKERS = 3
 # What is local only while it must be, and looked at often: the demo has no hours to wait.

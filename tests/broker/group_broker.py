@@ -14,17 +14,17 @@ from sim.disk import SimDisk
 from tidelog.api.group_admin import GroupAdminApi
 from tidelog.api.group_offsets import GroupOffsetsApi
 from tidelog.api.groups import GroupsApi
-from tidelog.config.broker import DEVELOPER_PROFILE, BrokerConfig
-from tidelog.dispatch import Dispatcher, RequestContext
-from tidelog.groups.admin import GroupAdmin
-from tidelog.groups.coordinator import GroupCoordinator
-from tidelog.metadata.image import (
+from tidelog.cluster.metadata.image import (
     GROUP_METADATA_TOPIC,
     BrokerImage,
     ClusterImage,
     PartitionImage,
     TopicImage,
 )
+from tidelog.config.broker import DEVELOPER_PROFILE, BrokerConfig
+from tidelog.coordinators.groups.admin import GroupAdmin
+from tidelog.coordinators.groups.coordinator import GroupCoordinator
+from tidelog.network.dispatch import Dispatcher, RequestContext
 from tidelog.replication.replica_manager import ReplicaManager
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.frames import RequestHeader, decode_response_header, request_frame

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 
-from tidelog.groups.group import Group, GroupLimits, GroupState
-from tidelog.groups.member import (
+from tidelog.coordinators.groups.group import Group, GroupLimits, GroupState
+from tidelog.coordinators.groups.member import (
     CompleteJoin,
     CompleteSync,
     JoinRequest,

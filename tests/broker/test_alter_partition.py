@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.data_path import DataPath, batch, topic_id
-from tidelog.metadata.image import BrokerImage
+from tidelog.cluster.metadata.image import BrokerImage
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.controller import AlterPartitionResponse
 from tidelog_protocol.messages.data import FetchRequest

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.data_path import DataPath, batch, bytes_of, data_of, fetch_request, topic_id
-from tidelog.metadata.image import BrokerImage
+from tidelog.cluster.metadata.image import BrokerImage
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.data import FetchRequest, FetchResponse
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tidelog.dispatch import RequestContext
+    from tidelog.network.dispatch import RequestContext
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from support.data_path import DataPath, batch, bytes_of, data_of, topic_id
 from tidelog.api.fetch import RACK_AWARE_SELECTOR
-from tidelog.metadata.image import BrokerImage
+from tidelog.cluster.metadata.image import BrokerImage
 from tidelog.metrics.meters import BROKER_TOPIC_METRICS, Meters, Name, Sample
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode

@@ -6,7 +6,7 @@ import pytest
 
 from broker.group_broker import GroupBroker, topic, version_range
 from broker.test_group_coordinator import committed, join_request, stable_member
-from tidelog.groups.records import decode
+from tidelog.coordinators.groups.records import decode
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.group_offsets import (

@@ -8,8 +8,8 @@ import pytest
 
 from broker.group_broker import GroupBroker, Pending, topic, version_range
 from broker.test_group_coordinator import join_request, stable_member
-from tidelog.internal_topics import partition_for
-from tidelog.metadata.image import GROUP_METADATA_TOPIC
+from tidelog.cluster.metadata.image import GROUP_METADATA_TOPIC
+from tidelog.replication.internal_topics import partition_for
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.groups import (

@@ -10,7 +10,7 @@ import pytest
 from support.data_path import DataPath
 from support.handler_calls import make_context
 from tidelog.api.transactions import TransactionsApi
-from tidelog.transactions.producer_ids import ProducerIds
+from tidelog.coordinators.transactions.producer_ids import ProducerIds
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.txns import InitProducerIdRequest, InitProducerIdResponse

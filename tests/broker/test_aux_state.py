@@ -13,7 +13,7 @@ import yaml
 from sim.loop import simulate
 from support.data_path import NOW_MS, CountingRng, DataPath, batch, topic_id
 from support.leader_channel import LeaderChannel, ScriptedLeader
-from tidelog.metadata.image import BrokerImage, PartitionImage, TopicImage
+from tidelog.cluster.metadata.image import BrokerImage, PartitionImage, TopicImage
 from tidelog.replication.aux_state import AuxState, tiered_start
 from tidelog.replication.fetch_state import State
 from tidelog.replication.replica_fetcher import ReplicaFetcher

@@ -19,7 +19,7 @@ from support.controller_cluster import (
     state,
 )
 from support.metadata import names_of
-from tidelog.controller.brokers import (
+from tidelog.cluster.controller.brokers import (
     BrokerState,
     allocate_producer_ids,
     fence,
@@ -28,13 +28,13 @@ from tidelog.controller.brokers import (
     state_of,
     unregister_broker,
 )
-from tidelog.controller.decisions import RefusedError
-from tidelog.controller.sessions import Sessions
+from tidelog.cluster.controller.decisions import RefusedError
+from tidelog.cluster.controller.sessions import Sessions
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.primitives import uuid_to_str
 
 if TYPE_CHECKING:
-    from tidelog.metadata.image import ClusterImage
+    from tidelog.cluster.metadata.image import ClusterImage
     from tidelog_protocol.messages.controller import BrokerHeartbeatRequest
 
 NOBODY = ()

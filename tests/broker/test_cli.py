@@ -19,7 +19,7 @@ import pytest
 import tidelog
 from support.processes import COMMAND, END_S_MAX, READY, Serve, Start, ended
 from tidelog.__main__ import COMMANDS, main
-from tidelog.doors.simple_client import create_topic, delete_topic
+from tidelog.embedded.simple_client import create_topic, delete_topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -169,7 +169,7 @@ import sys
 from contextlib import contextmanager
 from tidelog.__main__ import main
 from tidelog.cli import serve_cluster
-from tidelog.doors.cluster import Cluster
+from tidelog.embedded.cluster import Cluster
 
 @contextmanager
 def limit():

@@ -10,9 +10,9 @@ import pytest
 
 import tidelog
 from tidelog.__main__ import main
-from tidelog.formatting import bootstrap_checkpoint
-from tidelog.metadata.image import ClusterImage
-from tidelog.metadata.snapshots import SnapshotId, decode_snapshot
+from tidelog.cluster.formatting import bootstrap_checkpoint
+from tidelog.cluster.metadata.image import ClusterImage
+from tidelog.cluster.metadata.snapshots import SnapshotId, decode_snapshot
 from tidelog.start_error import StartError
 from tidelog_storage.checkpoints import read_meta_properties
 from tidelog_storage.os_files import OsFileSystem

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 TELLS_PIDS = """
 import sys
 from tidelog.__main__ import main
-from tidelog.doors.cluster import Cluster
-from tidelog.doors.nodes import ProcessNode
+from tidelog.embedded.cluster import Cluster
+from tidelog.embedded.nodes import ProcessNode
 
 async def start(self):
     await started(self)

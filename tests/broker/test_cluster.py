@@ -14,7 +14,7 @@ import pytest
 import tidelog
 from support.wire_client import WireClient
 from tidelog.config.vocabulary import ConfigError
-from tidelog.doors.cluster import broker_properties, properties_of
+from tidelog.embedded.cluster import broker_properties, properties_of
 from tidelog.server import StartError
 from tidelog_bench.peers.address import free_port
 from tidelog_protocol.messages.cluster import MetadataRequest

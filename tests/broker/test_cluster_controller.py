@@ -9,7 +9,7 @@ import pytest
 
 from support.controller_cluster import beat, isr_change, registration
 from support.three_brokers import Three
-from tidelog.controller.configs import SET, Change, Resource
+from tidelog.cluster.controller.configs import SET, Change, Resource
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.cluster_admin import (

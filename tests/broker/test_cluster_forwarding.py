@@ -18,7 +18,7 @@ from support.clusters import (
     until,
 )
 from support.wire_client import WireClient
-from tidelog.membership.forwarding import says_not_controller
+from tidelog.cluster.forwarding import says_not_controller
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.admin import (
     CreateTopicsRequest,

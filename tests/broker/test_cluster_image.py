@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from support.metadata import cluster, topic
-from tidelog.metadata.image import BrokerImage, ClusterImage, is_internal_topic
+from tidelog.cluster.metadata.image import BrokerImage, ClusterImage, is_internal_topic
 
 
 def test_partitions() -> None:

@@ -16,9 +16,9 @@ from support.clusters import controller_of, image_of, run, until
 from support.wire_client import WireClient
 from tidelog.config.broker import BrokerConfig
 from tidelog.config.vocabulary import ConfigError
-from tidelog.doors.cluster_settings import node_properties, profile_of
-from tidelog.doors.nodes import LocalNode
-from tidelog.doors.ports import Ports
+from tidelog.embedded.cluster_settings import node_properties, profile_of
+from tidelog.embedded.nodes import LocalNode
+from tidelog.embedded.ports import Ports
 from tidelog.runtime import system_runtime
 from tidelog.server import BrokerServer
 from tidelog.start_error import StartError
@@ -172,7 +172,7 @@ def test_a_cluster_that_does_not_come_together_did_not_start(
         lagging = Lagging(monkeypatch, unheard_of=2)
         lagging.looks_left = 1_000_000
         with monkeypatch.context() as impatient:
-            impatient.setattr("tidelog.doors.nodes.WHOLE_S_MAX", 0.1)
+            impatient.setattr("tidelog.embedded.nodes.WHOLE_S_MAX", 0.1)
             cluster = tidelog.Cluster(brokers=3, data_dir=tmp_path)
             with pytest.raises(StartError, match="some brokers do not know all the others"):
                 await cluster.start()
@@ -422,7 +422,7 @@ def test_one_broker_can_be_isolated_too(tmp_path: Path) -> None:
 
 
 def test_processes_that_do_not_stop_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tidelog.doors.nodes.STOP_S_MAX", 0.1)
+    monkeypatch.setattr("tidelog.embedded.nodes.STOP_S_MAX", 0.1)
 
     async def test(error: Exception | None = None) -> None:
         async with tidelog.Cluster(brokers=2, isolated=True) as cluster:

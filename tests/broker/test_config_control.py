@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from support.metadata import broker_config, cluster, topic
-from tidelog.controller.configs import (
+from tidelog.cluster.controller.configs import (
     APPEND,
     DELETE,
     SET,
@@ -20,7 +20,7 @@ from tidelog.controller.configs import (
     parse_node_id,
     refused_by_the_asked,
 )
-from tidelog.metadata.image import BrokerImage
+from tidelog.cluster.metadata.image import BrokerImage
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.configs import AlterConfigsRequest, IncrementalAlterConfigsRequest
 

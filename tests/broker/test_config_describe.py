@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from support.metadata import broker_config, cluster, topic
-from tidelog.config.broker import BrokerConfig
-from tidelog.metadata.describe import (
+from tidelog.cluster.metadata.describe import (
     ConfigEntry,
     describe_broker,
     describe_broker_defaults,
@@ -14,6 +13,7 @@ from tidelog.metadata.describe import (
     effective_topic_configs,
     format_value,
 )
+from tidelog.config.broker import BrokerConfig
 from tidelog_storage.config import TOPIC_KEYS
 
 CONFIG = broker_config(log_retention_hours="100", log_dirs="/data", num_io_threads="9")

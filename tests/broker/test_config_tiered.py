@@ -10,13 +10,13 @@ import pytest
 
 from support.metadata import broker_config, cluster, topic
 from support.wire_client import WireClient
+from tidelog.cluster.controller.configs import SET, Change, Resource, alter_configs
+from tidelog.cluster.metadata.describe import describe_broker
 from tidelog.config.broker import BrokerConfig, update_mode
-from tidelog.controller.configs import SET, Change, Resource, alter_configs
-from tidelog.doors.cluster import broker_properties
-from tidelog.metadata.describe import describe_broker
-from tidelog.remote.metadata.settings import MetadataSettings
+from tidelog.embedded.cluster import broker_properties
 from tidelog.runtime import system_runtime
 from tidelog.server import BrokerServer, StartError
+from tidelog.tiered.metadata.settings import MetadataSettings
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.admin import CreateTopicsRequest
 from tidelog_storage.config_key import ConfigError

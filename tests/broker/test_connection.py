@@ -19,8 +19,8 @@ from support.handler_broker import (
 )
 from support.memory_transport import MemoryTransport
 from support.wire_client import response_of
-from tidelog.connections import Connections
-from tidelog.dispatch import Deferred, Dispatcher, RequestContext
+from tidelog.network.connections import Connections
+from tidelog.network.dispatch import Deferred, Dispatcher, RequestContext
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.messages.cluster import ApiVersionsRequest
 from tidelog_protocol.messages.data import FetchResponse

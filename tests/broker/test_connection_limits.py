@@ -20,14 +20,14 @@ from support.handler_broker import (
 )
 from support.memory_transport import MemoryTransport
 from support.wire_client import WireClient, request_bytes
-from tidelog import connection as connection_module
-from tidelog.connections import Connections
+from tidelog.network import connection as connection_module
+from tidelog.network.connections import Connections
 from tidelog.runtime import SystemNetwork
 from tidelog_protocol.messages.data import FetchRequest
 from tidelog_protocol.messages.groups import HeartbeatRequest
 
 if TYPE_CHECKING:
-    from tidelog.connection import Connection
+    from tidelog.network.connection import Connection
 
 # -- the end ---------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.metadata import DIRECTORY_ID, NODE_ID, Metadata
-from tidelog.controller.configs import SET, Change, Resource
+from tidelog.cluster.controller.configs import SET, Change, Resource
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages import metadata_records as tables
 from tidelog_protocol.messages.admin import (

@@ -19,12 +19,12 @@ from support.controller_cluster import (
     partition,
     registration,
 )
-from tidelog.controller import partitions
-from tidelog.controller.brokers import fence, heartbeat, register_broker, unregister_broker
-from tidelog.controller.elections import elect_leaders, elect_unclean, prefer_leaders
-from tidelog.controller.partitions import alter_partition, settle
-from tidelog.controller.reassignment import alter_reassignments
-from tidelog.controller.sessions import Sessions
+from tidelog.cluster.controller import partitions
+from tidelog.cluster.controller.brokers import fence, heartbeat, register_broker, unregister_broker
+from tidelog.cluster.controller.elections import elect_leaders, elect_unclean, prefer_leaders
+from tidelog.cluster.controller.partitions import alter_partition, settle
+from tidelog.cluster.controller.reassignment import alter_reassignments
+from tidelog.cluster.controller.sessions import Sessions
 from tidelog_protocol.messages.cluster_admin import (
     AlterPartitionReassignmentsRequest,
     ElectLeadersRequest,
@@ -34,7 +34,7 @@ from tidelog_protocol.messages.controller import AlterPartitionRequest
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tidelog.metadata.image import ClusterImage, PartitionImage
+    from tidelog.cluster.metadata.image import ClusterImage, PartitionImage
     from tidelog_protocol.schema import Message
 
 BROKERS = range(1, 6)

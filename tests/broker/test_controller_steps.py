@@ -9,9 +9,9 @@ import pytest
 
 from support.controller_cluster import beat, isr_change, registration
 from support.three_brokers import Three
-from tidelog.controller import partitions
-from tidelog.controller.brokers import fence, heartbeat
-from tidelog.controller.sessions import Sessions
+from tidelog.cluster.controller import partitions
+from tidelog.cluster.controller.brokers import fence, heartbeat
+from tidelog.cluster.controller.sessions import Sessions
 from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.types import StorageError
 

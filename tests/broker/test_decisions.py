@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidelog.controller.decisions import repeated
+from tidelog.cluster.controller.decisions import repeated
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import pytest
 from support.clusters import WAIT_S_MAX, create_topic, librdkafka
 from support.failing_files import FailingFiles
 from tidelog.config.broker import BrokerConfig
-from tidelog.doors.cluster_settings import broker_properties
+from tidelog.embedded.cluster_settings import broker_properties
 from tidelog.runtime import SystemNetwork, system_runtime
 from tidelog.server import BrokerServer
 from tidelog_protocol.errors import ErrorCode

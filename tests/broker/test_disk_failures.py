@@ -29,7 +29,7 @@ from support.failing_files import FailingFiles
 from support.logs import batch
 from support.wire_client import WireClient
 from tidelog.config.broker import BrokerConfig
-from tidelog.doors.cluster_settings import broker_properties, node_properties
+from tidelog.embedded.cluster_settings import broker_properties, node_properties
 from tidelog.runtime import ThreadExecutor, system_runtime
 from tidelog.server import BrokerServer, StartError
 from tidelog_protocol.errors import ErrorCode

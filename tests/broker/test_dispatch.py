@@ -10,7 +10,7 @@ import pytest
 
 from support.handler_calls import RecordingPeer, make_context
 from support.wire_client import request_bytes, response_of
-from tidelog.dispatch import Dispatcher, RequestContext
+from tidelog.network.dispatch import Dispatcher, RequestContext
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.messages.groups import HeartbeatRequest, HeartbeatResponse

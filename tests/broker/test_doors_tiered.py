@@ -12,8 +12,8 @@ import tidelog
 from support.clusters import run
 from support.wire_client import WireClient
 from tidelog.cli.serve import main
-from tidelog.doors.cluster_settings import ClusterError
-from tidelog.doors.tiered import DIRECTORY_STORE, S3_STORE, tiered_settings, with_tier
+from tidelog.embedded.cluster_settings import ClusterError
+from tidelog.embedded.tiered import DIRECTORY_STORE, S3_STORE, tiered_settings, with_tier
 from tidelog.start_error import StartError
 from tidelog_protocol.messages.admin import CreateTopicsRequest
 

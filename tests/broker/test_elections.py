@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.controller_cluster import CONFIG, apply, broker, image_of, partition, state
-from tidelog.controller.decisions import RefusedError
-from tidelog.controller.elections import (
+from tidelog.cluster.controller.decisions import RefusedError
+from tidelog.cluster.controller.elections import (
     PREFERRED,
     UNCLEAN,
     elect_leaders,
@@ -19,7 +19,7 @@ from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.cluster_admin import ElectLeadersRequest
 
 if TYPE_CHECKING:
-    from tidelog.metadata.image import ClusterImage
+    from tidelog.cluster.metadata.image import ClusterImage
 
 FENCED = (broker(1, fenced=True), broker(2), broker(3))
 UNCLEAN_ALLOWED = {"unclean.leader.election.enable": "true"}

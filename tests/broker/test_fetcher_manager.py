@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sim.loop import simulate
 from support.data_path import CountingRng, DataPath, ManualClock, batch, topic_id
 from support.leader_channel import LeaderChannel
-from tidelog.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
+from tidelog.cluster.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from tidelog.replication.fetcher_manager import FetcherManager
 
 if TYPE_CHECKING:

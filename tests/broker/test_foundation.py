@@ -9,9 +9,9 @@ import pytest
 
 from sim.disk import SimDisk
 from support.metadata import CountedRng, FixedClock
+from tidelog.cluster.formatting import format_new, random_cluster_id
 from tidelog.config.broker import BrokerConfig
-from tidelog.doors.cluster_settings import broker_properties, node_properties
-from tidelog.formatting import format_new, random_cluster_id
+from tidelog.embedded.cluster_settings import broker_properties, node_properties
 from tidelog.foundation import open_logs
 from tidelog.runtime import system_runtime
 from tidelog.start_error import StartError

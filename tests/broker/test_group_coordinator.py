@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from broker.group_broker import GroupBroker, Pending, topic
-from tidelog.groups.group import GroupState
-from tidelog.groups.records import GroupChange, decode
-from tidelog.internal_topics import java_hash, partition_for
-from tidelog.metadata.image import GROUP_METADATA_TOPIC, ClusterImage
+from tidelog.cluster.metadata.image import GROUP_METADATA_TOPIC, ClusterImage
+from tidelog.coordinators.groups.group import GroupState
+from tidelog.coordinators.groups.records import GroupChange, decode
+from tidelog.replication.internal_topics import java_hash, partition_for
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.group_admin import DeleteGroupsRequest, ListGroupsRequest
 from tidelog_protocol.messages.group_offsets import OffsetCommitRequest, OffsetFetchRequest

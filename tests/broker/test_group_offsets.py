@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tidelog.groups.group import Group, GroupLimits, GroupState
-from tidelog.groups.member import Member, Now
-from tidelog.groups.offsets import (
+from tidelog.coordinators.groups.group import Group, GroupLimits, GroupState
+from tidelog.coordinators.groups.member import Member, Now
+from tidelog.coordinators.groups.offsets import (
     ZERO_UUID,
     OffsetAndMetadata,
     OffsetChange,

@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from tidelog.groups.group import GroupLimits, GroupState
-from tidelog.groups.member import Now
-from tidelog.groups.offsets import OffsetAndMetadata, OffsetChange
-from tidelog.groups.records import (
+from tidelog.coordinators.groups.group import GroupLimits, GroupState
+from tidelog.coordinators.groups.member import Now
+from tidelog.coordinators.groups.offsets import OffsetAndMetadata, OffsetChange
+from tidelog.coordinators.groups.records import (
     GroupChange,
     decode,
     group_record,
     group_tombstone,
     offset_record,
 )
-from tidelog.groups.shard import GroupShard
+from tidelog.coordinators.groups.shard import GroupShard
 from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.primitives import uuid_from_str
 from tidelog_protocol.records import iter_batches, iter_records

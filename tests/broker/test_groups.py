@@ -7,8 +7,8 @@ import itertools
 import pytest
 
 from broker.group_harness import NONE, SUBSCRIPTION, Harness
-from tidelog.groups.group import TRANSITIONS, GroupLimits, GroupState
-from tidelog.groups.member import (
+from tidelog.coordinators.groups.group import TRANSITIONS, GroupLimits, GroupState
+from tidelog.coordinators.groups.member import (
     AssignmentStored,
     JoinResult,
     LeavingMember,

@@ -6,8 +6,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tidelog.groups.group import Group, GroupLimits, GroupState
-from tidelog.groups.member import (
+from tidelog.coordinators.groups.group import Group, GroupLimits, GroupState
+from tidelog.coordinators.groups.member import (
     CompleteJoin,
     CompleteSync,
     JoinRequest,

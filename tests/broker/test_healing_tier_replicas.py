@@ -14,7 +14,7 @@ import tidelog
 from damage.directory import SEGMENTS, SETTINGS, create, flip
 from support.clusters import STEADY, has_isr_of, run, until
 from support.txn_client import Nodes, TxnProducer
-from tidelog.doors.tiered import with_tier
+from tidelog.embedded.tiered import with_tier
 from tidelog.healing import remote_copies
 from tidelog_storage.config import LogConfig
 from tidelog_storage.remote.api import RemoteStorageError, SegmentState

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.metadata import DIRECTORY_ID, NODE_ID, cluster, topic
-from tidelog.metadata.replay import ReplayError, merge_partition, replay
+from tidelog.cluster.metadata.replay import ReplayError, merge_partition, replay
 from tidelog_protocol.messages import metadata_records as tables
 
 if TYPE_CHECKING:
-    from tidelog.metadata.image import ClusterImage
+    from tidelog.cluster.metadata.image import ClusterImage
     from tidelog_protocol.schema import Message
 
 ONE, TWO, LOST = ((number).to_bytes(16, "big") for number in (1, 2, 99))

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from support.data_path import NOW_MS, DataPath, batch
-from tidelog.metadata.image import BrokerImage
+from tidelog.cluster.metadata.image import BrokerImage
 from tidelog.replication.in_sync import lagging_replicas, preferred_replica
 from tidelog.replication.replica_state import ReplicaState
 

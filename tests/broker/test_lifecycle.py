@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from support.metadata import CountedRng, broker_config, cluster
+from tidelog.cluster.lifecycle import BrokerLifecycle, LifecycleError, State
+from tidelog.cluster.metadata.image import BrokerImage
 from tidelog.config.broker import Endpoint
-from tidelog.membership.lifecycle import BrokerLifecycle, LifecycleError, State
-from tidelog.metadata.image import BrokerImage
-from tidelog.peers import PeerError
+from tidelog.network.peers import PeerError
 from tidelog.runtime import SystemClock
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.controller import (

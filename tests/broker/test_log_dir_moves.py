@@ -11,7 +11,7 @@ import pytest
 
 from support.data_path import NOW_MS, DataPath, batch, data_of, topic_id
 from support.mover import OTHER, LoopClock, everything, played, until
-from tidelog.metadata.image import PartitionImage, TopicImage
+from tidelog.cluster.metadata.image import PartitionImage, TopicImage
 from tidelog.replication.local_leader import MovePace
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode

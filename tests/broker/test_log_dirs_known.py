@@ -15,10 +15,10 @@ from support.controller_cluster import image_of as metadata_of
 from support.mover import Mover, played
 from support.mover import until as until_virtually
 from support.wire_client import WireClient
+from tidelog.cluster.controller.decisions import RefusedError
+from tidelog.cluster.controller.directories import assign_replicas_to_dirs
+from tidelog.cluster.formatting import format_directories, look
 from tidelog.config.broker import BrokerConfig
-from tidelog.controller.decisions import RefusedError
-from tidelog.controller.directories import assign_replicas_to_dirs
-from tidelog.formatting import format_directories, look
 from tidelog.runtime import system_runtime
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.admin import AlterReplicaLogDirsRequest
@@ -31,7 +31,7 @@ from tier.admin import create_topic
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tidelog.metadata.image import ClusterImage, PartitionImage
+    from tidelog.cluster.metadata.image import ClusterImage, PartitionImage
 
 Directory = AssignReplicasToDirsRequest.DirectoryData
 OTHER = b"other-directory1"

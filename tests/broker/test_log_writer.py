@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tidelog.transactions.log_writer import append, once
-from tidelog.transactions.shard import TransactionShard
+from tidelog.coordinators.transactions.log_writer import append, once
+from tidelog.coordinators.transactions.shard import TransactionShard
 from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.types import StorageError
 

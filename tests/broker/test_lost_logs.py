@@ -15,7 +15,7 @@ from support.clusters import run, until
 from support.data_path import NOW_MS, DataPath, batch, topic_id
 from support.wire_client import WireClient
 from tidelog.__main__ import main
-from tidelog.metadata.image import ClusterImage, PartitionImage, TopicImage
+from tidelog.cluster.metadata.image import ClusterImage, PartitionImage, TopicImage
 from tidelog.replication.lost_replicas import LOST_DIRECTORY
 from tidelog.start_error import StartError
 from tidelog_protocol.errors import ErrorCode
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from tidelog.doors.nodes import Node
+    from tidelog.embedded.nodes import Node
     from tidelog.server import BrokerServer
 
 

@@ -11,7 +11,7 @@ import pytest
 from support.handler_calls import make_context
 from support.metadata import CLUSTER_ID, NODE_ID, Metadata, cluster, topic
 from tidelog.api.metadata import CLUSTER_OPERATIONS, TOPIC_OPERATIONS, MetadataApi
-from tidelog.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
+from tidelog.cluster.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.cluster import (

@@ -11,7 +11,7 @@ import pytest
 
 from sim.disk import SimDisk
 from support.metadata import CLUSTER_ID, DIRECTORY_ID, NODE_ID, Metadata
-from tidelog.metadata.log import METADATA_TOPIC_ID, RECORD_VERSIONS, decode_batch
+from tidelog.cluster.metadata.log import METADATA_TOPIC_ID, RECORD_VERSIONS, decode_batch
 from tidelog_protocol.batch import iter_batches
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages import metadata_records as tables
@@ -21,7 +21,7 @@ from tidelog_protocol.records import Record, build_batch, iter_records
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
-    from tidelog.metadata.image import ClusterImage
+    from tidelog.cluster.metadata.image import ClusterImage
 
 VECTORS = Path(__file__).parent / "vectors" / "cluster_metadata"
 FOLDER = "data/__cluster_metadata-0"

@@ -9,8 +9,8 @@ import pytest
 
 import tidelog
 from support.clusters import run
-from tidelog.doors.cluster_settings import metrics_listener
-from tidelog.doors.ports import Ports
+from tidelog.embedded.cluster_settings import metrics_listener
+from tidelog.embedded.ports import Ports
 from tidelog.metrics.meters import BROKER_TOPIC_METRICS, Meters, Name, Sample
 from tidelog.metrics.prometheus import PrometheusEndpoint, families, metric_name
 from tidelog.runtime import system_runtime

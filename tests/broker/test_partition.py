@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.data_path import NOW_MS, DataPath, batch
-from tidelog.metadata.image import PartitionImage
+from tidelog.cluster.metadata.image import PartitionImage
 from tidelog.replication.fetch_sessions import FetchedPartition
 from tidelog.replication.partition import (
     HIGH_WATERMARK,

@@ -7,11 +7,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.controller_cluster import TOPIC_ID, directory, partition
-from tidelog.controller.changes import RECOVERED, RECOVERING, Election, PartitionDraft, Rules
-from tidelog.metadata.replay import merge_partition
+from tidelog.cluster.controller.changes import (
+    RECOVERED,
+    RECOVERING,
+    Election,
+    PartitionDraft,
+    Rules,
+)
+from tidelog.cluster.metadata.replay import merge_partition
 
 if TYPE_CHECKING:
-    from tidelog.metadata.image import PartitionImage
+    from tidelog.cluster.metadata.image import PartitionImage
 
 
 def changed(

@@ -18,12 +18,12 @@ from support.controller_cluster import (
     state,
 )
 from support.metadata import broker_config
-from tidelog.controller.decisions import RefusedError
-from tidelog.controller.partitions import Changes, alter_partition, has_leaderships
+from tidelog.cluster.controller.decisions import RefusedError
+from tidelog.cluster.controller.partitions import Changes, alter_partition, has_leaderships
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from tidelog.metadata.image import ClusterImage
+    from tidelog.cluster.metadata.image import ClusterImage
     from tidelog_protocol.messages.controller import AlterPartitionRequest
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidelog.transactions.patterns import Pattern, PatternError
+from tidelog.coordinators.transactions.patterns import Pattern, PatternError
 
 ATOMS = st.sampled_from(
     ["a", "b", "0", "-", ".", "[ab]", "[^a]", "[0-9b]", r"\d", r"\w", r"\S", "^", "$", r"\b", r"\B"]

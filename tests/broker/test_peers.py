@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.handler_broker import HandlerBroker, run
-from tidelog.peers import Channels, PeerChannel, PeerError
+from tidelog.network.peers import Channels, PeerChannel, PeerError
 from tidelog.runtime import SystemClock, SystemNetwork, SystemRng
 from tidelog_protocol.messages.data import FetchRequest
 from tidelog_protocol.messages.groups import HeartbeatRequest

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.quorum_nodes import CLUSTER_ID, PORT, QuorumNode, simulate
-from tidelog.metadata.log import METADATA_TOPIC_ID
-from tidelog.metadata.quorum_state import QuorumStateError
-from tidelog.peers import PeerChannel, PeerError
+from tidelog.cluster.metadata.log import METADATA_TOPIC_ID
+from tidelog.cluster.metadata.quorum_state import QuorumStateError
+from tidelog.network.peers import PeerChannel, PeerError
 from tidelog_protocol.batch import iter_batches
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.data import FetchRequest

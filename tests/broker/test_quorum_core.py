@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from support.quorum_model import ModelRng, Quorum
-from tidelog.quorum import events as e
-from tidelog.quorum.core import TRANSITIONS, QuorumCore, Role, Timeouts
-from tidelog.quorum.progress import OBSERVERS_MAX
+from tidelog.cluster.quorum import events as e
+from tidelog.cluster.quorum.core import TRANSITIONS, QuorumCore, Role, Timeouts
+from tidelog.cluster.quorum.progress import OBSERVERS_MAX
 from tidelog_protocol.errors import ErrorCode
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.quorum_nodes import setting, simulate
-from tidelog.metadata.log import NotControllerError
-from tidelog.quorum.core import Timeouts
+from tidelog.cluster.metadata.log import NotControllerError
+from tidelog.cluster.quorum.core import Timeouts
 from tidelog_protocol.messages import metadata_records as tables
 from tidelog_storage.types import StorageError
 

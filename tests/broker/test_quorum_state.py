@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sim.disk import SimDisk
-from tidelog.metadata.quorum_state import (
+from tidelog.cluster.metadata.quorum_state import (
     Election,
     QuorumStateError,
     read_quorum_state,

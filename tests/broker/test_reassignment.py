@@ -16,15 +16,15 @@ from support.controller_cluster import (
     partition,
     state,
 )
-from tidelog.controller.partitions import alter_partition
-from tidelog.controller.reassignment import alter_reassignments, list_reassignments
+from tidelog.cluster.controller.partitions import alter_partition
+from tidelog.cluster.controller.reassignment import alter_reassignments, list_reassignments
 from tidelog_protocol.messages.cluster_admin import (
     AlterPartitionReassignmentsRequest,
     ListPartitionReassignmentsRequest,
 )
 
 if TYPE_CHECKING:
-    from tidelog.metadata.image import ClusterImage
+    from tidelog.cluster.metadata.image import ClusterImage
 
 Asked = AlterPartitionReassignmentsRequest.ReassignableTopic
 FIVE = tuple(broker(node_id) for node_id in range(1, 6))

@@ -10,9 +10,9 @@ import pytest
 
 from support.remote import PARTITION, remote_segment
 from tidelog.metrics.meters import BROKER_TOPIC_METRICS, Meters, Name
-from tidelog.remote.aux_state import fetch_aux_state
-from tidelog.remote.pools import Pool
 from tidelog.runtime import DetachedExecutor
+from tidelog.tiered.aux_state import fetch_aux_state
+from tidelog.tiered.pools import Pool
 from tidelog_storage.remote.api import (
     IndexKind,
     RemoteResourceNotFound,

@@ -12,15 +12,15 @@ from support.data_path import DataPath, ManualClock, batch
 from support.metadata import cluster, topic
 from support.remote_metadata import COUNT, P0, Broker
 from support.remote_topic import MemoryTopic
-from tidelog.metadata.image import REMOTE_LOG_METADATA_TOPIC, BrokerImage
-from tidelog.peers import PeerError
-from tidelog.remote.metadata.client import MetadataTopicClient, TopicError
-from tidelog.remote.metadata.client_settings import (
+from tidelog.cluster.metadata.image import REMOTE_LOG_METADATA_TOPIC, BrokerImage
+from tidelog.network.peers import PeerError
+from tidelog.tiered.metadata.client import MetadataTopicClient, TopicError
+from tidelog.tiered.metadata.client_settings import (
     ClientSettings,
     ConsumerSettings,
     ProducerSettings,
 )
-from tidelog.remote.metadata.consumer import MetadataConsumer
+from tidelog.tiered.metadata.consumer import MetadataConsumer
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from sim.loop import SimLoop
-    from tidelog.peers import PeerChannel
-    from tidelog.remote.metadata.consumer import Sink
+    from tidelog.network.peers import PeerChannel
     from tidelog.replication.replica_manager import ReplicaManager
+    from tidelog.tiered.metadata.consumer import Sink
 
 NAME = REMOTE_LOG_METADATA_TOPIC
 OF_BROKER_MS = 30_000  # its request.timeout.ms

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from support.clusters import run
 from support.remote import remote_segment
-from tidelog.remote.reads.loading import Loader
+from tidelog.tiered.reads.loading import Loader
 from tidelog_storage.remote.index_cache import RemoteIndexes
 from tidelog_storage.remote.sources import Load
 

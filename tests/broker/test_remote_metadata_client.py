@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from support.metadata import cluster, topic
-from tidelog.metadata.image import REMOTE_LOG_METADATA_TOPIC, BrokerImage
-from tidelog.peers import PeerError
-from tidelog.remote.metadata.client import MetadataTopicClient, TopicError
-from tidelog.remote.metadata.client_settings import ClientSettings
+from tidelog.cluster.metadata.image import REMOTE_LOG_METADATA_TOPIC, BrokerImage
+from tidelog.network.peers import PeerError
+from tidelog.tiered.metadata.client import MetadataTopicClient, TopicError
+from tidelog.tiered.metadata.client_settings import ClientSettings
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from tidelog.peers import PeerChannel
+    from tidelog.network.peers import PeerChannel
     from tidelog.replication.replica_manager import ReplicaManager
 
 ENDPOINTS = (("PLAINTEXT", "brokers", 1, 0), ("TIER", "t", 2, 0))

@@ -24,8 +24,8 @@ from support.remote_metadata import (
     update,
 )
 from support.remote_topic import MemoryTopic
-from tidelog.remote.metadata.files import MetadataFiles
 from tidelog.runtime import AwaitedFiles
+from tidelog.tiered.metadata.files import MetadataFiles
 from tidelog_storage.remote.api import PartitionDelete, PartitionDeleteState
 from tidelog_storage.remote.metadata_records import decode
 

@@ -25,9 +25,9 @@ from support.remote_metadata import (
     update,
 )
 from support.remote_topic import MemoryClient, MemoryTopic
-from tidelog.remote.metadata import creation as metadata_creation
-from tidelog.remote.metadata.consumer import MetadataConsumer
-from tidelog.remote.metadata.settings import MetadataSettings
+from tidelog.tiered.metadata import creation as metadata_creation
+from tidelog.tiered.metadata.consumer import MetadataConsumer
+from tidelog.tiered.metadata.settings import MetadataSettings
 from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.remote.api import (
     PartitionDelete,
@@ -40,7 +40,7 @@ from tidelog_storage.remote.api import (
 from tidelog_storage.remote.metadata_records import encode
 
 if TYPE_CHECKING:
-    from tidelog.remote.metadata.client import Chunk
+    from tidelog.tiered.metadata.client import Chunk
 
 
 @pytest.mark.parametrize("far", [False, True])

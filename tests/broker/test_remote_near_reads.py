@@ -8,7 +8,7 @@ import random
 import pytest
 
 from support.remote_reads import ReadsWorld, simulated
-from tidelog.remote.reads import loading
+from tidelog.tiered.reads import loading
 from tidelog_storage.remote import near
 from tidelog_storage.remote.api import RemoteStorageError, RetriableRemoteStorageError
 from tidelog_storage.remote.chunks import CorruptRemoteDataError

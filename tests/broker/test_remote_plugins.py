@@ -12,8 +12,8 @@ from support.clusters import run, until
 from support.memory_metadata import NAME
 from support.metadata import broker_config
 from support.tiered_cluster import TieredCluster, segmented, tiered_cluster
-from tidelog.remote import plugins
 from tidelog.start_error import StartError
+from tidelog.tiered import plugins
 from tidelog_storage.os_files import OsFileSystem
 from tidelog_storage.remote.api import (
     RemoteStorageError,

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from support.data_path import ManualClock
 from tidelog.metrics.meters import Meters
-from tidelog.remote.gauges import tell_quota
-from tidelog.remote.pools import Pool, PoolFullError
-from tidelog.remote.quotas import RateQuota
 from tidelog.runtime import DetachedExecutor
+from tidelog.tiered.gauges import tell_quota
+from tidelog.tiered.pools import Pool, PoolFullError
+from tidelog.tiered.quotas import RateQuota
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -18,7 +18,7 @@ from support.remote import (
     segment_files,
 )
 from support.remote_reads import InlineLoader, at_once
-from tidelog.remote.reads.reader import RemoteRead, read, search
+from tidelog.tiered.reads.reader import RemoteRead, read, search
 from tidelog_protocol.records import ControlType, build_end_transaction_marker, iter_batches
 from tidelog_storage.remote.api import RemoteResourceNotFound, SegmentState
 from tidelog_storage.remote.chunk_cache import ChunkCache

@@ -14,8 +14,8 @@ from support.remote import PARTITION
 from support.remote_reads import ReadsWorld, simulated
 from tidelog.config.broker import BrokerConfig
 from tidelog.metrics.meters import BROKER_TOPIC_METRICS, Name
-from tidelog.remote.pools import PoolFullError
-from tidelog.remote.reads.reader import RemoteRead
+from tidelog.tiered.pools import PoolFullError
+from tidelog.tiered.reads.reader import RemoteRead
 from tidelog_storage.remote.api import (
     RemoteResourceNotFound,
     RemoteStorageError,

@@ -12,7 +12,7 @@ from support.clusters import in_thread, librdkafka, run, until
 from support.metadata import broker_config
 from support.tiered_cluster import segmented, tiered_cluster
 from tidelog.metrics.meters import BROKER_TOPIC_METRICS, Name
-from tidelog.remote.tasks import Pace, Repeated
+from tidelog.tiered.tasks import Pace, Repeated
 from tidelog_storage.config import LogConfig
 from tidelog_storage.remote.api import (
     RemoteStorageError,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.data_path import NOW_MS, DataPath, topic_id
-from tidelog.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
+from tidelog.cluster.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.records import Record, build_batch
 from tidelog_storage.types import StorageError, TopicPartition

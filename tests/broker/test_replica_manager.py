@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.data_path import NOW_MS, DataPath, batch, topic_id
-from tidelog.metadata.image import BrokerImage, ClusterImage
+from tidelog.cluster.metadata.image import BrokerImage, ClusterImage
 from tidelog.replication.partition import Partition
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.records import Record, build_batch

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from support.metadata import CountedRng
-from tidelog.controller.placement import PlacementError, place
-from tidelog.metadata.image import BrokerImage
+from tidelog.cluster.controller.placement import PlacementError, place
+from tidelog.cluster.metadata.image import BrokerImage
 
 
 def brokers(*racks: str | None, fenced: tuple[int, ...] = ()) -> list[BrokerImage]:

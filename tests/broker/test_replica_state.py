@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tidelog.metadata.image import BrokerImage
+from tidelog.cluster.metadata.image import BrokerImage
 from tidelog.replication.replica_state import UNKNOWN_OFFSET, ReplicaRules, ReplicaState
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.data_path import NOW_MS, DataPath, batch, bytes_of, data_of
-from tidelog.metadata.image import BrokerImage
+from tidelog.cluster.metadata.image import BrokerImage
 from tidelog.replication.truncation import StartOffset, start_offset
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.records import iter_batches

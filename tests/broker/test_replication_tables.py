@@ -13,8 +13,8 @@ import yaml
 
 from support.controller_cluster import CONFIG, broker, image_of, isr_change, partition
 from support.data_path import NODE_ID, NOW_MS, DataPath, batch, data_of, topic_id
-from tidelog.controller.partitions import alter_partition
-from tidelog.metadata.image import BrokerImage
+from tidelog.cluster.controller.partitions import alter_partition
+from tidelog.cluster.metadata.image import BrokerImage
 from tidelog.replication.truncation import start_offset
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode

@@ -10,7 +10,7 @@ import pytest
 
 from support.wire_client import WireClient
 from tidelog.config.broker import BrokerConfig
-from tidelog.doors.cluster import broker_properties
+from tidelog.embedded.cluster import broker_properties
 from tidelog.runtime import system_runtime
 from tidelog.server import BrokerServer, StartError
 from tidelog_protocol.apis import API

@@ -14,16 +14,16 @@ from broker.test_snapshots import FOLDER, open_single
 from sim.disk import MachineDiedError, SimDisk
 from support.metadata import CLUSTER_ID, NOW_MS, FixedClock, StepExecutor
 from support.quorum_nodes import setting, simulate
-from tidelog.metadata.replay import ImageBuilder
-from tidelog.metadata.replicated import ReplicatedMetadataLog
-from tidelog.metadata.snapshots import SnapshotId, encode_snapshot, list_snapshots
+from tidelog.cluster.metadata.replay import ImageBuilder
+from tidelog.cluster.metadata.replicated import ReplicatedMetadataLog
+from tidelog.cluster.metadata.snapshots import SnapshotId, encode_snapshot, list_snapshots
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from support.quorum_nodes import QuorumNode, QuorumWorld
-    from tidelog.metadata.log import MetadataLog
+    from tidelog.cluster.metadata.log import MetadataLog
 
 WAYS = ("kill", *(f"power {number}" for number in range(3)))
 

@@ -12,10 +12,10 @@ from support.metadata import CLUSTER_ID, DIRECTORY_ID, NOW_MS, FixedClock, StepE
 from support.metadata import cluster as cluster_image
 from support.metadata import topic as topic_image
 from support.quorum_nodes import setting, simulate
-from tidelog.metadata.image import BrokerImage, ClusterImage
-from tidelog.metadata.log import MetadataLog
-from tidelog.metadata.replay import ImageBuilder
-from tidelog.metadata.snapshots import (
+from tidelog.cluster.metadata.image import BrokerImage, ClusterImage
+from tidelog.cluster.metadata.log import MetadataLog
+from tidelog.cluster.metadata.replay import ImageBuilder
+from tidelog.cluster.metadata.snapshots import (
     SnapshotId,
     decode_snapshot,
     encode_snapshot,

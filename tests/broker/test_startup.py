@@ -78,7 +78,7 @@ def test_the_door_imports_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["tidelog.__main__", "tidelog.doors.cluster", "tidelog.config.broker"]
+    "name", ["tidelog.__main__", "tidelog.embedded.cluster", "tidelog.config.broker"]
 )
 def test_doors_do_without_asyncio(name: str) -> None:
     modules = imported_by(f"import {name}")
@@ -88,7 +88,7 @@ def test_doors_do_without_asyncio(name: str) -> None:
 
 def test_serve_imports_nothing_heavy() -> None:
     check(
-        "import tidelog.cli.serve, tidelog.server, tidelog.doors.cluster\n"
+        "import tidelog.cli.serve, tidelog.server, tidelog.embedded.cluster\n"
         "from tidelog.runtime import system_runtime; system_runtime()",
         {"argparse"},
     )

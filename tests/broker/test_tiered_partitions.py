@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from support.data_path import NODE_ID, NOW_MS, DataPath, topic_id
-from tidelog.metadata.image import BrokerImage
+from tidelog.cluster.metadata.image import BrokerImage
 from tidelog.replication.fetch_sessions import FetchedPartition
 from tidelog.replication.partition import HIGH_WATERMARK, LOG_END, FetchParams, SearchRemote
 from tidelog_protocol.apis import ApiKey

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from support.metadata import DIRECTORY_ID, CountedRng, broker_config, cluster, names_of, topic
-from tidelog.controller.topics import create_partitions, create_topics
-from tidelog.metadata.image import BrokerImage
+from tidelog.cluster.controller.topics import create_partitions, create_topics
+from tidelog.cluster.metadata.image import BrokerImage
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.admin import CreatePartitionsRequest, CreateTopicsRequest
 

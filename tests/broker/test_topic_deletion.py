@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from support.metadata import cluster, names_of, topic
-from tidelog.controller.deletion import delete_topics, refuse_deletion
+from tidelog.cluster.controller.deletion import delete_topics, refuse_deletion
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.admin import DeleteTopicsRequest
 

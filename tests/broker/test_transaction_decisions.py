@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidelog.transactions.decisions import (
+from tidelog.coordinators.transactions.decisions import (
     Ending,
     ProducerIdAndEpoch,
     add_partitions,
@@ -19,9 +19,9 @@ from tidelog.transactions.decisions import (
     init_producer_id,
     verify_partitions,
 )
-from tidelog.transactions.records import decode, record, tombstone
-from tidelog.transactions.states import PREVIOUS, TransactionState
-from tidelog.transactions.transaction import (
+from tidelog.coordinators.transactions.records import decode, record, tombstone
+from tidelog.coordinators.transactions.states import PREVIOUS, TransactionState
+from tidelog.coordinators.transactions.transaction import (
     EPOCH_MAX,
     Transaction,
     TransactionValue,

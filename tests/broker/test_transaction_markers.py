@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.data_path import DataPath
-from tidelog.transactions.decisions import ProducerIdAndEpoch
-from tidelog.transactions.markers import MarkerSender, Marking
-from tidelog.transactions.shard import TransactionShard
+from tidelog.coordinators.transactions.decisions import ProducerIdAndEpoch
+from tidelog.coordinators.transactions.markers import MarkerSender, Marking
+from tidelog.coordinators.transactions.shard import TransactionShard
 from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.types import TopicPartition
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from support.data_path import NOW_MS, DataPath, batch
-from tidelog.groups.offsets import OffsetAndMetadata, OffsetChange
-from tidelog.groups.pending import PendingOffsets
-from tidelog.transactions.marker_writer import MarkerWriter
-from tidelog.transactions.markers import Marker
-from tidelog.transactions.verification import Verifications
+from tidelog.coordinators.groups.offsets import OffsetAndMetadata, OffsetChange
+from tidelog.coordinators.groups.pending import PendingOffsets
+from tidelog.coordinators.transactions.marker_writer import MarkerWriter
+from tidelog.coordinators.transactions.markers import Marker
+from tidelog.coordinators.transactions.verification import Verifications
 from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.types import StorageError, TopicPartition
 
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from tidelog.coordinators.transactions.verification import Guard
     from tidelog.replication.partition import Partition
-    from tidelog.transactions.verification import Guard
 
 PRODUCER, EPOCH = 7, 3
 FOO = TopicPartition("foo", 0)

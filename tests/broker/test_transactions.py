@@ -9,8 +9,8 @@ import pytest
 import tidelog
 from support.clusters import FAST, image_of, run, until
 from support.txn_client import Nodes, TxnProducer
-from tidelog.metadata.image import TRANSACTION_STATE_TOPIC
-from tidelog.transactions import decisions, transaction
+from tidelog.cluster.metadata.image import TRANSACTION_STATE_TOPIC
+from tidelog.coordinators.transactions import decisions, transaction
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from support.handler_calls import make_context
 from support.memory_transport import MemoryTransport
 from support.wire_client import response_of
 from tidelog.api.versions import VersionsApi
-from tidelog.connections import Connections
-from tidelog.dispatch import Dispatcher
+from tidelog.network.connections import Connections
+from tidelog.network.dispatch import Dispatcher
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.cluster import ApiVersionsRequest, ApiVersionsResponse

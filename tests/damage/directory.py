@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from support.txn_client import RETRIABLE, Nodes, TxnProducer
 from tidelog.config.broker import BrokerConfig
-from tidelog.doors.cluster_settings import broker_properties
-from tidelog.doors.tiered import with_tier
+from tidelog.embedded.cluster_settings import broker_properties
+from tidelog.embedded.tiered import with_tier
 from tidelog.runtime import system_runtime
 from tidelog.server import BrokerServer
 from tidelog_protocol.errors import ErrorCode

@@ -19,8 +19,8 @@ from damage.directory import SETTINGS, TOPICS, Truth, settle_disk, write
 from damage.play import UNDETECTABLE, Listener, Outcome, Verdict, find_losses, names
 from support.clusters import STEADY, until
 from support.txn_client import RETRIABLE, Nodes
-from tidelog.doors.cluster_settings import ClusterError
-from tidelog.formatting import format_directories, look
+from tidelog.cluster.formatting import format_directories, look
+from tidelog.embedded.cluster_settings import ClusterError
 from tidelog.runtime import system_runtime
 from tidelog.start_error import StartError
 from tidelog_protocol.errors import ErrorCode

@@ -16,7 +16,7 @@ from sim.history import require
 from sim.raw_logs import read_log
 from support.data_path import ManualClock, ManualTimers
 from support.logs import NOW, config
-from tidelog.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
+from tidelog.cluster.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from tidelog.replication.partition import Partition
 from tidelog.replication.replica_manager import ReplicaManager
 from tidelog_protocol.records import Record, build_batch

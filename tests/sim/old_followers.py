@@ -23,7 +23,7 @@ from tidelog_storage.types import UNDEFINED_EPOCH
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from tidelog.metadata.image import PartitionImage
+    from tidelog.cluster.metadata.image import PartitionImage
     from tidelog.replication.fetch_sessions import FetchedPartition
     from tidelog.replication.reads import ReadResult
     from tidelog_storage.types import OffsetAndEpoch

@@ -21,7 +21,7 @@ from sim.machine import PORT, START_MS, Machine, in_lane
 from sim.network import SimNetwork
 from sim.raw_logs import DATA, read_log
 from sim.wire import Lost, WireConnection
-from tidelog.quorum.core import Role
+from tidelog.cluster.quorum.core import Role
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.admin import CreateTopicsRequest
 from tidelog_protocol.messages.data import ProduceRequest
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from sim.loop import SimLoop
-    from tidelog.metadata.image import PartitionImage
+    from tidelog.cluster.metadata.image import PartitionImage
     from tidelog.replication.partition import Partition
     from tidelog_protocol.schema import Message
 

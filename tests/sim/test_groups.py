@@ -9,7 +9,7 @@ import pytest
 
 from sim.cluster.groups import OFFSETS_TOPIC, CoordinatorClient
 from sim.cluster.in_sync_checkers import InSyncChecker
-from tidelog.metadata.image import PartitionImage
+from tidelog.cluster.metadata.image import PartitionImage
 
 
 @pytest.mark.parametrize(("heard", "term"), [(7, (2, 0)), (8, None)])

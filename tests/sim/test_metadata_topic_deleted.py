@@ -10,7 +10,7 @@ from sim.loop import simulate
 from sim.remote_store import PREFIX, new_weather
 from sim.stage import Stage
 from sim.test_remote_tier import SETTINGS, TOPIC_SETTINGS, Play
-from tidelog.metadata.image import REMOTE_LOG_METADATA_TOPIC
+from tidelog.cluster.metadata.image import REMOTE_LOG_METADATA_TOPIC
 from tidelog_protocol.messages.admin import DeleteTopicsRequest
 
 FOLDER = "remote-log-metadata"

@@ -22,8 +22,8 @@ from sim.run import run_seed
 from sim.world import World
 from support.compaction import clean, compacted, fill, open_compacted, open_manager, put
 from support.logs import NOW, append, batch, offsets, open_log
-from tidelog.groups.offsets import OffsetAndMetadata, OffsetChange
-from tidelog.metadata.image import GROUP_METADATA_TOPIC, PartitionImage, TopicImage
+from tidelog.cluster.metadata.image import GROUP_METADATA_TOPIC, PartitionImage, TopicImage
+from tidelog.coordinators.groups.offsets import OffsetAndMetadata, OffsetChange
 from tidelog.replication.replica_state import ReplicaState
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.group_offsets import OffsetCommitRequest, OffsetFetchRequest

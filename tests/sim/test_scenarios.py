@@ -11,7 +11,7 @@ import yaml
 
 from sim.old_followers import followers
 from sim.vector_player import play
-from tidelog.remote.reads import reader
+from tidelog.tiered.reads import reader
 from tidelog_storage.remote.api import SegmentState
 from tidelog_storage.remote.lineage import part_end
 

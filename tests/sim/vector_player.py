@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from sim.loop import simulate
 from sim.vector_stage import VectorStage
-from tidelog.scenarios.actions import Actions
-from tidelog.scenarios.look import Looker
-from tidelog.scenarios.plan import broker_settings, metadata_on
-from tidelog.scenarios.player import Player
+from tidelog_scenarios.actions import Actions
+from tidelog_scenarios.look import Looker
+from tidelog_scenarios.plan import broker_settings, metadata_on
+from tidelog_scenarios.player import Player
 
 if TYPE_CHECKING:
     from sim.loop import SimLoop

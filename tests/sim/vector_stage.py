@@ -14,17 +14,17 @@ from sim.machine import PORT, in_lane
 from sim.raw_logs import DATA
 from sim.remote_store import PREFIX, _Routed, new_weather, weather_of
 from sim.stage import Stage as SimBrokers
-from tidelog.scenarios.inside import Inside
-from tidelog.scenarios.stage import Stage
-from tidelog.scenarios.store import TracedStore
-from tidelog.scenarios.turnstile import Turnstile
-from tidelog.scenarios.words import VOTERS
+from tidelog_scenarios.inside import Inside
+from tidelog_scenarios.stage import Stage
+from tidelog_scenarios.store import TracedStore
+from tidelog_scenarios.turnstile import Turnstile
+from tidelog_scenarios.words import VOTERS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from sim.loop import SimLoop
-    from tidelog.metadata.image import PartitionImage
+    from tidelog.cluster.metadata.image import PartitionImage
 
 STORE = "vectors"
 NEVER = str(sys.maxsize)

@@ -7,7 +7,7 @@ import pytest
 from support.logs import NOW, append, config, open_log
 from support.remote import PARTITION, KnownSegments, LogView, WatchedStore, copy_log
 from support.remote_reads import InlineLoader, at_once
-from tidelog.remote.reads.reader import RemoteRead, read, search
+from tidelog.tiered.reads.reader import RemoteRead, read, search
 from tidelog_storage.os_files import OsFileSystem
 from tidelog_storage.remote.api import RemoteResourceNotFound
 from tidelog_storage.remote.chunk_cache import ChunkCache

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     import tidelog
-    from tidelog.metadata.image import ClusterImage, PartitionImage
+    from tidelog.cluster.metadata.image import ClusterImage, PartitionImage
 
 WAIT_S_MAX = 60.0
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from support.metadata import CLUSTER_ID, NODE_ID, broker_config
-from tidelog.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
-from tidelog.metadata.replay import replay
+from tidelog.cluster.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
+from tidelog.cluster.metadata.replay import replay
 from tidelog_protocol.messages.controller import (
     AlterPartitionRequest,
     BrokerHeartbeatRequest,

@@ -14,13 +14,13 @@ from tidelog.api.fetch import FetchApi
 from tidelog.api.log_dirs import LogDirsApi
 from tidelog.api.offsets import OffsetsApi
 from tidelog.api.produce import ProduceApi
+from tidelog.cluster.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from tidelog.config.broker import BrokerConfig
-from tidelog.dispatch import Deferred, Handler, RequestContext
-from tidelog.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
+from tidelog.coordinators.transactions.transactions import Transactions
+from tidelog.network.dispatch import Deferred, Handler, RequestContext
 from tidelog.replication.partition import Partition
 from tidelog.replication.replica_manager import ReplicaManager
 from tidelog.replication.topic_configs import topic_configs
-from tidelog.transactions.transactions import Transactions
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.data import FetchRequest, FetchResponse, ProduceRequest

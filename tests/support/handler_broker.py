@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from support.memory_transport import MemoryTransport
 from support.wire_client import request_bytes
 from tidelog.api.versions import VersionsApi
-from tidelog.connections import Connections
-from tidelog.dispatch import Deferred, Dispatcher, RequestContext
+from tidelog.network.connections import Connections
+from tidelog.network.dispatch import Deferred, Dispatcher, RequestContext
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.messages.data import FetchRequest, FetchResponse, ProduceRequest
 from tidelog_protocol.messages.group_admin import ListGroupsRequest, ListGroupsResponse

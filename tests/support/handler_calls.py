@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidelog.dispatch import RequestContext
+from tidelog.network.dispatch import RequestContext
 
 
 class RecordingPeer:

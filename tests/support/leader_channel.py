@@ -10,8 +10,8 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from support.handler_calls import RecordingPeer
-from tidelog.dispatch import Deferred, RequestContext
-from tidelog.peers import PeerError
+from tidelog.network.dispatch import Deferred, RequestContext
+from tidelog.network.peers import PeerError
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.messages.data import FetchResponse, ListOffsetsResponse
 

@@ -6,11 +6,11 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from sim.disk import SimDisk
-from tidelog.auto_topics import AutoTopics
+from tidelog.cluster.auto_topics import AutoTopics
+from tidelog.cluster.controller.controller import Controller
+from tidelog.cluster.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
+from tidelog.cluster.metadata.log import MetadataLog
 from tidelog.config.broker import DEVELOPER_PROFILE, BrokerConfig
-from tidelog.controller.controller import Controller
-from tidelog.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
-from tidelog.metadata.log import MetadataLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

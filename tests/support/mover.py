@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sim.loop import simulate
 from support.data_path import CountingRng, DataPath, ManualClock, batch, topic_id
 from tidelog.api.log_dirs import LogDirsApi
-from tidelog.metadata.image import BrokerImage, PartitionImage, TopicImage
+from tidelog.cluster.metadata.image import BrokerImage, PartitionImage, TopicImage
 from tidelog.replication.log_dir_moves import LogDirMoves
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.messages.admin import AlterReplicaLogDirsRequest, DescribeLogDirsRequest

@@ -11,8 +11,8 @@ import itertools
 import random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tidelog.quorum import events as e
-from tidelog.quorum.core import QuorumCore, Role, Timeouts
+from tidelog.cluster.quorum import events as e
+from tidelog.cluster.quorum.core import QuorumCore, Role, Timeouts
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:

@@ -18,17 +18,17 @@ from sim.machine import SimClock, SimExecutor, SimRng
 from sim.network import SimNetwork
 from tidelog.api.describe_quorum import DescribeQuorumApi
 from tidelog.api.quorum import QuorumApi, view_of
-from tidelog.connections import Connections
-from tidelog.dispatch import Dispatcher
-from tidelog.metadata.replicated import ReplicatedMetadataLog
-from tidelog.peers import PeerChannel
-from tidelog.quorum.driver import Quorum
+from tidelog.cluster.metadata.replicated import ReplicatedMetadataLog
+from tidelog.cluster.quorum.driver import Quorum
+from tidelog.network.connections import Connections
+from tidelog.network.dispatch import Dispatcher
+from tidelog.network.peers import PeerChannel
 from tidelog_protocol.messages import metadata_records as tables
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
-    from tidelog.metadata.image import ClusterImage
+    from tidelog.cluster.metadata.image import ClusterImage
 
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 PORT = 9093

@@ -8,9 +8,9 @@ from uuid import UUID
 
 from support.clusters import until
 from support.remote_topic import MemoryClient, MemoryTopic
-from tidelog.remote.metadata.files import MetadataFiles
-from tidelog.remote.metadata.topic import TopicBasedMetadata
 from tidelog.runtime import AwaitedFiles
+from tidelog.tiered.metadata.files import MetadataFiles
+from tidelog.tiered.metadata.topic import TopicBasedMetadata
 from tidelog_storage.remote.api import (
     RemoteSegment,
     SegmentState,

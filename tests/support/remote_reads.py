@@ -12,11 +12,11 @@ from support.data_path import CountingRng
 from support.logs import NOW, append, config, open_log
 from support.remote import PARTITION, KnownSegments, LogView, NearStore, WatchedStore, copy_log
 from tidelog.metrics.meters import Meters
-from tidelog.remote.pools import Pool
-from tidelog.remote.quotas import RateQuota
-from tidelog.remote.reads.loading import Loader
-from tidelog.remote.reads.reader import RemoteRead
-from tidelog.remote.reads.remote_reads import RemoteReads
+from tidelog.tiered.pools import Pool
+from tidelog.tiered.quotas import RateQuota
+from tidelog.tiered.reads.loading import Loader
+from tidelog.tiered.reads.reader import RemoteRead
+from tidelog.tiered.reads.remote_reads import RemoteReads
 from tidelog_storage.remote.chunk_cache import ChunkCache
 from tidelog_storage.remote.directory_store import DirectoryStore
 from tidelog_storage.remote.index_cache import IndexCache

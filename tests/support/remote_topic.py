@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from tidelog.metadata.image import REMOTE_LOG_METADATA_TOPIC
-from tidelog.remote.metadata.client import Chunk, TopicError
-from tidelog.remote.metadata.client_settings import ClientSettings
+from tidelog.cluster.metadata.image import REMOTE_LOG_METADATA_TOPIC
 from tidelog.replication.purgatory import Purgatory
+from tidelog.tiered.metadata.client import Chunk, TopicError
+from tidelog.tiered.metadata.client_settings import ClientSettings
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from support.data_path import DataPath, ManualClock, topic_id
-from tidelog.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
+from tidelog.cluster.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from tidelog.replication.truncation import follower_truncation
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sim.loop import simulate
 from support.data_path import CountingRng, DataPath, topic_id
 from support.leader_channel import LeaderChannel, ScriptedLeader
-from tidelog.metadata.image import BrokerImage, PartitionImage, TopicImage
+from tidelog.cluster.metadata.image import BrokerImage, PartitionImage, TopicImage
 from tidelog.replication.replica_fetcher import ReplicaFetcher
 from tidelog_protocol.messages.data import FetchResponse
 from tidelog_protocol.records import Record, build_batch

@@ -9,12 +9,12 @@ from support.handler_calls import make_context
 from support.metadata import Metadata
 from tidelog.api.brokers import BrokersApi
 from tidelog.api.elections import ElectionsApi
-from tidelog.controller.controller import Controller
+from tidelog.cluster.controller.controller import Controller
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.messages.admin import CreateTopicsRequest
 
 if TYPE_CHECKING:
-    from tidelog.metadata.image import BrokerImage, PartitionImage
+    from tidelog.cluster.metadata.image import BrokerImage, PartitionImage
     from tidelog_protocol.schema import Message
 
 

@@ -13,7 +13,7 @@ from support.logs import NOW, config
 from support.remote import KnownSegments
 from support.remote_reads import InlineLoader, at_once
 from support.remote_vectors import PARTITION, pairs, segment_id, symbol, update_of
-from tidelog.remote.reads.reader import RemoteRead, read
+from tidelog.tiered.reads.reader import RemoteRead, read
 from tidelog_protocol.records import Record, build_batch, iter_batches, iter_records
 from tidelog_storage.checkpoints import parse_epochs
 from tidelog_storage.config import LogConfig

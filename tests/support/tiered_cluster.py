@@ -15,8 +15,8 @@ from tidelog_protocol.records import iter_batches, iter_records
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
-    from tidelog.remote.tasks import TieredPartition
-    from tidelog.remote.tier import RemoteTier
+    from tidelog.tiered.tasks import TieredPartition
+    from tidelog.tiered.tier import RemoteTier
     from tidelog_storage.log import Log
 
 _RLMM = "rlmm.config.remote.log.metadata"

@@ -21,9 +21,9 @@ from tidelog.api.fetch_remote import RemoteFetches
 from tidelog.api.offsets import OffsetsApi
 from tidelog.api.offsets_remote import RemoteOffsets
 from tidelog.metrics.meters import Meters
-from tidelog.remote.pools import Pool
-from tidelog.remote.quotas import RateQuota
-from tidelog.remote.reads.remote_reads import RemoteReads
+from tidelog.tiered.pools import Pool
+from tidelog.tiered.quotas import RateQuota
+from tidelog.tiered.reads.remote_reads import RemoteReads
 from tidelog_storage.os_files import OsFileSystem
 from tidelog_storage.remote.api import SegmentState, TopicIdPartition
 from tidelog_storage.remote.chunk_cache import ChunkCache

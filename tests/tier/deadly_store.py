@@ -17,7 +17,7 @@ import os
 import signal
 from typing import TYPE_CHECKING, Any
 
-from tidelog.remote.metadata.topic import TopicBasedMetadata
+from tidelog.tiered.metadata.topic import TopicBasedMetadata
 from tidelog_storage.remote.directory_store import DirectoryStore
 
 if TYPE_CHECKING:

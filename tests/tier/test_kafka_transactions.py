@@ -13,7 +13,7 @@ from compat.conftest import Client, ClientPool
 from compat.line_process import WorkerError
 from support.clusters import until
 from support.remote_places import place_of
-from tidelog.transactions.transaction import EPOCH_MAX
+from tidelog.coordinators.transactions.transaction import EPOCH_MAX
 from tier.conftest import properties_of
 from tier.harness import READ_COMMITTED, READ_UNCOMMITTED
 from tier.threaded import Threaded

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tidelog import scenarios
+import tidelog_scenarios as scenarios
 from tidelog.__main__ import main
-from tidelog.scenarios import NAMES, load, player
-from tidelog.scenarios.compare import state_differs, unsound
-from tidelog.scenarios.disk import checkpointed, cut, records_in
-from tidelog.scenarios.host_stage import HostStage
-from tidelog.scenarios.names import Names
-from tidelog.scenarios.table import WIDTH, state_lines
-from tidelog.scenarios.words import PlayError
 from tidelog_protocol.records import Record, build_batch
+from tidelog_scenarios import NAMES, load, player
+from tidelog_scenarios.compare import state_differs, unsound
+from tidelog_scenarios.disk import checkpointed, cut, records_in
+from tidelog_scenarios.host_stage import HostStage
+from tidelog_scenarios.names import Names
+from tidelog_scenarios.table import WIDTH, state_lines
+from tidelog_scenarios.words import PlayError
 from tidelog_storage.checkpoints import OffsetCheckpoint
 from tidelog_storage.os_files import OsFileSystem
 from tidelog_storage.types import TopicPartition

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from support.clusters import consume, image_of, in_thread, run, until
 from support.tiered_cluster import segmented, tiered_cluster
 from support.wire_client import WireClient
-from tidelog.metadata.image import REMOTE_LOG_METADATA_TOPIC
+from tidelog.cluster.metadata.image import REMOTE_LOG_METADATA_TOPIC
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.data import FetchRequest
 from tidelog_protocol.records import Record, build_batch

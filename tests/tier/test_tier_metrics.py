@@ -10,7 +10,7 @@ import urllib.request
 import pytest
 
 from support.clusters import run, until
-from tidelog.doors.ports import Ports
+from tidelog.embedded.ports import Ports
 from tidelog.runtime import system_runtime
 from tier import admin
 from tier.harness import TieredCluster, kv

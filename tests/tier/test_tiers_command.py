@@ -19,9 +19,9 @@ from support.remote_metadata import segment
 from support.txn_client import Nodes, TxnProducer
 from tidelog.cli import tiers
 from tidelog.cli.tiers import main
-from tidelog.doors.ports import Ports
-from tidelog.doors.tier_view import PartitionTiers
-from tidelog.doors.tiered import DIRECTORY_STORE, S3_STORE
+from tidelog.embedded.ports import Ports
+from tidelog.embedded.tier_view import PartitionTiers
+from tidelog.embedded.tiered import DIRECTORY_STORE, S3_STORE
 from tidelog.runtime import system_runtime
 from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.remote.api import (

@@ -6,7 +6,7 @@ import shutil
 import signal
 from typing import TYPE_CHECKING
 
-from tidelog.doors.cluster_settings import profile_of as of_cluster
+from tidelog.embedded.cluster_settings import profile_of as of_cluster
 from tidelog_bench.peers.address import wait_until_serving
 
 if TYPE_CHECKING:

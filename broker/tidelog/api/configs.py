@@ -20,9 +20,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.controller.decisions import RefusedError
-from tidelog.controller.names import invalid_topic_reason
-from tidelog.metadata.image import (
+from tidelog.cluster.controller.decisions import RefusedError
+from tidelog.cluster.controller.names import invalid_topic_reason
+from tidelog.cluster.metadata.image import (
     RESOURCE_BROKER,
     RESOURCE_BROKER_LOGGER,
     RESOURCE_CLIENT_METRICS,
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
     from typing import Any
 
+    from tidelog.cluster.controller.configs import Resource
+    from tidelog.cluster.controller.controller import Controller
+    from tidelog.cluster.metadata.describe import ConfigEntry
+    from tidelog.cluster.metadata.log import MetadataLog
     from tidelog.config.broker import BrokerConfig
-    from tidelog.controller.configs import Resource
-    from tidelog.controller.controller import Controller
-    from tidelog.dispatch import Handler, RequestContext
-    from tidelog.metadata.describe import ConfigEntry
-    from tidelog.metadata.log import MetadataLog
+    from tidelog.network.dispatch import Handler, RequestContext
     from tidelog_protocol.messages.configs import (
         AlterConfigsRequest,
         AlterConfigsResponse,
@@ -123,8 +123,8 @@ class ConfigsApi:
         return DescribeConfigsResponse(results=results)
 
     def _describe(self, resource_type: int, name: str, keys: Collection[str]) -> list[ConfigEntry]:
-        from tidelog.controller.configs import parse_node_id
-        from tidelog.metadata.describe import (
+        from tidelog.cluster.controller.configs import parse_node_id
+        from tidelog.cluster.metadata.describe import (
             describe_broker,
             describe_broker_defaults,
             describe_topic,
@@ -179,7 +179,7 @@ class ConfigsApi:
 
     def _forwarding(self, forward: Handler) -> Handler:
         async def handle(context: RequestContext, request: Any) -> Any:
-            from tidelog.controller.configs import refused_by_the_asked
+            from tidelog.cluster.controller.configs import refused_by_the_asked
 
             refused = refused_by_the_asked(self._config, _resources(request))
             if not refused:
@@ -213,7 +213,7 @@ class ConfigsApi:
 
 
 def _resources(request: AlterConfigsRequest | IncrementalAlterConfigsRequest) -> list[Resource]:
-    from tidelog.controller.configs import incremental_resources, legacy_resources
+    from tidelog.cluster.controller.configs import incremental_resources, legacy_resources
     from tidelog_protocol.messages.configs import AlterConfigsRequest
 
     if isinstance(request, AlterConfigsRequest):

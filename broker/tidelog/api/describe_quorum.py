@@ -15,15 +15,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.metadata.log import METADATA_PARTITION
+from tidelog.cluster.metadata.log import METADATA_PARTITION
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tidelog.dispatch import Handler, RequestContext
-    from tidelog.metadata.log import MetadataLog
+    from tidelog.cluster.metadata.log import MetadataLog
+    from tidelog.network.dispatch import Handler, RequestContext
     from tidelog.seams import Clock
     from tidelog_protocol.messages.quorum import DescribeQuorumRequest, DescribeQuorumResponse
 

@@ -20,13 +20,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.controller.decisions import RefusedError
+from tidelog.cluster.controller.decisions import RefusedError
 from tidelog_protocol.apis import ApiKey
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
-    from tidelog.controller.controller import Controller
-    from tidelog.dispatch import Handler, RequestContext
+    from tidelog.cluster.controller.controller import Controller
+    from tidelog.network.dispatch import Handler, RequestContext
     from tidelog_protocol.messages.cluster_admin import (
         AlterPartitionReassignmentsRequest,
         AlterPartitionReassignmentsResponse,

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
     from tidelog.api.fetch_remote import RemoteFetches
     from tidelog.config.broker import BrokerConfig
-    from tidelog.dispatch import Deferred, Handler, RequestContext
+    from tidelog.network.dispatch import Deferred, Handler, RequestContext
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog.seams import Rng
     from tidelog_protocol.messages.data import FetchRequest

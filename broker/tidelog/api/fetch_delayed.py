@@ -21,7 +21,7 @@ from tidelog_protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tidelog.dispatch import Deferred
+    from tidelog.network.dispatch import Deferred
     from tidelog.replication.fetch_sessions import FetchedPartition, FetchSession
     from tidelog.replication.partition import Partition
     from tidelog.replication.replica_manager import ReplicaManager

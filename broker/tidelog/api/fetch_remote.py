@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING
 from tidelog.api.fetch_delayed import failed_reads
 from tidelog.metrics.broker_gauges import tell_purgatories
 from tidelog.metrics.meters import Name
-from tidelog.remote.reads.reader import RemoteRead
-from tidelog.remote.shared import id_of
 from tidelog.replication.partition import TRANSACTION_COMMITTED
 from tidelog.replication.purgatory import DelayedOperation, Purgatory
+from tidelog.tiered.reads.reader import RemoteRead
+from tidelog.tiered.shared import id_of
 from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.remote.api import RemoteResourceNotFound
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tidelog.api.fetch_delayed import FetchWork
-    from tidelog.dispatch import Deferred, RequestContext
-    from tidelog.remote.reads.reader import RemoteRecords
-    from tidelog.remote.reads.remote_reads import PendingRead, RemoteReads
+    from tidelog.network.dispatch import Deferred, RequestContext
     from tidelog.replication.partition import Partition, ReadResult
     from tidelog.replication.purgatory import Timers
     from tidelog.replication.replica_manager import ReplicaManager
+    from tidelog.tiered.reads.reader import RemoteRecords
+    from tidelog.tiered.reads.remote_reads import PendingRead, RemoteReads
     from tidelog_protocol.messages.data import FetchResponse
     from tidelog_protocol.schema import Buffer
 

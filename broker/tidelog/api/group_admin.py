@@ -17,7 +17,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tidelog.groups.rebalance import GroupState
+from tidelog.coordinators.groups.rebalance import GroupState
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.group_admin import (
@@ -27,10 +27,10 @@ from tidelog_protocol.messages.group_admin import (
 )
 
 if TYPE_CHECKING:
-    from tidelog.dispatch import Deferred, Handler, RequestContext
-    from tidelog.groups.admin import GroupAdmin
-    from tidelog.groups.group import Group
-    from tidelog.groups.member import Member
+    from tidelog.coordinators.groups.admin import GroupAdmin
+    from tidelog.coordinators.groups.group import Group
+    from tidelog.coordinators.groups.member import Member
+    from tidelog.network.dispatch import Deferred, Handler, RequestContext
     from tidelog_protocol.messages.group_admin import (
         DeleteGroupsRequest,
         DescribeGroupsRequest,

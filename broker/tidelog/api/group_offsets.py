@@ -17,8 +17,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tidelog.groups.admin import Committer
-from tidelog.groups.offsets import NO_TIMESTAMP, ZERO_UUID, OffsetAndMetadata, OffsetChange
+from tidelog.coordinators.groups.admin import Committer
+from tidelog.coordinators.groups.offsets import (
+    NO_TIMESTAMP,
+    ZERO_UUID,
+    OffsetAndMetadata,
+    OffsetChange,
+)
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.group_offsets import (
@@ -32,9 +37,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from collections.abc import Set as AbstractSet
 
-    from tidelog.dispatch import Deferred, Handler, RequestContext
-    from tidelog.groups.admin import GroupAdmin
-    from tidelog.metadata.image import ClusterImage, TopicImage
+    from tidelog.cluster.metadata.image import ClusterImage, TopicImage
+    from tidelog.coordinators.groups.admin import GroupAdmin
+    from tidelog.network.dispatch import Deferred, Handler, RequestContext
     from tidelog.seams import Clock
     from tidelog_protocol.messages.group_offsets import OffsetCommitRequest, OffsetDeleteRequest
 

@@ -21,9 +21,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.groups.member import JoinRequest, LeavingMember, SyncRequest
-from tidelog.internal_topics import ensure, partition_for
-from tidelog.metadata.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from tidelog.cluster.metadata.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from tidelog.coordinators.groups.member import JoinRequest, LeavingMember, SyncRequest
+from tidelog.replication.internal_topics import ensure, partition_for
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.groups import (
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from typing import Any
 
-    from tidelog.dispatch import Deferred, Handler, RequestContext
-    from tidelog.groups.coordinator import GroupCoordinator
-    from tidelog.groups.member import JoinResult, SyncResult
-    from tidelog.internal_topics import Topics
-    from tidelog.metadata.image import ClusterImage
+    from tidelog.cluster.metadata.image import ClusterImage
+    from tidelog.coordinators.groups.coordinator import GroupCoordinator
+    from tidelog.coordinators.groups.member import JoinResult, SyncResult
+    from tidelog.network.dispatch import Deferred, Handler, RequestContext
+    from tidelog.replication.internal_topics import Topics
     from tidelog_protocol.messages.groups import (
         FindCoordinatorRequest,
         HeartbeatRequest,

@@ -28,7 +28,7 @@ from tidelog_storage.types import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tidelog.dispatch import Handler, RequestContext
+    from tidelog.network.dispatch import Handler, RequestContext
     from tidelog.replication.log_dir_moves import LogDirMoves
     from tidelog_protocol.messages.admin import (
         AlterReplicaLogDirsRequest,

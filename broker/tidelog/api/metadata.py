@@ -24,8 +24,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.controller.names import invalid_topic_reason
-from tidelog.metadata.image import is_internal_topic
+from tidelog.cluster.controller.names import invalid_topic_reason
+from tidelog.cluster.metadata.image import is_internal_topic
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.cluster import (
@@ -38,11 +38,11 @@ from tidelog_protocol.primitives import ZERO_UUID
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tidelog.auto_topics import AutoTopics
+    from tidelog.cluster.auto_topics import AutoTopics
+    from tidelog.cluster.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
+    from tidelog.cluster.metadata.log import MetadataLog
     from tidelog.config.broker import BrokerConfig
-    from tidelog.dispatch import Handler, RequestContext
-    from tidelog.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
-    from tidelog.metadata.log import MetadataLog
+    from tidelog.network.dispatch import Handler, RequestContext
     from tidelog_protocol.messages.cluster import (
         DescribeClusterRequest,
         DescribeTopicPartitionsRequest,

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.metadata.image import is_internal_topic
+from tidelog.cluster.metadata.image import is_internal_topic
 from tidelog.replication.partition import (
     HIGH_WATERMARK,
     LOG_END,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tidelog.api.offsets_remote import RemoteOffsets, RemoteSearch
-    from tidelog.dispatch import Deferred, Handler, RequestContext
+    from tidelog.network.dispatch import Deferred, Handler, RequestContext
     from tidelog.replication.partition import Partition
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog_protocol.messages.data import (

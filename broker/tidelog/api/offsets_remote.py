@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.metrics.broker_gauges import tell_purgatories
 from tidelog.metrics.meters import Name
-from tidelog.remote.shared import id_of
 from tidelog.replication.purgatory import DelayedOperation, Purgatory
+from tidelog.tiered.shared import id_of
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from tidelog.dispatch import Deferred, RequestContext
-    from tidelog.remote.reads.remote_reads import PendingRead, RemoteReads
+    from tidelog.network.dispatch import Deferred, RequestContext
     from tidelog.replication.partition import Partition
     from tidelog.replication.purgatory import Timers
     from tidelog.replication.replica_manager import ReplicaManager
+    from tidelog.tiered.reads.remote_reads import PendingRead, RemoteReads
     from tidelog_protocol.messages.data import ListOffsetsResponse
     from tidelog_storage.types import OffsetAndTimestamp
 

@@ -45,12 +45,12 @@ from tidelog_storage.types import StorageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Mapping
 
-    from tidelog.dispatch import Deferred, Handler, RequestContext
+    from tidelog.coordinators.transactions.transactions import Transactions
+    from tidelog.coordinators.transactions.verification import Guard
+    from tidelog.network.dispatch import Deferred, Handler, RequestContext
     from tidelog.replication.delayed_answers import DelayedAnswers
     from tidelog.replication.partition import Partition
     from tidelog.replication.replica_manager import ReplicaManager
-    from tidelog.transactions.transactions import Transactions
-    from tidelog.transactions.verification import Guard
     from tidelog_protocol.messages.data import ProduceRequest
     from tidelog_protocol.schema import Buffer
     from tidelog_storage.types import TopicPartition

@@ -21,9 +21,9 @@ from tidelog_storage.types import StorageError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from tidelog.coordinators.transactions.transactions import Transactions
+    from tidelog.coordinators.transactions.verification import Guard
     from tidelog.replication.partition import Partition
-    from tidelog.transactions.transactions import Transactions
-    from tidelog.transactions.verification import Guard
     from tidelog_storage.types import TopicPartition
 
 __all__ = ["ProduceGate", "RefusedError", "is_transactional"]
@@ -99,7 +99,7 @@ class ProduceGate:
 
         A guard renewed meanwhile replaces the old one.
         """
-        from tidelog.transactions.decisions import (  # noqa: PLC0415 - first transaction
+        from tidelog.coordinators.transactions.decisions import (  # noqa: PLC0415 - first transaction
             ProducerIdAndEpoch,
         )
 

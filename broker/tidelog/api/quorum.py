@@ -19,9 +19,9 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from tidelog.api.describe_quorum import QuorumView, Replica
-from tidelog.metadata.log import METADATA_PARTITION, METADATA_TOPIC_ID, NotControllerError
-from tidelog.quorum import events as e
-from tidelog.quorum.core import Role
+from tidelog.cluster.metadata.log import METADATA_PARTITION, METADATA_TOPIC_ID, NotControllerError
+from tidelog.cluster.quorum import events as e
+from tidelog.cluster.quorum.core import Role
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.data import FetchResponse
@@ -34,8 +34,8 @@ from tidelog_protocol.messages.quorum import (
 from tidelog_storage.types import UNDEFINED_OFFSET, Records
 
 if TYPE_CHECKING:
-    from tidelog.dispatch import Deferred, Handler, RequestContext
-    from tidelog.quorum.driver import Quorum
+    from tidelog.cluster.quorum.driver import Quorum
+    from tidelog.network.dispatch import Deferred, Handler, RequestContext
     from tidelog_protocol.messages.data import FetchRequest
     from tidelog_protocol.messages.quorum import (
         BeginQuorumEpochRequest,

@@ -24,8 +24,8 @@ from tidelog_protocol.primitives import ZERO_UUID
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
-    from tidelog.controller.controller import Controller
-    from tidelog.dispatch import Handler, RequestContext
+    from tidelog.cluster.controller.controller import Controller
+    from tidelog.network.dispatch import Handler, RequestContext
     from tidelog_protocol.messages.admin import (
         CreatePartitionsRequest,
         CreatePartitionsResponse,

@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.awaiting import called_back
-from tidelog.metadata.image import GROUP_METADATA_TOPIC, is_internal_topic
+from tidelog.cluster.metadata.image import GROUP_METADATA_TOPIC, is_internal_topic
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.txns import (
@@ -35,10 +35,10 @@ from tidelog_storage.types import StorageError, TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable, Mapping
 
-    from tidelog.dispatch import Deferred, Handler, RequestContext
-    from tidelog.transactions.coordinator import ProducerResult
-    from tidelog.transactions.decisions import ProducerIdAndEpoch
-    from tidelog.transactions.transactions import Transactions
+    from tidelog.coordinators.transactions.coordinator import ProducerResult
+    from tidelog.coordinators.transactions.decisions import ProducerIdAndEpoch
+    from tidelog.coordinators.transactions.transactions import Transactions
+    from tidelog.network.dispatch import Deferred, Handler, RequestContext
     from tidelog_protocol.messages.txns import (
         AddOffsetsToTxnRequest,
         EndTxnRequest,
@@ -221,7 +221,7 @@ class TransactionsApi:
 
     def end(self, context: RequestContext, request: EndTxnRequest) -> Deferred:
         """Answer an EndTxn request."""
-        from tidelog.transactions.decisions import Ending  # noqa: PLC0415 - first transaction
+        from tidelog.coordinators.transactions.decisions import Ending  # noqa: PLC0415 - first transaction
 
         deferred = context.defer()
         version = context.api_version
@@ -246,7 +246,7 @@ class TransactionsApi:
 
     def write_markers(self, context: RequestContext, request: WriteTxnMarkersRequest) -> Deferred:
         """Write markers; answer when the in-sync replicas have them."""
-        from tidelog.transactions.markers import Marker  # noqa: PLC0415 - first transaction
+        from tidelog.coordinators.transactions.markers import Marker  # noqa: PLC0415 - first transaction
 
         deferred = context.defer()
 
@@ -296,7 +296,7 @@ class TransactionsApi:
 
 
 def _producer(producer_id: int, producer_epoch: int) -> ProducerIdAndEpoch:
-    from tidelog.transactions.decisions import (  # noqa: PLC0415 - first transaction
+    from tidelog.coordinators.transactions.decisions import (  # noqa: PLC0415 - first transaction
         ProducerIdAndEpoch,
     )
 

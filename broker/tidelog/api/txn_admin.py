@@ -18,12 +18,12 @@ from tidelog_protocol.messages.txn_admin import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tidelog.dispatch import Handler, RequestContext
+    from tidelog.coordinators.transactions.coordinator import TransactionCoordinator
+    from tidelog.coordinators.transactions.transaction import Transaction
+    from tidelog.coordinators.transactions.transactions import Transactions
+    from tidelog.network.dispatch import Handler, RequestContext
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog.seams import Clock
-    from tidelog.transactions.coordinator import TransactionCoordinator
-    from tidelog.transactions.transaction import Transaction
-    from tidelog.transactions.transactions import Transactions
     from tidelog_protocol.messages.txn_admin import (
         DescribeProducersRequest,
         DescribeTransactionsRequest,
@@ -72,7 +72,7 @@ class TxnAdminApi:
     ) -> ListTransactionsResponse:
         """List the transactions that this broker coordinates and that match the filters."""
         del context
-        from tidelog.transactions.states import TransactionState  # noqa: PLC0415 - seldom asked
+        from tidelog.coordinators.transactions.states import TransactionState  # noqa: PLC0415 - seldom asked
 
         coordinator = self._transactions.coordinator
         if coordinator.is_loading:
@@ -167,7 +167,7 @@ def _described(coordinator: TransactionCoordinator, transactional_id: str) -> _S
 
 
 def _filled(state: _State, transaction: Transaction) -> _State:
-    from tidelog.transactions.colleagues import by_topic  # noqa: PLC0415 - seldom asked
+    from tidelog.coordinators.transactions.colleagues import by_topic  # noqa: PLC0415 - seldom asked
 
     value = transaction.value
     state.producer_id, state.producer_epoch = value.producer_id, value.producer_epoch
@@ -185,6 +185,6 @@ def _pattern(text: str | None) -> Callable[[str], object]:
     """Return a test of whole transactional ids; PatternError for an invalid pattern."""
     if not text:
         return lambda name: True
-    from tidelog.transactions.patterns import Pattern  # noqa: PLC0415 - seldom asked
+    from tidelog.coordinators.transactions.patterns import Pattern  # noqa: PLC0415 - seldom asked
 
     return Pattern(text).matches

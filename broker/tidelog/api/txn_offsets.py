@@ -16,9 +16,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.awaiting import called_back
-from tidelog.groups.admin import Committer
-from tidelog.groups.offsets import OffsetAndMetadata, OffsetChange
-from tidelog.metadata.image import GROUP_METADATA_TOPIC
+from tidelog.cluster.metadata.image import GROUP_METADATA_TOPIC
+from tidelog.coordinators.groups.admin import Committer
+from tidelog.coordinators.groups.offsets import OffsetAndMetadata, OffsetChange
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.txns import TxnOffsetCommitResponse
@@ -27,13 +27,13 @@ from tidelog_storage.types import StorageError, TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tidelog.dispatch import Handler, RequestContext
-    from tidelog.groups.admin import GroupAdmin
-    from tidelog.metadata.image import ClusterImage
+    from tidelog.cluster.metadata.image import ClusterImage
+    from tidelog.coordinators.groups.admin import GroupAdmin
+    from tidelog.coordinators.transactions.decisions import ProducerIdAndEpoch
+    from tidelog.coordinators.transactions.transactions import Transactions
+    from tidelog.network.dispatch import Handler, RequestContext
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog.seams import Clock
-    from tidelog.transactions.decisions import ProducerIdAndEpoch
-    from tidelog.transactions.transactions import Transactions
     from tidelog_protocol.messages.txns import TxnOffsetCommitRequest
 
 __all__ = ["TxnOffsetsApi"]
@@ -133,7 +133,7 @@ class TxnOffsetsApi:
     ) -> ErrorCode:
         if not request.group_id:
             return ErrorCode.INVALID_GROUP_ID
-        from tidelog.transactions.decisions import ProducerIdAndEpoch  # noqa: PLC0415 - seldom needed
+        from tidelog.coordinators.transactions.decisions import ProducerIdAndEpoch  # noqa: PLC0415 - seldom needed
 
         producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
         home = TopicPartition(GROUP_METADATA_TOPIC, self._group_partition(request.group_id))

@@ -31,7 +31,7 @@ from tidelog_protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from tidelog.dispatch import Handler, RequestContext
+    from tidelog.network.dispatch import Handler, RequestContext
     from tidelog_protocol.messages.cluster import ApiVersionsResponse
 
 _TRANSACTION_VERSION = 2  # of every cluster, from its creation on

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from tidelog.cli.ending import Ending, stop_within_limit
 from tidelog.cli.serve import add_common_options, given_settings
 from tidelog.cli.streams import read_stdin, refuse, say
-from tidelog.doors.cluster_settings import FAILED_WORDS, READY_WORDS, TELL_STARTER
+from tidelog.embedded.cluster_settings import FAILED_WORDS, READY_WORDS, TELL_STARTER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -135,7 +135,7 @@ def _tell_starter(reason: str) -> int:
 def _properties(options: argparse.Namespace) -> dict[str, str]:
     """Return the properties of a node of a cluster, or only those of --set and --config."""
     from tidelog.config.vocabulary import ConfigError
-    from tidelog.doors.cluster_settings import has_data_dir, node_properties
+    from tidelog.embedded.cluster_settings import has_data_dir, node_properties
 
     settings = given_settings(options)
     if options.controller_quorum is None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from tidelog.doors.cluster_client import ClusterClient
+    from tidelog.embedded.cluster_client import ClusterClient
 
 T = TypeVar("T")
 
@@ -68,7 +68,7 @@ def run(command: str, action: Callable[[], None]) -> int:
 
 def connect(bootstrap_server: str) -> ClusterClient:
     """Connect to the first of the given brokers that answers; CommandError if none does."""
-    from tidelog.doors.cluster_client import ClusterClient  # noqa: PLC0415 - after the arguments are good
+    from tidelog.embedded.cluster_client import ClusterClient  # noqa: PLC0415 - after the arguments are good
 
     return connected(ClusterClient, bootstrap_server)
 

@@ -64,7 +64,7 @@ def _config(options: argparse.Namespace) -> BrokerConfig:
     """Return a configuration; formatting uses only the node's id and directories."""
     from tidelog.config.broker import DEVELOPER_PROFILE, BrokerConfig
     from tidelog.config.vocabulary import ConfigError
-    from tidelog.doors.cluster_settings import has_data_dir, log_dirs_in
+    from tidelog.embedded.cluster_settings import has_data_dir, log_dirs_in
 
     settings = given_settings(options)
     if options.node_id is not None:
@@ -80,7 +80,7 @@ def _config(options: argparse.Namespace) -> BrokerConfig:
 
 
 def _format(config: BrokerConfig, options: argparse.Namespace) -> int:
-    from tidelog.formatting import format_directories, look, random_cluster_id
+    from tidelog.cluster.formatting import format_directories, look, random_cluster_id
     from tidelog.runtime import system_runtime
     from tidelog_protocol.primitives import uuid_to_str
 

@@ -159,8 +159,8 @@ def _port(text: str) -> int:
 def _settings(options: argparse.Namespace) -> dict[str, str]:
     """Return the settings of --tiered, overridden by those of the file and --set."""
     from tidelog.config.vocabulary import ConfigError
-    from tidelog.doors.cluster_settings import ClusterError
-    from tidelog.doors.tiered import tiered_settings
+    from tidelog.embedded.cluster_settings import ClusterError
+    from tidelog.embedded.tiered import tiered_settings
 
     patterns = options.tiered_topics.split(",") if options.tiered_topics else ()
     try:

@@ -17,14 +17,14 @@ from tidelog.cli.ending import Ending, stop_within_limit
 from tidelog.cli.heap import freeze, thaw
 from tidelog.cli.streams import read_stdin, refuse, say
 from tidelog.config.vocabulary import ConfigError
-from tidelog.doors.cluster import Cluster, ClusterError
-from tidelog.doors.cluster_settings import DONE_WORDS, FAILED_WORDS, READY_WORDS
+from tidelog.embedded.cluster import Cluster, ClusterError
+from tidelog.embedded.cluster_settings import DONE_WORDS, FAILED_WORDS, READY_WORDS
 from tidelog.start_error import StartError, one_line
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from tidelog.doors.nodes import Node
+    from tidelog.embedded.nodes import Node
 
 __all__ = ["serve_cluster"]
 

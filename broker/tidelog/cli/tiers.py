@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from uuid import UUID
 
-    from tidelog.doors.tier_view import PartitionTiers, TierViewer
+    from tidelog.embedded.tier_view import PartitionTiers, TierViewer
     from tidelog_storage.remote.api import RemoteSegment, RemoteStorage, TopicIdPartition
 
 WATCH_SECONDS = 1.0
@@ -103,13 +103,13 @@ def _print(viewer: TierViewer, options: argparse.Namespace) -> list[PartitionTie
 
 
 def _viewer(bootstrap_server: str) -> TierViewer:
-    from tidelog.doors.tier_view import TierViewer
+    from tidelog.embedded.tier_view import TierViewer
 
     return common.connected(TierViewer, bootstrap_server)
 
 
 def _look(viewer: TierViewer, topic: str) -> list[PartitionTiers]:
-    from tidelog.doors.cluster_settings import ClusterError
+    from tidelog.embedded.cluster_settings import ClusterError
 
     try:
         return viewer.look(topic)
@@ -237,8 +237,8 @@ def _store(
     viewer: TierViewer, options: argparse.Namespace, *, is_needed: bool
 ) -> AbstractContextManager[RemoteStorage | None]:
     """Open the given store, or that of the brokers; None if no store is needed."""
-    from tidelog.doors.cluster_settings import ClusterError
-    from tidelog.doors.tier_check import open_store, open_store_of
+    from tidelog.embedded.cluster_settings import ClusterError
+    from tidelog.embedded.tier_check import open_store, open_store_of
     from tidelog.start_error import StartError
 
     settings = common.key_values(options.set, "--set")
@@ -330,7 +330,7 @@ def _gone(
 ) -> set[UUID]:
     """Return the ids of the segments of a partition that were deleted since they were listed,
     because reading all takes a while. Empty if no broker answers."""
-    from tidelog.doors.cluster_settings import ClusterError
+    from tidelog.embedded.cluster_settings import ClusterError
     from tidelog_storage.remote.api import SegmentState
 
     try:

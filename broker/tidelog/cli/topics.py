@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from tidelog.doors.cluster_client import ClusterClient
-    from tidelog.doors.simple_client import SimpleClient
+    from tidelog.embedded.cluster_client import ClusterClient
+    from tidelog.embedded.simple_client import SimpleClient
 
 TIMEOUT_MS = 30_000
 

@@ -87,7 +87,7 @@ def _verify_directories(directories: list[str]) -> None:
 
 
 def _verify_cluster(bootstrap_server: str) -> None:
-    from tidelog.doors.replica_check import ReplicaChecker
+    from tidelog.embedded.replica_check import ReplicaChecker
 
     checked = records = broken = 0
     with common.connected(ReplicaChecker, bootstrap_server) as checker:

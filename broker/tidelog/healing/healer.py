@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.healing.peer_copies import NoCopyError
-from tidelog.peers import PeerError
+from tidelog.network.peers import PeerError
 from tidelog_protocol.errors import ProtocolError
 from tidelog_storage.epoch_checks import places_of, recorded_epochs
 from tidelog_storage.remote.api import RemoteStorageError

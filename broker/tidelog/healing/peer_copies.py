@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tidelog.peers import Channels
+from tidelog.network.peers import Channels
 from tidelog_protocol.batch import iter_batches
 from tidelog_protocol.errors import ErrorCode, ProtocolError
 from tidelog_protocol.messages.data import FetchRequest
@@ -16,7 +16,7 @@ from tidelog_protocol.messages.data import FetchRequest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tidelog.peers import PeerChannel
+    from tidelog.network.peers import PeerChannel
     from tidelog.replication.partition import Partition
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog_storage.types import Damage

@@ -14,8 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.healing.peer_copies import NoCopyError, take
-from tidelog.peers import PeerError
-from tidelog.remote.shared import id_of
+from tidelog.network.peers import PeerError
+from tidelog.tiered.shared import id_of
 from tidelog_protocol.batch import iter_batches
 from tidelog_protocol.errors import ProtocolError
 from tidelog_storage.remote.api import (
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
     from tidelog.healing.peer_copies import PeerCopies
-    from tidelog.remote.tasks import TieredPartition
-    from tidelog.remote.tier import RemoteTier
     from tidelog.replication.partition import Partition
     from tidelog.seams import Runtime
+    from tidelog.tiered.tasks import TieredPartition
+    from tidelog.tiered.tier import RemoteTier
     from tidelog_storage.log import Log
     from tidelog_storage.remote.api import RemoteSegment, RemoteStorage, SegmentFiles
 

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
     from tidelog.config.broker import BrokerConfig
     from tidelog.healing.healer import Healer
-    from tidelog.peers import PeerChannel
-    from tidelog.remote.tier import RemoteTier
+    from tidelog.network.peers import PeerChannel
     from tidelog.replication.partition import Partition
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog.seams import Runtime
+    from tidelog.tiered.tier import RemoteTier
     from tidelog_storage.types import TopicPartition
 
 __all__ = ["Healing"]

@@ -27,6 +27,8 @@ leader_questions.py   requests to the leader beside fetches
 starts.py             where it continues if the leader lacks its offset
 aux_state.py          how it starts if the leader has its offset only remotely
 
+internal_topics.py    records of Kafka's own topics: writes, commits and loads them
+
 Moving between log directories:
 log_dir_moves.py      which replicas move, and their steps
 local_leader.py       the leader of a moving replica: the current replica

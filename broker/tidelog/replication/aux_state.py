@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.peers import PeerError
+from tidelog.network.peers import PeerError
 from tidelog.replication.fetch_state import Event, State
 from tidelog.replication.partition import (
     EARLIEST_LOCAL_TIMESTAMP,

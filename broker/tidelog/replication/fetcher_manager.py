@@ -20,9 +20,9 @@ from tidelog_protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tidelog.cluster.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
     from tidelog.config.broker import BrokerConfig
-    from tidelog.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
-    from tidelog.peers import PeerChannel
+    from tidelog.network.peers import PeerChannel
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog.seams import Clock, Rng
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
     from typing import Any
 
-    from tidelog.metadata.image import ClusterImage, PartitionImage, TopicImage
+    from tidelog.cluster.metadata.image import ClusterImage, PartitionImage, TopicImage
     from tidelog.metrics.meters import Meters
     from tidelog.replication.aux_state import AuxStateOf
     from tidelog.replication.isr_proposals import IsrProposals

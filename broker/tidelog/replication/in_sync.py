@@ -13,7 +13,7 @@ from tidelog.replication.replica_state import UNKNOWN_OFFSET
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from tidelog.metadata.image import BrokerImage
+    from tidelog.cluster.metadata.image import BrokerImage
     from tidelog.replication.replica_state import ReplicaRules, ReplicaState
 
 __all__ = ["committed_end", "has_reached", "lagging_replicas", "preferred_replica"]

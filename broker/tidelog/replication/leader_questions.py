@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tidelog.peers import PeerError
+from tidelog.network.peers import PeerError
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.data import ListOffsetsRequest, OffsetForLeaderEpochRequest
 from tidelog_storage.types import OffsetAndEpoch

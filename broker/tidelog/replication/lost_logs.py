@@ -22,7 +22,7 @@ from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.types import StorageError, TopicPartition
 
 if TYPE_CHECKING:
-    from tidelog.metadata.image import ClusterImage, PartitionImage
+    from tidelog.cluster.metadata.image import ClusterImage, PartitionImage
     from tidelog_storage.config import LogConfig
     from tidelog_storage.manager import LogManager
 

@@ -19,7 +19,7 @@ from tidelog_protocol.primitives import ZERO_UUID
 from tidelog_storage.types import TopicPartition
 
 if TYPE_CHECKING:
-    from tidelog.metadata.image import ClusterImage
+    from tidelog.cluster.metadata.image import ClusterImage
     from tidelog.replication.replica_manager import ReplicaManager
 
 __all__ = ["LOST_DIRECTORY", "LostReplicas"]

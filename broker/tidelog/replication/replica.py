@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog.metadata.image import is_internal_topic
+from tidelog.cluster.metadata.image import is_internal_topic
 from tidelog.replication.in_sync import committed_end, has_reached, lagging_replicas
 from tidelog.replication.replica_state import IsrChange, ReplicaRules, ReplicaState
 from tidelog_protocol.errors import ErrorCode
@@ -21,7 +21,7 @@ from tidelog_storage.types import StorageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tidelog.metadata.image import PartitionImage
+    from tidelog.cluster.metadata.image import PartitionImage
     from tidelog.replication.fetch_sessions import FetchedPartition
     from tidelog.replication.reads import FetchParams
     from tidelog_storage.log import Log

@@ -18,7 +18,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from tidelog.peers import PeerError
+from tidelog.network.peers import PeerError
 from tidelog.replication.aux_state import AuxStateBuilder
 from tidelog.replication.fetch_state import Backoff, Event, FetchState, State, event_of
 from tidelog.replication.fetcher_session import Asked, FetcherSession

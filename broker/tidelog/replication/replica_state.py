@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tidelog.metadata.image import BrokerImage
+    from tidelog.cluster.metadata.image import BrokerImage
     from tidelog_storage.segment import Segment
 
 __all__ = ["UNKNOWN_OFFSET", "IsrChange", "ReplicaRules", "ReplicaState"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Protocol
 
-from tidelog.peers import PeerError
+from tidelog.network.peers import PeerError
 from tidelog.replication.fetch_state import Event, State, event_of
 from tidelog.replication.leader_questions import error_name, key_of
 from tidelog.replication.partition import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP

@@ -9,7 +9,7 @@ from tidelog_storage.config import LogConfig
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from tidelog.metadata.image import ClusterImage
+    from tidelog.cluster.metadata.image import ClusterImage
 
 __all__ = ["topic_configs"]
 

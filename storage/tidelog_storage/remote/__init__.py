@@ -15,5 +15,5 @@
     sources.py        where reads find their data: in the caches, or by a load from the store
 
 `log.py` never imports this room: a log knows only where its local part begins and how far it is
-remote. `tidelog.remote` gives it time, threads and the metadata topic.
+remote. `tidelog.tiered` gives it time, threads and the metadata topic.
 """

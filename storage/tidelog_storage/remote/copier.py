@@ -1,6 +1,6 @@
 """Which sealed segments a leader copies to the remote tier, and what goes with each (KIP-405).
 
-Pure decisions: `tidelog.remote.tasks` asks on the loop and gives the frozen answers to a worker.
+Pure decisions: `tidelog.tiered.tasks` asks on the loop and gives the frozen answers to a worker.
 KIP-1241's lag may hold segments back.
 """
 

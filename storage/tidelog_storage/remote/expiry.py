@@ -1,6 +1,6 @@
 """Which remote segments a leader deletes, and where that leaves the log start (KIP-405).
 
-Pure: `tidelog.remote.tasks` gives frozen values and carries the plan out: it raises the log start
+Pure: `tidelog.tiered.tasks` gives frozen values and carries the plan out: it raises the log start
 first, so that no reader is sent to what is going, then deletes one by one, in order.
 """
 

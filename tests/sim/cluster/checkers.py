@@ -15,7 +15,7 @@ from sim.cluster.in_sync_checkers import InSyncChecker
 from sim.cluster.quorum_checkers import QuorumChecker
 from sim.history import Violation, require
 from sim.raw_logs import DATA, RawBatch, read_log
-from tidelog.metadata.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from tidelog.cluster.metadata.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from unittest import mock
 
 from sim.cluster.work.seeds import FIRST
-from tidelog.controller import partitions
+from tidelog.cluster.controller import partitions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

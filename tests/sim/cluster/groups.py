@@ -11,7 +11,7 @@ from sim.groups import NOT_NOW as NOT_NOW_AT_ONE
 from sim.groups import Member
 from sim.history import require
 from sim.wire import Lost
-from tidelog.internal_topics import partition_for
+from tidelog.replication.internal_topics import partition_for
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.group_offsets import OffsetCommitRequest, OffsetFetchRequest
 from tidelog_protocol.messages.groups import FindCoordinatorRequest

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sim.history import require
-from tidelog.metadata.log import decode_batch
+from tidelog.cluster.metadata.log import decode_batch
 from tidelog_protocol.batch import iter_batches
 from tidelog_protocol.messages.metadata_records import BrokerRegistrationChangeRecord
 from tidelog_storage.types import Records
@@ -19,7 +19,7 @@ from tidelog_storage.types import Records
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from tidelog.metadata.image import ClusterImage, PartitionImage
+    from tidelog.cluster.metadata.image import ClusterImage, PartitionImage
 
 Key = tuple[bytes, int]  # topic id and partition
 RECOVERING = 1

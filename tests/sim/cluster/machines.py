@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from sim.disk import has_names_apart
 from sim.machine import PORT, Machine
 from sim.network import SimNetwork
-from tidelog.quorum.core import Role
+from tidelog.cluster.quorum.core import Role
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from sim.loop import SimLoop
-    from tidelog.metadata.image import ClusterImage
+    from tidelog.cluster.metadata.image import ClusterImage
     from tidelog.replication.partition import Partition
 
 CONTROLLER_PORT = 9093

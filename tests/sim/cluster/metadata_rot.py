@@ -18,8 +18,8 @@ from sim.disk import Inode
 from sim.history import require
 from sim.machine import in_lane
 from sim.raw_logs import read_log
-from tidelog.metadata.quorum_state import QUORUM_STATE
-from tidelog.quorum.core import Role
+from tidelog.cluster.metadata.quorum_state import QUORUM_STATE
+from tidelog.cluster.quorum.core import Role
 
 if TYPE_CHECKING:
     from sim.cluster.world import ClusterWorld

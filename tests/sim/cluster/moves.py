@@ -27,7 +27,7 @@ from tidelog_protocol.messages.cluster_admin import (
 if TYPE_CHECKING:
     from sim.cluster.client import Key
     from sim.cluster.world import ClusterWorld
-    from tidelog.metadata.image import PartitionImage
+    from tidelog.cluster.metadata.image import PartitionImage
 
 Asked = AlterPartitionReassignmentsRequest.ReassignableTopic
 HELD_UP_S_MAX = 3.0

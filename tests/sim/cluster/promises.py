@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sim.cluster.machines import Machines
     from sim.disk import SimDisk
     from sim.history import History, PartitionHistory
-    from tidelog.metadata.image import ClusterImage
+    from tidelog.cluster.metadata.image import ClusterImage
 
 Replicas = frozenset[int]
 WHOLE_BYTES = 43  # of a partition.metadata

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sim.history import require
-from tidelog.quorum.core import Role
-from tidelog.quorum.events import NOBODY
+from tidelog.cluster.quorum.core import Role
+from tidelog.cluster.quorum.events import NOBODY
 
 if TYPE_CHECKING:
     from collections.abc import Callable

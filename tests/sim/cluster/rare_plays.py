@@ -18,7 +18,7 @@ from sim.cluster.sequences import LEADERLESS_S_MAX, Play
 from sim.history import TopicHistory
 from sim.machine import PORT
 from sim.wire import Lost
-from tidelog.internal_topics import partition_for
+from tidelog.replication.internal_topics import partition_for
 
 if TYPE_CHECKING:
     from sim.cluster.faults import ClusterFaults

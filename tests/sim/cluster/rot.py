@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from sim.history import PartitionHistory
     from sim.machine import Machine
     from sim.raw_logs import RawBatch
-    from tidelog.metadata.image import PartitionImage
+    from tidelog.cluster.metadata.image import PartitionImage
 
 CHECKED_FROM = 16  # position in a batch: magic, checksum, and all that it covers
 LOOK_S = 0.2

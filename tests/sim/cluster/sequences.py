@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from sim.cluster.machines import host_of
 from sim.cluster.writers import Scribe
 from sim.machine import PORT
-from tidelog.quorum.core import Role
-from tidelog.quorum.events import NOBODY
+from tidelog.cluster.quorum.core import Role
+from tidelog.cluster.quorum.events import NOBODY
 from tidelog_protocol.messages.cluster_admin import ElectLeadersRequest
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sim.cluster.faults import ClusterFaults
     from sim.history import PartitionHistory
     from sim.network import Link
-    from tidelog.metadata.image import PartitionImage
+    from tidelog.cluster.metadata.image import PartitionImage
     from tidelog.replication.partition import Partition
 
 LOOK_S = 0.003

@@ -15,10 +15,10 @@ from sim.cluster.machines import CONTROLLER_PORT, host_of
 from sim.disk import Inode
 from sim.history import Violation, require
 from sim.machine import PORT, SimRng
-from tidelog.membership.lifecycle import State
-from tidelog.metadata.log import METADATA_FEATURE, METADATA_VERSION
-from tidelog.metadata.quorum_state import QUORUM_STATE
-from tidelog.peers import PeerChannel, PeerError
+from tidelog.cluster.lifecycle import State
+from tidelog.cluster.metadata.log import METADATA_FEATURE, METADATA_VERSION
+from tidelog.cluster.metadata.quorum_state import QUORUM_STATE
+from tidelog.network.peers import PeerChannel, PeerError
 from tidelog_protocol.messages.controller import BrokerRegistrationRequest
 from tidelog_protocol.messages.data import FetchRequest
 from tidelog_protocol.messages.quorum import (
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from sim.cluster.faults import ClusterFaults
     from sim.machine import Machine
-    from tidelog.metadata.image import ClusterImage
+    from tidelog.cluster.metadata.image import ClusterImage
     from tidelog_protocol.schema import Message
 
 STRANGERS = (

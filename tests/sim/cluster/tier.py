@@ -14,7 +14,7 @@ from sim.cluster.tier_readers import Auditor
 from sim.history import require
 from sim.raw_logs import read_log
 from sim.remote_store import forget_weather, new_weather
-from tidelog.metadata.image import REMOTE_LOG_METADATA_TOPIC
+from tidelog.cluster.metadata.image import REMOTE_LOG_METADATA_TOPIC
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.admin import DeleteTopicsRequest
 from tidelog_protocol.messages.configs import IncrementalAlterConfigsRequest

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sim.history import History, Key
     from sim.machine import Machine
     from sim.remote_store import Weather
-    from tidelog.metadata.image import ClusterImage
+    from tidelog.cluster.metadata.image import ClusterImage
     from tidelog_storage.remote.api import RemoteSegment
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tidelog.metadata.image import REMOTE_LOG_METADATA_TOPIC
+from tidelog.cluster.metadata.image import REMOTE_LOG_METADATA_TOPIC
 from tidelog_protocol.records import iter_batches, iter_records
 from tidelog_storage.remote.api import (
     SEGMENT_TRANSITIONS,

@@ -14,7 +14,7 @@ from sim.cluster.transactions_ledger import Ledger
 from sim.cluster.transactions_members import MemberCopier
 from sim.cluster.transactions_reader import CommittedReader, Found
 from sim.history import TopicHistory, Violation, require
-from tidelog.metadata.image import TRANSACTION_STATE_TOPIC
+from tidelog.cluster.metadata.image import TRANSACTION_STATE_TOPIC
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.admin import CreateTopicsRequest
 from tidelog_protocol.messages.cluster import MetadataRequest

@@ -12,10 +12,10 @@ from sim.cluster.transactions_ledger import ABORTED, COMMITTED, OPEN, Attempt
 from sim.cluster.transactions_reader import Found
 from sim.history import require
 from sim.raw_logs import DATA, read_log
-from tidelog.metadata.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
-from tidelog.transactions.records import decode
-from tidelog.transactions.states import COMPLETE, TransactionState
-from tidelog.transactions.transaction import NO_EPOCH
+from tidelog.cluster.metadata.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from tidelog.coordinators.transactions.records import decode
+from tidelog.coordinators.transactions.states import COMPLETE, TransactionState
+from tidelog.coordinators.transactions.transaction import NO_EPOCH
 from tidelog_protocol.records import ControlType, control_type
 
 if TYPE_CHECKING:

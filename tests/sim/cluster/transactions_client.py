@@ -17,8 +17,8 @@ from sim.cluster.transactions_ledger import ABORTED, UNKNOWN
 from sim.history import Violation, require
 from sim.machine import START_MS
 from sim.wire import Lost
-from tidelog.internal_topics import partition_for
-from tidelog.metadata.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from tidelog.cluster.metadata.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from tidelog.replication.internal_topics import partition_for
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.data import ProduceRequest
 from tidelog_protocol.messages.groups import FindCoordinatorRequest

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from unittest import mock
 
 from sim.machine import COMPACTION
-from tidelog.transactions import decisions, transaction
+from tidelog.coordinators.transactions import decisions, transaction
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

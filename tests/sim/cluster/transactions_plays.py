@@ -12,14 +12,14 @@ from sim.cluster.sequences import LAG_S, LEADERLESS_S_MAX, Play
 from sim.cluster.transactions_habits import has_transactions
 from sim.history import TopicHistory
 from sim.machine import PORT
-from tidelog.metadata.image import TRANSACTION_STATE_TOPIC
-from tidelog.transactions.states import COMPLETE, PREPARED, TransactionState
+from tidelog.cluster.metadata.image import TRANSACTION_STATE_TOPIC
+from tidelog.coordinators.transactions.states import COMPLETE, PREPARED, TransactionState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from sim.cluster.faults import ClusterFaults
-    from tidelog.transactions.transaction import Transaction
+    from tidelog.coordinators.transactions.transaction import Transaction
 
 MOMENT_S_MAX = 3.0
 

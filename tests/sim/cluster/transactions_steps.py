@@ -23,9 +23,9 @@ from sim.loop import SimLoop
 from sim.machine import PORT, in_lane
 from sim.raw_logs import read_log
 from sim.wire import Lost
-from tidelog.internal_topics import partition_for
-from tidelog.metadata.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
-from tidelog.transactions.states import COMPLETE, PREPARED, TransactionState
+from tidelog.cluster.metadata.image import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
+from tidelog.coordinators.transactions.states import COMPLETE, PREPARED, TransactionState
+from tidelog.replication.internal_topics import partition_for
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.admin import CreateTopicsRequest
 from tidelog_protocol.messages.group_offsets import OffsetFetchRequest
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from sim.machine import Machine
     from sim.network import Link
     from sim.raw_logs import RawBatch
+    from tidelog.coordinators.transactions.transaction import Transaction
     from tidelog.replication.partition import Partition
-    from tidelog.transactions.transaction import Transaction
 
 TOPIC = "steps"
 LEADERS = (2, 3)  # of the topic's partitions; the coordinator is broker 1

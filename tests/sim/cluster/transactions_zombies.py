@@ -16,7 +16,7 @@ from sim.history import Violation, require
 from sim.loop import SimLoop
 from sim.machine import in_lane
 from sim.wire import Lost
-from tidelog.metadata.image import GROUP_METADATA_TOPIC
+from tidelog.cluster.metadata.image import GROUP_METADATA_TOPIC
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.group_offsets import OffsetCommitRequest, OffsetFetchRequest
 from tidelog_protocol.messages.groups import JoinGroupRequest, SyncGroupRequest

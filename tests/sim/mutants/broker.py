@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidelog import maintenance
-from tidelog.groups.coordinator import GroupCoordinator
-from tidelog.metadata import durable
-from tidelog.metadata.log import MetadataLog
+from tidelog.cluster.metadata import durable
+from tidelog.cluster.metadata.log import MetadataLog
+from tidelog.coordinators.groups.coordinator import GroupCoordinator
 from tidelog.replication import hosted_partitions, replica_manager
 from tidelog.replication.partition import Partition
 from tidelog.replication.purgatory import Purgatory

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tidelog import internal_topics
-from tidelog.controller import brokers as controller_brokers
-from tidelog.controller import partitions as controller_partitions
-from tidelog.controller.changes import PartitionDraft
-from tidelog.controller.sessions import Sessions
-from tidelog.groups.shard import GroupShard
-from tidelog.metadata.durable import DurableEnd
-from tidelog.metadata.replicated import ReplicatedMetadataLog
-from tidelog.quorum.core import QuorumCore
+from tidelog.cluster.controller import brokers as controller_brokers
+from tidelog.cluster.controller import partitions as controller_partitions
+from tidelog.cluster.controller.changes import PartitionDraft
+from tidelog.cluster.controller.sessions import Sessions
+from tidelog.cluster.metadata.durable import DurableEnd
+from tidelog.cluster.metadata.replicated import ReplicatedMetadataLog
+from tidelog.cluster.quorum.core import QuorumCore
+from tidelog.coordinators.groups.shard import GroupShard
+from tidelog.replication import internal_topics, replica_fetcher
 from tidelog.replication import replica as replica_module
-from tidelog.replication import replica_fetcher
 from tidelog.replication.hosted_partitions import HostedPartitions
 from tidelog.replication.partition import Partition
 from tidelog.replication.replica import Replica

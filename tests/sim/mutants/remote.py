@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tidelog.remote import copying, deletion, expiration, shared
-from tidelog.remote.copying import Copier
-from tidelog.remote.deletion import Deletions
-from tidelog.remote.metadata.topic import TopicBasedMetadata
+from tidelog.tiered import copying, deletion, expiration, shared
+from tidelog.tiered.copying import Copier
+from tidelog.tiered.deletion import Deletions
+from tidelog.tiered.metadata.topic import TopicBasedMetadata
 from tidelog_storage.log_state import LogState
 from tidelog_storage.remote.api import SegmentState
 

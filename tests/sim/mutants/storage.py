@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tidelog.metadata import log as metadata_log
+from tidelog.cluster.metadata import log as metadata_log
 from tidelog_storage import directory as log_directory
 from tidelog_storage import recovery
 from tidelog_storage.checkpoints import write_clean_shutdown

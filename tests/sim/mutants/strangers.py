@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tidelog.controller import brokers as controller_brokers
-from tidelog.controller.sessions import Sessions
-from tidelog.metadata import replicated as replicated_metadata
-from tidelog.metadata.quorum_state import QuorumStateError, read_quorum_state
-from tidelog.metadata.replicated import ReplicatedMetadataLog
-from tidelog.quorum.core import QuorumCore
+from tidelog.cluster.controller import brokers as controller_brokers
+from tidelog.cluster.controller.sessions import Sessions
+from tidelog.cluster.metadata import replicated as replicated_metadata
+from tidelog.cluster.metadata.quorum_state import QuorumStateError, read_quorum_state
+from tidelog.cluster.metadata.replicated import ReplicatedMetadataLog
+from tidelog.cluster.quorum.core import QuorumCore
 from tidelog.replication.replica import Replica
 from tidelog_protocol.errors import ErrorCode
 

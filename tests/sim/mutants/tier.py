@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tidelog.remote import aux_state, copying, deletion, expiration, shared, tier
-from tidelog.remote.copying import Copier
-from tidelog.remote.expiration import Expiration
-from tidelog.remote.metadata.topic import TopicBasedMetadata
-from tidelog.remote.reads import loading, reader
+from tidelog.tiered import aux_state, copying, deletion, expiration, shared, tier
+from tidelog.tiered.copying import Copier
+from tidelog.tiered.expiration import Expiration
+from tidelog.tiered.metadata.topic import TopicBasedMetadata
+from tidelog.tiered.reads import loading, reader
 from tidelog_storage.log_state import LogState
 from tidelog_storage.remote import chunks, lineage
 from tidelog_storage.remote.api import RemoteResourceNotFound, SegmentState

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidelog.api.produce_gate import ProduceGate
-from tidelog.groups.admin import GroupAdmin
-from tidelog.groups.group import Group
-from tidelog.groups.pending import PendingOffsets
-from tidelog.groups.shard import GroupShard
-from tidelog.transactions import coordinator
-from tidelog.transactions.coordinator import TransactionCoordinator
-from tidelog.transactions.transaction import Transaction
-from tidelog.transactions.verification import Verifications
+from tidelog.coordinators.groups.admin import GroupAdmin
+from tidelog.coordinators.groups.group import Group
+from tidelog.coordinators.groups.pending import PendingOffsets
+from tidelog.coordinators.groups.shard import GroupShard
+from tidelog.coordinators.transactions import coordinator
+from tidelog.coordinators.transactions.coordinator import TransactionCoordinator
+from tidelog.coordinators.transactions.transaction import Transaction
+from tidelog.coordinators.transactions.verification import Verifications
 from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.log import Log
 from tidelog_storage.producer_state import CompletedTransaction, ProducerStateManager

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tidelog.api import produce
-from tidelog.controller.changes import Election, PartitionDraft
-from tidelog.groups import shard
-from tidelog.groups.group import Group
+from tidelog.cluster.controller.changes import Election, PartitionDraft
+from tidelog.coordinators.groups import shard
+from tidelog.coordinators.groups.group import Group
 from tidelog.replication import hosted_partitions
 from tidelog.replication.fetch_sessions import FetchedPartition, FetchSession
 from tidelog.replication.hosted_partitions import HostedPartitions

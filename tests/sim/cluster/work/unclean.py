@@ -23,7 +23,7 @@ from sim.wire import ANSWER_S_MAX
 if TYPE_CHECKING:
     from sim.cluster.faults import ClusterFaults
     from sim.history import PartitionHistory, TopicHistory
-    from tidelog.metadata.image import PartitionImage
+    from tidelog.cluster.metadata.image import PartitionImage
 
 TOPIC = "unclean"
 

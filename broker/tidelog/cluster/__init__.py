@@ -1,0 +1,10 @@
+"""The cluster: its metadata, the quorum that decides it, and this broker's place in it.
+
+controller/    decisions of the active controller: requests and an image to records
+quorum/        the election of the active controller, and what is committed
+metadata/      the metadata log and the images built from it
+lifecycle.py   registration, heartbeats, controlled shutdown
+forwarding.py  requests to the active controller, also those of clients
+auto_topics.py topics that are created when they are first used
+formatting.py  marks directories as those of one node of one cluster
+"""

@@ -1,0 +1,140 @@
+"""Automatic creation of topics: those that a client names first, and Kafka's own.
+
+It chooses their settings and creates each only once at a time. The Metadata and group APIs call it.
+`create_topics` is injected: the local controller or a forwarder.
+"""
+
+# ruff: noqa: PLC0415 - the tables of admin requests are imported by the first of them
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from tidelog.cluster.metadata.image import (
+    GROUP_METADATA_TOPIC,
+    REMOTE_LOG_METADATA_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+)
+from tidelog_protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable
+
+    from tidelog.config.broker import BrokerConfig
+    from tidelog_protocol.messages.admin import CreateTopicsRequest, CreateTopicsResponse
+
+__all__ = ["AutoTopics"]
+
+_log = logging.getLogger(__name__)
+
+
+class AutoTopics:
+    """Creates topics by name, with the broker's defaults. `_creating` are the creations in
+    progress."""
+
+    def __init__(
+        self,
+        create_topics: Callable[[CreateTopicsRequest], Awaitable[CreateTopicsResponse]],
+        config: BrokerConfig,
+    ) -> None:
+        self._create_topics = create_topics
+        self._config = config
+        self._creating: dict[str, asyncio.Task[ErrorCode]] = {}
+
+    def start_auto_creation(self, name: str) -> bool:
+        """Begin to create a topic with the broker's defaults; False if that has already begun.
+
+        This never creates the metadata topic of the remote tier: only the tier does, because
+        brokers refuse one with another number of partitions than configured.
+        """
+        if name in self._creating or name == REMOTE_LOG_METADATA_TOPIC:
+            return False
+        self._start(name, None)
+        return True
+
+    def _start(self, name: str, topic: CreateTopicsRequest.CreatableTopic | None) -> None:
+        task = asyncio.get_running_loop().create_task(
+            self._create(name, topic), name=f"auto-create-{name}"
+        )
+        self._creating[name] = task
+        task.add_done_callback(lambda _: self._creating.pop(name, None))
+
+    async def create(self, topic: CreateTopicsRequest.CreatableTopic) -> ErrorCode:
+        """Create an internal topic with these settings; NONE also if it exists already."""
+        if topic.name not in self._creating:
+            self._start(topic.name, topic)
+        return await asyncio.shield(self._creating[topic.name])
+
+    async def auto_create(self, names: Iterable[str]) -> dict[str, ErrorCode]:
+        """Create topics with the broker's defaults, internal ones with their own settings; wait for
+        it.
+
+        NONE also for those that exist already.
+        """
+        results = {}
+        for name in names:
+            self.start_auto_creation(name)
+            results[name] = await asyncio.shield(self._creating[name])
+        return results
+
+    async def _create(
+        self, name: str, topic: CreateTopicsRequest.CreatableTopic | None
+    ) -> ErrorCode:
+        from tidelog_protocol.messages.admin import CreateTopicsRequest
+
+        topic = topic or self._automatic_topic(name)
+        try:
+            response = await self._create_topics(CreateTopicsRequest(topics=[topic]))
+        except Exception as error:  # noqa: BLE001 - no caller may await this task
+            _log.error("automatic creation of topic %s failed: %s", name, error)
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        result = response.topics[0]
+        if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            _log.warning("topic %s was not created: %s", name, result.error_message)
+            return ErrorCode(result.error_code)
+        return ErrorCode.NONE
+
+    def _automatic_topic(self, name: str) -> CreateTopicsRequest.CreatableTopic:
+        from tidelog_protocol.messages.admin import CreateTopicsRequest
+
+        config = self._config
+        if name == GROUP_METADATA_TOPIC:
+            partitions = config.offsets_topic_num_partitions
+            factor = config.offsets_topic_replication_factor
+            settings = {
+                "compression.type": "producer",
+                "cleanup.policy": "compact",
+                "segment.bytes": str(config.offsets_topic_segment_bytes),
+            }
+        elif name == TRANSACTION_STATE_TOPIC:
+            partitions = config.transaction_state_log_num_partitions
+            factor = config.transaction_state_log_replication_factor
+            settings = {
+                "compression.type": "uncompressed",
+                "cleanup.policy": "compact",
+                "min.insync.replicas": str(config.transaction_state_log_min_isr),
+                "segment.bytes": str(config.transaction_state_log_segment_bytes),
+                "unclean.leader.election.enable": "false",
+            }
+        else:
+            partitions, factor, settings = (
+                config.num_partitions,
+                config.default_replication_factor,
+                {},
+            )
+        return CreateTopicsRequest.CreatableTopic(
+            name=name,
+            num_partitions=partitions,
+            replication_factor=factor,
+            configs=[
+                CreateTopicsRequest.CreatableTopic.CreatableTopicConfig(name=key, value=value)
+                for key, value in settings.items()
+            ],
+        )
+
+    async def close(self) -> None:
+        """Wait for topics being created."""
+        if self._creating:
+            await asyncio.wait(self._creating.values())

@@ -1,0 +1,248 @@
+"""One partition's next state: who leads, who is in sync, which epochs rise (Kafka's
+PartitionChangeBuilder).
+
+Every decision of the controller that touches a partition goes through `PartitionDraft`: the caller
+says what is to be (in-sync replicas, replicas), and `record` adds what follows from it: a leader
+that is alive and in sync, the end of a reassignment whose new replicas are all in sync, the
+eligible leader replicas. Pure; knows nothing of requests.
+
+Invariants of what comes out, with eligible leader replicas off: the ISR is never empty (its last
+member stays, without leading); the leader is in the ISR or there is none; a new leader, or a
+replica taken away, begins a new leader epoch.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from tidelog.cluster.metadata.image import NO_LEADER
+from tidelog.cluster.metadata.replay import NO_LEADER_CHANGE
+from tidelog_protocol.messages.metadata_records import PartitionChangeRecord
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tidelog.cluster.metadata.image import PartitionImage
+
+RECOVERED, RECOVERING = 0, 1  # leader recovery states (KIP-704)
+
+
+class Election(Enum):
+    """How far an election may go to find a leader."""
+
+    PREFERRED = "the first replica if it is in sync, else a leader that is in sync"
+    ONLINE = "the present leader, else the first replica in sync"
+    UNCLEAN = "as ONLINE, else the first living replica, losing what it lacks"
+
+
+class Rules:
+    """What holds for the partition's topic and for the brokers at this moment."""
+
+    __slots__ = ("default_directory", "election", "eligible_enabled", "may_lead", "min_isr")
+
+    def __init__(
+        self,
+        *,
+        may_lead: Callable[[PartitionImage, int], bool],
+        default_directory: Callable[[int], bytes],
+        min_isr: int = 1,
+        eligible_enabled: bool = False,
+        election: Election = Election.ONLINE,
+    ) -> None:
+        """`may_lead(partition, broker)`: alive, staying, and its directory there.
+
+        `min_isr` is the effective one, not above the replication factor. `eligible_enabled`:
+        eligible leader replicas (KIP-966) are kept.
+        """
+        self.may_lead = may_lead
+        self.default_directory = default_directory
+        self.min_isr = min_isr
+        self.eligible_enabled = eligible_enabled
+        self.election = election
+
+
+class PartitionDraft:
+    """A partition on its way from one state to the next; set what is to be, then `record`."""
+
+    __slots__ = (
+        "_eligible",
+        "_last_known",
+        "_record",
+        "_rules",
+        "_unclean",
+        "adding",
+        "assigned",
+        "isr",
+        "partition",
+        "recovery_state",
+        "refreshed",
+        "removing",
+        "replicas",
+        "unclean_shutdowns",
+    )
+
+    def __init__(self, partition: PartitionImage, rules: Rules) -> None:
+        self.partition = partition
+        self.isr: list[int] = list(partition.isr)
+        self.replicas: list[int] = list(partition.replicas)
+        self.adding: list[int] = list(partition.adding_replicas)
+        self.removing: list[int] = list(partition.removing_replicas)
+        self.recovery_state = partition.leader_recovery_state
+        self.unclean_shutdowns: Sequence[int] = ()
+        """Brokers whose logs may lack what they once acknowledged: not eligible any more."""
+        self.refreshed: Sequence[int] = ()
+        """Brokers that have the replica in another directory than was known."""
+        self.assigned: dict[int, bytes] = {}
+        """Directories that brokers have told the replica to be in."""
+        self._rules = rules
+        self._eligible: list[int] = list(partition.eligible_leader_replicas)
+        self._last_known: list[int] = list(partition.last_known_eligible_leader_replicas)
+        self._unclean = False
+        self._record = PartitionChangeRecord()
+
+    def record(self, topic_id: bytes) -> PartitionChangeRecord | None:
+        """The change, or None if nothing changes. Call it once."""
+        old = self.partition
+        record = self._record = PartitionChangeRecord(topic_id=topic_id, partition_id=old.partition)
+        self._complete_reassignment()
+        self._collect_eligible()
+        self._elect()
+        if record.leader == NO_LEADER_CHANGE and not set(old.replicas) <= set(self.replicas):
+            # A replica that goes must not be taken for a member of the epoch that goes on.
+            record.leader = old.leader
+        self._set_eligible()
+        if (
+            record.isr is None
+            and (self.isr or self._rules.eligible_enabled)
+            and self.isr != list(old.isr)
+        ):
+            record.isr = list(self.isr)
+        self._set_last_known_leader()
+        self._set_assignment()
+        if self.recovery_state != old.leader_recovery_state:
+            record.leader_recovery_state = self.recovery_state
+        unchanged = PartitionChangeRecord(topic_id=topic_id, partition_id=old.partition)
+        return None if record == unchanged else record
+
+    # ---- reassignment -------------------------------------------------------------------------
+
+    def _complete_reassignment(self) -> None:
+        """A reassignment ends when every replica that is to stay is in sync (KIP-455)."""
+        if not self.adding and not self.removing:
+            return
+        isr = [replica for replica in self.isr if replica not in self.removing]
+        replicas = [replica for replica in self.replicas if replica not in self.removing]
+        if isr and replicas and set(replicas) <= set(isr):
+            self.isr, self.replicas = isr, replicas
+            self.adding, self.removing = [], []
+
+    # ---- elections ----------------------------------------------------------------------------
+
+    def _elect(self) -> None:
+        leader = self._new_leader()
+        if leader == self.partition.leader:
+            return
+        record = self._record
+        record.leader = leader
+        if leader in self._eligible:
+            self.isr = [leader]
+            self._eligible.remove(leader)
+        elif self._unclean:
+            record.isr = [leader]
+            self.isr = [leader]
+            if self.partition.leader_recovery_state != RECOVERING:
+                record.leader_recovery_state = RECOVERING
+
+    def _new_leader(self) -> int:
+        present = self.partition.leader
+        if self._rules.election is Election.PREFERRED and self._is_clean_choice(self.replicas[0]):
+            return self.replicas[0]
+        if self._is_clean_choice(present):
+            return present
+        for replica in self.replicas:
+            if self._is_clean_choice(replica):
+                return replica
+        last = self._last_known_leader()
+        if last != NO_LEADER:
+            self._unclean = True
+            return last
+        if self._rules.election is Election.UNCLEAN:
+            for replica in self.replicas:
+                if self._rules.may_lead(self.partition, replica):
+                    self._unclean = True
+                    return replica
+        return NO_LEADER
+
+    def _is_clean_choice(self, replica: int) -> bool:
+        known = replica in self.isr or (not self.isr and replica in self._eligible)
+        return known and self._rules.may_lead(self.partition, replica)
+
+    def _last_known_leader(self) -> int:
+        """The last leader of a partition of which nobody is left (KIP-966, balanced recovery)."""
+        known = self.partition.last_known_eligible_leader_replicas
+        if (
+            self._rules.eligible_enabled
+            and not self.isr
+            and not self._eligible
+            and len(known) == 1
+            and self._rules.may_lead(self.partition, known[0])
+        ):
+            return known[0]
+        return NO_LEADER
+
+    # ---- eligible leader replicas (KIP-966) ---------------------------------------------------
+
+    def _collect_eligible(self) -> None:
+        """Who leaves an ISR below the minimum still has all that was committed."""
+        if not self._rules.eligible_enabled:
+            return
+        if len(self.isr) >= self._rules.min_isr:
+            self._eligible = []
+            return
+        candidates = sorted({*self._eligible, *self.partition.isr})
+        self._eligible = [
+            replica
+            for replica in candidates
+            if replica not in self.isr and replica not in self.unclean_shutdowns
+        ]
+
+    def _set_eligible(self) -> None:
+        if self._unclean or not self._rules.eligible_enabled:
+            self._eligible = []
+        if self._eligible != list(self.partition.eligible_leader_replicas):
+            self._record.eligible_leader_replicas = list(self._eligible)
+
+    def _set_last_known_leader(self) -> None:
+        """The leader is noted when the last in-sync replica goes, for as long as nobody leads."""
+        if not self._rules.eligible_enabled:
+            return
+        record, old = self._record, self.partition
+        leader = old.leader if record.leader == NO_LEADER_CHANGE else record.leader
+        if record.isr == [] and old.leader != NO_LEADER:
+            if self._last_known != [old.leader]:
+                record.last_known_elr = [old.leader]
+        elif leader != NO_LEADER and self._last_known:
+            record.last_known_elr = []
+
+    # ---- assignment ---------------------------------------------------------------------------
+
+    def _set_assignment(self) -> None:
+        record, old = self._record, self.partition
+        known = dict(zip(old.replicas, old.directories, strict=False))
+        for replica in self.refreshed:
+            known.pop(replica, None)
+        known |= self.assigned
+        if old.directories or self.assigned or self.replicas != list(old.replicas):
+            directories = [
+                known[replica] if replica in known else self._rules.default_directory(replica)
+                for replica in self.replicas
+            ]
+            if directories != list(old.directories):
+                record.directories = directories
+        if self.replicas != list(old.replicas):
+            record.replicas = list(self.replicas)
+        if self.removing != list(old.removing_replicas):
+            record.removing_replicas = list(self.removing)
+        if self.adding != list(old.adding_replicas):
+            record.adding_replicas = list(self.adding)

@@ -1,0 +1,386 @@
+"""Pure decisions about configuration: AlterConfigs and IncrementalAlterConfigs → ConfigRecords.
+
+In Apache Kafka the broker that is asked checks broker settings and forwards, and the controller
+checks the rest; here it is one place, in the same order and with the same codes and texts (KIP-226,
+KIP-339). A resource is changed as a whole or not at all.
+
+Not here: loggers (there are none to set), client metrics and groups, policies.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog.cluster.controller.decisions import Decision, RefusedError
+from tidelog.cluster.controller.names import invalid_topic_reason
+from tidelog.cluster.metadata.image import (
+    DEFAULT_BROKER_RESOURCE,
+    RESOURCE_BROKER,
+    RESOURCE_BROKER_LOGGER,
+    RESOURCE_CLIENT_METRICS,
+    RESOURCE_GROUP,
+    RESOURCE_TOPIC,
+)
+from tidelog.config.broker import BrokerConfig, update_mode
+from tidelog.config.vocabulary import PER_BROKER, READ_ONLY
+from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.messages.metadata_records import ConfigRecord
+from tidelog_storage.config import TOPIC_KEYS, ConfigError
+from tidelog_storage.config_rules import validate_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tidelog.cluster.metadata.image import ClusterImage
+    from tidelog_protocol.messages.configs import (
+        AlterConfigsRequest,
+        IncrementalAlterConfigsRequest,
+    )
+    from tidelog_storage.config_key import ConfigKey
+
+SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
+_OPERATIONS = {SET: "SET", DELETE: "DELETE", APPEND: "APPEND", SUBTRACT: "SUBTRACT"}
+_POOLS = (
+    "background.threads",
+    "num.io.threads",
+    "num.network.threads",
+    "num.recovery.threads.per.data.dir",
+    "num.replica.fetchers",
+    "remote.log.manager.copier.thread.pool.size",
+    "remote.log.manager.expiration.thread.pool.size",
+    "remote.log.manager.follower.thread.pool.size",
+    "remote.log.reader.threads",
+)
+_NOT_SERVED = {RESOURCE_CLIENT_METRICS: "CLIENT_METRICS", RESOURCE_GROUP: "GROUP"}
+
+
+class Change(NamedTuple):
+    """One key of a request. A legacy AlterConfigs sets each of its keys."""
+
+    name: str
+    operation: int
+    value: str | None
+
+
+class Resource(NamedTuple):
+    """One resource of a request. `replaces`: keys it doesn't name are deleted (legacy)."""
+
+    type: int
+    name: str
+    changes: Sequence[Change]
+    replaces: bool
+
+
+class ResourceResult(NamedTuple):
+    """The answer for one resource."""
+
+    type: int
+    name: str
+    code: ErrorCode
+    message: str | None
+
+
+def incremental_resources(request: IncrementalAlterConfigsRequest) -> list[Resource]:
+    """The resources of an IncrementalAlterConfigs."""
+    return [
+        Resource(
+            resource.resource_type,
+            resource.resource_name,
+            [Change(entry.name, entry.config_operation, entry.value) for entry in resource.configs],
+            replaces=False,
+        )
+        for resource in request.resources
+    ]
+
+
+def legacy_resources(request: AlterConfigsRequest) -> list[Resource]:
+    """The resources of an AlterConfigs."""
+    return [
+        Resource(
+            resource.resource_type,
+            resource.resource_name,
+            [Change(entry.name, SET, entry.value) for entry in resource.configs],
+            replaces=True,
+        )
+        for resource in request.resources
+    ]
+
+
+def alter_configs(
+    image: ClusterImage, config: BrokerConfig, resources: Sequence[Resource]
+) -> Decision[ResourceResult]:
+    """Decide a request's changes; a `validate_only` caller drops the records."""
+    named = [(resource.type, resource.name) for resource in resources]
+    records: list[ConfigRecord] = []
+    results = []
+    for resource, identity in zip(resources, named, strict=True):
+        try:
+            if named.count(identity) > 1:
+                raise _invalid("Each resource must appear at most once.")
+            records += _alter(image, config, resource)
+        except RefusedError as refusal:
+            code, message = refusal.code, refusal.message
+        else:
+            code, message = ErrorCode.NONE, None
+        results.append(ResourceResult(resource.type, resource.name, code, message))
+    return Decision(records, results)
+
+
+def refused_by_the_asked(
+    config: BrokerConfig, resources: Sequence[Resource]
+) -> dict[int, RefusedError]:
+    """What a broker refuses before it forwards the rest, by index: the settings of another broker,
+    and loggers, which are each broker's own."""
+    named = [(resource.type, resource.name) for resource in resources]
+    refused = {}
+    for index, resource in enumerate(resources):
+        try:
+            if named.count(named[index]) == 1:  # the controller says what is wrong with others
+                _check_keys(resource)
+                _check_owner(config, resource)
+        except RefusedError as refusal:
+            refused[index] = refusal
+    return refused
+
+
+def _check_owner(config: BrokerConfig, resource: Resource) -> None:
+    if resource.type == RESOURCE_BROKER_LOGGER and not resource.replaces:
+        _alter_logger(config, resource)
+    elif resource.type == RESOURCE_BROKER and resource.name != DEFAULT_BROKER_RESOURCE:
+        node_id = parse_node_id(resource.name)
+        if node_id is not None and node_id != config.node_id:
+            raise _foreign(config, resource.name)
+
+
+def _foreign(config: BrokerConfig, name: str) -> RefusedError:
+    return _invalid(f"Unexpected broker id, expected {config.node_id}, but received {name}")
+
+
+def _check_keys(resource: Resource) -> None:
+    names = [change.name for change in resource.changes]
+    if len(set(names)) != len(names):
+        raise _invalid("Error due to duplicate config keys")
+    nulls = [
+        change.name
+        for change in resource.changes
+        if change.value is None and change.operation != DELETE
+    ]
+    if nulls:
+        raise _invalid(f"Null value not supported for : {', '.join(nulls)}")
+
+
+def _alter(image: ClusterImage, config: BrokerConfig, resource: Resource) -> list[ConfigRecord]:
+    _check_keys(resource)
+    if resource.type == RESOURCE_TOPIC:
+        return _alter_topic(image, config, resource)
+    if resource.type == RESOURCE_BROKER:
+        return _alter_broker(image, config, resource)
+    if resource.type == RESOURCE_BROKER_LOGGER and not resource.replaces:
+        return _alter_logger(config, resource)
+    if resource.type in _NOT_SERVED:
+        raise _invalid(f"Unsupported resource type: {_NOT_SERVED[resource.type]}")
+    raise _invalid(f"Unknown resource type {resource.type}")
+
+
+# ---- topics -----------------------------------------------------------------------------------
+
+
+def validate_topic_configs(
+    config: BrokerConfig,
+    image: ClusterImage,
+    overrides: Mapping[str, str],
+    existing: Mapping[str, str] | None = None,
+) -> str | None:
+    """What is wrong with a topic's settings, on top of the broker's; None if nothing is.
+
+    `existing` are the topic's settings before the change.
+    """
+    defaults = config.with_dynamic(image.broker_config(config.node_id)).log_defaults
+    try:
+        validate_topic(
+            overrides,
+            defaults=defaults,
+            existing=existing,
+            remote_storage_system_enabled=config.remote_log_storage_system_enable,
+        )
+    except ConfigError as error:
+        return error.message
+    return None
+
+
+def _alter_topic(
+    image: ClusterImage, config: BrokerConfig, resource: Resource
+) -> list[ConfigRecord]:
+    current = image.topic_config(resource.name)
+    changed = _changed(resource, current, TOPIC_KEYS)
+    if not resource.name:
+        raise _invalid("Default topic resources are not allowed.")
+    reason = invalid_topic_reason(resource.name)
+    if reason is not None:
+        raise RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
+    error = validate_topic_configs(config, image, _merged(current, changed), current)
+    if error is not None:
+        raise RefusedError(ErrorCode.INVALID_CONFIG, error)
+    if resource.name not in image.topics:
+        raise RefusedError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"The topic '{resource.name}' does not exist."
+        )
+    return [
+        _record(resource, name, value)
+        for name, value in changed.items()
+        if current.get(name) != value
+    ]
+
+
+# ---- brokers ----------------------------------------------------------------------------------
+
+
+def _alter_broker(
+    image: ClusterImage, config: BrokerConfig, resource: Resource
+) -> list[ConfigRecord]:
+    if resource.name != DEFAULT_BROKER_RESOURCE:
+        _check_node_id(image, config, resource.name)
+    current = image.broker_configs.get(resource.name, {})
+    for change in resource.changes:
+        if change.operation not in _OPERATIONS:
+            raise _invalid(f"Unknown operations type {change.operation}")
+        key = BrokerConfig.KEYS.get(change.name)
+        if change.operation in (APPEND, SUBTRACT) and (key is None or key.type_name != "LIST"):
+            verb = _OPERATIONS[change.operation].lower()
+            raise RefusedError(
+                ErrorCode.INVALID_CONFIG,
+                f"Config value {verb} is not allowed for config key: {change.name}",
+            )
+    changed = _changed(resource, current, BrokerConfig.KEYS)
+    merged = _merged(current, changed)
+    _check_dynamic(merged, per_broker=resource.name != DEFAULT_BROKER_RESOURCE)
+    others = image.broker_config(int(resource.name)) if resource.name else {}
+    try:
+        wanted = config.with_dynamic({**others, **merged})
+    except ConfigError as error:
+        raise _invalid(error.message) from None
+    _check_threads(config.with_dynamic({**others, **current}), wanted)
+    # A record even for an unchanged value: it is how a broker is told to reload files it names.
+    return [_record(resource, name, value) for name, value in changed.items()]
+
+
+def _check_dynamic(settings: Mapping[str, str], *, per_broker: bool) -> None:
+    """Only dynamic keys may be set, and some of them for one broker only.
+
+    Names that are not declared pass, as in Kafka: they belong to somebody's plug-in.
+    """
+    declared = sorted(name for name in settings if name in BrokerConfig.KEYS)
+    fixed = [name for name in declared if update_mode(name) == READ_ONLY]
+    if fixed:
+        raise _invalid(f"Cannot update these configs dynamically: [{', '.join(fixed)}]")
+    for name in declared:
+        try:
+            BrokerConfig.KEYS[name].parse(settings[name])
+        except ConfigError as error:
+            raise _invalid(error.message) from None
+    single = [name for name in declared if update_mode(name) == PER_BROKER]
+    if single and not per_broker:
+        raise _invalid(
+            "Cannot update these configs at default cluster level, broker id must be specified: "
+            f"[{', '.join(single)}]"
+        )
+
+
+def _check_threads(old: BrokerConfig, new: BrokerConfig) -> None:
+    """A pool grows or shrinks by a factor of two at a time."""
+    for name in _POOLS:
+        before, after = (getattr(config, name.replace(".", "_")) for config in (old, new))
+        if before // 2 <= after <= before * 2:
+            continue
+        limit = "be at least half" if after < before else "not be greater than double"
+        raise _invalid(
+            "Invalid value org.apache.kafka.common.config.ConfigException: Dynamic thread count"
+            f" update validation failed for {name}={after}, value should {limit} the current value"
+            f" {before} for configuration Invalid dynamic configuration"
+        )
+
+
+def _check_node_id(image: ClusterImage, config: BrokerConfig, name: str) -> None:
+    """A broker of the cluster; which of them was asked, who forwards does not tell."""
+    node_id = parse_node_id(name)
+    if node_id is None:
+        raise _invalid(f"Node id must be an integer, but it is: {name}")
+    if node_id != config.node_id and node_id not in image.brokers:
+        raise _foreign(config, name)
+
+
+def parse_node_id(name: str) -> int | None:
+    """A broker resource's name as an id; None if it is no int32."""
+    digits = name[1:] if name[:1] in ("-", "+") else name
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 10):
+        return None
+    return int(name)
+
+
+def _alter_logger(config: BrokerConfig, resource: Resource) -> list[ConfigRecord]:
+    """There are no loggers to set here: Kafka's answer for a logger it doesn't have."""
+    node_id = parse_node_id(resource.name)
+    if node_id is None:
+        raise _invalid(f"Node id must be an integer, but it is: {resource.name}")
+    if node_id != config.node_id:
+        raise _invalid(
+            f"Unexpected node id. Expected {config.node_id}, but received {resource.name}"
+        )
+    for change in resource.changes:
+        raise RefusedError(ErrorCode.INVALID_CONFIG, f"Logger {change.name} does not exist!")
+    return []
+
+
+# ---- both -------------------------------------------------------------------------------------
+
+
+def _changed(
+    resource: Resource, current: Mapping[str, str], keys: Mapping[str, ConfigKey]
+) -> dict[str, str | None]:
+    """New values by key, None for a deletion."""
+    changed: dict[str, str | None] = {}
+    for change in resource.changes:
+        changed[change.name] = _new_value(change, current, keys)
+    if resource.replaces:
+        changed.update(dict.fromkeys(name for name in current if name not in changed))
+    return changed
+
+
+def _new_value(
+    change: Change, current: Mapping[str, str], keys: Mapping[str, ConfigKey]
+) -> str | None:
+    if change.operation in (SET, DELETE):
+        return None if change.operation == DELETE else change.value
+    if change.operation not in _OPERATIONS:
+        raise RefusedError(ErrorCode.UNKNOWN_SERVER_ERROR, None)  # as Kafka: it does not look
+    key = keys.get(change.name)
+    if key is None or key.type_name != "LIST":
+        raise RefusedError(
+            ErrorCode.INVALID_CONFIG,
+            f"Can't {_OPERATIONS[change.operation]} to key {change.name} because its type is "
+            "not LIST.",
+        )
+    text = current.get(change.name, key.format(key.default)) or ""
+    items = [item for item in text.split(",") if item]
+    assert change.value is not None, "nulls are refused before"
+    for item in change.value.split(","):
+        if change.operation == APPEND and item not in items:
+            items.append(item)
+        elif change.operation == SUBTRACT and item in items:
+            items.remove(item)
+    return ",".join(items)
+
+
+def _merged(current: Mapping[str, str], changed: Mapping[str, str | None]) -> dict[str, str]:
+    merged = {**current, **changed}
+    return {name: value for name, value in merged.items() if value is not None}
+
+
+def _record(resource: Resource, name: str, value: str | None) -> ConfigRecord:
+    return ConfigRecord(
+        resource_type=resource.type, resource_name=resource.name, name=name, value=value
+    )
+
+
+def _invalid(message: str) -> RefusedError:
+    return RefusedError(ErrorCode.INVALID_REQUEST, message)

@@ -1,0 +1,436 @@
+"""The controller: decides operations on the cluster's metadata and commits them, one by one.
+
+The decisions themselves are pure and live in the modules beside this one; here they meet the
+metadata log. Each is taken against `MetadataLog.latest` and appended without an await in between,
+so operations never see each other half done; the answer goes out when everything the decision saw
+is committed, so no client hears of a state that a crash could take back.
+
+In a cluster, every node has a controller and one is active: the one whose node leads the metadata
+quorum. The others refuse with NotControllerError. The active one knows its brokers' sessions, which
+start again with each election.
+
+Called by the API handlers, `auto_topics.py`, a timer (`tick`) and, at start, the server.
+"""
+
+# ruff: noqa: PLC0415 - a broker that starts in a tenth of a second imports what it decides by later
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from typing import TYPE_CHECKING
+
+from tidelog.cluster.controller.decisions import RefusedError
+from tidelog.cluster.metadata.image import NO_LEADER
+from tidelog.cluster.metadata.log import NotControllerError
+from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.messages import metadata_records as tables
+from tidelog_storage.types import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tidelog.cluster.controller.configs import Resource, ResourceResult
+    from tidelog.cluster.controller.sessions import Sessions
+    from tidelog.cluster.metadata.image import ClusterImage
+    from tidelog.cluster.metadata.log import MetadataLog
+    from tidelog.config.broker import BrokerConfig
+    from tidelog.seams import Clock, Rng
+    from tidelog_protocol.messages.admin import (
+        CreatePartitionsRequest,
+        CreatePartitionsResponse,
+        CreateTopicsRequest,
+        CreateTopicsResponse,
+        DeleteTopicsRequest,
+        DeleteTopicsResponse,
+    )
+    from tidelog_protocol.messages.cluster_admin import (
+        AlterPartitionReassignmentsRequest,
+        AlterPartitionReassignmentsResponse,
+        ElectLeadersRequest,
+        ElectLeadersResponse,
+        ListPartitionReassignmentsRequest,
+        ListPartitionReassignmentsResponse,
+    )
+    from tidelog_protocol.messages.controller import (
+        AllocateProducerIdsRequest,
+        AllocateProducerIdsResponse,
+        AlterPartitionRequest,
+        AlterPartitionResponse,
+        AssignReplicasToDirsRequest,
+        AssignReplicasToDirsResponse,
+        BrokerHeartbeatRequest,
+        BrokerHeartbeatResponse,
+        BrokerRegistrationRequest,
+        BrokerRegistrationResponse,
+    )
+    from tidelog_protocol.schema import Message
+
+_logger = logging.getLogger(__name__)
+
+PRODUCER_ID_BLOCK = 1000
+TICK_SECONDS = 0.25  # how often `tick` is to be called
+_UNCLEAN_KEY = "unclean.leader.election.enable"
+_PLAINTEXT = 0
+_UNFENCE = -1
+_TOPIC_DELETION_DISABLED_SINCE = 3  # older DeleteTopics don't know the code
+
+
+class Controller:
+    """This node's controller; active while its node leads the metadata quorum."""
+
+    def __init__(
+        self, log: MetadataLog, config: BrokerConfig, rng: Rng, clock: Clock | None = None
+    ) -> None:
+        """A cluster of one needs no `clock`: there are no sessions."""
+        self._log = log
+        self._config = config
+        self._rng = rng
+        self._clock = clock
+        self._sessions: Sessions | None = None  # of the epoch in which this node leads
+        log.subscribe_leadership(self._on_leadership)
+
+    def _on_leadership(self, is_leader: bool, epoch: int) -> None:
+        del is_leader, epoch
+        self._sessions = None
+
+    # ---- the only broker ----------------------------------------------------------------------
+
+    async def register_alone(
+        self,
+        endpoints: Sequence[tuple[str, str, int]],
+        *,
+        rack: str | None = None,
+        log_dirs: Sequence[bytes] = (),
+    ) -> int:
+        """Register the only broker's new incarnation and let it lead; its broker epoch.
+
+        `endpoints`: name, host and port of each listener.
+
+        Every partition it can lead begins a new leader epoch: followers and consumers learn that
+        the last incarnation may have lost records that were not on disk (KIP-101, KIP-320).
+        """
+        node_id = self._config.node_id
+        epoch = self._log.next_offset
+        records: list[Message] = [
+            tables.RegisterBrokerRecord(
+                broker_id=node_id,
+                incarnation_id=self._rng.uuid(),
+                broker_epoch=epoch,
+                end_points=[
+                    tables.RegisterBrokerRecord.BrokerEndpoint(
+                        name=name, host=host, port=port, security_protocol=_PLAINTEXT
+                    )
+                    for name, host, port in endpoints
+                ],
+                rack=rack,
+                fenced=True,
+                log_dirs=sorted(log_dirs),
+            ),
+            tables.BrokerRegistrationChangeRecord(
+                broker_id=node_id, broker_epoch=epoch, fenced=_UNFENCE
+            ),
+            *self._elections(node_id),
+        ]
+        await self._log.commit(records)
+        return epoch
+
+    def _elections(self, node_id: int) -> list[Message]:
+        """A new leader epoch for each partition that this broker leads or may take over."""
+        return [
+            tables.PartitionChangeRecord(
+                partition_id=partition.partition, topic_id=topic.topic_id, leader=node_id
+            )
+            for topic in self._log.latest.topics.values()
+            for partition in topic.partitions
+            if partition.leader == node_id
+            or (partition.leader == NO_LEADER and node_id in partition.isr)
+        ]
+
+    # ---- brokers of a cluster -----------------------------------------------------------------
+
+    def _now(self) -> float:
+        assert self._clock is not None, "a cluster's controller is built with a clock"
+        return self._clock.monotonic()
+
+    def _lead(self, now: float) -> Sessions:
+        """The sessions, begun anew by a new leader. NotControllerError if this node isn't."""
+        if not self._log.is_leader:
+            raise NotControllerError
+        if self._sessions is None:
+            from tidelog.cluster.controller.sessions import Sessions
+
+            timeout_s = self._config.broker_session_timeout_ms / 1000
+            self._sessions = Sessions(self._log.latest, now, timeout_s)
+        return self._sessions
+
+    async def register_broker(
+        self, request: BrokerRegistrationRequest
+    ) -> BrokerRegistrationResponse:
+        """BrokerRegistration; NotControllerError, RefusedError."""
+        from tidelog.cluster.controller.brokers import register_broker
+
+        now = self._now()
+        sessions = self._lead(now)
+        image = self._log.latest
+        records, response = register_broker(
+            image,
+            self._config,
+            request,
+            epoch=self._log.next_offset,
+            is_taken=sessions.is_taken(image, request.broker_id, now),
+            heard=sessions.heard(),
+        )
+        sessions.begin(request.broker_id, now)
+        await self._log.commit(records)
+        return response
+
+    async def heartbeat(self, request: BrokerHeartbeatRequest) -> BrokerHeartbeatResponse:
+        """BrokerHeartbeat; NotControllerError, RefusedError."""
+        from tidelog.cluster.controller import partitions
+        from tidelog.cluster.controller.brokers import heartbeat
+
+        now = self._now()
+        sessions = self._lead(now)
+        try:
+            records, response = heartbeat(self._log.latest, self._config, request, sessions, now)
+        except RefusedError:
+            await self._log.commit()  # a broker ends by it: the newer life must not get lost
+            raise
+        sessions.touch(request.broker_id, now, request.current_metadata_offset)
+        is_cut = len(records) > partitions.CHANGES_PER_STEP_MAX
+        if request.want_shut_down and not response.is_fenced and not is_cut:
+            last_offset = self._log.next_offset + len(records) - 1
+            sessions.leave(request.broker_id, now, last_offset)
+        if records:
+            await self._log.commit(records)
+        if is_cut:
+            await self._finish(
+                request.broker_id, request.broker_epoch, is_silent=not request.want_fence
+            )
+        return response
+
+    async def alter_partition(
+        self, request: AlterPartitionRequest, api_version: int
+    ) -> AlterPartitionResponse:
+        """AlterPartition; NotControllerError, RefusedError."""
+        from tidelog.cluster.controller.partitions import alter_partition
+
+        self._lead(self._now())
+        records, response = alter_partition(self._log.latest, self._config, request, api_version)
+        await self._log.commit(records)
+        return response
+
+    async def assign_replicas_to_dirs(
+        self, request: AssignReplicasToDirsRequest
+    ) -> AssignReplicasToDirsResponse:
+        """AssignReplicasToDirs; NotControllerError, RefusedError."""
+        from tidelog.cluster.controller.directories import assign_replicas_to_dirs
+
+        self._lead(self._now())
+        records, response = assign_replicas_to_dirs(self._log.latest, self._config, request)
+        await self._log.commit(records)
+        return response
+
+    async def unregister_broker(self, node_id: int) -> None:
+        """UnregisterBroker; NotControllerError, RefusedError."""
+        from tidelog.cluster.controller.brokers import unregister_broker
+
+        sessions = self._lead(self._now())
+        records = unregister_broker(self._log.latest, self._config, node_id)
+        sessions.end(node_id)
+        await self._log.commit(records)
+
+    async def allocate_producer_ids_for(
+        self, request: AllocateProducerIdsRequest
+    ) -> AllocateProducerIdsResponse:
+        """AllocateProducerIds; NotControllerError, RefusedError."""
+        from tidelog.cluster.controller.brokers import allocate_producer_ids
+        from tidelog_protocol.messages.controller import AllocateProducerIdsResponse
+
+        self._lead(self._now())
+        records, block = allocate_producer_ids(
+            self._log.latest, request.broker_id, request.broker_epoch
+        )
+        await self._log.commit(records)
+        return AllocateProducerIdsResponse(
+            producer_id_start=block.start, producer_id_len=len(block)
+        )
+
+    # ---- elections and reassignments ----------------------------------------------------------
+
+    async def elect_leaders(self, request: ElectLeadersRequest) -> ElectLeadersResponse:
+        """ElectLeaders; NotControllerError, RefusedError."""
+        from tidelog.cluster.controller.elections import elect_leaders
+
+        self._lead(self._now())
+        records, response = elect_leaders(self._log.latest, self._config, request)
+        await self._log.commit(records)
+        return response
+
+    async def alter_reassignments(
+        self, request: AlterPartitionReassignmentsRequest
+    ) -> AlterPartitionReassignmentsResponse:
+        """AlterPartitionReassignments; NotControllerError."""
+        from tidelog.cluster.controller.reassignment import alter_reassignments
+
+        self._lead(self._now())
+        records, response = alter_reassignments(self._log.latest, self._config, request)
+        await self._log.commit(records)
+        return response
+
+    def list_reassignments(
+        self, request: ListPartitionReassignmentsRequest
+    ) -> ListPartitionReassignmentsResponse:
+        """ListPartitionReassignments, of what is committed; NotControllerError."""
+        from tidelog.cluster.controller.reassignment import list_reassignments
+
+        self._lead(self._now())
+        return list_reassignments(self._log.image, request)
+
+    # ---- time ---------------------------------------------------------------------------------
+
+    async def tick(self) -> None:
+        """Do what is due; to be called every `TICK_SECONDS`. Only the active controller does it.
+
+        Silent brokers are fenced; now and then leadership goes back to preferred replicas, and
+        leaderless partitions of topics that allow it get an unclean leader.
+        """
+        if not self._log.is_leader:
+            return
+        try:
+            now = self._now()
+            await self._settle(now)
+            await self._fence_silent(now)
+            await self._elect_in_rounds(now)
+        except NotControllerError:
+            return  # the next leader does it
+
+    async def _elect_in_rounds(self, now: float) -> None:
+        from tidelog.cluster.controller.elections import elect_unclean, prefer_leaders
+
+        sessions = self._lead(now)
+        config = self._config
+        seconds = config.leader_imbalance_check_interval_seconds
+        if config.auto_leader_rebalance_enable and sessions.is_due("preferred", now, seconds):
+            await self._in_steps(prefer_leaders)
+        if sessions.is_due("unclean", now, config.unclean_leader_election_interval_ms / 1000):
+            await self._in_steps(elect_unclean)
+
+    async def _in_steps(
+        self, decide: Callable[[ClusterImage, BrokerConfig], list[Message]]
+    ) -> None:
+        """Commit what `decide` says until it says nothing: thousands of partitions in one go would
+        keep this loop, and those of all who apply the records, for too long."""
+        while records := decide(self._log.latest, self._config):
+            await self._log.commit(records)
+
+    async def _finish(self, node_id: int, epoch: int, *, is_silent: bool) -> None:
+        """What a broker's new state implies for more partitions than one step changes."""
+        from tidelog.cluster.controller.brokers import finish
+
+        try:
+            await self._in_steps(
+                lambda image, config: finish(image, config, node_id, epoch, is_silent=is_silent)
+            )
+        except StorageError:
+            if self._sessions is not None:
+                self._sessions.is_settled = False  # the next tick goes on
+            raise
+
+    async def _settle(self, now: float) -> None:
+        """Finish what the controller before this one, or a step that failed, left undone."""
+        from tidelog.cluster.controller.partitions import settle
+
+        sessions = self._lead(now)
+        if not sessions.is_settled:
+            await self._in_steps(partial(settle, heard=sessions.heard()))
+            sessions.is_settled = True
+
+    async def _fence_silent(self, now: float) -> None:
+        """One by one, so that each election sees the brokers that are left."""
+        from tidelog.cluster.controller import partitions
+        from tidelog.cluster.controller.brokers import fence
+
+        while True:
+            sessions = self._lead(now)
+            node_id = sessions.expired(self._log.latest, now)
+            if node_id is None:
+                return
+            _logger.warning("broker %d is fenced: not heard of for too long", node_id)
+            epoch = self._log.latest.brokers[node_id].epoch
+            records = fence(self._log.latest, self._config, node_id)
+            await self._log.commit(records)
+            if len(records) > partitions.CHANGES_PER_STEP_MAX:
+                await self._finish(node_id, epoch, is_silent=True)
+
+    # ---- topics -------------------------------------------------------------------------------
+
+    async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
+        """CreateTopics; StorageError if it cannot be written."""
+        from tidelog.cluster.controller.topics import create_topics
+        from tidelog_protocol.messages.admin import CreateTopicsResponse
+
+        decision = create_topics(self._log.latest, request, self._config, self._rng)
+        await self._log.commit(decision.records)
+        return CreateTopicsResponse(topics=decision.results)
+
+    async def create_partitions(self, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+        """CreatePartitions; StorageError if it cannot be written."""
+        from tidelog.cluster.controller.topics import create_partitions
+        from tidelog_protocol.messages.admin import CreatePartitionsResponse
+
+        decision = create_partitions(self._log.latest, request, self._rng)
+        await self._log.commit(decision.records)
+        return CreatePartitionsResponse(results=decision.results)
+
+    async def delete_topics(
+        self, request: DeleteTopicsRequest, api_version: int
+    ) -> DeleteTopicsResponse:
+        """DeleteTopics; StorageError if it cannot be written."""
+        from tidelog.cluster.controller.deletion import delete_topics, refuse_deletion
+        from tidelog_protocol.messages.admin import DeleteTopicsResponse
+
+        if not self._config.delete_topic_enable:
+            code = (
+                ErrorCode.TOPIC_DELETION_DISABLED
+                if api_version >= _TOPIC_DELETION_DISABLED_SINCE
+                else ErrorCode.INVALID_REQUEST
+            )
+            return DeleteTopicsResponse(responses=refuse_deletion(request, code))
+        decision = delete_topics(self._log.latest, request)
+        await self._log.commit(decision.records)
+        return DeleteTopicsResponse(responses=decision.results)
+
+    # ---- configuration ------------------------------------------------------------------------
+
+    async def alter_configs(
+        self, resources: Sequence[Resource], *, validate_only: bool
+    ) -> list[ResourceResult]:
+        """AlterConfigs and IncrementalAlterConfigs; StorageError if it cannot be written."""
+        from tidelog.cluster.controller.configs import alter_configs
+
+        decision = alter_configs(self._log.latest, self._config, resources)
+        await self._log.commit(() if validate_only else decision.records)
+        if not validate_only and any(
+            isinstance(record, tables.ConfigRecord) and record.name == _UNCLEAN_KEY
+            for record in decision.records
+        ):
+            from tidelog.cluster.controller.elections import elect_unclean
+
+            await self._log.commit(elect_unclean(self._log.latest, self._config))
+        return decision.results
+
+    # ---- producer ids -------------------------------------------------------------------------
+
+    async def allocate_producer_ids(self) -> range:
+        """A block of producer ids that no other broker gets, also after a crash (KIP-730)."""
+        image = self._log.latest
+        broker = image.brokers[self._config.node_id]
+        first = image.next_producer_id
+        block = range(first, first + PRODUCER_ID_BLOCK)
+        record = tables.ProducerIdsRecord(
+            broker_id=broker.node_id, broker_epoch=broker.epoch, next_producer_id=block.stop
+        )
+        await self._log.commit([record])
+        return block

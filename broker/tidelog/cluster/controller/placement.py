@@ -1,0 +1,100 @@
+"""Which brokers get the replicas of new partitions.
+
+Brokers are laid out so that neighbours are in different racks as far as possible. The first
+replica, the preferred leader, goes round the brokers that are not fenced, one further with each
+partition, from a random start; the others follow it around, each in a rack that has the fewest of
+the partition's replicas so far. So leaders and replicas spread evenly, and a partition's replicas
+over the racks. Brokers that are about to stop get nothing; those that have stopped are fenced, and
+get what the others are too few for.
+"""
+
+from __future__ import annotations
+
+from itertools import zip_longest
+from typing import TYPE_CHECKING
+
+from tidelog_protocol.primitives import ZERO_UUID
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from tidelog.cluster.metadata.image import BrokerImage, ClusterImage
+    from tidelog.seams import Rng
+
+
+class PlacementError(Exception):
+    """There are not enough brokers; the text is the client's."""
+
+
+def place(
+    brokers: Iterable[BrokerImage], partitions: int, replication_factor: int, rng: Rng
+) -> list[tuple[int, ...]]:
+    """Replicas of that many new partitions. PlacementError if the cluster is too small."""
+    ring = _ring(broker for broker in brokers if broker.fenced or not broker.in_controlled_shutdown)
+    unfenced = [broker for broker in ring if not broker.fenced]
+    fenced = [broker for broker in ring if broker.fenced]
+    if replication_factor <= 0:
+        raise PlacementError(
+            f"Invalid replication factor {replication_factor}: "
+            "the replication factor must be positive."
+        )
+    if not unfenced:
+        raise PlacementError(
+            "All brokers are currently fenced, or have all their log directories cordoned."
+        )
+    if replication_factor > len(ring):
+        raise PlacementError(
+            f"The target replication factor of {replication_factor} cannot be reached because "
+            f"only {len(ring)} broker(s) are registered or some brokers have all their log "
+            "directories cordoned."
+        )
+    start = int(rng.uniform(0, len(unfenced))) % len(unfenced)
+    placed = []
+    for partition in range(partitions):
+        first = (start + partition) % len(unfenced)
+        candidates = unfenced[first:] + unfenced[:first] + fenced
+        placed.append(_over_racks(candidates, replication_factor))
+    return placed
+
+
+def _over_racks(candidates: list[BrokerImage], replication_factor: int) -> tuple[int, ...]:
+    """The first candidate, then always the first of those whose rack has the fewest."""
+    chosen: list[int] = []
+    used: dict[str | None, int] = {}
+    left = list(candidates)
+    while len(chosen) < replication_factor:
+        broker = min(left, key=lambda candidate: used.get(candidate.rack, 0)) if chosen else left[0]
+        left.remove(broker)
+        chosen.append(broker.node_id)
+        used[broker.rack] = used.get(broker.rack, 0) + 1
+    return tuple(chosen)
+
+
+def assignment_problem(image: ClusterImage, brokers: Sequence[int]) -> str | None:
+    """Why these can't be a partition's replicas, in Kafka's words; None if they can."""
+    start = "The manual partition assignment includes"
+    if not brokers:
+        return f"{start} an empty replica list."
+    previous = None
+    for broker in sorted(brokers):
+        if broker not in image.brokers:
+            return f"{start} broker {broker}, but no such broker is registered."
+        if broker == previous:
+            return f"{start} the broker {broker} more than once."
+        previous = broker
+    return None
+
+
+def directory_of(image: ClusterImage, node_id: int) -> bytes:
+    """The broker's only log directory; the broker itself chooses (zero) when it has several."""
+    broker = image.brokers.get(node_id)
+    return broker.log_dirs[0] if broker is not None and len(broker.log_dirs) == 1 else ZERO_UUID
+
+
+def _ring(brokers: Iterable[BrokerImage]) -> list[BrokerImage]:
+    """Brokers by id, one of each rack in turn."""
+    racks: dict[str, list[BrokerImage]] = {}
+    for broker in sorted(brokers):
+        racks.setdefault(broker.rack or "", []).append(broker)
+    rounds = zip_longest(*(racks[name] for name in sorted(racks)))
+    return [broker for round_ in rounds for broker in round_ if broker is not None]

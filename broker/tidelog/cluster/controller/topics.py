@@ -1,0 +1,367 @@
+"""Pure decisions about topics: a request against an image → metadata records and the answer.
+
+Each function looks, touches nothing and returns a `Decision`. The records of a decision go into the
+metadata log as one batch, so that an operation happens as a whole or not at all. Error codes, their
+order and their texts are Apache Kafka 4.3's (KIP-4, 195, 464, 516, 525, 599 without quotas).
+
+Not here: authorization, quotas, create-topic policies, and manual reassignment.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.cluster.controller.configs import validate_topic_configs
+from tidelog.cluster.controller.decisions import Decision, RefusedError, repeated
+from tidelog.cluster.controller.names import invalid_topic_reason
+from tidelog.cluster.controller.placement import (
+    PlacementError,
+    assignment_problem,
+    directory_of,
+    place,
+)
+from tidelog.cluster.controller.tiered_topics import REMOTE_STORAGE_ENABLE, joins_tier
+from tidelog.cluster.metadata.describe import effective_topic_configs
+from tidelog.cluster.metadata.image import CLUSTER_METADATA_TOPIC, RESOURCE_TOPIC
+from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.messages.admin import (
+    CreatePartitionsResponse,
+    CreateTopicsResponse,
+)
+from tidelog_protocol.messages.metadata_records import (
+    ConfigRecord,
+    PartitionRecord,
+    TopicRecord,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tidelog.cluster.metadata.image import ClusterImage, TopicImage
+    from tidelog.config.broker import BrokerConfig
+    from tidelog.seams import Rng
+    from tidelog_protocol.messages.admin import (
+        CreatePartitionsRequest,
+        CreateTopicsRequest,
+    )
+    from tidelog_protocol.schema import Message
+
+PARTITIONS_PER_REQUEST_MAX = 10_000
+
+
+# ---- create -----------------------------------------------------------------------------------
+
+
+def create_topics(
+    image: ClusterImage, request: CreateTopicsRequest, config: BrokerConfig, rng: Rng
+) -> Decision[CreateTopicsResponse.CreatableTopicResult]:
+    """Decide a CreateTopics. Results: as requested, then duplicates, then the forbidden name."""
+    names = [topic.name for topic in request.topics]
+    duplicates = repeated(names)
+    records: list[Message] = []
+    results = []
+    excessive = _partitions_asked(request, config.num_partitions) > PARTITIONS_PER_REQUEST_MAX
+    for topic in request.topics:
+        if topic.name in duplicates or topic.name == CLUSTER_METADATA_TOPIC:
+            continue
+        try:
+            if excessive:
+                raise RefusedError(
+                    ErrorCode.POLICY_VIOLATION,
+                    "Excessively large number of partitions per request.",
+                )
+            new, result = _create_topic(image, topic, config, rng)
+        except RefusedError as refusal:
+            result = _create_error(topic.name, refusal.code, refusal.message)
+        else:
+            records += new
+        results.append(result)
+    results += [
+        _create_error(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+        for name in duplicates
+    ]
+    if CLUSTER_METADATA_TOPIC in names and CLUSTER_METADATA_TOPIC not in duplicates:
+        message = f"Creation of internal topic {CLUSTER_METADATA_TOPIC} is prohibited."
+        results.append(_create_error(CLUSTER_METADATA_TOPIC, ErrorCode.INVALID_REQUEST, message))
+    return Decision([] if request.validate_only else records, results)
+
+
+def _create_topic(
+    image: ClusterImage,
+    topic: CreateTopicsRequest.CreatableTopic,
+    config: BrokerConfig,
+    rng: Rng,
+) -> tuple[list[Message], CreateTopicsResponse.CreatableTopicResult]:
+    _check_new_name(image, topic.name)
+    overrides = _creation_configs(topic.configs)
+    if joins_tier(topic.name, overrides, config):
+        overrides[REMOTE_STORAGE_ENABLE] = "true"
+    error = validate_topic_configs(config, image, overrides)
+    if error is not None:
+        raise RefusedError(ErrorCode.INVALID_CONFIG, error)
+    replicas = _new_replicas(image, topic, config, rng)
+    topic_id = rng.uuid()
+    records: list[Message] = [TopicRecord(name=topic.name, topic_id=topic_id)]
+    records += [
+        ConfigRecord(resource_type=RESOURCE_TOPIC, resource_name=topic.name, name=name, value=value)
+        for name, value in overrides.items()
+    ]
+    records += [
+        _partition_record(image, topic_id, index, assigned)
+        for index, assigned in enumerate(replicas)
+    ]
+    result = CreateTopicsResponse.CreatableTopicResult(
+        name=topic.name,
+        topic_id=topic_id,
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        num_partitions=len(replicas),
+        replication_factor=len(replicas[0]),
+        configs=[
+            CreateTopicsResponse.CreatableTopicConfigs(
+                name=entry.name,
+                value=entry.value,
+                read_only=False,
+                config_source=entry.source,
+                is_sensitive=False,
+            )
+            for entry in effective_topic_configs(config, image, overrides)
+        ],
+    )
+    return records, result
+
+
+def _check_new_name(image: ClusterImage, name: str) -> None:
+    if name in image.topics:
+        raise RefusedError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+    reason = invalid_topic_reason(name)
+    if reason is not None:
+        raise RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
+    if "." in name or "_" in name:
+        # Metric names of Kafka turn '.' to '_', so two such topics could not be told apart.
+        unified = name.replace(".", "_")
+        for other in image.topics:
+            if other.replace(".", "_") == unified:
+                raise RefusedError(
+                    ErrorCode.INVALID_TOPIC_EXCEPTION,
+                    f"Topic '{name}' collides with existing topic: {other}",
+                )
+
+
+def _creation_configs(
+    configs: Sequence[CreateTopicsRequest.CreatableTopic.CreatableTopicConfig],
+) -> dict[str, str]:
+    nulls = [entry.name for entry in configs if entry.value is None]
+    if nulls:
+        raise RefusedError(
+            ErrorCode.INVALID_CONFIG,
+            f"Null value not supported for topic configs: {','.join(nulls)}",
+        )
+    return {entry.name: entry.value for entry in configs if entry.value is not None}
+
+
+def _new_replicas(
+    image: ClusterImage,
+    topic: CreateTopicsRequest.CreatableTopic,
+    config: BrokerConfig,
+    rng: Rng,
+) -> list[tuple[int, ...]]:
+    """Replicas by partition, from the request's assignment or placed by us."""
+    if topic.assignments:
+        return _assigned_replicas(image, topic)
+    if topic.replication_factor < -1 or topic.replication_factor == 0:
+        raise RefusedError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            "Replication factor must be larger than 0, or -1 to use the default value.",
+        )
+    if topic.num_partitions < -1 or topic.num_partitions == 0:
+        raise RefusedError(
+            ErrorCode.INVALID_PARTITIONS,
+            "Number of partitions was set to an invalid non-positive value.",
+        )
+    partitions = topic.num_partitions if topic.num_partitions != -1 else config.num_partitions
+    factor = (
+        topic.replication_factor
+        if topic.replication_factor != -1
+        else config.default_replication_factor
+    )
+    try:
+        return place(image.brokers.values(), partitions, factor, rng)
+    except PlacementError as error:
+        raise RefusedError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Unable to replicate the partition {factor} time(s): {error}",
+        ) from None
+
+
+def _assigned_replicas(
+    image: ClusterImage, topic: CreateTopicsRequest.CreatableTopic
+) -> list[tuple[int, ...]]:
+    for asked, what in (
+        (topic.replication_factor, "replication factor"),
+        (topic.num_partitions, "numPartitions"),
+    ):
+        if asked != -1:
+            raise RefusedError(
+                ErrorCode.INVALID_REQUEST,
+                f"A manual partition assignment was specified, but {what} was not set to -1.",
+            )
+    replicas: dict[int, tuple[int, ...]] = {}
+    factor: int | None = None
+    for assignment in topic.assignments:
+        index = assignment.partition_index
+        if index in replicas:
+            raise RefusedError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Found multiple manual partition assignments for partition {index}",
+            )
+        factor = _check_assignment(image, index, assignment.broker_ids, factor)
+        replicas[index] = tuple(assignment.broker_ids)
+    if any(index not in replicas for index in range(len(replicas))):
+        raise RefusedError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "partitions should be a consecutive 0-based integer sequence",
+        )
+    return [replicas[index] for index in range(len(replicas))]
+
+
+def _check_assignment(
+    image: ClusterImage, partition: int, brokers: Sequence[int], factor: int | None
+) -> int:
+    """Check one partition's assignment; returns its replication factor."""
+    problem = assignment_problem(image, brokers)
+    if problem is None and factor is not None and len(brokers) != factor:
+        problem = (
+            f"The manual partition assignment includes a partition with {len(brokers)} "
+            "replica(s), but this is not consistent "
+            f"with previous partitions, which have {factor} replica(s)."
+        )
+    if problem is None and not any(image.is_active(broker) for broker in brokers):
+        problem = (
+            "All brokers specified in the manual partition assignment for partition "
+            f"{partition} are fenced or in controlled shutdown."
+        )
+    if problem is not None:
+        raise RefusedError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+    return len(brokers)
+
+
+def _partition_record(
+    image: ClusterImage, topic_id: bytes, index: int, replicas: Sequence[int]
+) -> PartitionRecord:
+    isr = [broker for broker in replicas if image.is_active(broker)]
+    assert isr, "a partition is placed on at least one broker that is there to stay"
+    return PartitionRecord(
+        partition_id=index,
+        topic_id=topic_id,
+        replicas=list(replicas),
+        isr=isr,
+        leader=isr[0],
+        leader_epoch=0,
+        partition_epoch=0,
+        directories=[directory_of(image, broker) for broker in replicas],
+    )
+
+
+def _partitions_asked(request: CreateTopicsRequest, partitions_default: int) -> int:
+    total = 0
+    for topic in request.topics:
+        if topic.assignments:
+            total += len(topic.assignments)
+        else:
+            total += (
+                partitions_default if topic.num_partitions == -1 else max(topic.num_partitions, 0)
+            )
+    return total
+
+
+def _create_error(
+    name: str, code: ErrorCode, message: str | None
+) -> CreateTopicsResponse.CreatableTopicResult:
+    return CreateTopicsResponse.CreatableTopicResult(
+        name=name, error_code=code, error_message=message, configs=[]
+    )
+
+
+# ---- grow -------------------------------------------------------------------------------------
+
+
+def create_partitions(
+    image: ClusterImage, request: CreatePartitionsRequest, rng: Rng
+) -> Decision[CreatePartitionsResponse.CreatePartitionsTopicResult]:
+    """Decide a CreatePartitions. Results: duplicates first, then as requested."""
+    duplicates = repeated(topic.name for topic in request.topics)
+    results = [
+        _grow_result(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+        for name in duplicates
+    ]
+    records: list[Message] = []
+    for topic in request.topics:
+        if topic.name in duplicates:
+            continue
+        try:
+            records += _grow(image, topic, rng)
+        except RefusedError as refusal:
+            results.append(_grow_result(topic.name, refusal.code, refusal.message))
+        else:
+            results.append(_grow_result(topic.name, ErrorCode.NONE, None))
+    return Decision([] if request.validate_only else records, results)
+
+
+def _grow(
+    image: ClusterImage, topic: CreatePartitionsRequest.CreatePartitionsTopic, rng: Rng
+) -> list[Message]:
+    known = image.topics.get(topic.name)
+    if known is None:
+        raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, None)
+    count = len(known.partitions)
+    if topic.count == count:
+        raise RefusedError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {count} partition(s).")
+    if topic.count < count:
+        raise RefusedError(
+            ErrorCode.INVALID_PARTITIONS,
+            f"The topic {topic.name} currently has {count} partition(s); "
+            f"{topic.count} would not be an increase.",
+        )
+    additional = topic.count - count
+    if additional > PARTITIONS_PER_REQUEST_MAX:
+        raise RefusedError(
+            ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request."
+        )
+    replicas = _grown_replicas(image, known, topic, additional, rng)
+    return [
+        _partition_record(image, known.topic_id, count + index, assigned)
+        for index, assigned in enumerate(replicas)
+    ]
+
+
+def _grown_replicas(
+    image: ClusterImage,
+    known: TopicImage,
+    topic: CreatePartitionsRequest.CreatePartitionsTopic,
+    additional: int,
+    rng: Rng,
+) -> list[tuple[int, ...]]:
+    factor = len(known.partitions[0].replicas)
+    if topic.assignments is None:
+        try:
+            return place(image.brokers.values(), additional, factor, rng)
+        except PlacementError as error:
+            raise RefusedError(ErrorCode.INVALID_REPLICATION_FACTOR, str(error)) from None
+    if len(topic.assignments) != additional:
+        raise RefusedError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"Attempted to add {additional} additional partition(s), but only "
+            f"{len(topic.assignments)} assignment(s) were specified.",
+        )
+    for index, assignment in enumerate(topic.assignments, len(known.partitions)):
+        _check_assignment(image, index, assignment.broker_ids, factor)
+    return [tuple(assignment.broker_ids) for assignment in topic.assignments]
+
+
+def _grow_result(
+    name: str, code: ErrorCode, message: str | None
+) -> CreatePartitionsResponse.CreatePartitionsTopicResult:
+    return CreatePartitionsResponse.CreatePartitionsTopicResult(
+        name=name, error_code=code, error_message=message
+    )

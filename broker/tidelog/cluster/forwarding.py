@@ -1,0 +1,251 @@
+"""Send requests to the active controller, wherever it is, and forward those of clients.
+
+`ControllerDoor` sends a request: a call if this node leads the metadata quorum, else a request to
+the leader's controller listener, which has the same handlers. `Forwarding` sends requests of
+clients (topics, settings, elections ...) to it, and retries while there is no active controller or
+it changes, like Kafka's forwarding manager. It answers only when this broker's image has the
+result, so that a client that creates a topic finds it on the same broker.
+
+Requests are forwarded unchanged, in their version, without Kafka's Envelope (KIP-590), because
+there are no principals. A request whose answer was lost may take effect twice, as with any client's
+retry.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any
+
+from tidelog.network.dispatch import Deferred, RequestContext
+from tidelog.network.peers import PeerChannel, PeerError
+from tidelog_protocol.apis import API, ApiKey
+from tidelog_protocol.errors import ErrorCode
+from tidelog_storage.types import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Mapping
+
+    from tidelog.cluster.metadata.log import MetadataLog
+    from tidelog.config.broker import Voter
+    from tidelog.network.dispatch import Handler
+    from tidelog.seams import Clock
+    from tidelog_protocol.messages.admin import CreateTopicsRequest, CreateTopicsResponse
+    from tidelog_protocol.schema import Message
+
+__all__ = ["FORWARDED", "ControllerDoor", "Forwarding"]
+
+FORWARDED = frozenset(
+    {
+        ApiKey.CREATE_TOPICS,
+        ApiKey.DELETE_TOPICS,
+        ApiKey.CREATE_PARTITIONS,
+        ApiKey.ALTER_CONFIGS,
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        ApiKey.ELECT_LEADERS,
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        ApiKey.UNREGISTER_BROKER,
+        ApiKey.DESCRIBE_QUORUM,
+    }
+)
+"""What clients ask of any broker and only the active controller can answer."""
+
+RETRY_S = 0.02  # between attempts to find an active controller
+CATCH_UP_S_MAX = 2.0  # how long an answer waits for this broker's image
+
+
+class ControllerDoor:
+    """Sends requests to the active controller that this node knows."""
+
+    def __init__(
+        self,
+        metadata: MetadataLog,
+        handlers: Mapping[ApiKey, Handler],
+        new_channel: Callable[[str, int], PeerChannel],
+        voters: list[Voter],
+    ) -> None:
+        """`handlers` are those of this node's own controller listener."""
+        self._metadata = metadata
+        self._handlers = handlers
+        self._channels = {voter.node_id: new_channel(voter.host, voter.port) for voter in voters}
+
+    async def ask(
+        self, message: Message, version: int | None = None, *, timeout_s: float | None = None
+    ) -> Any:
+        """Send once; PeerError if there is no active controller or it does not answer.
+
+        The response may say NOT_CONTROLLER, when the controller changed meanwhile.
+        """
+        metadata = self._metadata
+        if metadata.is_leader:
+            return await self._ask_here(message, version)
+        channel = self._channels.get(metadata.leader_id)
+        if channel is None:
+            raise PeerError("no active controller is known")
+        return await channel.ask(message, version, timeout_s=timeout_s)
+
+    async def _ask_here(self, message: Message, version: int | None) -> Any:
+        assert message.API_KEY is not None
+        key = ApiKey(message.API_KEY)
+        peer = _Here()
+        context = RequestContext(peer, key, API[key].max_version if version is None else version)
+        result = self._handlers[key](context, message)
+        if result.__class__ is CoroutineType:
+            result = await result
+        elif result.__class__ is Deferred:
+            result = await peer.answer()
+        return result
+
+    def close(self) -> None:
+        """Close all connections; pending requests get PeerError."""
+        for channel in self._channels.values():
+            channel.close()
+
+
+class _Here:
+    """The `Peer` of a request that this node sends to itself."""
+
+    client_host = "127.0.0.1"
+    client_port = 0
+    listener = ""
+    software = ("tidelog", "")
+
+    def __init__(self) -> None:
+        self._response: Any = None
+        self._waiting: asyncio.Future[Any] | None = None
+        self._done = False
+
+    async def answer(self) -> Any:
+        if not self._done:
+            self._waiting = asyncio.get_running_loop().create_future()
+            return await self._waiting
+        return self._response
+
+    def complete(self, context: RequestContext, response: Any) -> None:
+        self._done, self._response = True, response
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(response)
+
+    def close(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_exception(PeerError("the request failed"))
+
+
+class Forwarding:
+    """Forwards requests to the active controller and waits for this broker's image."""
+
+    def __init__(
+        self,
+        door: ControllerDoor,
+        metadata: MetadataLog,
+        clock: Clock,
+        *,
+        catch_up: Callable[[], Coroutine[Any, Any, None]],
+        request_timeout_ms: int,
+    ) -> None:
+        """`catch_up` returns when this broker's image has all that is committed when it is
+        called."""
+        self._door = door
+        self._metadata = metadata
+        self._clock = clock
+        self._timeout_s = request_timeout_ms / 1000
+        self._wait_for_image = catch_up
+        self._closed = False
+
+    def wrap(self, handlers: Mapping[ApiKey, Handler]) -> dict[ApiKey, Handler]:
+        """Return the same handlers, with those of `FORWARDED` forwarded to the active
+        controller."""
+        return {
+            key: self._forwarded(handler) if key in FORWARDED else handler
+            for key, handler in handlers.items()
+        }
+
+    def _forwarded(self, handler: Handler) -> Handler:
+        async def forward(context: RequestContext, request: Any) -> Any:
+            try:
+                return await self.carry(request, context.api_version)
+            except PeerError:
+                # No controller answered in time: the local handler answers NOT_CONTROLLER in the
+                # form of its API, which makes clients retry.
+                answer = handler(context, request)
+                return await answer if answer.__class__ is CoroutineType else answer
+
+        return forward
+
+    async def carry(self, request: Message, version: int | None = None) -> Any:
+        """Retry until an active controller has answered; return when this broker's image has the
+        result.
+
+        PeerError when that took longer than `request.timeout.ms`.
+        """
+        deadline = self._clock.monotonic() + self._timeout_s
+        while True:
+            try:
+                response = await self._door.ask(
+                    request, version, timeout_s=max(deadline - self._clock.monotonic(), 0.001)
+                )
+            except PeerError:
+                if self._closed or self._clock.monotonic() >= deadline:
+                    raise
+            else:
+                if not says_not_controller(response) or self._clock.monotonic() >= deadline:
+                    break
+            await asyncio.sleep(RETRY_S)
+        if not self._metadata.is_leader:
+            await self._catch_up()
+        return response
+
+    async def create_topics(self, request: CreateTopicsRequest) -> CreateTopicsResponse:
+        """Create topics at the active controller; StorageError if there is none."""
+        response: CreateTopicsResponse = await self._carried(request)
+        return response
+
+    async def allocate_producer_ids(self, node_id: int, broker_epoch: int) -> range:
+        """Return a block of producer ids for this broker (KIP-730); StorageError if there is
+        none."""
+        from tidelog_protocol.messages.controller import (  # noqa: PLC0415 - when first needed
+            AllocateProducerIdsRequest,
+        )
+
+        response = await self._carried(
+            AllocateProducerIdsRequest(broker_id=node_id, broker_epoch=broker_epoch)
+        )
+        if response.error_code:
+            raise StorageError(ErrorCode(response.error_code))
+        first = response.producer_id_start
+        return range(first, first + response.producer_id_len)
+
+    async def _carried(self, request: Message) -> Any:
+        try:
+            return await self.carry(request)
+        except PeerError as error:
+            raise StorageError(ErrorCode.NOT_CONTROLLER, str(error)) from error
+
+    def close(self) -> None:
+        """Stop retrying."""
+        self._closed = True
+
+    async def _catch_up(self) -> None:
+        """Wait, up to a limit, until everything committed so far is in this broker's image."""
+        try:
+            async with asyncio.timeout(CATCH_UP_S_MAX):
+                await self._wait_for_image()
+        except (PeerError, StorageError, TimeoutError):
+            return  # metadata may be a little old, as in Kafka
+
+
+def says_not_controller(response: Any, depth: int = 2) -> bool:
+    """Return whether a response has NOT_CONTROLLER, at its top or for one of its items."""
+    for name in getattr(response, "__slots__", ()):
+        value = getattr(response, name)
+        if name == "error_code":
+            if value == ErrorCode.NOT_CONTROLLER:
+                return True
+        elif (
+            depth
+            and value.__class__ is list
+            and any(says_not_controller(item, depth - 1) for item in value)
+        ):
+            return True
+    return False

@@ -1,0 +1,363 @@
+"""A broker's life in its cluster: registration, heartbeats and shutdown (KIP-631).
+
+It owns the broker epoch, and the one task that talks to the active controller about it. `server.py`
+calls it. The states follow in this order (the controller may fence a RUNNING broker and unfence it
+again, which changes no state here):
+
+- REGISTERING: asks for a broker epoch until it gets one; not longer than
+  `initial.broker.registration.timeout.ms`.
+- FENCED: registered; leads nothing, and clients do not see it. It sends heartbeats once it has read
+  its own registration from the metadata log, after which it may be unfenced.
+- RUNNING: unfenced, also in its own image. It sends a heartbeat every
+  `broker.heartbeat.interval.ms`, and at once when its image shows that one is awaited: it is fenced
+  although alive, or another broker waits to stop until all others have applied that.
+- SHUTTING_DOWN: asks to stop with every heartbeat, while the controller moves its leaderships, as
+  long as another broker can take them.
+- GONE: may stop; no more heartbeats.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from enum import Enum, auto
+from typing import TYPE_CHECKING
+
+from tidelog.cluster.metadata.log import METADATA_FEATURE, METADATA_VERSION
+from tidelog.network.peers import PeerError
+from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.messages.controller import (
+    BrokerHeartbeatRequest,
+    BrokerRegistrationRequest,
+)
+from tidelog_storage.types import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Sequence
+    from typing import Any
+
+    from tidelog.cluster.metadata.image import ClusterImage
+    from tidelog.cluster.metadata.replicated import ReplicatedMetadataLog
+    from tidelog.config.broker import BrokerConfig, Endpoint
+    from tidelog.seams import Clock, Rng
+    from tidelog_protocol.schema import Message
+
+    Ask = Callable[[Message], Coroutine[Any, Any, Any]]
+
+__all__ = ["BrokerLifecycle", "LifecycleError", "State"]
+
+_log = logging.getLogger("tidelog.lifecycle")
+
+METADATA_VERSION_MIN = 7  # 3.3-IV3, the oldest that Kafka 4 knows
+RETRY_S = 0.05  # after a failed attempt; with jitter and growing
+SHUT_DOWN_RETRY_S = 0.02  # between requests to shut down
+UNREACHABLE_S_MAX = 1.0  # without a controller for this long, it stops without permission
+_PLAINTEXT = 0
+
+# The cluster will not take this broker, whatever it does.
+_FATAL = {
+    ErrorCode.INCONSISTENT_CLUSTER_ID: "the cluster has another id than the log directories here",
+    ErrorCode.UNSUPPORTED_VERSION: "the cluster's features are of another version",
+    ErrorCode.INVALID_REGISTRATION: "the active controller does not take this registration",
+}
+
+
+class LifecycleError(StorageError):
+    """The broker cannot join the cluster; the text is one line."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(ErrorCode.BROKER_NOT_AVAILABLE, text)
+
+
+class State(Enum):
+    """See the module's docstring."""
+
+    REGISTERING = auto()
+    FENCED = auto()
+    RUNNING = auto()
+    SHUTTING_DOWN = auto()
+    GONE = auto()
+
+
+TRANSITIONS: dict[State, frozenset[State]] = {
+    State.REGISTERING: frozenset({State.FENCED, State.GONE}),
+    State.FENCED: frozenset({State.RUNNING, State.SHUTTING_DOWN, State.GONE}),
+    State.RUNNING: frozenset({State.SHUTTING_DOWN, State.GONE}),
+    State.SHUTTING_DOWN: frozenset({State.GONE}),
+    State.GONE: frozenset(),
+}
+
+
+class BrokerLifecycle:
+    """One incarnation of one broker."""
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        ask: Ask,
+        metadata: ReplicatedMetadataLog,
+        clock: Clock,
+        rng: Rng,
+        endpoints: Sequence[Endpoint],
+        cluster_id: str,
+        log_dirs: Sequence[bytes],
+        previous_broker_epoch: int = -1,
+        ended_broker_epoch: int = -1,
+    ) -> None:
+        """`ask` sends a request to the active controller. Clients reach this broker at `endpoints`,
+        other brokers at the first of them. `previous_broker_epoch` is that of a clean stop,
+        `ended_broker_epoch` that of a life whose locks this broker holds now."""
+        self.state = State.REGISTERING
+        self.broker_epoch = -1
+        self._config = config
+        self._ask = ask
+        self._metadata = metadata
+        self._clock = clock
+        self._rng = rng
+        self._ended_epoch = ended_broker_epoch
+        self._heartbeat_s = config.broker_heartbeat_interval_ms / 1000
+        self._registration = BrokerRegistrationRequest(
+            broker_id=config.node_id,
+            cluster_id=cluster_id,
+            incarnation_id=rng.uuid(),
+            listeners=[
+                BrokerRegistrationRequest.Listener(
+                    name=endpoint.name,
+                    host=endpoint.host,
+                    port=endpoint.port,
+                    security_protocol=_PLAINTEXT,
+                )
+                for endpoint in endpoints
+            ],
+            features=[
+                BrokerRegistrationRequest.Feature(
+                    name=METADATA_FEATURE,
+                    min_supported_version=METADATA_VERSION_MIN,
+                    max_supported_version=METADATA_VERSION,
+                )
+            ],
+            rack=config.broker_rack,
+            log_dirs=list(log_dirs),
+            previous_broker_epoch=previous_broker_epoch,
+        )
+        self._changed = asyncio.Event()  # the image, or the wanted state, has changed
+        self._awaited = asyncio.Event()  # a heartbeat is awaited
+        self._may_go = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        metadata.subscribe(self._on_image)
+
+    def _become(self, state: State) -> None:
+        assert state in TRANSITIONS[self.state], f"{self.state} to {state}"
+        _log.info("broker %d: %s", self._config.node_id, state.name)
+        self.state = state
+
+    def _on_image(self, old: ClusterImage | None, new: ClusterImage) -> None:
+        self._changed.set()
+        if old is not None and old.brokers is not new.brokers and self._is_awaited(old, new):
+            self._awaited.set()
+
+    def _is_awaited(self, old: ClusterImage, new: ClusterImage) -> bool:
+        """Return whether a heartbeat is awaited after this change."""
+        own_id = self._config.node_id
+        if old.is_alive(own_id) and not new.is_alive(own_id):
+            return True
+        return any(
+            node_id != own_id and old.is_active(node_id) and broker.in_controlled_shutdown
+            for node_id, broker in new.brokers.items()
+        )
+
+    # -- start -------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Register, and return when this broker is unfenced and knows it; LifecycleError if the
+        cluster refuses it.
+
+        Images are published from its own registration on.
+        """
+        seconds_max = self._config.initial_broker_registration_timeout_ms / 1000
+        await self._register(seconds_max)
+        try:
+            async with asyncio.timeout(seconds_max):
+                await self._metadata.wait_for(self.broker_epoch)
+                self._metadata.start_publishing(self.broker_epoch)
+                await self._beat_until_unfenced()
+        except TimeoutError:
+            raise LifecycleError(f"registered, but still fenced after {seconds_max:g} s") from None
+        self._become(State.RUNNING)
+        self._task = asyncio.get_running_loop().create_task(
+            self._beat(), name=f"heartbeats of {self._config.node_id}"
+        )
+
+    async def _register(self, seconds_max: float) -> None:
+        deadline = self._clock.monotonic() + seconds_max
+        is_told = False
+        while True:
+            try:
+                response = await self._ask(self._registration)
+            except PeerError as error:
+                reason = str(error)
+            else:
+                code = ErrorCode(response.error_code)
+                if code is ErrorCode.NONE:
+                    break
+                if code in _FATAL:
+                    raise LifecycleError(f"{_FATAL[code]} ({code.name})")
+                reason = code.name
+                if code is ErrorCode.DUPLICATE_BROKER_REGISTRATION:
+                    reason = f"another process runs as broker {self._config.node_id} ({reason})"
+                    if await self._end_previous_life():
+                        continue
+                    if not is_told:
+                        _log.warning("waiting to register, up to %g s: %s", seconds_max, reason)
+                        is_told = True
+            if self._clock.monotonic() >= deadline:
+                raise LifecycleError(
+                    f"could not register with an active controller in time: {reason}"
+                )
+            await asyncio.sleep(self._retry_s())
+        self.broker_epoch = response.broker_epoch
+        self._become(State.FENCED)
+
+    async def _end_previous_life(self) -> bool:
+        """Fence the previous life of this broker, if it has certainly ended: the session of a
+        killed process lasts until then. Return whether to register again at once."""
+        if self._ended_epoch < 0:
+            return False
+        request = BrokerHeartbeatRequest(
+            broker_id=self._config.node_id,
+            broker_epoch=self._ended_epoch,
+            current_metadata_offset=-1,
+            want_fence=True,
+            want_shut_down=True,
+        )
+        try:
+            response = await self._ask(request)
+        except PeerError as error:
+            _log.debug("heartbeat of the previous registration: %s", error)
+            return False
+        if response.error_code == ErrorCode.NOT_CONTROLLER:
+            return False
+        self._ended_epoch = -1  # fenced, or not the life that has the session
+        return not response.error_code
+
+    async def _beat_until_unfenced(self) -> None:
+        """Send heartbeats until the image shows this broker unfenced. A slow broker would lose its
+        session otherwise, and stay fenced."""
+        while True:
+            if await self._heartbeat() is not False:
+                await asyncio.sleep(self._retry_s())
+                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._heartbeat_s):
+                    while not self._metadata.image.is_alive(self._config.node_id):
+                        await self._next_change()
+                    return
+
+    async def _next_change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
+    def _retry_s(self) -> float:
+        return RETRY_S * self._rng.uniform(0.8, 1.2)
+
+    # -- heartbeats --------------------------------------------------------------------------------
+
+    async def _beat(self) -> None:
+        """Send heartbeats until the end; retry failed ones soon."""
+        while self.state is not State.GONE:
+            self._awaited.clear()
+            if await self._heartbeat() is None:
+                await asyncio.sleep(self._retry_s())
+                continue
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._heartbeat_s):
+                    await self._awaited.wait()
+
+    async def _heartbeat(self) -> bool | None:
+        """Send a heartbeat; return whether this broker is fenced, None without an answer."""
+        request = BrokerHeartbeatRequest(
+            broker_id=self._config.node_id,
+            broker_epoch=self.broker_epoch,
+            current_metadata_offset=self._metadata.image.offset,
+            want_shut_down=self.state is State.SHUTTING_DOWN,
+        )
+        try:
+            response = await self._ask(request)
+        except PeerError as error:
+            _log.debug("heartbeat: %s", error)
+            return None
+        if response.error_code == ErrorCode.STALE_BROKER_EPOCH:
+            self._end_here()
+            return None
+        if response.error_code:
+            _log.info("heartbeat: %s", ErrorCode(response.error_code).name)
+            return None
+        if response.should_shut_down:
+            self._may_go.set()
+        return bool(response.is_fenced)
+
+    def _end_here(self) -> None:
+        """End this process, because the cluster knows another life of this broker, or none.
+
+        Kafka's brokers keep sending heartbeats.
+        """
+        node_id = self._config.node_id
+        if self.state is State.FENCED:
+            raise LifecycleError(f"another process has since registered as broker {node_id}")
+        self._may_go.set()
+        if self.state is State.RUNNING:
+            self._become(State.GONE)
+            self._metadata.fail(
+                StorageError(
+                    ErrorCode.STALE_BROKER_EPOCH,
+                    f"the cluster has no broker {node_id} with epoch {self.broker_epoch} any more:"
+                    " another process has registered as it, or it was unregistered",
+                )
+            )
+
+    # -- stop --------------------------------------------------------------------------------------
+
+    async def shut_down(self, seconds_max: float) -> bool:
+        """Have all leaderships moved; return whether the controller allowed the shutdown.
+
+        Without an active controller they are not moved, and without other active brokers there is
+        no place to move them to: then the broker stops as it is.
+        """
+        if self.state is not State.RUNNING:
+            return False
+        self._become(State.SHUTTING_DOWN)
+        self._stop_beating()
+        begun = answered_at = self._clock.monotonic()
+        while self._somebody_stays() and not self._may_go.is_set():
+            if await self._heartbeat_within(seconds_max) is not None:
+                answered_at = self._clock.monotonic()
+            now = self._clock.monotonic()
+            if now - begun > seconds_max or now - answered_at > UNREACHABLE_S_MAX:
+                break
+            if not self._may_go.is_set():
+                await asyncio.sleep(SHUT_DOWN_RETRY_S)
+        return self._may_go.is_set()
+
+    def _somebody_stays(self) -> bool:
+        """Return whether there is a broker that could take over, by this broker's image."""
+        image, own_id = self._metadata.image, self._config.node_id
+        return any(node_id != own_id and image.is_active(node_id) for node_id in image.brokers)
+
+    async def _heartbeat_within(self, seconds: float) -> bool | None:
+        try:
+            return await asyncio.wait_for(self._heartbeat(), seconds)
+        except TimeoutError:
+            return None
+
+    def _stop_beating(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+
+    def close(self) -> None:
+        """Stop sending heartbeats."""
+        self._stop_beating()
+        if self.state is not State.GONE:
+            self._become(State.GONE)

@@ -1,0 +1,227 @@
+"""Describe settings for DescribeConfigs and CreateTopics: value, source and synonyms.
+
+Pure: a configuration and an image in, entries out. Sources, types and the quirks of the synonym
+lists are Apache Kafka's (KIP-226, KIP-569), because tools compare them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog.cluster.metadata.image import DEFAULT_BROKER_RESOURCE
+from tidelog.config.broker import BrokerConfig, update_mode
+from tidelog.config.vocabulary import READ_ONLY
+from tidelog_storage.config import TOPIC_KEYS, LogConfig
+from tidelog_storage.config_key import ConfigKey
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from tidelog.cluster.metadata.image import ClusterImage
+
+# The source of a value (DescribeConfigsResponse.ConfigSource).
+DYNAMIC_TOPIC, DYNAMIC_BROKER, DYNAMIC_DEFAULT_BROKER, STATIC_BROKER, DEFAULT = 1, 2, 3, 4, 5
+
+_TYPE_CODES = {
+    "BOOLEAN": 1,
+    "STRING": 2,
+    "INT": 3,
+    "SHORT": 4,
+    "LONG": 5,
+    "DOUBLE": 6,
+    "LIST": 7,
+    "CLASS": 8,
+    "PASSWORD": 9,
+}
+
+# Broker settings that stand in for each other, most specific first.
+_BROKER_SYNONYMS: Mapping[str, tuple[str, ...]] = {
+    name: group
+    for group in (
+        ("log.roll.ms", "log.roll.hours"),
+        ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+        ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    )
+    for name in group
+} | {"log.flush.interval.ms": ("log.flush.interval.ms", "log.flush.scheduler.interval.ms")}
+
+
+class ConfigSynonym(NamedTuple):
+    """One setting that gives or could give the value."""
+
+    name: str
+    value: str | None
+    source: int
+
+
+class ConfigEntry(NamedTuple):
+    """One described setting."""
+
+    name: str
+    value: str | None
+    source: int
+    type_code: int = 0
+    read_only: bool = False
+    is_sensitive: bool = False
+    synonyms: Sequence[ConfigSynonym] = ()
+    documentation: str | None = None
+
+
+def format_value(value: object) -> str | None:
+    """Format a value as Kafka does: floats as in Java, commas in lists."""
+    if isinstance(value, float) and value and not 1e-3 <= abs(value) < 1e7:
+        mantissa, _, exponent = repr(abs(value)).partition("e")
+        whole, _, fraction = mantissa.partition(".")
+        digits = (whole + fraction).lstrip("0")
+        power = len(digits) - len(fraction) - 1 + int(exponent or 0)
+        digits = digits.rstrip("0")
+        return f"{'-' if value < 0 else ''}{digits[0]}.{digits[1:] or '0'}E{power}"
+    return ConfigKey.format(value)
+
+
+def describe_topic(
+    config: BrokerConfig, image: ClusterImage, topic: str, names: Collection[str] | None = None
+) -> list[ConfigEntry]:
+    """Describe settings of an existing topic: all, or those of `names` that exist."""
+    effective = config.with_dynamic(image.broker_config(config.node_id))
+    overrides = image.topic_config(topic)
+    log_config = LogConfig.from_overrides(effective.log_defaults, overrides)
+    entries = []
+    for name, key in TOPIC_KEYS.items():
+        if (key.internal and name not in overrides) or (names and name not in names):
+            continue
+        value = format_value(log_config.value(name))
+        synonyms: list[ConfigSynonym] = []
+        if name in overrides:
+            synonyms.append(ConfigSynonym(name, value, DYNAMIC_TOPIC))
+        if key.synonyms:
+            synonyms += broker_synonyms(config, image, key.synonyms[0].name)
+        entries.append(
+            ConfigEntry(
+                name,
+                value,
+                synonyms[0].source if synonyms else DEFAULT,
+                _TYPE_CODES[key.type_name],
+                synonyms=synonyms,
+                documentation=key.documentation,
+            )
+        )
+    return entries
+
+
+def describe_broker(
+    config: BrokerConfig, image: ClusterImage, names: Collection[str] | None = None
+) -> list[ConfigEntry]:
+    """Describe settings of this broker, including dynamic ones."""
+    dynamic = image.broker_config(config.node_id)
+    effective = config.with_dynamic(dynamic)
+    every: Iterable[str] = dict.fromkeys((*BrokerConfig.KEYS, *config.given, *dynamic))
+    return [
+        _broker_entry(name, effective, broker_synonyms(config, image, name))
+        for name in every
+        if (not names or name in names) and not _hidden(name)
+    ]
+
+
+def describe_broker_defaults(
+    config: BrokerConfig, image: ClusterImage, names: Collection[str] | None = None
+) -> list[ConfigEntry]:
+    """Describe only the cluster-wide dynamic settings."""
+    defaults = image.broker_configs.get(DEFAULT_BROKER_RESOURCE, {})
+    effective = config.with_dynamic(defaults)
+    return [
+        _broker_entry(
+            name,
+            effective,
+            [
+                synonym
+                for synonym in broker_synonyms(config, image, name)
+                if synonym.source == DYNAMIC_DEFAULT_BROKER
+            ],
+        )
+        for name in defaults
+        if not names or name in names
+    ]
+
+
+def _hidden(name: str) -> bool:
+    key = BrokerConfig.KEYS.get(name)
+    return key is not None and key.internal
+
+
+def _broker_entry(
+    name: str, effective: BrokerConfig, synonyms: Sequence[ConfigSynonym]
+) -> ConfigEntry:
+    key = BrokerConfig.KEYS.get(name)
+    sensitive = not effective.shows(name)
+    value = effective.given.get(name) if key is None else effective.value(name)
+    return ConfigEntry(
+        name,
+        None if sensitive else format_value(value),
+        synonyms[0].source if synonyms else DEFAULT,
+        0 if key is None else _TYPE_CODES[key.type_name],
+        read_only=key is None or update_mode(name) == READ_ONLY,
+        is_sensitive=sensitive,
+        synonyms=synonyms,
+        documentation=None if key is None else key.documentation,
+    )
+
+
+def broker_synonyms(config: BrokerConfig, image: ClusterImage, name: str) -> list[ConfigSynonym]:
+    """Return the sources of a broker setting's value, the effective one first.
+
+    As in Kafka, the list starts with the first entry of the setting's own name: with only
+    log.retention.hours set, log.retention.ms has no synonyms and counts as default.
+    """
+    group = _BROKER_SYNONYMS.get(name, (name,))
+    sensitive = not config.shows(name)
+    defaults = {
+        member: text
+        for member in group
+        if member in BrokerConfig.KEYS
+        and not BrokerConfig.KEYS[member].required
+        and (text := format_value(BrokerConfig.KEYS[member].default)) is not None
+    }
+    found = [
+        ConfigSynonym(member, None if sensitive else values[member], source)
+        for values, source in (
+            (image.broker_configs.get(str(config.node_id), {}), DYNAMIC_BROKER),
+            (image.broker_configs.get(DEFAULT_BROKER_RESOURCE, {}), DYNAMIC_DEFAULT_BROKER),
+            (config.given, STATIC_BROKER),
+            (defaults, DEFAULT),
+        )
+        for member in group
+        if member in values
+    ]
+    while found and found[0].name != name:
+        del found[0]
+    return found
+
+
+def effective_topic_configs(
+    config: BrokerConfig, image: ClusterImage, overrides: Mapping[str, str]
+) -> list[ConfigEntry]:
+    """Return the settings of a topic created with `overrides`, by name (KIP-525)."""
+    sources = (
+        (image.broker_configs.get(str(config.node_id), {}), DYNAMIC_BROKER),
+        (image.broker_configs.get(DEFAULT_BROKER_RESOURCE, {}), DYNAMIC_DEFAULT_BROKER),
+        (config.given, STATIC_BROKER),
+    )
+    entries = []
+    for name in sorted(TOPIC_KEYS):
+        key = TOPIC_KEYS[name]
+        if name in overrides:
+            entries.append(ConfigEntry(name, overrides[name], DYNAMIC_TOPIC))
+        elif not key.internal:
+            entries.append(_inherited(key, sources))
+    return entries
+
+
+def _inherited(key: ConfigKey, sources: Sequence[tuple[Mapping[str, str], int]]) -> ConfigEntry:
+    for values, source in sources:
+        for synonym in key.synonyms:
+            text = values.get(synonym.name)
+            if text is not None:
+                value = text if synonym.factor == 1 else str(int(text) * synonym.factor)
+                return ConfigEntry(key.name, value, source)
+    return ConfigEntry(key.name, format_value(key.default), DEFAULT)

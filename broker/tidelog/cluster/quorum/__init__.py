@@ -1,0 +1,11 @@
+"""The quorum over the metadata log (KIP-595): leader election and commitment.
+
+    core.py    the state machine of one voter: events and time in, effects out; no I/O
+    events.py  its vocabulary: events and effects
+    progress.py a leader's state of the other replicas
+    driver.py  performs effects: timers, votes, the leader's flushes
+    fetcher.py a follower's copy: fetch, append, truncate, load a snapshot if far behind
+
+The log itself, its images and snapshots are `tidelog.cluster.metadata`; `tidelog.api.quorum`
+handles the requests of other voters. A quorum of one imports none of this.
+"""

@@ -1,0 +1,6 @@
+"""Coordinators of consumer groups and transactions.
+
+led_partitions.py  the partitions of their internal topics that this broker leads
+groups/            classic consumer groups and their offsets
+transactions/      transactional ids
+"""

@@ -1,0 +1,257 @@
+"""Offsets and administration of groups: commit, fetch, list, describe, delete, expire.
+
+The half of the group coordinator without membership: it finds the group, asks the pure machine
+whether the request is allowed, and writes records. The group APIs call it; it does not know the
+wire.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog.coordinators.groups.member import CONSUMER_PROTOCOL_TYPE
+from tidelog.coordinators.groups.offsets import expired_offsets
+from tidelog_protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
+
+    from tidelog.coordinators.groups.coordinator import GroupCoordinator
+    from tidelog.coordinators.groups.group import Group
+    from tidelog.coordinators.groups.offsets import OffsetAndMetadata, OffsetChange
+    from tidelog.coordinators.groups.shard import GroupShard
+    from tidelog.replication.purgatory import TimerHandle, Timers
+
+__all__ = ["Committer", "GroupAdmin"]
+
+logger = logging.getLogger(__name__)
+
+_STABLE: frozenset[tuple[str, int]] = frozenset()
+_NO_OFFSETS: Mapping[str, Mapping[int, OffsetAndMetadata]] = {}
+
+
+class Committer(NamedTuple):
+    """The member that commits offsets; generation -1 outside of group management."""
+
+    member_id: str
+    group_instance_id: str | None
+    generation: int
+
+
+class GroupAdmin:
+    """Offsets and administration over the shards of a `GroupCoordinator`."""
+
+    def __init__(self, coordinator: GroupCoordinator, timers: Timers) -> None:
+        """`timers` is the running loop."""
+        self._coordinator = coordinator
+        self._timers = timers
+        self._timer: TimerHandle | None = None
+
+    # ---- offsets -----------------------------------------------------------------------------
+
+    def commit(
+        self,
+        group_id: str,
+        committer: Committer,
+        changes: Sequence[OffsetChange],
+        on_done: Callable[[ErrorCode], None],
+    ) -> None:
+        """Commit offsets; report one result once they are committed, perhaps before this returns.
+
+        GROUP_ID_NOT_FOUND for an unknown group with a generation: before v9 clients do not know it.
+        """
+        coordinator = self._coordinator
+        shard = coordinator.shard_of(group_id)
+        if isinstance(shard, ErrorCode):
+            on_done(shard)
+            return
+        now = coordinator.now()
+        group = shard.groups.get(group_id)
+        if group is not None:
+            error = group.validate_commit(*committer, now)
+        else:  # anyone may commit outside of groups, which creates a simple group
+            error = ErrorCode.GROUP_ID_NOT_FOUND if committer.generation >= 0 else ErrorCode.NONE
+        if error is not ErrorCode.NONE:
+            on_done(error)
+            return
+        coordinator.write_offsets(shard, changes, on_done)
+
+    def commit_in_transaction(
+        self,
+        group_id: str,
+        committer: Committer,
+        producer: tuple[int, int],
+        changes: Sequence[OffsetChange],
+        on_done: Callable[[ErrorCode], None],
+    ) -> None:
+        """Commit offsets in the transaction of a producer id and epoch; otherwise like `commit`."""
+        coordinator = self._coordinator
+        shard = coordinator.shard_of(group_id)
+        if isinstance(shard, ErrorCode):
+            on_done(shard)
+            return
+        group = shard.groups.get(group_id)
+        if group is not None:
+            error = group.validate_transactional_commit(*committer)
+        else:
+            error = ErrorCode.ILLEGAL_GENERATION if committer.generation >= 0 else ErrorCode.NONE
+        if error is not ErrorCode.NONE:
+            on_done(error)
+            return
+        coordinator.write_transactional_offsets(shard, changes, producer, on_done)
+
+    def fetch(
+        self,
+        group_id: str,
+        *,
+        require_stable: bool,
+        on_done: Callable[
+            [
+                ErrorCode,
+                Mapping[str, Mapping[int, OffsetAndMetadata]],
+                AbstractSet[tuple[str, int]],
+            ],
+            None,
+        ],
+    ) -> None:
+        """Fetch the committed offsets of a group; none for an unknown one.
+
+        With `require_stable` (KIP-447) this waits until all earlier writes are committed, and also
+        returns the partitions with an open transaction. Later writes do not count; otherwise
+        offsets whose marker arrives meanwhile would be neither open nor committed. Without
+        `require_stable` this waits for what the log held when this coordinator took over: its high
+        watermark starts below that of its predecessor, and offsets that the predecessor returned
+        must not go back. (Apache Kafka 4 does not wait.)
+        """
+        coordinator = self._coordinator
+        shard = coordinator.shard_of(group_id)
+        if isinstance(shard, ErrorCode):
+            on_done(shard, _NO_OFFSETS, _STABLE)
+            return
+        unstable: AbstractSet[tuple[str, int]] = _STABLE
+        latest = _NO_OFFSETS
+        if require_stable:
+            unstable = shard.pending.of_group(group_id)
+            latest = {name: dict(each) for name, each in shard.latest.of_group(group_id).items()}
+        else:
+            coordinator.advance(shard)
+            if shard.knows_committed:
+                on_done(ErrorCode.NONE, shard.committed.of_group(group_id), _STABLE)
+                return
+        committed = shard.committed
+
+        def settled(error: ErrorCode) -> None:
+            if error is ErrorCode.COORDINATOR_NOT_AVAILABLE:
+                error = ErrorCode.NOT_COORDINATOR  # consumers before 3.9 do not retry the other
+            if error is not ErrorCode.NONE:
+                on_done(error, _NO_OFFSETS, _STABLE)
+            else:
+                offsets = latest if require_stable else committed.of_group(group_id)
+                on_done(error, offsets, unstable)
+
+        coordinator.settled(shard, settled)
+
+    def delete_offsets(
+        self,
+        group_id: str,
+        topics: Mapping[str, Sequence[int]],
+        on_done: Callable[[ErrorCode, Mapping[str, ErrorCode]], None],
+    ) -> None:
+        """Delete offsets (KIP-496); return an error for all, or one per topic."""
+        found = self.find(group_id)
+        if isinstance(found, ErrorCode):
+            on_done(found, {})
+            return
+        shard, group = found
+        if not group.is_empty and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            on_done(ErrorCode.NON_EMPTY_GROUP, {})
+            return
+        results = {
+            topic: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+            if group.is_subscribed(topic)
+            else ErrorCode.NONE
+            for topic in topics
+        }
+        changes = [
+            change
+            for change in shard.forget_group(group_id)
+            if results.get(change.topic) is ErrorCode.NONE
+            and change.partition in topics[change.topic]
+        ]
+        self._coordinator.write_offsets(shard, changes, lambda error: on_done(error, results))
+
+    # ---- groups ------------------------------------------------------------------------------
+
+    def find(self, group_id: str) -> tuple[GroupShard, Group] | ErrorCode:
+        """Return a group and its shard, or the error."""
+        shard = self._coordinator.shard_of(group_id)
+        if isinstance(shard, ErrorCode):
+            return shard
+        group = shard.groups.get(group_id)
+        return ErrorCode.GROUP_ID_NOT_FOUND if group is None else (shard, group)
+
+    def list_groups(self) -> list[Group] | ErrorCode:
+        """Return all groups of this broker, or COORDINATOR_LOAD_IN_PROGRESS."""
+        coordinator = self._coordinator
+        if coordinator.is_closed:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if coordinator.is_loading:
+            return ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        return [group for shard in coordinator.active_shards() for group in shard.groups.values()]
+
+    def delete_group(self, group_id: str, on_done: Callable[[ErrorCode], None]) -> None:
+        """Delete one empty group and its offsets."""
+        found = self.find(group_id)
+        if isinstance(found, ErrorCode):
+            on_done(found)
+            return
+        shard, group = found
+        if not group.is_empty:
+            on_done(ErrorCode.NON_EMPTY_GROUP)
+            return
+        changes = shard.forget_group(group_id)
+        self._coordinator.remove(shard, group, changes, on_done)
+
+    # ---- expiry ------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start to check for expired offsets every offsets.retention.check.interval.ms."""
+        interval_s = self._coordinator.config.offsets_retention_check_interval_ms / 1000
+        self._timer = self._timers.call_at(self._timers.time() + interval_s, self._tick)
+
+    def stop(self) -> None:
+        """Stop the checks."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _tick(self) -> None:
+        self.expire_offsets()
+        self.start()
+
+    def expire_offsets(self) -> None:
+        """Write tombstones for expired offsets, and for empty groups that have none left."""
+        for shard in self._coordinator.active_shards():
+            self._expire_shard(shard)
+
+    def _expire_shard(self, shard: GroupShard) -> None:
+        coordinator = self._coordinator
+        retention_ms = coordinator.config.offsets_retention_minutes * 60_000
+        now_ms = coordinator.now().wall_ms
+        for group in list(shard.groups.values()):
+            unstable = shard.pending.of_group(group.group_id)
+            tombstones, is_all = expired_offsets(
+                group, shard.latest, now_ms, retention_ms, unstable=unstable
+            )
+            coordinator.write_tombstones(shard, tombstones)
+            # If these cannot be written, the group stays until the next check.
+            is_gone = is_all and not shard.latest.of_group(group.group_id)
+            if is_gone and group.is_empty and not unstable:
+                coordinator.remove(shard, group, [], _log_failure)
+
+
+def _log_failure(error: ErrorCode) -> None:
+    if error is not ErrorCode.NONE:
+        logger.warning("Could not delete an expired group: %s", error.name)

@@ -1,0 +1,458 @@
+"""The group coordinator: groups of the partitions of `__consumer_offsets` that this broker leads.
+
+It performs the effects of the pure group machine (`group.py`): answers parked requests, writes
+records, sets timers. It owns the shards that `LedPartitions` loads and unloads. The group APIs call
+it, and the metadata log on new images; it does not know the wire. Offsets and the administration of
+groups are in `admin.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from tidelog.cluster.metadata.image import GROUP_METADATA_TOPIC
+from tidelog.coordinators.groups.group import Group, GroupLimits
+from tidelog.coordinators.groups.member import (
+    Effect,
+    JoinRequest,
+    JoinResult,
+    JoinWaiter,
+    LeaveResult,
+    LeavingMember,
+    Now,
+    Persist,
+    SyncRequest,
+    SyncResult,
+    SyncWaiter,
+)
+from tidelog.coordinators.groups.records import decode, group_record, group_tombstone, offset_record
+from tidelog.coordinators.groups.shard import GroupShard, Watch
+from tidelog.coordinators.led_partitions import WRITE_ERRORS, LedPartitions
+from tidelog.replication.internal_topics import InternalTopic, partition_for
+from tidelog_protocol.errors import ErrorCode
+from tidelog_protocol.records import ControlType, control_type, iter_records, read_header
+from tidelog_storage.types import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from tidelog.cluster.metadata.image import ClusterImage
+    from tidelog.config.broker import BrokerConfig
+    from tidelog.coordinators.groups.offsets import OffsetChange
+    from tidelog.replication.internal_topics import KeyValue, LoadedRecord
+    from tidelog.replication.purgatory import Timers
+    from tidelog.replication.replica_manager import ReplicaManager
+    from tidelog.seams import Clock, Rng
+
+__all__ = ["GroupCoordinator"]
+
+logger = logging.getLogger(__name__)
+
+_MEMBER_ID_PREFIX_MAX = 8000  # characters: a string has at most 32767 bytes, and a UUID follows
+TOMBSTONES_MAX = 1000  # in one batch of expiry: far below max.message.bytes
+
+
+class GroupCoordinator:
+    """Groups by partition, their timers and their records."""
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        clock: Clock,
+        rng: Rng,
+        timers: Timers,
+        replica_manager: ReplicaManager,
+    ) -> None:
+        """`timers` is the running loop."""
+        self.config = config
+        self.topic = InternalTopic(
+            GROUP_METADATA_TOPIC,
+            replica_manager,
+            commit_timeout_ms=config.offsets_commit_timeout_ms,
+            codec=config.offsets_topic_compression_codec,
+            load_buffer_bytes=config.offsets_load_buffer_size,
+        )
+        self._clock = clock
+        self._rng = rng
+        self._timers = timers
+        self._limits = GroupLimits(config.group_initial_rebalance_delay_ms, config.group_max_size)
+        self._led: LedPartitions[GroupShard] = LedPartitions(
+            self.topic, replica_manager.node_id, timers, self
+        )
+
+    # ---- elections ---------------------------------------------------------------------------
+
+    def on_image(self, old: ClusterImage | None, new: ClusterImage) -> None:
+        """Follow the cluster; call it after the replica manager has applied the image."""
+        self._led.on_image(old, new)
+        if old is not None and old.topics is not new.topics:
+            for name, gone in old.topics.items():
+                if gone.topic_id not in new.topic_names and name != GROUP_METADATA_TOPIC:
+                    self._topic_deleted(name, gone.topic_id)
+
+    def close(self) -> None:
+        """Unload all groups, as if another broker had taken over."""
+        self._led.close()
+
+    def new_shard(self, index: int, leader_epoch: int) -> GroupShard:
+        """Create a shard; this and the next three methods are for `LedPartitions`."""
+        return GroupShard(index, leader_epoch, self._limits)
+
+    def replay(self, shard: GroupShard, chunk: list[LoadedRecord]) -> None:
+        """Apply records of the log."""
+        now = self.now()
+        for header, record in chunk:
+            if header.is_control:
+                kind = control_type(record)
+                if kind in (ControlType.COMMIT, ControlType.ABORT):
+                    is_commit = kind == ControlType.COMMIT
+                    shard.ended(header.producer_id, record.offset + 1, now, is_commit=is_commit)
+                continue
+            change = decode(record.key, record.value)
+            if change is not None:
+                producer_id = header.producer_id if header.is_transactional else None
+                shard.replay(change, record.offset + 1, now, producer_id)
+
+    def loaded(self, shard: GroupShard) -> None:
+        """Start to serve the groups of a loaded shard."""
+        shard.is_loading = False
+        shard.loaded_end = shard.end_offset
+        shard.advance(self.topic.high_watermark(shard.index))
+        now = self.now()
+        for group in list(shard.groups.values()):
+            group.resume(now)
+            effects: list[Effect] = []
+            if len(group.members) > self._limits.group_size_max:
+                effects = group.begin_rebalance("it is larger than group.max.size", now)
+            self.perform(shard, group, effects)
+        for name, topic_id in shard.deleted_topics:
+            self.write_tombstones(shard, shard.forget_topic(name, topic_id))
+        shard.deleted_topics.clear()
+
+    def resigned(self, shard: GroupShard) -> None:
+        """Answer all parked requests and unload the groups of a shard."""
+        shard.stop_timers()
+        now = self.now()
+        for group in shard.groups.values():
+            for effect in group.unload(ErrorCode.NOT_COORDINATOR, now):
+                if not isinstance(effect, Persist):
+                    effect.answer()
+
+    def _topic_deleted(self, name: str, topic_id: bytes) -> None:
+        """Delete the offsets of a deleted topic at once, before their retention ends."""
+        for shard in self._led.shards.values():
+            if shard.is_loading:
+                shard.deleted_topics.append((name, topic_id))
+            else:
+                self.write_tombstones(shard, shard.forget_topic(name, topic_id))
+
+    # ---- look-up -----------------------------------------------------------------------------
+
+    def now(self) -> Now:
+        """Return the current time for the group machine."""
+        return Now(int(self._clock.monotonic() * 1000), self._clock.wall_ms())
+
+    def partition_for(self, group_id: str) -> int:
+        """Return a group's partition of `__consumer_offsets`."""
+        count = self._led.partition_count or self.config.offsets_topic_num_partitions
+        return partition_for(group_id, count)
+
+    def shard_of(self, group_id: str) -> GroupShard | ErrorCode:
+        """Return a group's shard, or the error if it is not served here now."""
+        return self._led.at(self.partition_for(group_id))
+
+    def active_shards(self) -> list[GroupShard]:
+        """Return the loaded shards."""
+        return self._led.active()
+
+    @property
+    def is_loading(self) -> bool:
+        """Return whether a partition is still loading."""
+        return self._led.is_loading
+
+    @property
+    def is_closed(self) -> bool:
+        """Return whether the coordinator has stopped."""
+        return self._led.is_closed
+
+    # ---- membership --------------------------------------------------------------------------
+
+    def join(self, group_id: str, request: JoinRequest, waiter: JoinWaiter) -> None:
+        """Handle JoinGroup; `waiter` is called once, perhaps before this returns."""
+        error = self._check_join(group_id, request)
+        if error is not ErrorCode.NONE:
+            waiter(JoinResult(error, request.member_id))
+            return
+        shard = self.shard_of(group_id)
+        if isinstance(shard, ErrorCode):
+            waiter(JoinResult(shard, ""))
+            return
+        now = self.now()
+        group = shard.groups.get(group_id)
+        if group is None:
+            if request.member_id:
+                waiter(JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, request.member_id))
+                return
+            created = self._create(shard, group_id, now)
+            if isinstance(created, ErrorCode):
+                waiter(JoinResult(created, ""))
+                return
+            group = created
+        if not request.member_id:
+            prefix = (request.group_instance_id or request.client_id)[:_MEMBER_ID_PREFIX_MAX]
+            request = request._replace(new_member_id=f"{prefix}-{self._new_uuid()}")
+        self.perform(shard, group, group.join(request, waiter, now))
+
+    def _check_join(self, group_id: str, request: JoinRequest) -> ErrorCode:
+        if self._led.is_closed:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if not group_id:
+            return ErrorCode.INVALID_GROUP_ID
+        low_ms = self.config.group_min_session_timeout_ms
+        high_ms = self.config.group_max_session_timeout_ms
+        if not low_ms <= request.session_timeout_ms <= high_ms:
+            return ErrorCode.INVALID_SESSION_TIMEOUT
+        return ErrorCode.NONE
+
+    def _create(self, shard: GroupShard, group_id: str, now: Now) -> Group | ErrorCode:
+        """Write a new group's record before its first rebalance, as Kafka does."""
+        group = Group(group_id, now, self._limits)
+        error = self._append(shard, [group_record(group, {})], (), _ignore)
+        if error is not ErrorCode.NONE:
+            return error
+        shard.groups[group_id] = group
+        return group
+
+    def _new_uuid(self) -> str:
+        text = self._rng.uuid().hex()
+        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+    def sync(self, group_id: str, request: SyncRequest, waiter: SyncWaiter) -> None:
+        """Handle SyncGroup; `waiter` is called once, perhaps before this returns."""
+        found = self._find(group_id)
+        if isinstance(found, ErrorCode):
+            waiter(SyncResult(found))
+            return
+        shard, group = found
+        self.perform(shard, group, group.sync(request, waiter, self.now()))
+
+    def heartbeat(
+        self, group_id: str, member_id: str, instance_id: str | None, generation: int
+    ) -> ErrorCode:
+        """Handle Heartbeat. While a group loads, its members get no error."""
+        found = self._find(group_id)
+        if found is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
+            return ErrorCode.NONE
+        if isinstance(found, ErrorCode):
+            return found
+        return found[1].heartbeat(member_id, instance_id, generation, self.now())
+
+    def leave(
+        self, group_id: str, leaving: Sequence[LeavingMember]
+    ) -> tuple[ErrorCode, list[LeaveResult]]:
+        """Handle LeaveGroup; return an error for all, or a result per member."""
+        found = self._find(group_id)
+        if found is ErrorCode.UNKNOWN_MEMBER_ID:
+            return ErrorCode.NONE, [
+                LeaveResult(each.member_id, each.group_instance_id, found) for each in leaving
+            ]
+        if isinstance(found, ErrorCode):
+            return found, []
+        shard, group = found
+        results, effects = group.leave(leaving, self.now())
+        self.perform(shard, group, effects)
+        return ErrorCode.NONE, results
+
+    def _find(self, group_id: str) -> tuple[GroupShard, Group] | ErrorCode:
+        """Find a group for a member's request; an unknown group is an unknown member."""
+        if not group_id and not self._led.is_closed:
+            return ErrorCode.INVALID_GROUP_ID
+        shard = self.shard_of(group_id)
+        if isinstance(shard, ErrorCode):
+            return shard
+        group = shard.groups.get(group_id)
+        return ErrorCode.UNKNOWN_MEMBER_ID if group is None else (shard, group)
+
+    # ---- effects -----------------------------------------------------------------------------
+
+    def perform(self, shard: GroupShard, group: Group, effects: Sequence[Effect]) -> None:
+        """Perform the effects of a step, then set the group's timer."""
+        for effect in effects:
+            if isinstance(effect, Persist):
+                self._persist(shard, group, effect)
+            else:
+                effect.answer()
+        self.watch(shard, group)
+
+    def _persist(self, shard: GroupShard, group: Group, effect: Persist) -> None:
+        then = effect.then
+
+        def stored(error: ErrorCode) -> None:
+            if then is not None:
+                self.perform(shard, group, group.stored(then, error, self.now()))
+            else:
+                _ignore(error)
+
+        error = self._append(shard, [group_record(group, effect.assignments)], (), stored)
+        if error is not ErrorCode.NONE:
+            stored(error)
+
+    def watch(self, shard: GroupShard, group: Group) -> None:
+        """Set the one timer of a group, no later than its next deadline.
+
+        Heartbeats only move deadlines later and do not call this: the timer fires early once per
+        session, finds nothing due and is set again.
+        """
+        group_id = group.group_id
+        deadline_ms = group.next_deadline_ms()
+        watch = shard.watches.get(group_id)
+        if deadline_ms is None or not self._led.holds(shard):
+            if watch is not None:
+                watch.handle.cancel()
+                del shard.watches[group_id]
+            return
+        if watch is not None:
+            if watch.at_ms <= deadline_ms:
+                return
+            watch.handle.cancel()
+        wait_s = max(deadline_ms - self._clock.monotonic() * 1000, 0) / 1000
+        handle = self._timers.call_at(self._timers.time() + wait_s, self._expire, shard, group)
+        shard.watches[group_id] = Watch(handle, deadline_ms)
+
+    def _expire(self, shard: GroupShard, group: Group) -> None:
+        shard.watches.pop(group.group_id, None)
+        if self._led.holds(shard) and shard.groups.get(group.group_id) is group:
+            self.perform(shard, group, group.expire(self.now()))
+
+    # ---- writing -----------------------------------------------------------------------------
+
+    def write_offsets(
+        self,
+        shard: GroupShard,
+        changes: Sequence[OffsetChange],
+        on_done: Callable[[ErrorCode], None],
+    ) -> None:
+        """Write offsets or their tombstones as one batch.
+
+        `on_done` is called once, when it is committed or has failed, perhaps before this returns.
+        """
+        if not changes:
+            on_done(ErrorCode.NONE)
+            return
+        records = [offset_record(change) for change in changes]
+        error = self._append(shard, records, changes, on_done)
+        if error is not ErrorCode.NONE:
+            on_done(error)
+
+    def write_transactional_offsets(
+        self,
+        shard: GroupShard,
+        changes: Sequence[OffsetChange],
+        producer: tuple[int, int],
+        on_done: Callable[[ErrorCode], None],
+    ) -> None:
+        """Write offsets that take effect when this producer's transaction commits."""
+        now = self.now()
+        try:
+            result = self.topic.append(
+                shard.index,
+                [offset_record(change) for change in changes],
+                leader_epoch=shard.leader_epoch,
+                now_ms=now.wall_ms,
+                transaction=producer,
+            )
+        except StorageError as error:
+            on_done(WRITE_ERRORS.get(error.code, error.code))
+            return
+        shard.appended_in_transaction(changes, result.last_offset + 1, producer[0], now)
+        self.settled(shard, on_done)
+
+    def end_transaction(
+        self, index: int, marker: memoryview, on_done: Callable[[ErrorCode], None]
+    ) -> None:
+        """Append a marker to a partition of `__consumer_offsets`, which commits or drops the
+        offsets that waited for it. `on_done` is called once with an error of Produce."""
+        shard = self._led.at(index)
+        if isinstance(shard, ErrorCode):
+            # not here, or not loaded yet: the caller retries
+            on_done(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            return
+        header = read_header(marker)
+        kind = control_type(next(iter_records(marker)))
+        now = self.now()
+        try:
+            result = self.topic.append_batch(
+                index, marker, leader_epoch=shard.leader_epoch, now_ms=now.wall_ms
+            )
+        except StorageError as error:
+            on_done(error.code)
+            return
+        is_commit = kind == ControlType.COMMIT
+        shard.ended(header.producer_id, result.last_offset + 1, now, is_commit=is_commit)
+        self.topic.commit(index, shard.end_offset, on_done)
+
+    def write_tombstones(self, shard: GroupShard, changes: Sequence[OffsetChange]) -> None:
+        """Write any number of tombstones, without a result."""
+        for start in range(0, len(changes), TOMBSTONES_MAX):
+            self.write_offsets(shard, changes[start : start + TOMBSTONES_MAX], _ignore)
+
+    def remove(
+        self,
+        shard: GroupShard,
+        group: Group,
+        changes: Sequence[OffsetChange],
+        on_done: Callable[[ErrorCode], None],
+    ) -> None:
+        """Delete an empty group with these tombstones of its offsets; `on_done` is called once."""
+        assert group.is_empty
+        records = [offset_record(change) for change in changes]
+        records.append(group_tombstone(group.group_id))
+        del shard.groups[group.group_id]
+        error = self._append(shard, records, changes, on_done)
+        if error is not ErrorCode.NONE:
+            shard.groups[group.group_id] = group
+            on_done(error)
+            return
+        self.perform(shard, group, group.unload(ErrorCode.UNKNOWN_MEMBER_ID, self.now()))
+
+    def settled(self, shard: GroupShard, on_done: Callable[[ErrorCode], None]) -> None:
+        """Call back once everything written so far is committed."""
+
+        def committed(error: ErrorCode) -> None:
+            self.advance(shard)
+            on_done(WRITE_ERRORS.get(error, error))
+
+        self.topic.commit(shard.index, shard.end_offset, committed)
+
+    def advance(self, shard: GroupShard) -> None:
+        """Show readers what is now committed."""
+        try:
+            shard.advance(self.topic.high_watermark(shard.index))
+        except StorageError:
+            return  # the partition has left this broker, as the next image shows
+
+    def _append(
+        self,
+        shard: GroupShard,
+        records: Sequence[KeyValue],
+        changes: Sequence[OffsetChange],
+        on_done: Callable[[ErrorCode], None],
+    ) -> ErrorCode:
+        """Append one batch; an error means that nothing was written and `on_done` is not called."""
+        now = self.now()
+        try:
+            result = self.topic.append(
+                shard.index, records, leader_epoch=shard.leader_epoch, now_ms=now.wall_ms
+            )
+        except StorageError as error:
+            return WRITE_ERRORS.get(error.code, error.code)
+        shard.appended(changes, result.last_offset + 1, now)
+        self.settled(shard, on_done)
+        return ErrorCode.NONE
+
+
+def _ignore(error: ErrorCode) -> None:
+    if error is not ErrorCode.NONE:
+        logger.warning("A write to __consumer_offsets was not committed: %s", error.name)

@@ -1,0 +1,485 @@
+"""The classic consumer group: a pure state machine (KIP-62, 345, 394, 559, 800, 814).
+
+`coordinator.py` owns it, passes requests, the time and finished writes in, and performs the
+returned effects. It must not know the wire, the log, tasks or timers: a step takes `Now`, changes
+the group at once and returns effects; `next_deadline_ms` is when `expire` is due. States, their
+table and the moves of a rebalance are in `rebalance.py`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.coordinators.groups.member import (
+    UNKNOWN_MEMBER_ID,
+    AssignmentStored,
+    CompleteJoin,
+    CompleteSync,
+    Effect,
+    JoinRequest,
+    JoinResult,
+    JoinWaiter,
+    LeaveResult,
+    LeavingMember,
+    Member,
+    Now,
+    Persist,
+    Protocols,
+    StaticMemberStored,
+    SyncRequest,
+    SyncResult,
+    SyncWaiter,
+    select_protocol,
+)
+from tidelog.coordinators.groups.rebalance import (
+    TRANSITIONS,
+    GroupLimits,
+    GroupRebalance,
+    GroupState,
+    logger,
+)
+from tidelog_protocol.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["TRANSITIONS", "Group", "GroupLimits", "GroupState"]
+
+
+class Group(GroupRebalance):
+    """One classic group and its steps; each step keeps the invariants of `GroupRebalance`."""
+
+    # ---- questions of requests ---------------------------------------------------------------
+
+    def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
+        """Check that a request is from a member; a replaced static member is fenced (KIP-345)."""
+        if instance_id is not None:
+            known = self.static_members.get(instance_id)
+            if known is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if known != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
+
+    def supports(self, protocol_type: str, protocols: Protocols) -> bool:
+        """Return whether a member with these protocols can join this group."""
+        if self.is_empty:
+            return bool(protocol_type) and bool(protocols)
+        if self.protocol_type != protocol_type:
+            return False
+        names = {name for name, _ in protocols}
+        for member in self.members.values():
+            names &= {name for name, _ in member.protocols}
+        return bool(names)
+
+    def validate_commit(
+        self, member_id: str, instance_id: str | None, generation: int, now: Now
+    ) -> ErrorCode:
+        """Check an OffsetCommit; a valid one counts as a heartbeat."""
+        if self.state is GroupState.DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if generation < 0 and self.is_empty:
+            return ErrorCode.NONE  # an admin, or a consumer without group management
+        error = self.check_member(member_id, instance_id)
+        if error is ErrorCode.NONE and generation != self.generation:
+            error = ErrorCode.ILLEGAL_GENERATION
+        if error is ErrorCode.NONE and self.state is GroupState.COMPLETING_REBALANCE:
+            error = ErrorCode.REBALANCE_IN_PROGRESS
+        if error is ErrorCode.NONE:
+            self._touch(self.members[member_id], now)
+        return error
+
+    def validate_transactional_commit(
+        self, member_id: str, instance_id: str | None, generation: int
+    ) -> ErrorCode:
+        """Check a TxnOffsetCommit (KIP-447), which need not name a member."""
+        if self.state is GroupState.DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        if generation < 0 and (self.is_empty or (not member_id and instance_id is None)):
+            return ErrorCode.NONE
+        error = self.check_member(member_id, instance_id)
+        if error is ErrorCode.NONE and generation != self.generation:
+            error = ErrorCode.ILLEGAL_GENERATION
+        return error
+
+    # ---- steps -------------------------------------------------------------------------------
+
+    def join(self, request: JoinRequest, waiter: JoinWaiter, now: Now) -> list[Effect]:
+        """Handle JoinGroup: park it, answer it, or begin a rebalance."""
+        member_id = request.member_id
+        if not self._accepts(member_id):
+            self._remove(member_id)
+            self._refuse(waiter, UNKNOWN_MEMBER_ID, ErrorCode.GROUP_MAX_SIZE_REACHED)
+        elif self.state is GroupState.DEAD:
+            self._refuse(waiter, member_id, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        elif not self.supports(request.protocol_type, request.protocols):
+            self._refuse(waiter, member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        elif member_id == UNKNOWN_MEMBER_ID:
+            self._join_unknown(request, waiter, now)
+        elif member_id in self.pending_members:
+            if request.group_instance_id is not None:  # only dynamic members get an id in advance
+                self._refuse(waiter, UNKNOWN_MEMBER_ID, ErrorCode.UNKNOWN_SERVER_ERROR)
+            else:
+                self._add_member(member_id, request, waiter, now)
+        else:
+            error = self.check_member(member_id, request.group_instance_id)
+            if error is not ErrorCode.NONE:
+                self._refuse(waiter, member_id, error)
+            else:
+                self._join_known(self.members[member_id], request, waiter, now)
+        return self._take_effects()
+
+    def sync(self, request: SyncRequest, waiter: SyncWaiter, now: Now) -> list[Effect]:
+        """Handle SyncGroup: the leader sends the assignment, each member fetches its own."""
+        error = self._check_sync(request)
+        if error is not ErrorCode.NONE:
+            self._effects.append(CompleteSync(waiter, SyncResult(error)))
+            return self._take_effects()
+        member = self.members[request.member_id]
+        self.pending_sync.discard(member.member_id)
+        if not self.pending_sync:
+            self.sync_deadline_ms = None
+        if self.state is GroupState.STABLE:
+            self._effects.append(CompleteSync(waiter, self._synced(member)))
+            return self._take_effects()
+        # A retry over another connection: the first request gets no assignment any more.
+        self._complete_sync_of(member, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
+        member.awaiting_sync = waiter
+        if self.leader == member.member_id:
+            given = request.assignments
+            assignments = {name: given.get(name, b"") for name in self.members}
+            self._effects.append(
+                Persist(assignments, AssignmentStored(self.generation, assignments))
+            )
+        return self._take_effects()
+
+    def heartbeat(
+        self, member_id: str, instance_id: str | None, generation: int, now: Now
+    ) -> ErrorCode:
+        """Handle Heartbeat: extend the member's session; report a rebalance."""
+        if self.state is GroupState.DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        error = self.check_member(member_id, instance_id)
+        if error is not ErrorCode.NONE:
+            return error
+        if generation != self.generation:
+            return ErrorCode.ILLEGAL_GENERATION
+        self._touch(self.members[member_id], now)
+        if self.state is GroupState.PREPARING_REBALANCE:
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        return ErrorCode.NONE
+
+    def leave(
+        self, leaving: Sequence[LeavingMember], now: Now
+    ) -> tuple[list[LeaveResult], list[Effect]]:
+        """Handle LeaveGroup: members by id, pending ones, static ones by instance (KIP-345)."""
+        results = [self._leave_one(member) for member in leaving]
+        gone = [result.member_id for result in results if result.error is ErrorCode.NONE]
+        if gone and self.state not in {GroupState.EMPTY, GroupState.DEAD}:
+            self._rebalance_or_complete(f"members {gone} left", now)
+        return results, self._take_effects()
+
+    def expire(self, now: Now) -> list[Effect]:
+        """Time out sessions, joins and syncs that are due."""
+        due = now.ticks_ms
+        for member_id in [name for name, at in self.pending_members.items() if at <= due]:
+            del self.pending_members[member_id]
+            if self.state is GroupState.PREPARING_REBALANCE and self._all_joined:
+                self._complete_join(now)
+        for member in list(self.members.values()):
+            if member.deadline_ms is not None and member.deadline_ms <= due:
+                self._expire_member(member, now)
+        if self.join_deadline_ms is not None and self.join_deadline_ms <= due:
+            self._expire_join(now)
+        if self.sync_deadline_ms is not None and self.sync_deadline_ms <= due:
+            self._expire_sync(now)
+        return self._take_effects()
+
+    def stored(
+        self, what: AssignmentStored | StaticMemberStored, error: ErrorCode, now: Now
+    ) -> list[Effect]:
+        """Continue after the write of `Persist` is committed, or failed with this error."""
+        if isinstance(what, AssignmentStored):
+            self._assignment_stored(what, error, now)
+        else:
+            self._static_member_stored(what, error, now)
+        return self._take_effects()
+
+    def begin_rebalance(self, reason: str, now: Now) -> list[Effect]:
+        """Make all members join again, for example after loading a group above its size limit."""
+        self._prepare_rebalance(reason, now)
+        return self._take_effects()
+
+    def resume(self, now: Now) -> None:
+        """Start a full session for every member after loading."""
+        for member in self.members.values():
+            self._touch(member, now)
+        self.topics = self._compute_topics()
+
+    def unload(self, error: ErrorCode, now: Now) -> list[Effect]:
+        """Answer parked requests because the group was deleted or has moved to another broker."""
+        self.transition(GroupState.DEAD, now)
+        for member in self.members.values():
+            self._complete_join_of(member, JoinResult(error, member.member_id))
+            self._complete_sync_of(member, SyncResult(error))
+            member.deadline_ms = None
+        self.pending_members.clear()
+        self.join_deadline_ms = self.sync_deadline_ms = None
+        return self._take_effects()
+
+    # ---- joining -----------------------------------------------------------------------------
+
+    def _accepts(self, member_id: str) -> bool:
+        size_max = self.limits.group_size_max
+        if self.state in {GroupState.EMPTY, GroupState.DEAD}:
+            return True
+        member = self.members.get(member_id)
+        if self.state is GroupState.PREPARING_REBALANCE:
+            # Only awaiting members count, so a group above a lowered limit loses the members that
+            # rejoin last.
+            waiting = member is not None and member.awaiting_join is not None
+            return waiting or self.awaiting_join_count < size_max
+        return member is not None or len(self.members) < size_max
+
+    def _join_unknown(self, request: JoinRequest, waiter: JoinWaiter, now: Now) -> None:
+        new_id = request.new_member_id
+        assert new_id
+        assert new_id not in self.members
+        instance_id = request.group_instance_id
+        if instance_id is not None and instance_id in self.static_members:
+            self._replace_static_member(instance_id, request, waiter, now)
+        elif instance_id is None and request.requires_known_member_id:
+            self.pending_members[new_id] = now.ticks_ms + request.session_timeout_ms
+            self._refuse(waiter, new_id, ErrorCode.MEMBER_ID_REQUIRED)
+        else:
+            self._add_member(new_id, request, waiter, now)
+
+    def _add_member(
+        self, member_id: str, request: JoinRequest, waiter: JoinWaiter, now: Now
+    ) -> None:
+        member = Member(
+            member_id,
+            request.group_instance_id,
+            client_id=request.client_id,
+            client_host=request.client_host,
+            rebalance_timeout_ms=request.rebalance_timeout_ms,
+            session_timeout_ms=request.session_timeout_ms,
+            protocols=request.protocols,
+        )
+        member.is_new = True
+        if self._in_initial_rebalance:
+            self._new_member_added = True
+        self.insert(member, request.protocol_type)
+        member.awaiting_join = waiter
+        # A new member cannot heartbeat before it knows its id, and the JoinGroup of a client that
+        # gave up stays parked, so it is dropped after five minutes.
+        member.deadline_ms = now.ticks_ms + self.limits.new_member_join_timeout_ms
+        self._rebalance_or_complete(
+            f"adding new member {member_id} (instance {request.group_instance_id}; "
+            f"client reason: {request.reason or 'not provided'})",
+            now,
+        )
+
+    def _join_known(
+        self, member: Member, request: JoinRequest, waiter: JoinWaiter, now: Now
+    ) -> None:
+        is_leader = self.leader == member.member_id
+        # A leader that joins a stable group asks for a rebalance, perhaps because topics have
+        # changed. If its answer was lost, or for a follower without changes, the current generation
+        # is the answer.
+        if (
+            self.state is GroupState.PREPARING_REBALANCE
+            or member.protocols != request.protocols
+            or (self.state is GroupState.STABLE and is_leader)
+        ):
+            self._update_member(member, request, waiter)
+            self._rebalance_or_complete(
+                f"member {member.member_id} joins again in state {self.state.value} "
+                f"(client reason: {request.reason or 'not provided'})",
+                now,
+            )
+        else:
+            self._effects.append(CompleteJoin(waiter, self._joined(member)))
+
+    def _update_member(self, member: Member, request: JoinRequest, waiter: JoinWaiter) -> None:
+        # The same member on another connection: only its last request is answered at the end.
+        self._complete_join_of(
+            member, JoinResult(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
+        )
+        member.protocols = request.protocols
+        member.rebalance_timeout_ms = request.rebalance_timeout_ms
+        member.session_timeout_ms = request.session_timeout_ms
+        member.awaiting_join = waiter
+
+    # ---- static members (KIP-345) ------------------------------------------------------------
+
+    def _rename_static_member(self, instance_id: str, old_id: str, new_id: str) -> Member:
+        """Give a static member's place to a new id; requests of the old id are fenced."""
+        member = self.members[old_id]
+        self._complete_join_of(member, JoinResult(ErrorCode.FENCED_INSTANCE_ID, old_id))
+        self._complete_sync_of(member, SyncResult(ErrorCode.FENCED_INSTANCE_ID))
+        del self.members[old_id]
+        member.member_id = new_id
+        self.members[new_id] = member
+        self.static_members[instance_id] = new_id
+        if self.leader == old_id:
+            self.leader = new_id
+        return member
+
+    def _replace_static_member(
+        self, instance_id: str, request: JoinRequest, waiter: JoinWaiter, now: Now
+    ) -> None:
+        assert self.state not in {GroupState.EMPTY, GroupState.DEAD}
+        old_id, old_leader = self.static_members[instance_id], self.leader
+        member = self.members[old_id]
+        undo = (member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms)
+        new_id = request.new_member_id
+        self._rename_static_member(instance_id, old_id, new_id)
+        self._touch(member, now)
+        self._update_member(member, request, waiter)
+        if self.state is GroupState.PREPARING_REBALANCE:
+            self._rebalance_or_complete("static member is back", now)
+            return
+        members = list(self.members.values())
+        if self.state is GroupState.STABLE and select_protocol(members) == self.protocol_name:
+            # Same protocol: no rebalance, the member keeps its assignment.
+            skips = request.supports_skipping_assignment
+            stored = StaticMemberStored(instance_id, old_id, new_id, *undo, old_leader, skips)
+            assignments = {each.member_id: each.assignment for each in members}
+            self._effects.append(Persist(assignments, stored))
+            return
+        # The leader may just be assigning to the old id, or the protocol changes.
+        self._rebalance_or_complete(
+            f"static member {instance_id} is back as {new_id} "
+            f"(client reason: {request.reason or 'not provided'})",
+            now,
+        )
+
+    def _static_member_stored(self, what: StaticMemberStored, error: ErrorCode, now: Now) -> None:
+        member = self.members.get(what.new_member_id)
+        if error is ErrorCode.NONE:
+            if member is None:
+                return  # it was answered when it was removed or replaced
+            if self.state is not GroupState.STABLE:
+                return  # a rebalance has begun meanwhile and will answer it
+            result = self._joined(member)
+            if what.skip_assignment:
+                result = result._replace(skip_assignment=self.leader == member.member_id)
+            else:
+                # Before v9 a returning leader must not believe that it has to assign.
+                result = result._replace(leader=what.old_leader, members=())
+            self._touch(member, now)
+            self._complete_join_of(member, result)
+            return
+        if member is not None and self.static_members.get(what.instance_id) == what.new_member_id:
+            waiter, member.awaiting_join = member.awaiting_join, None
+            self._rename_static_member(what.instance_id, what.new_member_id, what.old_member_id)
+            member.protocols = what.old_protocols
+            member.rebalance_timeout_ms = what.old_rebalance_timeout_ms
+            member.session_timeout_ms = what.old_session_timeout_ms
+            self._touch(member, now)
+            if waiter is not None:
+                self._refuse(waiter, UNKNOWN_MEMBER_ID, error)
+
+    # ---- syncing -----------------------------------------------------------------------------
+
+    def _check_sync(self, request: SyncRequest) -> ErrorCode:
+        if self.state is GroupState.DEAD:
+            return ErrorCode.COORDINATOR_NOT_AVAILABLE
+        error = self.check_member(request.member_id, request.group_instance_id)
+        if error is not ErrorCode.NONE:
+            return error
+        if request.generation != self.generation:
+            return ErrorCode.ILLEGAL_GENERATION
+        # KIP-559: the member's protocol must be the one that the group has chosen.
+        for believed, chosen in (
+            (request.protocol_type, self.protocol_type),
+            (request.protocol_name, self.protocol_name),
+        ):
+            if believed is not None and chosen is not None and believed != chosen:
+                return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        if self.state is GroupState.PREPARING_REBALANCE:
+            return ErrorCode.REBALANCE_IN_PROGRESS
+        return ErrorCode.NONE
+
+    def _synced(self, member: Member) -> SyncResult:
+        return SyncResult(ErrorCode.NONE, self.protocol_type, self.protocol_name, member.assignment)
+
+    def _assignment_stored(self, what: AssignmentStored, error: ErrorCode, now: Now) -> None:
+        # If a member joined during the write, this generation has ended.
+        if self.state is not GroupState.COMPLETING_REBALANCE or what.generation != self.generation:
+            return
+        if error is not ErrorCode.NONE:
+            self._propagate_error(error, now)
+            self._rebalance_or_complete(f"storing the assignment failed: {error.name}", now)
+            return
+        for member in self.members.values():
+            member.assignment = what.assignments.get(member.member_id, b"")
+            if self._complete_sync_of(member, self._synced(member)):
+                self._touch(member, now)
+        self.transition(GroupState.STABLE, now)
+
+    # ---- leaving and time-outs ---------------------------------------------------------------
+
+    def _leave_one(self, leaving: LeavingMember) -> LeaveResult:
+        member_id, instance_id = leaving.member_id, leaving.group_instance_id
+        error = ErrorCode.NONE
+        if self.state is GroupState.DEAD:
+            error = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        elif member_id == UNKNOWN_MEMBER_ID:
+            known = self.static_members.get(instance_id) if instance_id is not None else None
+            if known is None:
+                error = ErrorCode.UNKNOWN_MEMBER_ID
+            else:
+                self._remove(known)
+        elif member_id in self.pending_members:
+            self._remove(member_id)
+        else:
+            error = self.check_member(member_id, instance_id)
+            if error is ErrorCode.NONE:
+                self._remove(member_id)
+        if error is ErrorCode.NONE:
+            logger.info(
+                "Member %s (instance %s) left group %s; client reason: %s",
+                member_id,
+                instance_id,
+                self.group_id,
+                leaving.reason or "not provided",
+            )
+        return LeaveResult(member_id, instance_id, error)
+
+    def _expire_member(self, member: Member, now: Now) -> None:
+        if member.is_alive_without_heartbeat:
+            member.deadline_ms = None  # the answer to its parked request begins a new session
+            return
+        # If another timeout of this step ended the join phase, all members had joined.
+        assert self.members.get(member.member_id) is member
+        logger.info("Member %s of group %s timed out", member.member_id, self.group_id)
+        self._remove(member.member_id)
+        if self.state is GroupState.PREPARING_REBALANCE:
+            if self._all_joined:
+                self._complete_join(now)
+        else:
+            self._rebalance_or_complete(f"session of {member.member_id} timed out", now)
+
+    def _expire_join(self, now: Now) -> None:
+        delay_ms, remaining_ms = self._initial_delay_ms, self._initial_remaining_ms
+        if delay_ms is not None and self._new_member_added and remaining_ms > 0:
+            # KIP-134: while members keep joining, wait on, up to the rebalance timeout.
+            self._new_member_added = False
+            again_ms = min(self.limits.initial_rebalance_delay_ms, remaining_ms)
+            self._initial_delay_ms = again_ms
+            self._initial_remaining_ms = max(remaining_ms - delay_ms, 0)
+            self.join_deadline_ms = now.ticks_ms + again_ms
+        else:
+            self._complete_join(now)
+
+    def _expire_sync(self, now: Now) -> None:
+        """Remove members that joined but did not sync in time: they must not block the others."""
+        self.sync_deadline_ms = None
+        if not self.pending_sync:
+            return
+        silent = sorted(self.pending_sync)
+        for member_id in silent:
+            self._remove(member_id)
+        self._prepare_rebalance(f"members {silent} did not sync in time", now)

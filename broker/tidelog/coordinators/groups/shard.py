@@ -1,0 +1,168 @@
+"""One partition of `__consumer_offsets` in memory: its groups and their offsets.
+
+`coordinator.py` owns it. It follows the log: `replay` while loading, `appended` for the broker's
+own writes. Pure: no log, wire or timers; the coordinator keeps a timer handle per group here.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog.coordinators.groups.group import Group, GroupLimits, GroupState
+from tidelog.coordinators.groups.member import Member
+from tidelog.coordinators.groups.offsets import ZERO_UUID, OffsetChange, OffsetStore
+from tidelog.coordinators.groups.pending import PendingOffsets
+from tidelog.coordinators.groups.records import GroupChange
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tidelog.coordinators.groups.member import Now
+    from tidelog.replication.purgatory import TimerHandle
+    from tidelog_protocol.messages.coordinator_records import GroupMetadataValue
+
+Change = OffsetChange | GroupChange
+
+
+class Watch(NamedTuple):
+    """A timer of a group and when it fires."""
+
+    handle: TimerHandle
+    at_ms: int
+
+
+class GroupShard:
+    """Groups and offsets of one partition.
+
+    Invariant: `committed` is `latest` without the changes in the appends that `_uncommitted` holds;
+    readers see `committed`, so that a change of leader never takes back what they have read.
+    """
+
+    def __init__(self, index: int, leader_epoch: int, limits: GroupLimits) -> None:
+        self.index = index
+        self.leader_epoch = leader_epoch
+        self.limits = limits
+        self.is_loading = True
+        self.groups: dict[str, Group] = {}
+        self.latest = OffsetStore()
+        self.committed = OffsetStore()
+        self.pending = PendingOffsets()
+        self.watches: dict[str, Watch] = {}
+        self.end_offset = 0  # after the last append
+        self.loaded_end = 0  # after the last record when this broker began to lead
+        self.deleted_topics: list[tuple[str, bytes]] = []  # name and id, while loading
+        self._uncommitted: deque[tuple[int, Sequence[OffsetChange]]] = deque()
+
+    def group(self, group_id: str, now: Now) -> Group:
+        """Return the group; create it if it is missing."""
+        group = self.groups.get(group_id)
+        if group is None:
+            group = self.groups[group_id] = Group(group_id, now, self.limits)
+        return group
+
+    def replay(
+        self, change: Change, end_offset: int, now: Now, producer_id: int | None = None
+    ) -> None:
+        """Apply one record while loading, with the producer id of its transaction."""
+        if isinstance(change, OffsetChange):
+            if producer_id is None:
+                self.appended([change], end_offset, now)
+            else:
+                self.appended_in_transaction([change], end_offset, producer_id, now)
+            return
+        self.end_offset = end_offset
+        self.groups.pop(change.group_id, None)
+        if change.value is not None:
+            self.groups[change.group_id] = _restored(
+                change.group_id, change.value, now, self.limits
+            )
+
+    def appended(self, changes: Sequence[OffsetChange], end_offset: int, now: Now) -> None:
+        """Apply appended offsets; `advance` commits them later."""
+        self.end_offset = end_offset
+        for change in changes:
+            self.latest.apply(change)
+            if change.offset is not None:
+                self.group(change.group_id, now)  # offsets alone create a simple group
+        if self.pending:
+            self.pending.supersede(changes)
+        if changes:
+            self._uncommitted.append((end_offset, changes))
+
+    def appended_in_transaction(
+        self, changes: Sequence[OffsetChange], end_offset: int, producer_id: int, now: Now
+    ) -> None:
+        """Apply appended offsets that wait for the end of their transaction."""
+        self.end_offset = end_offset
+        self.pending.add(producer_id, changes)
+        for change in changes:
+            self.group(change.group_id, now)
+
+    def ended(self, producer_id: int, end_offset: int, now: Now, *, is_commit: bool) -> None:
+        """Apply the marker that ends a transaction."""
+        changes = self.pending.end(producer_id, is_commit=is_commit)
+        self.appended(changes, end_offset, now)
+
+    def forget_group(self, group_id: str) -> list[OffsetChange]:
+        """Return tombstones for all of a group's offsets, including those of open transactions."""
+        tombstones = self.latest.forget_group(group_id)
+        return [*tombstones, *self.pending.tombstones(lambda one: one.group_id == group_id)]
+
+    def forget_topic(self, topic: str, topic_id: bytes) -> list[OffsetChange]:
+        """Return tombstones for every group's offsets of a deleted topic."""
+        ids = {topic_id, ZERO_UUID}
+        return [
+            *self.latest.forget_topic(topic, topic_id),
+            *self.pending.tombstones(
+                lambda one: (
+                    one.topic == topic and one.offset is not None and one.offset.topic_id in ids
+                )
+            ),
+        ]
+
+    def advance(self, high_watermark: int) -> None:
+        """Commit everything below the high watermark."""
+        uncommitted = self._uncommitted
+        while uncommitted and uncommitted[0][0] <= high_watermark:
+            for change in uncommitted.popleft()[1]:
+                self.committed.apply(change)
+
+    @property
+    def knows_committed(self) -> bool:
+        """Return whether everything loaded is committed. Until then `committed` may be older than
+        what the previous coordinator returned."""
+        return not self._uncommitted or self._uncommitted[0][0] > self.loaded_end
+
+    def stop_timers(self) -> None:
+        """Cancel every group's timer."""
+        for watch in self.watches.values():
+            watch.handle.cancel()
+        self.watches.clear()
+
+
+def _restored(group_id: str, value: GroupMetadataValue, now: Now, limits: GroupLimits) -> Group:
+    """Restore a group from its record: stable with its members, or empty."""
+    group = Group(group_id, now, limits)
+    for each in value.members:
+        rebalance_timeout_ms = each.rebalance_timeout
+        if rebalance_timeout_ms == -1:
+            rebalance_timeout_ms = each.session_timeout
+        member = Member(
+            each.member_id,
+            each.group_instance_id,
+            client_id=each.client_id,
+            client_host=each.client_host,
+            rebalance_timeout_ms=rebalance_timeout_ms,
+            session_timeout_ms=each.session_timeout,
+            protocols=((value.protocol or "", bytes(each.subscription)),),
+            assignment=bytes(each.assignment),
+        )
+        group.insert(member, value.protocol_type)
+    group.state = GroupState.STABLE if value.members else GroupState.EMPTY
+    group.state_timestamp_ms = value.current_state_timestamp
+    group.generation = value.generation
+    group.protocol_type = value.protocol_type or None
+    group.protocol_name = value.protocol
+    group.leader = value.leader if value.leader in group.members else group.leader
+    return group

@@ -1,0 +1,491 @@
+"""The transaction coordinator: transactional ids of the partitions that this broker leads.
+
+It performs what `decisions` decides: it writes the record, and once that is committed answers the
+client and, at the end of a transaction, sends the markers. It owns the shards that `LedPartitions`
+loads and unloads. The transaction APIs call it, and the metadata log on new images; it does not
+know the wire. Every step is a plain call whose last argument is called exactly once with the
+outcome, perhaps before the call returns.
+
+A shard serves once everything loaded is committed: a decision that only this broker has in its log
+must not reach the partitions, because another coordinator may decide otherwise.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog.cluster.metadata.image import TRANSACTION_STATE_TOPIC
+from tidelog.coordinators.led_partitions import LedPartitions
+from tidelog.coordinators.transactions import decisions
+from tidelog.coordinators.transactions.decisions import Ending, ProducerIdAndEpoch
+from tidelog.coordinators.transactions.log_writer import append, once
+from tidelog.coordinators.transactions.markers import Marking
+from tidelog.coordinators.transactions.records import decode, record, tombstone
+from tidelog.coordinators.transactions.shard import TransactionShard
+from tidelog.coordinators.transactions.states import PREPARED, TransactionState
+from tidelog.coordinators.transactions.transaction import (
+    NO_EPOCH,
+    NO_PRODUCER_ID,
+    Transaction,
+    TransactionValue,
+    TransactionVersion,
+)
+from tidelog.replication.internal_topics import InternalTopic, partition_for
+from tidelog_protocol.errors import ErrorCode
+from tidelog_storage.types import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from collections.abc import Set as AbstractSet
+
+    from tidelog.cluster.metadata.image import ClusterImage
+    from tidelog.config.broker import BrokerConfig
+    from tidelog.coordinators.transactions.markers import MarkerSender
+    from tidelog.coordinators.transactions.producer_ids import ProducerIds
+    from tidelog.replication.internal_topics import KeyValue, LoadedRecord
+    from tidelog.replication.purgatory import TimerHandle, Timers
+    from tidelog.replication.replica_manager import ReplicaManager
+    from tidelog.seams import Clock
+    from tidelog_storage.types import TopicPartition
+
+    OnError = Callable[[ErrorCode], None]
+
+__all__ = ["ProducerResult", "TransactionCoordinator"]
+
+logger = logging.getLogger(__name__)
+
+TOMBSTONES_MAX = 1000  # in one batch: far below max.message.bytes
+REWRITE_S = 0.1  # between attempts to write that a transaction is complete
+
+
+class ProducerResult(NamedTuple):
+    """An error, or the producer id and epoch to continue with."""
+
+    error: ErrorCode
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_EPOCH
+
+
+class TransactionCoordinator:
+    """Transactional ids by partition, their records and their timeouts."""
+
+    def __init__(
+        self,
+        *,
+        config: BrokerConfig,
+        clock: Clock,
+        timers: Timers,
+        replica_manager: ReplicaManager,
+        producer_ids: ProducerIds,
+        markers: MarkerSender,
+    ) -> None:
+        """`timers` is the running loop."""
+        self.config = config
+        self.topic = InternalTopic(
+            TRANSACTION_STATE_TOPIC,
+            replica_manager,
+            commit_timeout_ms=config.request_timeout_ms,
+            load_buffer_bytes=config.transaction_state_log_load_buffer_size,
+        )
+        self.producer_ids = producer_ids
+        self._clock = clock
+        self._timers = timers
+        self._markers = markers
+        self._led: LedPartitions[TransactionShard] = LedPartitions(
+            self.topic, replica_manager.node_id, timers, self
+        )
+        self._sweeps: list[TimerHandle] = []
+        self._sweep_every(
+            0, config.transaction_abort_timed_out_transaction_cleanup_interval_ms, self.abort_late
+        )
+        self._sweep_every(
+            1, config.transaction_remove_expired_transaction_cleanup_interval_ms, self.expire
+        )
+
+    # ---- elections ---------------------------------------------------------------------------
+
+    def on_image(self, old: ClusterImage | None, new: ClusterImage) -> None:
+        """Follow the cluster; call it after the replica manager has applied the image."""
+        self._markers.on_image(new)
+        self._led.on_image(old, new)
+
+    def close(self) -> None:
+        """Unload all shards, as if another broker had taken over."""
+        for sweep in self._sweeps:
+            sweep.cancel()
+        self._led.close()
+        self._markers.close()
+
+    def new_shard(self, index: int, leader_epoch: int) -> TransactionShard:
+        """Create a shard; this and the next three methods are for `LedPartitions`."""
+        return TransactionShard(index, leader_epoch)
+
+    def replay(self, shard: TransactionShard, chunk: list[LoadedRecord]) -> None:
+        """Apply records of the log."""
+        for header, each in chunk:
+            change = None if header.is_control else decode(each.key, each.value)
+            if change is not None:
+                shard.replay(change, each.offset + 1)
+
+    def loaded(self, shard: TransactionShard) -> None:
+        """Serve once everything loaded is committed, and complete decided transactions."""
+
+        def committed(error: ErrorCode) -> None:
+            if not self._led.holds(shard):
+                return
+            if error is ErrorCode.REQUEST_TIMED_OUT:
+                self.loaded(shard)
+            elif error in (ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND):
+                self._serve(shard)
+            # Otherwise the partition is leaving this broker, as the next image shows.
+
+        self.topic.commit(shard.index, shard.end_offset, committed)
+
+    def _serve(self, shard: TransactionShard) -> None:
+        shard.is_loading = False
+        for transaction in shard.transactions.values():
+            if transaction.value.state in PREPARED:
+                self._mark(shard, transaction, transaction.prepare_complete(self._clock.wall_ms()))
+
+    def resigned(self, shard: TransactionShard) -> None:
+        """Stop sending markers: the new coordinator sends them."""
+        self._markers.forget(shard)
+
+    # ---- look-up -----------------------------------------------------------------------------
+
+    def partition_for(self, transactional_id: str) -> int:
+        """Return an id's partition of `__transaction_state`."""
+        count = self._led.partition_count or self.config.transaction_state_log_num_partitions
+        return partition_for(transactional_id, count)
+
+    def shard_of(self, transactional_id: str) -> TransactionShard | ErrorCode:
+        """Return an id's shard, or the error if it is not served here now."""
+        return self._led.at(self.partition_for(transactional_id))
+
+    def active_shards(self) -> list[TransactionShard]:
+        """Return the loaded shards."""
+        return self._led.active()
+
+    @property
+    def is_loading(self) -> bool:
+        """Return whether a partition is still loading."""
+        return self._led.is_loading
+
+    def find(self, transactional_id: str) -> tuple[TransactionShard, Transaction] | ErrorCode:
+        """Return an id and its shard; INVALID_PRODUCER_ID_MAPPING if it is unknown."""
+        if not transactional_id:
+            return ErrorCode.INVALID_REQUEST
+        shard = self.shard_of(transactional_id)
+        if isinstance(shard, ErrorCode):
+            return shard
+        transaction = shard.transactions.get(transactional_id)
+        if transaction is None:
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        return shard, transaction
+
+    # ---- requests ----------------------------------------------------------------------------
+
+    def init_producer_id(
+        self,
+        transactional_id: str,
+        timeout_ms: int,
+        expected: ProducerIdAndEpoch | None,
+        on_done: Callable[[ProducerResult], None],
+    ) -> None:
+        """Handle InitProducerId with a transactional id: bump the epoch, fence older producers."""
+        if not transactional_id:
+            on_done(ProducerResult(ErrorCode.INVALID_REQUEST))
+            return
+        if not 0 < timeout_ms <= self.config.transaction_max_timeout_ms:
+            on_done(ProducerResult(ErrorCode.INVALID_TRANSACTION_TIMEOUT))
+            return
+        shard = self.shard_of(transactional_id)
+        if isinstance(shard, ErrorCode):
+            on_done(ProducerResult(shard))
+            return
+        now_ms = self._clock.wall_ms()
+        try:
+            transaction = shard.transactions.get(transactional_id)
+            if transaction is None:
+                transaction = self._create(shard, transactional_id, timeout_ms, now_ms)
+            decision = decisions.init_producer_id(
+                transaction, timeout_ms, expected, now_ms, self.producer_ids.take
+            )
+        except StorageError as error:
+            on_done(ProducerResult(error.code))
+            return
+        if isinstance(decision, ErrorCode):
+            on_done(ProducerResult(decision))
+            return
+        target = decision
+        if target.state is TransactionState.PREPARE_EPOCH_FENCE:
+            self._abort(
+                transaction,
+                target,
+                lambda error: on_done(
+                    ProducerResult(
+                        ErrorCode.CONCURRENT_TRANSACTIONS if error is ErrorCode.NONE else error
+                    )
+                ),
+            )
+            return
+
+        def written(error: ErrorCode) -> None:
+            if error is ErrorCode.NONE:
+                on_done(ProducerResult(error, target.producer_id, target.producer_epoch))
+            else:
+                on_done(ProducerResult(error))
+
+        self._write(shard, transaction, target, written)
+
+    def _create(
+        self, shard: TransactionShard, transactional_id: str, timeout_ms: int, now_ms: int
+    ) -> Transaction:
+        """Create an unknown id. Its first record is that of its first epoch."""
+        value = TransactionValue(
+            producer_id=self.producer_ids.take(),
+            producer_epoch=NO_EPOCH,
+            timeout_ms=timeout_ms,
+            state=TransactionState.EMPTY,
+            partitions=frozenset(),
+            last_update_ms=now_ms,
+        )
+        transaction = shard.transactions[transactional_id] = Transaction(transactional_id, value)
+        return transaction
+
+    def add_partitions(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partitions: AbstractSet[TopicPartition],
+        client_version: int,
+        on_done: OnError,
+    ) -> None:
+        """Add partitions to a transaction, for AddPartitionsToTxn and AddOffsetsToTxn."""
+        found = self.find(transactional_id)
+        if isinstance(found, ErrorCode):
+            on_done(found)
+            return
+        shard, transaction = found
+        decision = decisions.add_partitions(
+            transaction, producer, partitions, self._clock.wall_ms(), client_version
+        )
+        if isinstance(decision, ErrorCode):
+            on_done(decision)
+        else:
+            self._write(shard, transaction, decision, on_done)
+
+    def verify_partitions(
+        self,
+        transactional_id: str,
+        producer: ProducerIdAndEpoch,
+        partitions: AbstractSet[TopicPartition],
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Verify for a leader that the partitions were added before it appends (KIP-890)."""
+        found = self.find(transactional_id)
+        if isinstance(found, ErrorCode):
+            return dict.fromkeys(partitions, found)
+        return decisions.verify_partitions(found[1], producer, partitions)
+
+    def end(
+        self, transactional_id: str, ending: Ending, on_done: Callable[[ProducerResult], None]
+    ) -> None:
+        """Handle EndTxn; answer when the decision is committed; the markers follow."""
+        found = self.find(transactional_id)
+        if isinstance(found, ErrorCode):
+            on_done(ProducerResult(found))
+            return
+        shard, transaction = found
+        on_done = once(on_done)
+        has_bump = ending.client_version >= TransactionVersion.V2
+        try:
+            decision = decisions.end_transaction(
+                transaction, ending, self._clock.wall_ms(), self.producer_ids.take
+            )
+        except StorageError as error:
+            on_done(ProducerResult(error.code))
+            return
+        if isinstance(decision, ErrorCode):
+            value = transaction.value
+            if decision is ErrorCode.NONE and has_bump:
+                on_done(ProducerResult(decision, value.producer_id, value.producer_epoch))
+            else:
+                on_done(ProducerResult(decision))
+            return
+
+        def decided(error: ErrorCode) -> None:
+            if error is not ErrorCode.NONE:
+                transaction.has_failed_fence = not (ending.is_from_client or has_bump)
+                on_done(ProducerResult(error))
+                return
+            target = decisions.complete_transaction(
+                transaction,
+                ending.producer,
+                is_commit=ending.is_commit,
+                now_ms=self._clock.wall_ms(),
+            )
+            if isinstance(target, ErrorCode):
+                on_done(ProducerResult(target))
+                return
+            next_producer = (target.producer_id, target.producer_epoch) if has_bump else ()
+            on_done(ProducerResult(ErrorCode.NONE, *next_producer))
+            self._mark(shard, transaction, target)
+
+        self._write(
+            shard,
+            transaction,
+            decision,
+            decided,
+            on_late=lambda: on_done(ProducerResult(ErrorCode.COORDINATOR_NOT_AVAILABLE)),
+        )
+
+    # ---- timeouts and expiry ------------------------------------------------------------------
+
+    def abort_late(self) -> None:
+        """Abort transactions that have exceeded their timeout."""
+        now_ms = self._clock.wall_ms()
+        for shard in self._led.active():
+            for transaction in list(shard.transactions.values()):
+                value = transaction.value
+                is_late = (
+                    value.state is TransactionState.ONGOING
+                    and value.start_ms + value.timeout_ms < now_ms
+                )
+                target = decisions.fence(transaction) if is_late else None
+                if target is not None:
+                    logger.info("transaction %s timed out", transaction.transactional_id)
+                    self._abort(transaction, target, _ignore)
+
+    def _abort(self, transaction: Transaction, fence: TransactionValue, on_done: OnError) -> None:
+        """Abort a fenced transaction, which only the coordinator may end."""
+        producer = ProducerIdAndEpoch(fence.producer_id, fence.producer_epoch)
+
+        def ended(result: ProducerResult) -> None:
+            if transaction.pending is TransactionState.PREPARE_EPOCH_FENCE:
+                transaction.abandon()
+            on_done(result.error)
+
+        # The cluster's own level of the feature counts, not the client's.
+        ending = Ending(producer, False, False, TransactionVersion.V2)
+        self.end(transaction.transactional_id, ending, ended)
+
+    def expire(self) -> None:
+        """Expire ids that were not used for transactional.id.expiration.ms."""
+        oldest_ms = self._clock.wall_ms() - self.config.transactional_id_expiration_ms
+        for shard in self._led.active():
+            idle = [each for each in shard.transactions.values() if each.is_idle_since(oldest_ms)]
+            for start in range(0, len(idle), TOMBSTONES_MAX):
+                self._forget(shard, idle[start : start + TOMBSTONES_MAX])
+
+    def _forget(self, shard: TransactionShard, idle: list[Transaction]) -> None:
+        for transaction in idle:
+            transaction.prepare_dead()
+
+        def written(error: ErrorCode) -> None:
+            for transaction in idle:
+                if error is ErrorCode.NONE:
+                    shard.transactions.pop(transaction.transactional_id, None)
+                else:
+                    transaction.abandon()
+
+        self._append(shard, [tombstone(each.transactional_id) for each in idle], written)
+
+    def _sweep_every(self, slot: int, interval_ms: int, sweep: Callable[[], None]) -> None:
+        def run() -> None:
+            self._sweep_every(slot, interval_ms, sweep)
+            sweep()
+
+        handle = self._timers.call_at(self._timers.time() + interval_ms / 1000, run)
+        self._sweeps[slot : slot + 1] = [handle]
+
+    # ---- markers -----------------------------------------------------------------------------
+
+    def _mark(
+        self, shard: TransactionShard, transaction: Transaction, target: TransactionValue
+    ) -> None:
+        """Send the markers, then write that the transaction is complete."""
+        value = transaction.value
+
+        def marked() -> None:
+            self._finish(shard, transaction, target)
+
+        self._markers.send(
+            Marking(
+                shard,
+                value.producer_id,
+                value.producer_epoch,
+                is_commit=value.state is TransactionState.PREPARE_COMMIT,
+                transaction_version=value.client_version,
+                partitions=value.partitions,
+                on_done=marked,
+            )
+        )
+
+    def _finish(
+        self, shard: TransactionShard, transaction: Transaction, target: TransactionValue
+    ) -> None:
+        def written(error: ErrorCode) -> None:
+            if error is ErrorCode.NONE:
+                transaction.complete(target)
+            elif self._led.holds(shard):
+                logger.warning(
+                    "Could not complete transaction %s: %s",
+                    transaction.transactional_id,
+                    error.name,
+                )
+                when = self._timers.time() + REWRITE_S
+                self._timers.call_at(when, self._finish, shard, transaction, target)
+
+        if self._led.holds(shard):
+            self._append(shard, [record(transaction.transactional_id, target)], written)
+
+    # ---- writing -----------------------------------------------------------------------------
+
+    def _write(
+        self,
+        shard: TransactionShard,
+        transaction: Transaction,
+        target: TransactionValue,
+        on_done: OnError,
+        on_late: Callable[[], None] | None = None,
+    ) -> None:
+        """Write a pending change; complete or abandon it before `on_done` is called.
+
+        `on_late` is called if that takes too long, and `on_done` still at the end; without
+        `on_late`, `on_done` is called once.
+        """
+        tell = once(on_done) if on_late is None else on_done
+
+        def written(error: ErrorCode) -> None:
+            if error is ErrorCode.NONE:
+                transaction.complete(target)
+            else:
+                transaction.abandon()
+            tell(error)
+
+        late = on_late or (lambda: tell(ErrorCode.COORDINATOR_NOT_AVAILABLE))
+        self._append(shard, [record(transaction.transactional_id, target)], written, late)
+
+    def _append(
+        self,
+        shard: TransactionShard,
+        records: list[KeyValue],
+        on_done: OnError,
+        on_late: Callable[[], None] | None = None,
+    ) -> None:
+        """See `log_writer`."""
+        append(
+            self.topic,
+            shard,
+            records,
+            now_ms=self._clock.wall_ms(),
+            holds=self._led.holds,
+            on_done=on_done,
+            on_late=on_late,
+        )
+
+
+def _ignore(error: ErrorCode) -> None:
+    if error is not ErrorCode.NONE:
+        logger.warning("Could not abort a timed-out transaction: %s", error.name)

@@ -1,0 +1,378 @@
+"""The public entry points: `run()` starts brokers in another process, `Cluster` in this event loop.
+
+Settings have Kafka's `server.properties` names, passed as a mapping or as keywords with underscores
+for dots: `run({"log.retention.ms": 1000})` is `run(log_retention_ms=1000)`. Without `data_dir` the
+data lives in a temporary folder, which is removed at the end.
+
+`brokers=3` starts three brokers. Each is also a voter of the metadata quorum. They share one
+process (with `Cluster`, the event loop) or have one each (`isolated=True`). `cluster.brokers[1]` is
+a handle on the second: `stop()`, `kill()` as a crash does, `start()` on the same data and ports.
+"""
+
+# ruff: noqa: PLC0415 - `import tidelog` and its users pay for what they use
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from tidelog.embedded.cluster_settings import (
+    ClusterError,
+    Setting,
+    beside,
+    broker_properties,
+    has_data_dir,
+    metrics_listener,
+    node_properties,
+    properties_of,
+    temporary_data_dir,
+)
+from tidelog.embedded.ports import Ports
+from tidelog.embedded.running import RunningCluster
+from tidelog.embedded.tiered import Tiered, tiered_settings, with_tier
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from types import TracebackType
+    from typing import Any, Self
+
+    from tidelog.embedded.nodes import Node
+    from tidelog.seams import Runtime
+
+__all__ = [
+    "Cluster",
+    "ClusterError",
+    "RunningCluster",
+    "Setting",
+    "broker_properties",
+    "has_data_dir",
+    "properties_of",
+    "run",
+    "temporary_data_dir",
+]
+
+# A free port is found, released and bound again: another process may take it in between.
+PORT_TRIES = 3
+
+
+def run(
+    settings: Mapping[str, Setting] | None = None,
+    /,
+    *,
+    brokers: int = 1,
+    isolated: bool = False,
+    racks: Sequence[str] | None = None,
+    host: str | None = None,
+    port: int | None = None,
+    data_dir: str | os.PathLike[str] | None = None,
+    tiered: Tiered = False,
+    tiered_topics: Sequence[str] = (),
+    **more: Setting,
+) -> RunningCluster:
+    """Return brokers that run in another process; `with` starts them.
+
+    - `settings` and further keywords: the brokers' settings by their Kafka names.
+    - `brokers`: how many; `isolated` gives each broker its own process.
+    - `racks`: the rack of each broker.
+    - `host`, `port`: where the first broker listens; broker N listens on port + N - 1.
+      Without host, port and the setting `listeners`, each takes a free port of 127.0.0.1.
+    - `data_dir`: folder of the data; without it the data is temporary.
+    - `tiered`: the remote tier: True for a folder beside the data, a directory, or
+      "s3://bucket/prefix". Topics join by `remote.storage.enable=true`, or if their names match one
+      of `tiered_topics` (`*` and `?` for any characters).
+    """
+    return RunningCluster(
+        brokers=brokers,
+        isolated=isolated,
+        racks=racks,
+        host=host,
+        port=port,
+        data_dir=data_dir,
+        settings=tiered_settings(tiered, tiered_topics) | properties_of(settings, more),
+    )
+
+
+class Cluster:
+    """Brokers in the running event loop; use `async with`, or `start()` and `stop()`.
+
+    With `isolated`, each broker has its own process. `brokers` has a handle for each broker, in the
+    order of their ids, whether it runs or not.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, Setting] | None = None,
+        /,
+        *,
+        brokers: int = 1,
+        isolated: bool = False,
+        racks: Sequence[str] | None = None,
+        host: str | None = None,
+        port: int | None = None,
+        data_dir: str | os.PathLike[str] | None = None,
+        temporary: bool = False,
+        tiered: Tiered = False,
+        tiered_topics: Sequence[str] = (),
+        log_level: str = "warning",
+        runtime: Runtime | None = None,
+        **more: Setting,
+    ) -> None:
+        """Take the parameters of `run`, and these:
+
+        - `temporary`: remove `data_dir` at the end, and skip fsync.
+        - `log_level`: what isolated brokers log on standard error: debug, info, warning or error.
+        - `runtime`: replacement of clock, network, files and threads; for a single broker only.
+        """
+        if brokers < 1:
+            raise ClusterError(f"a cluster needs at least one broker, not {brokers}")
+        if racks is not None and len(racks) != brokers:
+            raise ClusterError(f"{len(racks)} racks for {brokers} brokers")
+        self.brokers: list[Node[Any]] = []
+        self.on_broker_failure: Callable[[Node[Any]], None] | None = None
+        """Called with a broker that stopped on its own; its `failure` gives the reason."""
+        self.on_failure: Callable[[], None] | None = None
+        """Called after that if all brokers have failed."""
+        self._count = brokers
+        self._isolated = isolated
+        self._racks = list(racks or ())
+        self._data_dir = None if data_dir is None else os.fspath(data_dir)
+        self._settings = tiered_settings(tiered, tiered_topics) | properties_of(settings, more)
+        self._host = host or "127.0.0.1"
+        self._port = port or 0
+        # Only for one broker. Its `listeners` may set the address instead, but not as well.
+        self._place = (host, port) if "listeners" in self._settings else (self._host, self._port)
+        self._log_level = log_level
+        self._runtime = runtime
+        self._is_temporary = temporary
+        self._temporary: str | None = None
+        self._ports = Ports()
+        self._voters: dict[int, str] = {}
+        self._cluster_id = ""
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`host:port` of every running broker, for clients."""
+        servers = [node.bootstrap_server for node in self.brokers if node.is_running]
+        if not servers:
+            raise ClusterError("the cluster is not running")
+        return ",".join(servers)
+
+    @property
+    def failure(self) -> BaseException | None:
+        """Why a broker stopped on its own; None if none did."""
+        return next((node.failure for node in self.brokers if node.failure is not None), None)
+
+    # -- start and stop ----------------------------------------------------------------------------
+
+    async def start(self) -> Self:
+        """Start all brokers and return when each knows all others.
+
+        ConfigError or StartError give the reason of a failure in one line.
+        """
+        from tidelog.start_error import StartError, one_line
+
+        if any(node.is_running for node in self.brokers):
+            raise ClusterError("the cluster is already running")
+        try:
+            for attempt in range(1, PORT_TRIES + 1):
+                self.brokers = await self._new_nodes()
+                try:
+                    await self._start_all()
+                except OSError:
+                    if attempt == PORT_TRIES:
+                        raise
+                else:
+                    break
+        except BaseException as error:
+            self._ports.release()
+            self.remove_temporary()
+            if isinstance(error, OSError):
+                raise StartError(one_line(error)) from error
+            raise
+        return self
+
+    async def _start_all(self) -> None:
+        """Start all brokers at once: none is ready before most are. OSError if a port was taken."""
+        import asyncio
+
+        from tidelog.server import StartError
+
+        tasks = [asyncio.ensure_future(node.start()) for node in self.brokers]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+            for task in done:
+                task.result()
+        except BaseException as error:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(*(node.kill() for node in self.brokers))
+            is_late = isinstance(error, StartError) and str(error).startswith("cannot listen")
+            if is_late and not self._port and "listeners" not in self._settings:
+                raise OSError(str(error)) from error
+            raise
+
+    async def _gathered(self, node: Node[Any]) -> None:
+        """Return when all running brokers, with the new one, know each other."""
+        from tidelog.embedded.nodes import until_whole
+
+        await until_whole([node, *(other for other in self.brokers if other is not node)])
+
+    async def _new_nodes(self) -> list[Node[Any]]:
+        from tidelog.cluster.formatting import format_new
+        from tidelog.runtime import system_runtime
+
+        settings = self._settings
+        folder = self._data_dir
+        is_kept = folder is not None and not self._is_temporary
+        runtime = self._runtime or system_runtime(durable=is_kept)
+        if self._is_temporary and folder is not None:
+            self._temporary = folder
+        is_alone = self._count == 1 and not self._isolated
+        if folder is None and not (is_alone and has_data_dir(settings)):
+            if self._temporary is None:
+                self._temporary = temporary_data_dir(runtime.rng)
+                os.makedirs(self._temporary, 0o700)
+            folder = self._temporary
+        self._ports.release()
+        if is_alone:
+            host, port = self._place
+            if not port and "listeners" not in settings:
+                with suppress(OSError):  # the broker itself reports a bad host
+                    (port,) = await self._ports.take(runtime, self._host, 1)
+            properties = broker_properties(settings, host=host, port=port, data_dir=folder)
+            if self._racks:
+                properties["broker.rack"] = self._racks[0]
+            first = folder or properties.get("log.dirs", properties.get("log.dir", ""))
+            return [self._new_node(with_tier(properties, first.split(",")[0], 1))]
+        assert folder is not None
+        ports = await self._ports.take(runtime, self._host, 2 * self._count)
+        self._voters = {
+            node_id: f"{self._host}:{ports.pop()}" for node_id in range(1, self._count + 1)
+        }
+        nodes = []
+        for index, node_id in enumerate(self._voters):
+            own_port = self._port + index if self._port else ports.pop()
+            rack = self._racks[index] if self._racks else None
+            nodes.append(self._node_of_several(settings, node_id, folder, own_port, rack))
+        self._cluster_id = format_new([node.config for node in nodes], runtime)
+        return nodes
+
+    def _node_of_several(
+        self, settings: dict[str, str], node_id: int, folder: str, port: int, rack: str | None
+    ) -> Node[Any]:
+        properties = node_properties(
+            settings | metrics_listener(settings, node_id - 1),
+            node_id=node_id,
+            voters=self._voters,
+            host=self._host,
+            port=port,
+            data_dir=f"{folder}/broker-{node_id}",
+            rack=rack,
+        )
+        return self._new_node(with_tier(properties, folder, len(self._voters)))
+
+    def _new_node(self, properties: Mapping[str, str]) -> Node[Any]:
+        from tidelog.embedded.nodes import LocalNode, ProcessNode
+
+        durable = self._temporary is None
+        if self._isolated:
+            return ProcessNode(
+                properties,
+                log_level=self._log_level,
+                durable=durable,
+                on_start=self._gathered,
+                on_end=self._node_failed,
+            )
+        return LocalNode(
+            properties,
+            runtime=self._runtime,
+            durable=durable,
+            on_start=self._gathered,
+            on_end=self._node_failed,
+        )
+
+    def _node_failed(self, node: Node[Any]) -> None:
+        if self.on_broker_failure is not None:
+            self.on_broker_failure(node)
+        if self.on_failure is not None and not any(node.is_running for node in self.brokers):
+            self.on_failure()
+
+    async def add_broker(
+        self,
+        settings: Mapping[str, Setting] | None = None,
+        /,
+        *,
+        rack: str | None = None,
+        **more: Setting,
+    ) -> Node[Any]:
+        """Start one more broker and return its handle. It is not a voter of the metadata quorum."""
+        if not self._voters or not self.brokers:
+            raise ClusterError("only a running cluster of several brokers can grow")
+        from tidelog.cluster.formatting import format_new
+        from tidelog.runtime import system_runtime
+
+        folder = self._data_dir or self._temporary
+        assert folder is not None
+        runtime = system_runtime()
+        (port,) = await self._ports.take(runtime, self._host, 1)
+        node = self._node_of_several(
+            {**self._settings, **properties_of(settings, more)},
+            max(node.node_id for node in self.brokers) + 1,
+            folder,
+            port,
+            rack,
+        )
+        format_new([node.config], runtime, self._cluster_id)
+        await node.start()
+        self.brokers.append(node)
+        return node
+
+    async def stop(self) -> None:
+        """Stop all brokers together and remove temporary data.
+
+        ClusterError if a broker did not stop cleanly.
+        """
+        try:
+            await self.stop_brokers()
+        finally:
+            self.remove_temporary()
+
+    async def stop_brokers(self) -> None:
+        """Stop the brokers, the first half of `stop`; data that is not temporary stays."""
+        import asyncio
+
+        nodes, self.brokers = self.brokers, []
+        keeps = self._temporary is None
+        results = await asyncio.gather(
+            *(node.stop(controlled=False, keeps_data=keeps) for node in nodes if node.is_running),
+            return_exceptions=True,
+        )
+        self._ports.release()
+        errors = [result for result in results if isinstance(result, BaseException)]
+        for error in errors:
+            if not isinstance(error, ClusterError):
+                raise error
+        if errors:
+            raise ClusterError("; ".join(map(str, errors)))
+
+    def remove_temporary(self) -> None:
+        """Remove temporary data, the second half of `stop`; many files take a while."""
+        if self._temporary is not None:
+            from tidelog.runtime import system_runtime
+
+            (self._runtime or system_runtime()).files.remove_tree(self._temporary)
+            self._temporary = None
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        with beside(error):
+            await self.stop()

@@ -1,0 +1,88 @@
+"""Blocking client that routes each request to a broker able to answer it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from tidelog.embedded.simple_client import Closing, SimpleClient
+from tidelog_protocol.messages.cluster import MetadataRequest
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tidelog_protocol.schema import Message
+
+__all__ = ["BrokerGoneError", "ClusterClient"]
+
+
+class BrokerGoneError(OSError):
+    """A broker of the cluster does not answer; the text is one line."""
+
+
+class ClusterClient(Closing):
+    """A connection to the bootstrap broker, and one to each other broker that is needed."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        """Take the arguments of `SimpleClient`."""
+        self._bootstrap_servers = bootstrap_servers
+        self._bootstrap = SimpleClient(bootstrap_servers)
+        self._clients: dict[int, SimpleClient] = {}
+        self._addresses: dict[int, str] = {}
+
+    def ask(self, request: Message, *, version_max: int = 32767) -> Any:
+        """Ask any broker; see `SimpleClient.ask`."""
+        return self._bootstrap.ask(request, version_max=version_max)
+
+    def topics(self, names: Sequence[str] | None) -> list[Any]:
+        """Return topics from Metadata (all if None), including those in error."""
+        asked = None
+        if names is not None:
+            asked = [MetadataRequest.MetadataRequestTopic(name=name) for name in names]
+        answer = self.ask(MetadataRequest(topics=asked, allow_auto_topic_creation=False))
+        self._addresses = {
+            broker.node_id: f"{broker.host}:{broker.port}" for broker in answer.brokers
+        }
+        return list(answer.topics)
+
+    def nodes(self) -> list[int]:
+        """Return the ids of the live brokers."""
+        self.topics([])
+        return sorted(self._addresses)
+
+    def broker(self, node_id: int) -> SimpleClient:
+        """Return a connection to a broker; BrokerGoneError if it is away."""
+        if not self._addresses:
+            self.topics([])
+        client = self._clients.get(node_id)
+        if client is None:
+            address = self._addresses.get(node_id)
+            if address is None:
+                raise BrokerGoneError(f"there is no broker {node_id}")
+            try:
+                client = self._clients[node_id] = SimpleClient(address)
+            except OSError as error:
+                reason = error.strerror or error
+                raise BrokerGoneError(f"broker {node_id} at {address}: {reason}") from error
+        return client
+
+    def close(self) -> None:
+        """Close all connections."""
+        for client in (self._bootstrap, *self._clients.values()):
+            client.close()
+
+    def forget_brokers(self) -> None:
+        """Close the connections to single brokers: one may have gone."""
+        for client in self._clients.values():
+            client.close()
+        self._clients.clear()
+
+    def reconnect(self) -> None:
+        """Connect to any broker that answers: the one before may have gone."""
+        self.forget_brokers()
+        for address in (self._bootstrap_servers, *self._addresses.values()):
+            with suppress(OSError):
+                bootstrap = SimpleClient(address)
+                self._bootstrap.close()
+                self._bootstrap = bootstrap
+                return

@@ -1,0 +1,356 @@
+"""One node of a `Cluster`: a broker in this event loop, or in its own process.
+
+Both have the same methods and keep their settings, data and ports across restarts: `start`, `stop`
+cleanly, `kill` like a crash. `cluster.py` builds them.
+
+A broker is ready when it knows that it is unfenced; the other brokers learn of it a moment later.
+Clients may ask any of them, so a start ends when all brokers know each other (`until_whole`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+
+from tidelog.awaiting import uninterrupted
+from tidelog.config.broker import BrokerConfig
+from tidelog.embedded.cluster_settings import (
+    FAILED_WORDS,
+    READY_WORDS,
+    TELL_STARTER,
+    ClusterError,
+)
+from tidelog.runtime import system_runtime, volume_bytes
+from tidelog.server import BrokerServer, StartError
+from tidelog.start_error import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+    from tidelog.replication.replica_fetcher import ReplicaFetcher
+    from tidelog.seams import Runtime
+
+__all__ = ["LocalNode", "Node", "ProcessNode", "until_whole"]
+
+Life = TypeVar("Life")
+
+STOP_S_MAX = 10.0
+WHOLE_S_MAX = 30.0
+LOOK_AGAIN_S = 0.01
+
+
+class Node(ABC, Generic[Life]):
+    """A handle on one broker of a `Cluster`, in this event loop or in its own process."""
+
+    def __init__(
+        self,
+        properties: Mapping[str, str],
+        *,
+        durable: bool,
+        on_start: Callable[[Node[Any]], Awaitable[None]],
+        on_end: Callable[[Node[Any]], None],
+    ) -> None:
+        """`on_start` is called when the broker is ready, and ends its start; `on_end` when it
+        stopped on its own, with the reason in `failure`. Without `durable` it skips fsync."""
+        self.config = BrokerConfig.from_properties(properties)
+        self.failure: BaseException | None = None
+        self._durable = durable
+        self._on_start = on_start
+        self._on_end = on_end
+        self._life: Life | None = None
+
+    @property
+    def node_id(self) -> int:
+        """Its id in the cluster."""
+        return self.config.node_id
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it is running."""
+        return self._life is not None
+
+    @property
+    def _running(self) -> Life:
+        self._raise_failure()
+        if self._life is None:
+            raise ClusterError(f"broker {self.node_id} is not running")
+        return self._life
+
+    def _raise_failure(self) -> None:
+        if self.failure is not None:
+            raise ClusterError(f"broker {self.node_id} is gone: {one_line(self.failure)}")
+
+    @property
+    @abstractmethod
+    def bootstrap_server(self) -> str:
+        """Its `host:port`; ClusterError if it is not running."""
+
+    async def start(self) -> None:
+        """Start it on its data and its ports; StartError gives the reason if it fails."""
+        if self._life is not None:
+            raise ClusterError(f"broker {self.node_id} is already running")
+        self.failure = None
+        self._life = await self._begin()
+        try:
+            await self._on_start(self)
+        except BaseException:
+            await uninterrupted(self.kill())
+            raise
+
+    @abstractmethod
+    async def _begin(self) -> Life:
+        """Start, and return when it answers clients; clean up after a failure."""
+
+    @abstractmethod
+    async def known(self) -> set[int]:
+        """Return the ids of the live brokers that it knows; empty if it does not answer."""
+
+    async def stop(self, *, controlled: bool = True, keeps_data: bool = True) -> None:
+        """Stop it; with `controlled`, move its leaderships to other brokers first.
+
+        Does nothing if it is not running. Without `keeps_data` its files are not closed cleanly,
+        which saves time if they are removed next. ClusterError if it had stopped on its own, did
+        not stop cleanly or had to be killed.
+        """
+        self._raise_failure()
+        life, self._life = self._life, None
+        if life is not None:
+            await self._stop(life, controlled=controlled, keeps_data=keeps_data)
+
+    @abstractmethod
+    async def _stop(self, life: Life, *, controlled: bool, keeps_data: bool) -> None: ...
+
+    async def kill(self) -> None:
+        """End it like a crash; the next start recovers. Does nothing if it is not running."""
+        life, self._life = self._life, None
+        if life is not None:
+            await self._kill(life)
+
+    @abstractmethod
+    async def _kill(self, life: Life) -> None: ...
+
+
+class LocalNode(Node[BrokerServer]):
+    """A broker in the running event loop."""
+
+    def __init__(
+        self,
+        properties: Mapping[str, str],
+        *,
+        runtime: Runtime | None,
+        new_fetcher: Callable[..., ReplicaFetcher] | None = None,
+        **rest: Any,
+    ) -> None:
+        """`runtime` replaces the real seams. `BrokerServer` takes `new_fetcher`, `Node` the
+        `rest`."""
+        super().__init__(properties, **rest)
+        self._runtime = runtime
+        self._new_fetcher = new_fetcher
+        self._ending: asyncio.Task[None] | None = None
+
+    @property
+    def bootstrap_server(self) -> str:
+        """Its `host:port`."""
+        return self._running.bootstrap_servers
+
+    @property
+    def server(self) -> BrokerServer:
+        """The broker itself, for tests that look inside."""
+        return self._running
+
+    async def _begin(self) -> BrokerServer:
+        server = BrokerServer(
+            self.config,
+            self._runtime or system_runtime(durable=self._durable),
+            volume_bytes=volume_bytes,
+            new_fetcher=self._new_fetcher,
+        )
+        server.on_failure = self._failed
+        await server.start()
+        return server
+
+    async def known(self) -> set[int]:
+        """Read the brokers from its image."""
+        if self._life is None:
+            return set()
+        image = self._life.metadata.image
+        return {node_id for node_id in image.brokers if image.is_alive(node_id)}
+
+    def _failed(self) -> None:
+        """End it like a crash: the state of its disk is unknown."""
+        if self._life is None:
+            return  # `stop` is running, and reports the failure
+        self.failure = self._life.failure
+        self._ending = asyncio.get_running_loop().create_task(self._end())
+
+    async def _end(self) -> None:
+        try:
+            await self.kill()
+        finally:
+            self._on_end(self)
+
+    async def _stop(self, life: BrokerServer, *, controlled: bool, keeps_data: bool) -> None:
+        await life.stop(controlled=controlled, keeps_data=keeps_data)
+        if life.failure is not None:
+            raise life.failure
+
+    async def _kill(self, life: BrokerServer) -> None:
+        await life.kill()
+
+
+class ProcessNode(Node["asyncio.subprocess.Process"]):
+    """A broker in its own process, `tidelog broker`, which ends with this one."""
+
+    PROGRAM: ClassVar[tuple[str, ...]] = ("tidelog", "broker")
+    """The module to run, and its first arguments."""
+
+    def __init__(
+        self, properties: Mapping[str, str], *, log_level: str = "warning", **rest: Any
+    ) -> None:
+        """`log_level` is that of its standard error; `rest` is that of `Node`."""
+        super().__init__(properties, **rest)
+        self._log_level = log_level
+        self._watching: asyncio.Task[None] | None = None
+        self._bootstrap_server = ""
+
+    @property
+    def bootstrap_server(self) -> str:
+        """Its `host:port`."""
+        assert self._running
+        return self._bootstrap_server
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._running.pid
+
+    async def _begin(self) -> asyncio.subprocess.Process:
+        """StartError, with the broker's reason, if it ends before it is ready."""
+        arguments = [f"--set={key}={value}" for key, value in self.config.given.items()]
+        if not self._durable:
+            arguments.append("--no-fsync")
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-P", "-m", *self.PROGRAM, "--until-stdin-ends", TELL_STARTER),
+            f"--log-level={self._log_level}",
+            *arguments,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C goes only to the parent process
+        )
+        assert process.stdout is not None
+        try:
+            line = (await process.stdout.readline()).decode().strip()
+        except BaseException:
+            await _end(process, "kill")
+            raise
+        if not line.startswith(READY_WORDS):
+            await _end(process, "kill")
+            reason = line.removeprefix(FAILED_WORDS)
+            raise StartError(reason if reason != line else f"broker {self.node_id} did not start")
+        self._bootstrap_server = line.removeprefix(READY_WORDS)
+        self._watching = asyncio.get_running_loop().create_task(self._watch(process))
+        return process
+
+    async def known(self) -> set[int]:
+        """Ask it for Metadata, as a client does."""
+        from tidelog.network.peers import PeerChannel, PeerError  # noqa: PLC0415 - clusters alone need it
+        from tidelog_protocol.messages.cluster import MetadataRequest  # noqa: PLC0415
+
+        host, _, port = self._bootstrap_server.rpartition(":")
+        runtime = system_runtime()
+        channel = PeerChannel(
+            runtime.network,
+            runtime.clock,
+            asyncio.get_running_loop(),
+            host.strip("[]"),
+            int(port),
+            client_id="tidelog",
+        )
+        try:
+            answer = await channel.ask(MetadataRequest(topics=[]))
+        except PeerError:
+            return set()
+        finally:
+            channel.close()
+        return {broker.node_id for broker in answer.brokers}
+
+    async def _watch(self, process: asyncio.subprocess.Process) -> None:
+        """Notice when it ends on its own."""
+        code = await process.wait()
+        if self._life is process:
+            self._life = None
+            assert process.stdout is not None
+            said = (await process.stdout.read()).decode(errors="replace").strip()
+            reason = said.removeprefix(FAILED_WORDS)
+            self.failure = ClusterError(reason if reason != said else _how_it_ended(code))
+            self._on_end(self)
+
+    async def _stop(
+        self, life: asyncio.subprocess.Process, *, controlled: bool, keeps_data: bool
+    ) -> None:
+        await _end(life, "terminate" if controlled else "end of input")
+        if life.returncode:
+            how = _how_it_ended(life.returncode)
+            raise ClusterError(f"broker {self.node_id} did not stop cleanly: {how}")
+
+    async def _kill(self, life: asyncio.subprocess.Process) -> None:
+        await _end(life, "kill")
+
+
+def _how_it_ended(code: int) -> str:
+    if code >= 0:
+        return f"its process ended with exit code {code}"
+    try:
+        name = signal.Signals(-code).name
+    except ValueError:  # a real-time signal
+        name = f"signal {-code}"
+    return f"its process was killed by {name}"
+
+
+async def _end(process: asyncio.subprocess.Process, how: str) -> None:
+    assert process.stdin is not None
+    if process.returncode is None:
+        if how == "kill":
+            process.kill()
+        elif how == "terminate":
+            process.terminate()
+    if how != "terminate":  # with SIGTERM it would mean: all stop, move no leaderships
+        process.stdin.close()
+    try:
+        await asyncio.wait_for(process.wait(), STOP_S_MAX)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+    finally:
+        process.stdin.close()
+
+
+async def until_whole(nodes: Sequence[Node[Any]]) -> None:
+    """Return when each running node knows all the other running nodes.
+
+    StartError after a limit of time.
+    """
+    try:
+        async with asyncio.timeout(WHOLE_S_MAX):
+            while True:
+                if await _are_whole(nodes):
+                    return
+                await asyncio.sleep(LOOK_AGAIN_S)
+    except TimeoutError:
+        raise StartError(
+            f"some brokers do not know all the others after {WHOLE_S_MAX:g} s"
+        ) from None
+
+
+async def _are_whole(nodes: Sequence[Node[Any]]) -> bool:
+    running = [node for node in nodes if node.is_running]
+    if len(running) > 1:
+        node_ids = {node.node_id for node in running}
+        for node in running:
+            if not node_ids <= await node.known():
+                return False
+    return True

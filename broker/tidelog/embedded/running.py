@@ -1,0 +1,283 @@
+"""`RunningCluster`: brokers in another process, and handles on them.
+
+The process is `tidelog serve --until-stdin-ends`, which ends with this process. It reads commands
+for single brokers as lines of standard input and answers each with a line on standard output. The
+methods block, for code without asyncio.
+"""
+
+# ruff: noqa: PLC0415 - `import tidelog` and its users pay for what they use
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from tidelog.embedded.cluster_settings import (
+    DONE_WORDS,
+    FAILED_WORDS,
+    READY_WORDS,
+    ClusterError,
+    Setting,
+    beside,
+    has_data_dir,
+    properties_of,
+)
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Mapping, Sequence
+    from types import TracebackType
+    from typing import IO, Self
+
+__all__ = ["RunningBroker", "RunningCluster"]
+
+START_SECONDS_MAX = 30.0
+STOP_SECONDS_MAX = 10.0
+
+
+class RunningBroker:
+    """A handle on one broker of a `RunningCluster`. Methods raise ClusterError if they fail."""
+
+    def __init__(self, cluster: RunningCluster, node_id: int) -> None:
+        self.node_id = node_id
+        self._cluster = cluster
+
+    def stop(self) -> None:
+        """Move its leaderships to other brokers, then stop it."""
+        self._cluster.order(f"stop {self.node_id}")
+
+    def kill(self) -> None:
+        """End it like a crash: by SIGKILL if it has its own process."""
+        self._cluster.order(f"kill {self.node_id}")
+
+    def start(self) -> None:
+        """Start it again on its data and its ports."""
+        self._cluster.order(f"start {self.node_id}")
+
+
+class RunningCluster:
+    """Brokers in another process, started by `with` or `start()`; made by `run`.
+
+    `brokers` has a handle for each broker. The process watches its standard input, so it ends
+    whenever this process ends.
+    """
+
+    def __init__(
+        self,
+        *,
+        brokers: int = 1,
+        isolated: bool = False,
+        racks: Sequence[str] | None = None,
+        host: str | None = None,
+        port: int | None = None,
+        data_dir: str | os.PathLike[str] | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        self._arguments = ["--until-stdin-ends"]
+        self._free_port = "0"  # the chosen port, kept until the cluster's data is gone
+        self._has_free_port = port is None and "listeners" not in (settings or {})
+        if port is not None:
+            self._arguments += ["--port", str(port)]
+        if host is not None:
+            self._arguments += ["--host", host]
+        # With several brokers, `log.dirs` names folders in the data folder of each broker.
+        named = brokers == 1 and has_data_dir(settings or {})
+        self._has_own_data_dir = data_dir is not None or named
+        self._temporary: str | None = None
+        self.brokers = [RunningBroker(self, node_id) for node_id in range(1, brokers + 1)]
+        if brokers != 1:
+            self._arguments += ["--brokers", str(brokers)]
+        if isolated:
+            self._arguments += ["--isolated"]
+        if racks is not None:
+            self._arguments += ["--racks", ",".join(racks)]
+        if data_dir is not None:
+            self._arguments += ["--data-dir", os.fspath(data_dir)]
+        for key, value in (settings or {}).items():
+            self._arguments += ["--set", f"{key}={value}"]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._errors: IO[bytes] | None = None
+        self._bootstrap_servers: str | None = None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """`host:port` of the running brokers, for clients."""
+        if self._bootstrap_servers is None:
+            raise ClusterError("the cluster is not running")
+        return self._bootstrap_servers
+
+    @property
+    def pid(self) -> int:
+        """Id of the brokers' process."""
+        if self._process is None:
+            raise ClusterError("the cluster is not running")
+        return self._process.pid
+
+    @property
+    def log(self) -> str:
+        """Return what the brokers' process has written to standard error so far."""
+        if self._errors is None:
+            return ""
+        size = os.fstat(self._errors.fileno()).st_size
+        return os.pread(self._errors.fileno(), size, 0).decode(errors="replace")
+
+    def _forget(self) -> None:
+        """Remove everything of this cluster except data that the user keeps."""
+        self._close_log()
+        self._free_port = "0"
+        if self._temporary is not None:
+            import shutil
+
+            shutil.rmtree(self._temporary, ignore_errors=True)
+            self._temporary = None
+
+    def _close_log(self) -> None:
+        if self._errors is not None:
+            self._errors.close()
+            self._errors = None
+
+    def start(self) -> Self:
+        """Start the brokers and wait until they answer; ClusterError says why they do not."""
+        import subprocess
+        import sys
+        import tempfile
+
+        if self._process is not None:
+            raise ClusterError("the cluster is already running")
+        arguments = self._arguments
+        if self._has_free_port:
+            arguments = [*arguments, "--port", self._free_port]
+        if not self._has_own_data_dir:
+            if self._temporary is None:
+                self._temporary = tempfile.mkdtemp(prefix="tidelog-")
+            # The broker removes it as well, in case this process has ended by then.
+            arguments = [*arguments, "--data-dir", self._temporary, "--temporary"]
+        self._close_log()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - a full pipe would block it
+        # -P: the current folder may hold files named like modules of tidelog.
+        self._process = subprocess.Popen(  # noqa: S603 - our own interpreter and arguments
+            [sys.executable, "-P", "-m", "tidelog", "serve", *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+        )
+        try:
+            self._bootstrap_servers = self._wait_until_ready(self._process)
+        except BaseException:
+            self._end(self._process, at_once=True)
+            self._forget()
+            raise
+        if len(self.brokers) == 1:
+            self._free_port = self._bootstrap_servers.rpartition(":")[2]
+        return self
+
+    def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> str:
+        line = self._read_line(process)
+        if not line.startswith(READY_WORDS):
+            raise ClusterError(f"the broker did not start: it printed {line!r}")
+        return line.removeprefix(READY_WORDS)
+
+    def order(self, words: str) -> str:
+        """Send the process a command for one of its brokers; return the answer."""
+        process = self._process
+        if process is None:
+            raise ClusterError("the cluster is not running")
+        assert process.stdin is not None
+        process.stdin.write(words.encode() + b"\n")
+        process.stdin.flush()
+        line = self._read_line(process)
+        if not line.startswith(DONE_WORDS):
+            raise ClusterError(f"{words}: {line.removeprefix(FAILED_WORDS)}")
+        self._bootstrap_servers, _, said = line.removeprefix(DONE_WORDS).partition(" ")
+        return said
+
+    def add_broker(self, *, rack: str | None = None) -> RunningBroker:
+        """Start one more broker and return its handle. It is not a voter of the metadata quorum."""
+        node_id = int(self.order(f"add {rack or ''}".rstrip()))
+        self.brokers.append(RunningBroker(self, node_id))
+        return self.brokers[-1]
+
+    def _read_line(self, process: subprocess.Popen[bytes]) -> str:
+        """Return the next line of the process; ClusterError if none comes in time."""
+        import select
+
+        assert process.stdout is not None
+        poll = select.poll()
+        poll.register(process.stdout, select.POLLIN)
+        said = b""
+        while not said.endswith(b"\n"):
+            if not poll.poll(START_SECONDS_MAX * 1000):
+                raise ClusterError(f"not ready after {START_SECONDS_MAX:.0f} s: {self.log.strip()}")
+            chunk = os.read(process.stdout.fileno(), 4096)
+            if not chunk:
+                process.wait()
+                reason = self.log.strip() or f"exit code {process.returncode}"
+                raise ClusterError(f"the broker did not start: {reason}")
+            said += chunk
+        return said.decode().strip()
+
+    def stop(self) -> None:
+        """Stop all brokers cleanly; ClusterError if one had already ended or had to be killed."""
+        process = self._process
+        if process is None:
+            self._forget()
+            return
+        ended_before = process.poll()
+        self._end(process)
+        said = self.log.strip()
+        self._forget()
+        if ended_before is not None:
+            raise ClusterError(f"the broker exited on its own with code {ended_before}: {said}")
+        if process.returncode != 0:
+            raise ClusterError(
+                f"the broker did not stop cleanly (exit code {process.returncode}): {said}"
+            )
+
+    def kill(self) -> None:
+        """Kill the process (SIGKILL). `start()` starts it again on the same data."""
+        if self._process is not None:
+            self._end(self._process, at_once=True)
+
+    def _end(self, process: subprocess.Popen[bytes], *, at_once: bool = False) -> None:
+        import subprocess
+
+        self._process = None
+        self._bootstrap_servers = None
+        if at_once:
+            process.kill()
+        else:
+            process.terminate()
+        try:
+            process.wait(STOP_SECONDS_MAX)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                stream.close()
+
+    def create_topic(
+        self, name: str, partitions: int = 1, configs: Mapping[str, Setting] | None = None
+    ) -> None:
+        """Create a topic and wait until clients can use it; ClusterError if the broker refuses."""
+        from tidelog.embedded.simple_client import create_topic
+
+        create_topic(self.bootstrap_servers, name, partitions, properties_of(configs, {}))
+
+    def delete_topic(self, name: str, *, missing_ok: bool = False) -> None:
+        """Delete a topic; ClusterError if the broker refuses."""
+        from tidelog.embedded.simple_client import delete_topic
+
+        delete_topic(self.bootstrap_servers, name, missing_ok=missing_ok)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        with beside(error):
+            self.stop()

@@ -1,0 +1,346 @@
+"""Build the parts of a broker that talk to other nodes.
+
+The controller listener for requests of other nodes; the channel to the active controller;
+forwarding; the broker's life cycle; AlterPartition. Built by `server.py`, only if
+`controller.quorum.voters` names several nodes; imported only then.
+
+Start: `listen` first of all, `build` when the broker's own parts are there, `open` when the
+metadata log is open, `join` when the broker follows images. Stop is the reverse: `leave` while
+everything still serves, `stop_fetching` when clients have gone, `close` before the metadata log
+closes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from tidelog.api.brokers import BrokersApi
+from tidelog.api.configs import ConfigsApi
+from tidelog.api.describe_quorum import DescribeQuorumApi, Voter
+from tidelog.api.elections import ElectionsApi
+from tidelog.api.quorum import QuorumApi, view_of
+from tidelog.api.topics import TopicsApi
+from tidelog.api.versions import VersionsApi
+from tidelog.assembly import joined
+from tidelog.cluster.controller.controller import TICK_SECONDS
+from tidelog.cluster.forwarding import ControllerDoor, Forwarding
+from tidelog.cluster.lifecycle import BrokerLifecycle
+from tidelog.cluster.metadata.replicated import ReplicatedMetadataLog
+from tidelog.cluster.quorum.core import Timeouts
+from tidelog.cluster.quorum.driver import Quorum
+from tidelog.network.connections import Connections
+from tidelog.network.dispatch import Dispatcher
+from tidelog.network.peers import PeerChannel
+from tidelog.replication.fetcher_manager import FetcherManager
+from tidelog.replication.lost_replicas import LostReplicas
+from tidelog_storage.types import StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from tidelog.cluster.controller.controller import Controller
+    from tidelog.config.broker import BrokerConfig, Endpoint
+    from tidelog.network.dispatch import Handler, RequestContext
+    from tidelog.replication.replica_fetcher import ReplicaFetcher
+    from tidelog.replication.replica_manager import ReplicaManager
+    from tidelog.seams import Listener, Runtime
+    from tidelog_protocol.apis import ApiKey
+    from tidelog_storage.manager import LogManager
+
+__all__ = ["Membership"]
+
+log = logging.getLogger("tidelog.membership")
+
+LEAVE_S_MAX = 3.0  # limit for moving leaderships when this broker stops
+
+
+class _Parts(NamedTuple):
+    """The parts that `build` creates."""
+
+    controller: Controller
+    dispatcher: Dispatcher
+    door: ControllerDoor
+    forwarding: Forwarding
+    lifecycle: BrokerLifecycle
+    fetchers: FetcherManager
+    of_admins: dict[ApiKey, Handler]
+    configs: ConfigsApi
+
+
+class Membership:
+    """One node's part in its cluster."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        runtime: Runtime,
+        new_fetcher: Callable[..., ReplicaFetcher] | None = None,
+    ) -> None:
+        """`FetcherManager` takes `new_fetcher`."""
+        self._config = config
+        self._runtime = runtime
+        self._new_fetcher = new_fetcher
+        self._listener: Listener | None = None
+        self._connections = Connections(
+            frame_bytes_max=config.socket_request_max_bytes,
+            idle_ms_max=config.connections_max_idle_ms,
+        )
+        self._metadata: ReplicatedMetadataLog | None = None
+        self._quorum: Quorum | None = None
+        self._built: _Parts | None = None
+        self._lost_replicas: LostReplicas | None = None
+        self._ticking: asyncio.Task[None] | None = None
+
+    @property
+    def _parts(self) -> _Parts:
+        assert self._built is not None, "build() comes first"
+        return self._built
+
+    @property
+    def forwarding(self) -> Forwarding:
+        """Forwards clients' requests to the active controller."""
+        return self._parts.forwarding
+
+    def wrap(self, handlers: Mapping[ApiKey, Handler]) -> dict[ApiKey, Handler]:
+        """Add to the clients' handlers, and forward requests that the active controller decides."""
+        parts = self._parts
+        wrapped = parts.forwarding.wrap({**handlers, **parts.of_admins})
+        return {**wrapped, **parts.configs.forwarding_alterations(wrapped)}
+
+    async def allocate_producer_ids(self) -> range:
+        """Return a block of producer ids for this broker; StorageError if it gets none."""
+        return await self.forwarding.allocate_producer_ids(self._config.node_id, self.broker_epoch)
+
+    @property
+    def broker_epoch(self) -> int:
+        """Epoch of this broker's registration; -1 before it."""
+        return -1 if self._built is None else self._built.lifecycle.broker_epoch
+
+    # -- start -------------------------------------------------------------------------------------
+
+    async def listen(self) -> None:
+        """Bind the controller listener; OSError when its address is taken."""
+        for endpoint in self._config.controller_listeners():
+            self._listener = await self._runtime.network.listen(
+                endpoint.host, endpoint.port, self._connections.factory
+            )
+
+    def new_metadata_log(
+        self, cluster_id: str, settings: Mapping[str, Any]
+    ) -> ReplicatedMetadataLog:
+        """Create this node's copy of the metadata log, from the `settings` of a lone broker's, and
+        its part in the quorum."""
+        config, runtime = self._config, self._runtime
+        voters = config.quorum_voters()
+        metadata = self._metadata = ReplicatedMetadataLog(
+            voters=[voter.node_id for voter in voters], **settings
+        )
+        self._quorum = Quorum(
+            metadata,
+            {
+                voter.node_id: self._channel("quorum", voter.host, voter.port)
+                for voter in voters
+                if voter.node_id != config.node_id
+            },
+            node_id=config.node_id,
+            cluster_id=cluster_id,
+            clock=runtime.clock,
+            rng=runtime.rng,
+            timeouts=Timeouts(
+                election_s=config.controller_quorum_election_timeout_ms / 1000,
+                fetch_s=config.controller_quorum_fetch_timeout_ms / 1000,
+                backoff_max_s=config.controller_quorum_election_backoff_max_ms / 1000,
+            ),
+            request_timeout_s=config.controller_quorum_request_timeout_ms / 1000,
+        )
+        return metadata
+
+    def build(
+        self,
+        *,
+        controller: Controller,
+        replicas: ReplicaManager,
+        endpoints: Sequence[Endpoint],
+        cluster_id: str,
+        logs: LogManager,
+    ) -> None:
+        """Build the parts; `endpoints` are the addresses for clients, the first one also for
+        brokers."""
+        config, runtime, metadata, quorum = (
+            self._config,
+            self._runtime,
+            self._metadata,
+            self._quorum,
+        )
+        assert metadata is not None
+        assert quorum is not None
+        describing = DescribeQuorumApi(lambda: view_of(quorum), _endpoints(config))
+        of_admins = joined((describing, ElectionsApi(controller)))
+        configs = ConfigsApi(metadata, controller, config)
+        of_brokers = joined((BrokersApi(controller), TopicsApi(controller), configs))
+        handlers = {**of_admins, **of_brokers}
+        for key, handler in QuorumApi(quorum).handlers().items():
+            handlers[key] = _while_in(quorum, handler)
+        versions = VersionsApi(served=handlers, cluster_id=cluster_id, node_id=config.node_id)
+        door = ControllerDoor(
+            metadata,
+            handlers,
+            lambda host, port: self._channel("controller", host, port),
+            config.quorum_voters(),
+        )
+        forwarding = Forwarding(
+            door,
+            metadata,
+            runtime.clock,
+            catch_up=quorum.catch_up,
+            request_timeout_ms=config.request_timeout_ms,
+        )
+        lifecycle = BrokerLifecycle(
+            config=config,
+            ask=door.ask,
+            metadata=metadata,
+            clock=runtime.clock,
+            rng=runtime.rng,
+            endpoints=endpoints,
+            cluster_id=cluster_id,
+            log_dirs=[directory.directory_id for directory in logs.directories],
+            previous_broker_epoch=logs.clean_broker_epoch,
+            ended_broker_epoch=logs.ended_broker_epoch,
+        )
+        replicas.use_controller(door.ask, lambda: lifecycle.broker_epoch)
+        fetchers = FetcherManager(
+            replicas,
+            lambda host, port: self._channel(
+                "replica", host, port, config.replica_socket_timeout_ms / 1000
+            ),
+            config=config,
+            clock=runtime.clock,
+            rng=runtime.rng,
+            broker_epoch=lambda: lifecycle.broker_epoch,
+            new_fetcher=self._new_fetcher,
+        )
+        dispatcher = Dispatcher({**handlers, **versions.handlers()})
+        self._lost_replicas = LostReplicas(replicas)
+        self._built = _Parts(
+            controller, dispatcher, door, forwarding, lifecycle, fetchers, of_admins, configs
+        )
+
+    def follow(self) -> None:
+        """Fetch from the leaders in the images, from the next one on; the replica manager must
+        have subscribed before."""
+        assert self._metadata is not None
+        self._metadata.subscribe(self._parts.fetchers.on_image)
+        assert self._lost_replicas is not None
+        self._metadata.subscribe(self._lost_replicas.on_image)
+
+    def _channel(
+        self, purpose: str, host: str, port: int, timeout_s: float | None = None
+    ) -> PeerChannel:
+        config, runtime = self._config, self._runtime
+        if timeout_s is None:
+            timeout_s = config.controller_quorum_request_timeout_ms / 1000
+        return PeerChannel(
+            runtime.network,
+            runtime.clock,
+            asyncio.get_running_loop(),
+            host,
+            port,
+            client_id=f"broker-{config.node_id}-{purpose}",
+            request_timeout_s=timeout_s,
+            rng=runtime.rng,
+        )
+
+    def colleague_channel(self, host: str, port: int) -> PeerChannel:
+        """Connect to a broker's client listener, for requests about transactions."""
+        return self._channel("transactions", host, port, self._config.request_timeout_ms / 1000)
+
+    async def catch_up(self) -> None:
+        """See `Quorum.catch_up`."""
+        assert self._quorum is not None
+        await self._quorum.catch_up()
+
+    def open(self) -> None:
+        """Take part in the quorum; the metadata log is open. OSError if its disk fails."""
+        assert self._quorum is not None
+        self._quorum.start()
+        self._connections.open(self._parts.dispatcher)
+        self._ticking = asyncio.get_running_loop().create_task(
+            self._tick(), name=f"controller-{self._config.node_id}-tick"
+        )
+
+    async def _tick(self) -> None:
+        """Run the controller's periodic work."""
+        controller = self._parts.controller
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            try:
+                await controller.tick()
+            except StorageError as error:
+                log.warning("the controller's periodic work failed: %s", error)
+
+    async def join(self) -> None:
+        """Register, and return when this broker is unfenced; LifecycleError on failure."""
+        await self._parts.lifecycle.start()
+
+    # -- stop --------------------------------------------------------------------------------------
+
+    async def stop_fetching(self) -> None:
+        """Stop following leaders; no other node changes the logs after this."""
+        if self._built is not None:
+            await self._built.fetchers.close()
+        if self._lost_replicas is not None:
+            await self._lost_replicas.close()
+
+    async def leave(self) -> None:
+        """Have this broker's leaderships moved while it still serves (controlled shutdown)."""
+        if self._built is not None and self._config.controlled_shutdown_enable:
+            await self._built.lifecycle.shut_down(LEAVE_S_MAX)
+
+    async def close(self) -> None:
+        """Stop sending requests and responses."""
+        if self._ticking is not None:
+            self._ticking.cancel()
+            await asyncio.gather(self._ticking, return_exceptions=True)
+        if self._built is not None:
+            self._built.lifecycle.close()
+            self._built.forwarding.close()
+            self._built.door.close()
+            await self._built.dispatcher.stop()
+
+    async def leave_quorum(self) -> None:
+        """Leave the quorum; if this node leads, the others elect at once."""
+        if self._quorum is not None:
+            await self._quorum.stop()
+
+    async def abandon(self) -> None:
+        """Leave the quorum without notice."""
+        if self._quorum is not None:
+            self._quorum.abandon()
+            await self._quorum.stop()
+
+    def hang_up(self) -> None:
+        """Close the controller listener and its connections; last, as a voter votes to its end."""
+        if self._listener is not None:
+            self._listener.close()
+        self._connections.stop()
+        self._connections.abort()
+
+
+def _endpoints(config: BrokerConfig) -> list[Voter]:
+    """Return the voters' controller addresses, all with the same listener name."""
+    name = config.controller_listener_names[0]
+    return [Voter(voter.node_id, name, voter.host, voter.port) for voter in config.quorum_voters()]
+
+
+def _while_in(quorum: Quorum, handler: Handler) -> Handler:
+    """Wrap a handler so that it refuses requests after this node has left."""
+
+    def guarded(context: RequestContext, request: Any) -> Any:
+        if quorum.is_out:
+            context.close()
+            return None
+        return handler(context, request)
+
+    return guarded

@@ -1,0 +1,7 @@
+"""Sockets to frames, frames to handlers, and requests to other brokers.
+
+connections.py  all connections of a broker: their limits, one receive buffer, the idle timer
+connection.py   one client connection: frames in, answers out in order
+dispatch.py     a request frame to its handler; the answer to bytes
+peers.py        a request channel to another broker
+"""

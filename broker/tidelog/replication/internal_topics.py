@@ -1,0 +1,216 @@
+"""Records of Kafka's own topics (`__consumer_offsets`, ...): a coordinator writes and loads them.
+
+It appends batches of key/value records to partitions led by this broker, reports when they are
+committed, and reads all of them back. The coordinators call it; it does not know what the records
+mean. The controller creates the topics: `ensure`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from tidelog.replication.partition import Partition
+from tidelog_protocol.errors import ErrorCode, ProtocolError
+from tidelog_protocol.records import (
+    BatchHeader,
+    Codec,
+    Record,
+    build_batch,
+    crc_is_valid,
+    iter_batches,
+    iter_records,
+)
+from tidelog_storage.types import Records, StorageError, TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
+
+    from tidelog.cluster.metadata.image import ClusterImage
+    from tidelog.replication.replica_manager import ReplicaManager
+    from tidelog_storage.types import AppendResult
+
+__all__ = ["InternalTopic", "LoadedRecord", "Topics", "ensure", "java_hash", "partition_for"]
+
+KeyValue = tuple[bytes, bytes | None]
+"""A record of a compacted topic; value None is a tombstone."""
+
+LOAD_CHUNK_BYTES = (
+    1 << 16
+)  # decoding a chunk takes about ten milliseconds; the loop runs between chunks
+
+
+_Place = tuple[int, BatchHeader]  # of a batch in a buffer
+
+
+class LoadedRecord(NamedTuple):
+    """A record of the log, with the header of its batch (producer, control bit)."""
+
+    header: BatchHeader
+    record: Record
+
+
+class Topics(Protocol):
+    """The part of the controller that creates topics on demand."""
+
+    def auto_create(self, names: Sequence[str]) -> Awaitable[object]:
+        """Create the topics that do not exist; internal ones with their own settings."""
+        ...
+
+
+def java_hash(text: str) -> int:
+    """Java's `String.hashCode`, over UTF-16 units, as a signed 32-bit int."""
+    value = 0
+    units = text.encode("utf-16-be", "surrogatepass")
+    for position in range(0, len(units), 2):
+        value = (31 * value + (units[position] << 8 | units[position + 1])) & 0xFFFFFFFF
+    return value - (1 << 32) if value & 0x80000000 else value
+
+
+def partition_for(key: str, partition_count: int) -> int:
+    """Return the partition of a group or transactional id; as in Kafka, abs of the smallest int is
+    0."""
+    value = java_hash(key)
+    return (0 if value == -(1 << 31) else abs(value)) % partition_count
+
+
+async def ensure(topics: Topics, image: Callable[[], ClusterImage], name: str) -> bool:
+    """Create an internal topic if it is missing; False if that failed: the client retries."""
+    if name not in image().topics:
+        await topics.auto_create([name])
+    return name in image().topics
+
+
+class InternalTopic:
+    """The partitions of one internal topic that this broker leads."""
+
+    def __init__(
+        self,
+        name: str,
+        replica_manager: ReplicaManager,
+        *,
+        commit_timeout_ms: int,
+        codec: int = Codec.NONE,
+        load_buffer_bytes: int = LOAD_CHUNK_BYTES,
+    ) -> None:
+        self.name = name
+        self._replica_manager = replica_manager
+        self._commit_timeout_ms = commit_timeout_ms
+        self._codec = codec
+        self._load_chunk_bytes = min(load_buffer_bytes, LOAD_CHUNK_BYTES)
+
+    def follows(self, image: ClusterImage) -> bool:
+        """Return whether the replica manager follows this image: not before the broker is
+        registered, because older images describe its previous registration."""
+        return self._replica_manager.image is image
+
+    def append(
+        self,
+        index: int,
+        records: Sequence[KeyValue],
+        *,
+        leader_epoch: int,
+        now_ms: int,
+        transaction: tuple[int, int] | None = None,
+    ) -> AppendResult:
+        """Append the records as one batch, as leader in exactly `leader_epoch`.
+
+        Raises StorageError. Nothing is woken or committed before `commit`, so that the caller can
+        update its state first. `transaction` is the producer id and epoch of an open one that the
+        batch belongs to.
+        """
+        producer_id, producer_epoch = transaction or (-1, -1)
+        batch = build_batch(
+            [Record(delta, now_ms, key, value) for delta, (key, value) in enumerate(records)],
+            codec=self._codec,
+            base_sequence=-1 if transaction is None else 0,  # its value is not checked
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            transactional=transaction is not None,
+        )
+        return self.append_batch(
+            index, memoryview(bytearray(batch)), leader_epoch=leader_epoch, now_ms=now_ms
+        )
+
+    def append_batch(
+        self, index: int, batch: memoryview, *, leader_epoch: int, now_ms: int
+    ) -> AppendResult:
+        """Append a prebuilt batch like `append`."""
+        partition = self._partition(index)
+        if not partition.is_leader or partition.leader_epoch != leader_epoch:
+            # A coordinator that does not know its successor yet must not write for it.
+            raise StorageError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return self._replica_manager.append(
+            partition, batch, acks=-1, now_ms=now_ms, from_client=False
+        )
+
+    def commit(self, index: int, end_offset: int, on_done: Callable[[ErrorCode], None]) -> None:
+        """Call back when everything before `end_offset` is committed: with NONE, or why it may
+        never be.
+
+        `on_done` may be called before this returns. After REQUEST_TIMED_OUT the records may still
+        become committed.
+        """
+        try:
+            partition = self._partition(index)
+        except StorageError as error:
+            on_done(error.code)
+            return
+        manager = self._replica_manager
+        manager.appended((partition.topic_partition,))
+        operation = manager.await_acks(
+            [(partition, end_offset)], self._commit_timeout_ms, lambda errors: on_done(errors[0])
+        )
+        if operation.decided:
+            on_done(operation.errors[0])
+
+    def high_watermark(self, index: int) -> int:
+        """Return the high watermark; StorageError if the partition is not here."""
+        high_watermark: int = self._partition(index).log.high_watermark
+        return high_watermark
+
+    def is_vacant(self, index: int) -> bool:
+        """Return whether there is nothing to load."""
+        log = self._partition(index).log
+        return bool(log.log_start_offset == log.log_end_offset)
+
+    def suspect(self, index: int) -> None:
+        """Have a partition scrubbed: it cannot be loaded."""
+        self._replica_manager.suspect(TopicPartition(self.name, index))
+
+    def load(self, index: int) -> Iterator[list[LoadedRecord]]:
+        """Yield everything up to the current log end, in chunks; the loop may run between them.
+
+        Raises StorageError or OSError if the log cannot be read, ProtocolError for corrupt batches.
+        """
+        log = self._partition(index).log
+        offset, end_offset = log.log_start_offset, log.log_end_offset
+        while offset < end_offset:
+            outcome = log.read(
+                offset, self._load_chunk_bytes, upper_bound=end_offset, min_one_batch=True
+            )
+            if not isinstance(outcome, Records):
+                raise StorageError(ErrorCode.OFFSET_OUT_OF_RANGE)
+            if outcome.next_offset <= offset:
+                return  # compaction left no records after this
+            data = outcome.parts[0] if len(outcome.parts) == 1 else b"".join(outcome.parts)
+            yield [
+                LoadedRecord(header, record)
+                for position, header in self._sound_batches(index, data)
+                for record in iter_records(data, position)
+                if offset <= record.offset < end_offset
+            ]
+            offset = outcome.next_offset
+
+    def _sound_batches(self, index: int, data: bytes | memoryview) -> Iterator[_Place]:
+        """Check each batch, because a disk may rot: ProtocolError for a damaged one."""
+        for position, header in iter_batches(data):
+            if not crc_is_valid(data, header, position):
+                where = f"{self.name}-{index} at {header.base_offset}"
+                raise ProtocolError(f"{where}: the batch does not match its checksum")
+            yield position, header
+
+    def _partition(self, index: int) -> Partition:
+        partition = self._replica_manager.partition(self.name, index)
+        if isinstance(partition, Partition):
+            return partition
+        raise StorageError(partition)

@@ -1,0 +1,329 @@
+"""Reads and writes `__remote_log_metadata` wherever its partitions are led.
+
+A partition led here is appended to and read directly, up to the high watermark; everything else
+goes over a channel to the leader: Produce with acks=-1, Fetch as a consumer, ListOffsets. A replica
+that follows is read only while nobody leads: it hears of a high watermark with its next fetch, half
+a second late. Knows no events: values are bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from tidelog.awaiting import called_back
+from tidelog.network.peers import Channels, PeerError
+from tidelog.replication.internal_topics import InternalTopic
+from tidelog.replication.partition import (
+    EARLIEST_TIMESTAMP,
+    HIGH_WATERMARK,
+    LATEST_TIMESTAMP,
+    Partition,
+)
+from tidelog_protocol.errors import ErrorCode, ProtocolError
+from tidelog_protocol.messages.data import FetchRequest, ListOffsetsRequest, ProduceRequest
+from tidelog_protocol.primitives import ZERO_UUID
+from tidelog_protocol.records import Record, build_batch, iter_batches, iter_records
+from tidelog_storage.types import OffsetAndTimestamp, OutOfRange, Records, StorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from typing import Any
+
+    from tidelog.cluster.metadata.image import ClusterImage
+    from tidelog.network.peers import PeerChannel
+    from tidelog.replication.replica_manager import ReplicaManager
+    from tidelog.tiered.metadata.client_settings import ClientSettings
+
+__all__ = ["Chunk", "MetadataTopicClient", "TopicError"]
+
+
+class TopicError(Exception):
+    """The topic could not be asked, or said no; `code` tells which."""
+
+    def __init__(self, code: ErrorCode, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class Chunk(NamedTuple):
+    """Some records of one partition: (offset, value) in order, and where to read on."""
+
+    records: list[tuple[int, bytes | None]]
+    next_offset: int
+
+
+class MetadataTopicClient:
+    """The topic, as far as this broker can reach it."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        replicas: ReplicaManager,
+        image: Callable[[], ClusterImage],
+        new_channel: Callable[[str, int], PeerChannel] | None,
+        settings: ClientSettings,
+        listener: str = "",
+    ) -> None:
+        """A lone broker needs no `new_channel`. Leaders are asked by their `listener` of this name,
+        without one by that for all else between brokers."""
+        self.name = name
+        self.replicas = replicas
+        self.image = image
+        self.settings = settings
+        self._listener = listener
+        self._topic = InternalTopic(
+            name, replicas, commit_timeout_ms=settings.producer.request_timeout_ms
+        )
+        self._asking = self._fetching = None
+        if new_channel is not None:
+            # Answers come in the order of requests: a fetch that waits must not hold up others.
+            self._asking = Channels(new_channel, self._address_of)
+            self._fetching = Channels(new_channel, self._address_of)
+
+    def close(self) -> None:
+        """Ask nobody any more."""
+        for channels in (self._asking, self._fetching):
+            if channels is not None:
+                channels.close()
+
+    # -- where -------------------------------------------------------------------------------------
+
+    @property
+    def broker_count(self) -> int:
+        """Brokers that are registered, whether they run or not."""
+        return len(self.image().brokers)
+
+    @property
+    def partition_count(self) -> int:
+        """0 if the topic does not exist."""
+        topic = self.image().topics.get(self.name)
+        return 0 if topic is None else len(topic.partitions)
+
+    @property
+    def topic_id(self) -> bytes:
+        """The topic's id, zero if it does not exist."""
+        topic = self.image().topics.get(self.name)
+        return ZERO_UUID if topic is None else topic.topic_id
+
+    def leader_of(self, index: int) -> int:
+        """The broker that leads a partition, -1 if nobody does."""
+        partition = self.image().partition(self.name, index)
+        return -1 if partition is None else partition.leader
+
+    def readable_replica(self, index: int) -> Partition | None:
+        """The replica here, if it is to be read."""
+        partition = self._replica(index)
+        if partition is None or partition.is_leader or self.leader_of(index) == -1:
+            return partition
+        return None
+
+    def _address_of(self, node_id: int) -> tuple[str, int] | None:
+        broker = self.image().brokers.get(node_id)
+        return None if broker is None else broker.address(self._listener)
+
+    def _replica(self, index: int) -> Partition | None:
+        partition = self.replicas.partition(self.name, index)
+        return partition if isinstance(partition, Partition) else None
+
+    def _led_here(self, index: int) -> Partition | None:
+        partition = self._replica(index)
+        return partition if partition is not None and partition.is_leader else None
+
+    def _channel(self, channels: Channels | None, index: int) -> PeerChannel:
+        leader = self.leader_of(index)
+        if channels is None or leader in (-1, self.replicas.node_id):
+            raise TopicError(
+                ErrorCode.LEADER_NOT_AVAILABLE, f"{self.name}-{index} has no leader to be asked"
+            )
+        try:
+            return channels.to(leader)
+        except PeerError as error:
+            raise TopicError(ErrorCode.LEADER_NOT_AVAILABLE, str(error)) from error
+
+    # -- writing -----------------------------------------------------------------------------------
+
+    async def publish(self, index: int, value: bytes) -> int:
+        """Write a record and return its offset when all in-sync replicas have it.
+
+        Tried again while that may help; TopicError when it took too long. The record may be there
+        all the same, and more than once.
+        """
+        loop, settings = asyncio.get_running_loop(), self.settings.producer
+        deadline = loop.time() + settings.delivery_timeout_ms / 1000
+        retry_s = settings.retry_s
+        while True:
+            try:
+                partition = self._led_here(index)
+                if partition is not None:
+                    return await self._append(partition, index, value)
+                return await self._produce(index, value)
+            except TopicError as error:
+                if loop.time() + retry_s >= deadline or not error.code.retriable:
+                    raise
+            await asyncio.sleep(retry_s)
+
+    async def _append(self, partition: Partition, index: int, value: bytes) -> int:
+        now_ms = self.replicas.clock.wall_ms()
+        batch = memoryview(bytearray(build_batch([Record(0, now_ms, None, value)])))
+        try:
+            result = self._topic.append_batch(
+                index, batch, leader_epoch=partition.leader_epoch, now_ms=now_ms
+            )
+        except StorageError as error:
+            raise self._refused(index, error.code) from error
+        code = await called_back(partial(self._topic.commit, index, result.last_offset + 1))
+        if code not in (ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND):
+            raise self._refused(index, code)
+        return result.last_offset
+
+    async def _produce(self, index: int, value: bytes) -> int:
+        now_ms = self.replicas.clock.wall_ms()
+        batch = build_batch([Record(0, now_ms, None, value)])
+        data = ProduceRequest.PartitionProduceData(index=index, records=memoryview(batch))
+        channel = self._channel(self._asking, index)
+        timeout_ms = self.settings.producer.request_timeout_ms
+        request = ProduceRequest(
+            acks=-1,
+            timeout_ms=timeout_ms,
+            topic_data=[
+                ProduceRequest.TopicProduceData(topic_id=self.topic_id, partition_data=[data])
+            ],
+        )
+        response = await self._ask(channel, request, timeout_ms)
+        (answer,) = response.responses[0].partition_responses
+        if answer.error_code:
+            raise self._refused(index, ErrorCode(answer.error_code))
+        return int(answer.base_offset)
+
+    def _refused(self, index: int, code: ErrorCode) -> TopicError:
+        return TopicError(code, f"{self.name}-{index}: {code.name}")
+
+    async def _ask(self, channel: PeerChannel, request: Any, timeout_ms: int) -> Any:
+        try:
+            return await channel.ask(request, timeout_s=timeout_ms / 1000)
+        except PeerError as error:
+            raise TopicError(ErrorCode.NETWORK_EXCEPTION, str(error)) from error
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    async def end_offset(self, index: int) -> int:
+        """Everything below it is committed, as the leader knows it; TopicError."""
+        return await self._offset(index, LATEST_TIMESTAMP)
+
+    async def start_offset(self, index: int) -> int:
+        """Where the partition begins; TopicError."""
+        return await self._offset(index, EARLIEST_TIMESTAMP)
+
+    async def _offset(self, index: int, timestamp: int) -> int:
+        partition = self._led_here(index)
+        if partition is not None:
+            found = partition.offset_for(
+                timestamp, isolation=HIGH_WATERMARK, current_leader_epoch=-1, leader_only=True
+            )
+            if isinstance(found, ErrorCode):
+                raise self._refused(index, found)
+            assert isinstance(found, OffsetAndTimestamp), "the topic has no remote tier"
+            return found.offset
+        asked = ListOffsetsRequest.ListOffsetsPartition(partition_index=index, timestamp=timestamp)
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            topics=[ListOffsetsRequest.ListOffsetsTopic(name=self.name, partitions=[asked])],
+        )
+        channel = self._channel(self._asking, index)
+        response = await self._ask(channel, request, self.settings.consumer.request_timeout_ms)
+        (answer,) = response.topics[0].partitions
+        if answer.error_code:
+            raise self._refused(index, ErrorCode(answer.error_code))
+        return int(answer.offset)
+
+    def read_here(self, index: int, offset: int) -> Chunk | None:
+        """What the replica here has from `offset` on, below the high watermark, one chunk of it.
+
+        None if there is no replica here. TopicError OFFSET_OUT_OF_RANGE for an offset that its
+        leader does not have, KAFKA_STORAGE_ERROR if its log can't be read.
+        """
+        partition = self._replica(index)
+        if partition is None:
+            return None
+        log = partition.log
+        if offset < log.log_start_offset:
+            return Chunk([], log.log_start_offset)
+        if offset > log.log_end_offset and not partition.is_leader:
+            return Chunk([], offset)  # it has yet to be replicated
+        try:
+            outcome = log.read(
+                offset,
+                self.settings.consumer.max_partition_fetch_bytes,
+                upper_bound=log.high_watermark,
+                min_one_batch=True,
+            )
+        except StorageError as error:
+            raise self._refused(index, error.code) from error
+        if isinstance(outcome, OutOfRange):
+            raise self._refused(index, ErrorCode.OFFSET_OUT_OF_RANGE)
+        assert isinstance(outcome, Records), "the topic has no remote tier"
+        if outcome.next_offset <= offset:
+            return Chunk([], offset)
+        data = outcome.parts[0] if len(outcome.parts) == 1 else b"".join(outcome.parts)
+        return Chunk(_values(data, offset), outcome.next_offset)
+
+    async def fetch(self, leader: int, offsets: Mapping[int, int]) -> dict[int, Chunk | ErrorCode]:
+        """Ask a leader for what comes after these offsets, by partition; it waits for some.
+        PeerError."""
+        if self._fetching is None:
+            raise PeerError("a lone broker asks nobody")
+        settings = self.settings.consumer
+        partitions = [
+            FetchRequest.FetchPartition(
+                partition=index,
+                fetch_offset=offset,
+                partition_max_bytes=settings.max_partition_fetch_bytes,
+            )
+            for index, offset in offsets.items()
+        ]
+        topic_id = self.topic_id
+        request = FetchRequest(
+            max_wait_ms=settings.fetch_max_wait_ms,
+            min_bytes=settings.fetch_min_bytes,
+            max_bytes=settings.fetch_max_bytes,
+            topics=[FetchRequest.FetchTopic(topic_id=topic_id, partitions=partitions)],
+        )
+        timeout_s = settings.request_timeout_ms / 1000
+        response = await self._fetching.to(leader).ask(request, timeout_s=timeout_s)
+        if topic_id != self.topic_id:
+            raise PeerError(f"{self.name} was deleted meanwhile")
+        answers: dict[int, Chunk | ErrorCode] = {}
+        for topic in response.responses:
+            for data in topic.partitions:
+                index = data.partition_index
+                answers[index] = _answer(data, offsets[index])
+        return answers
+
+
+def _answer(data: Any, offset: int) -> Chunk | ErrorCode:
+    """One partition's part of a Fetch answer."""
+    if data.error_code:
+        return ErrorCode(data.error_code)
+    if not data.records:
+        return Chunk([], offset)
+    next_offset = offset
+    for _, header in iter_batches(data.records):
+        next_offset = max(next_offset, header.next_offset)
+    return Chunk(_values(data.records, offset), next_offset)
+
+
+def _values(data: Any, offset: int) -> list[tuple[int, bytes | None]]:
+    """The records' values from `offset` on; those of a batch that can't be read count as empty."""
+    values: list[tuple[int, bytes | None]] = []
+    for position, header in iter_batches(data):
+        if header.is_control:
+            continue
+        try:
+            found = [(record.offset, record.value) for record in iter_records(data, position)]
+        except ProtocolError:
+            found = [(header.base_offset, None)]
+        values += [(at, value) for at, value in found if at >= offset]
+    return values

@@ -1,0 +1,241 @@
+"""Files that spare a restart from reading `__remote_log_metadata` again.
+
+One snapshot for each user partition, keyed by its topic id, and `_rlmm_committed_offsets`: up to
+where each metadata partition was read when the snapshots were taken. Kafka had both until 2024;
+they are hints: what can't be read, or is of another metadata topic, counts as not there. Of which
+topic the committed offsets are stands in `_rlmm_topic_id`: their own file is as Kafka's.
+
+A snapshot is also what a broker knows a partition by whose topic was deleted while it was away: so
+there is one before anything of the partition is copied.
+
+Rule of writing: files of partitions that are not assigned go first, then what has changed is
+written, then the committed offsets. So a snapshot and the committed offset of its metadata
+partition together have everything below the larger of the two, whenever the broker dies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+import zlib
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+from tidelog_protocol.errors import ProtocolError
+from tidelog_protocol.primitives import uuid_from_str, uuid_to_str
+from tidelog_storage.checkpoints import CheckpointError, format_checkpoint, parse_checkpoint
+from tidelog_storage.remote.api import PartitionDeleteState, TopicIdPartition
+from tidelog_storage.remote.metadata_cache import PartitionSnapshot
+from tidelog_storage.remote.metadata_records import decode_snapshot_entry, encode_snapshot_entry
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from tidelog.seams import AsyncFiles
+    from tidelog_storage.remote.api import RemoteSegment
+
+__all__ = ["COMMITTED_OFFSETS", "MetadataFiles", "SavedPartition"]
+
+log = logging.getLogger("tidelog.tiered.metadata")
+
+COMMITTED_OFFSETS = "_rlmm_committed_offsets"
+TOPIC_ID = "_rlmm_topic_id"
+SUFFIX = ".snapshot"
+VERSION = 2  # 1 did not say whether it is older than its topic; Kafka's had no checksum and no ids
+ENTRIES_AT_ONCE = 200  # some ten milliseconds of coding, between which the loop runs
+
+_HEAD = struct.Struct(">hI")  # version, checksum of the rest
+# ids, partitions, length of the name, offset, older or not, state; counts of what follows
+_FACTS = struct.Struct(">16s16siihq?biii")
+_PAIR = struct.Struct(">iq")
+
+
+class SavedPartition(NamedTuple):
+    """A snapshot, which has everything of its metadata partition below `next_offset`.
+
+    One that is older than the topic has more: what was in the topic before it was deleted.
+    """
+
+    snapshot: PartitionSnapshot
+    metadata_partition: int
+    next_offset: int
+    is_older: bool
+
+
+class MetadataFiles:
+    """The files in one folder. Written by one task at a time, in the order they ask."""
+
+    def __init__(self, files: AsyncFiles, folder: str) -> None:
+        self._files = files
+        self._writing = asyncio.Lock()
+        self.folder = folder
+
+    def path(self, partition: TopicIdPartition) -> str:
+        """Of a partition's snapshot."""
+        return f"{self.folder}/{_file_name(partition)}"
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    async def load(self, partition: TopicIdPartition, topic_id: bytes) -> SavedPartition | None:
+        """A partition's snapshot, if there is one of the metadata topic `topic_id`."""
+        path = self.path(partition)
+        try:
+            return await _decode(await self._files.read(path), partition, topic_id)
+        except FileNotFoundError:
+            return None
+        except (OSError, ProtocolError, ValueError, struct.error) as error:
+            log.warning("%s is left out: %s", path, error)
+            return None
+
+    async def committed(self, topic_id: bytes) -> dict[int, int]:
+        """Offsets by metadata partition; none if they are of another topic."""
+        path = f"{self.folder}/{COMMITTED_OFFSETS}"
+        try:
+            if await self._files.read(f"{self.folder}/{TOPIC_ID}") != _topic_line(topic_id):
+                return {}
+            pairs = [line.split() for line in parse_checkpoint(await self._files.read(path), path)]
+            return {int(index): int(offset) for index, offset in pairs}
+        except FileNotFoundError:
+            return {}
+        except (OSError, CheckpointError, ValueError) as error:
+            log.warning("%s is left out: %s", path, error)
+            return {}
+
+    async def partitions(self, known_topic_ids: Collection[bytes]) -> list[TopicIdPartition]:
+        """Whose snapshots there are, of topics that are not known (any more)."""
+        found = []
+        for name in await self._files.list(self.folder):
+            if not name.endswith(SUFFIX):
+                continue
+            try:
+                if uuid_from_str(name[:22]) not in known_topic_ids:
+                    found.append(_parse_head(await self._files.read(f"{self.folder}/{name}"))[1])
+            except (OSError, ValueError, struct.error) as error:
+                log.warning("%s is left out: %s", name, error)
+        return found
+
+    # -- writing -----------------------------------------------------------------------------------
+
+    async def save(
+        self,
+        topic_id: bytes,
+        changed: Sequence[SavedPartition],
+        assigned: Collection[TopicIdPartition],
+        committed: Mapping[int, int],
+    ) -> None:
+        """Write what has changed, and drop the files of all that are not `assigned`; OSError."""
+        names = {_file_name(partition) for partition in assigned} | {COMMITTED_OFFSETS, TOPIC_ID}
+        async with self._writing:
+            for name in await self._files.list(self.folder):
+                if name not in names:
+                    await self._files.remove(f"{self.folder}/{name}")
+            for saved in changed:
+                await self._write(saved, topic_id)
+            await self._claim(topic_id)
+            lines = [f"{index} {offset}" for index, offset in sorted(committed.items())]
+            path = f"{self.folder}/{COMMITTED_OFFSETS}"
+            await self._files.write_atomic(path, format_checkpoint(lines))
+
+    async def note(self, topic_id: bytes, saved: SavedPartition) -> None:
+        """Write the snapshot of a partition that has caught up, and so knows more than the
+        committed offsets say; OSError."""
+        async with self._writing:
+            await self._write(saved, topic_id)
+
+    async def _write(self, saved: SavedPartition, topic_id: bytes) -> None:
+        data = await _encode(saved, topic_id)
+        await self._files.write_atomic(self.path(saved.snapshot.partition), data)
+
+    async def _claim(self, topic_id: bytes) -> None:
+        """The committed offsets are of this topic from now on; those of another one go first."""
+        path = f"{self.folder}/{TOPIC_ID}"
+        try:
+            known = await self._files.read(path)
+        except FileNotFoundError:
+            known = b""
+        if known != _topic_line(topic_id):
+            await self._files.remove(f"{self.folder}/{COMMITTED_OFFSETS}")
+            await self._files.write_atomic(path, _topic_line(topic_id))
+
+
+def _topic_line(topic_id: bytes) -> bytes:
+    return f"{uuid_to_str(topic_id)}\n".encode()
+
+
+def _file_name(partition: TopicIdPartition) -> str:
+    return f"{uuid_to_str(partition.topic_id.bytes)}-{partition.partition}{SUFFIX}"
+
+
+# ---- bytes ---------------------------------------------------------------------------------------
+
+
+async def _encode(saved: SavedPartition, topic_id: bytes) -> bytes:
+    snapshot = saved.snapshot
+    state = snapshot.delete_state
+    name = snapshot.partition.topic.encode()
+    parts = [
+        _FACTS.pack(
+            topic_id,
+            snapshot.partition.topic_id.bytes,
+            snapshot.partition.partition,
+            saved.metadata_partition,
+            len(name),
+            saved.next_offset,
+            saved.is_older,
+            -1 if state is None else state,
+            len(snapshot.segments),
+            len(snapshot.finished),
+            len(snapshot.highest_offsets),
+        ),
+        name,
+    ]
+    for number, segment in enumerate(snapshot.segments, 1):
+        entry = encode_snapshot_entry(segment)
+        parts += (len(entry).to_bytes(4, "big"), entry)
+        if number % ENTRIES_AT_ONCE == 0:
+            await asyncio.sleep(0)
+    parts.append(struct.pack(f">{len(snapshot.finished)}i", *snapshot.finished))
+    parts += [_PAIR.pack(*pair) for pair in snapshot.highest_offsets]
+    body = b"".join(parts)
+    return _HEAD.pack(VERSION, zlib.crc32(body)) + body
+
+
+def _parse_head(data: bytes) -> tuple[bytes, TopicIdPartition, tuple[int, ...], memoryview]:
+    """The metadata topic's id, whose snapshot it is, the other facts, and what follows them."""
+    version, checksum = _HEAD.unpack_from(data)
+    body = memoryview(data)[_HEAD.size :]
+    if version != VERSION or zlib.crc32(body) != checksum:
+        raise ValueError("unknown version or wrong checksum")
+    topic_id, user_topic_id, number, index, name_size, *facts = _FACTS.unpack_from(body)
+    end = _FACTS.size + name_size
+    name = str(body[_FACTS.size : end], "utf-8")
+    partition = TopicIdPartition(UUID(bytes=user_topic_id), name, number)
+    return topic_id, partition, (index, *facts), body[end:]
+
+
+async def _decode(data: bytes, partition: TopicIdPartition, topic_id: bytes) -> SavedPartition:
+    found_id, found, facts, body = _parse_head(data)
+    if (found_id, found) != (topic_id, partition):
+        raise ValueError("it is of another topic")
+    metadata_partition, next_offset, is_older, state, *counts = facts
+    segments_count, finished_count, pairs_count = counts
+    position = 0
+    segments: list[RemoteSegment] = []
+    for number in range(1, segments_count + 1):
+        size = int.from_bytes(body[position : position + 4], "big")
+        position += 4 + size
+        segments.append(decode_snapshot_entry(body[position - size : position], partition))
+        if number % ENTRIES_AT_ONCE == 0:
+            await asyncio.sleep(0)
+    finished = struct.unpack_from(f">{finished_count}i", body, position)
+    position += 4 * finished_count
+    pairs = [_PAIR.unpack_from(body, position + _PAIR.size * slot) for slot in range(pairs_count)]
+    snapshot = PartitionSnapshot(
+        partition,
+        tuple(segments),
+        finished,
+        tuple((int(epoch), int(offset)) for epoch, offset in pairs),
+        None if state < 0 else PartitionDeleteState(state),
+    )
+    return SavedPartition(snapshot, metadata_partition, next_offset, bool(is_older))

@@ -1,0 +1,482 @@
+"""RemoteLogMetadata kept in `__remote_log_metadata` (KIP-405): Kafka's
+TopicBasedRemoteLogMetadataManager.
+
+Owns which partitions this broker knows, up to where of the topic each of them knows it, and when
+that is enough. An event is published with acks=all and counts when the own consumer has read it, so
+that the order of the topic is the order here. A start that finds no topic creates it. If it is
+deleted it is created again, and leaders publish in it what they know (Kafka's would be lost with
+the next restart).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from tidelog.tiered.metadata.client import TopicError
+from tidelog.tiered.metadata.consumer import MetadataConsumer
+from tidelog.tiered.metadata.creation import Creation
+from tidelog.tiered.metadata.settings import MetadataSettings
+from tidelog.tiered.metadata.tracked import RETRY_S, Retelling, Tracked, Waiter
+from tidelog_protocol.errors import ProtocolError
+from tidelog_storage.remote.api import (
+    PARTITION_TRANSITIONS,
+    RemoteResourceNotFound,
+    RemoteStorageNotReady,
+    RetriableRemoteStorageError,
+    SegmentState,
+    is_legal,
+)
+from tidelog_storage.remote.metadata_cache import PartitionMetadata
+from tidelog_storage.remote.metadata_records import decode, encode, metadata_partition
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Set as AbstractSet
+
+    from tidelog.tiered.metadata.client import Chunk, MetadataTopicClient
+    from tidelog.tiered.metadata.files import MetadataFiles
+    from tidelog_protocol.errors import ErrorCode
+    from tidelog_protocol.messages.admin import CreateTopicsRequest
+    from tidelog_storage.remote.api import (
+        PartitionDelete,
+        PartitionDeleteState,
+        RemoteSegment,
+        SegmentUpdate,
+        TopicIdPartition,
+    )
+    from tidelog_storage.remote.metadata_records import MetadataEvent
+
+__all__ = ["TopicBasedMetadata"]
+
+log = logging.getLogger("tidelog.tiered.metadata")
+
+SAVE_S = 60.0
+AGAIN_S = 1.0  # between attempts to create a topic that was deleted
+LAST_SAVE_S_MAX = 2.0  # how long a stop waits for its files
+
+_Key = tuple[UUID, int]
+
+
+class TopicBasedMetadata:
+    """`RemoteLogMetadata` of one broker; `unreadable` and `illegal` count records passed over.
+
+    Look-ups are good once a partition has caught up with the topic; `is_ready` asks more: that a
+    broker which has become leader knows all that the leader before it has published.
+    """
+
+    def __init__(
+        self,
+        client: MetadataTopicClient,
+        create_topic: Callable[[CreateTopicsRequest.CreatableTopic], Awaitable[ErrorCode]],
+        *,
+        on_failure: Callable[[BaseException], None],
+        files: MetadataFiles | None = None,
+    ) -> None:
+        """`on_failure`: the topic can't be had, and the broker must stop."""
+        self.unreadable = 0
+        self.illegal = 0
+        self.on_ready: Callable[[TopicIdPartition], None] | None = None
+        """Called whenever a partition has caught up."""
+        self._client = client
+        self._creation = Creation(client, create_topic, on_failure)
+        self._files = files
+        self._settings = MetadataSettings.of({})
+        self._consumer = MetadataConsumer(client, self)
+        self._tracked: dict[_Key, Tracked] = {}
+        self._by_index: dict[int, dict[_Key, Tracked]] = {}
+        self._new: dict[_Key, Tracked] = {}
+        self._has_new = asyncio.Event()
+        self._is_open = False  # the topic is there and has the partitions it should have
+        self._main: asyncio.Task[None] | None = None
+        self._looking: dict[int, asyncio.Task[None]] = {}  # by metadata partition
+        self._committed: Mapping[int, int] = {}
+        self._topic_id = b""  # of the topic that is read
+        self._retelling = Retelling(client, self._tracked, self._find_topic_again, self._save)
+
+    def configure(self, config: Mapping[str, str]) -> None:
+        """Kafka's settings of the topic; ValueError names the key that is wrong."""
+        self._settings = MetadataSettings.of(config)
+
+    def start(self) -> None:
+        """Find the topic, or create it; then read what this broker's partitions need of it."""
+        assert self._main is None
+        loop = asyncio.get_running_loop()
+        self._main = loop.create_task(self._run(), name="remote-log-metadata")
+
+    def on_image(self) -> None:
+        """The cluster has changed. StartError goes to `on_failure` if the topic is another one."""
+        has_topic = bool(self._client.partition_count)
+        if has_topic and not self._creation.has_right_count(self._settings):
+            return
+        if self._is_open:
+            if not has_topic:
+                self._retelling.wake()
+            elif self._client.topic_id != self._topic_id:
+                self._outlive_topic()
+        self._consumer.wake()
+
+    # -- tracked partitions ------------------------------------------------------------------------
+
+    def on_leadership_changes(
+        self, leaders: AbstractSet[TopicIdPartition], followers: AbstractSet[TopicIdPartition]
+    ) -> None:
+        """This broker now leads, or follows, these."""
+        for partition in sorted(leaders | followers):
+            key = (partition.topic_id, partition.partition)
+            known = self._tracked.get(key)
+            if known is None:
+                known = self._track(key, partition)
+            elif partition in leaders:
+                known.ask()
+                self._look_up(known.index)
+            known.leads = partition in leaders
+
+    def _track(self, key: _Key, partition: TopicIdPartition) -> Tracked:
+        index = metadata_partition(*key, self._settings.partition_count)
+        tracked = Tracked(partition, index)
+        self._tracked[key] = self._new[key] = tracked
+        self._by_index.setdefault(index, {})[key] = tracked
+        self._has_new.set()
+        return tracked
+
+    def on_stop_partitions(self, partitions: AbstractSet[TopicIdPartition]) -> None:
+        """These are no longer on this broker."""
+        for partition in partitions:
+            key = (partition.topic_id, partition.partition)
+            tracked = self._tracked.pop(key, None)
+            if tracked is None:
+                continue
+            self._new.pop(key, None)
+            del self._by_index[tracked.index][key]
+            if not self._by_index[tracked.index]:
+                del self._by_index[tracked.index]
+                self._consumer.unassign(tracked.index)
+            tracked.fail(_not_ready(partition))
+
+    def is_tracked(self, partition: TopicIdPartition) -> bool:
+        """Whether this broker follows the events of a partition."""
+        return (partition.topic_id, partition.partition) in self._tracked
+
+    def is_ready(self, partition: TopicIdPartition) -> bool:
+        """Whether all is known that was published before the partition, or its leadership, came."""
+        tracked = self._tracked.get((partition.topic_id, partition.partition))
+        return tracked is not None and tracked.is_caught_up
+
+    # -- the topic ---------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        """Find or create the topic, read what it needs, save it from time to time."""
+        settings = self._settings
+        seconds_max = settings.retry_ms_max / 1000
+        if not await self._creation.find(settings, settings.retry_s, seconds_max):
+            return
+        topic_id = self._topic_id = self._client.topic_id
+        self._is_open = True
+        if self._files is not None:
+            committed = await self._files.committed(topic_id)
+            if topic_id == self._topic_id:
+                self._committed = committed
+        self._consumer.start()
+        while True:
+            try:
+                async with asyncio.timeout(SAVE_S):
+                    await self._begin_new()
+            except TimeoutError:
+                await self._save()
+            except Exception:
+                log.exception("the remote log metadata can't follow what is new; it tries again")
+                await asyncio.sleep(RETRY_S)
+
+    async def _find_topic_again(self) -> None:
+        await self._creation.find(self._settings, AGAIN_S, math.inf)
+
+    def _outlive_topic(self) -> None:
+        """The topic was deleted, and there is a new one."""
+        log.warning(
+            "%s was deleted: it is created again, and leaders publish what they know",
+            self._client.name,
+        )
+        self._topic_id = self._client.topic_id
+        self._committed = {}
+        for tracked in self._tracked.values():
+            tracked.outlive()
+        self._consumer.begin_anew()
+        for index in self._by_index:
+            self._look_up(index)
+        self._retelling.wake()
+
+    async def _begin_new(self) -> None:
+        """Read on for partitions that have come, each from where its file ends."""
+        while True:
+            while self._new:
+                key = next(iter(self._new))
+                tracked = self._new[key]
+                if not tracked.is_begun:
+                    await self._restore(tracked)
+                if self._new.pop(key, None) is tracked:
+                    tracked.is_begun = True
+                    self._consumer.assign(tracked.index, tracked.next_offset)
+                    self._look_up(tracked.index)
+            self._has_new.clear()
+            await self._has_new.wait()
+
+    async def _restore(self, tracked: Tracked) -> None:
+        if self._files is None:
+            return
+        topic_id = self._topic_id
+        saved = await self._files.load(tracked.partition, topic_id)
+        if saved is not None and saved.metadata_partition == tracked.index:
+            tracked.cache = PartitionMetadata.restore(saved.snapshot)
+            tracked.has_file = True
+            if topic_id != self._topic_id:
+                return
+            tracked.is_older = saved.is_older
+            committed = self._committed.get(tracked.index, 0)
+            tracked.next_offset = max(saved.next_offset, committed)
+            tracked.is_saved = True
+
+    def _look_up(self, index: int) -> None:
+        """Find the end of a metadata partition for all callers that wait for it."""
+        if self._is_open and index not in self._looking:
+            loop = asyncio.get_running_loop()
+            self._looking[index] = loop.create_task(self._find_end(index))
+
+    async def _find_end(self, index: int) -> None:
+        while True:
+            waiting = [
+                (tracked, tracked.asks, tracked.next_offset)
+                for tracked in self._by_index.get(index, {}).values()
+                if tracked.is_begun and tracked.target is None
+            ]
+            if not waiting:
+                break
+            try:
+                end_offset = await self._client.end_offset(index)
+            except TopicError as error:
+                log.debug("%s", error)
+                await asyncio.sleep(self._client.settings.consumer.retry_s)
+                continue
+            for tracked, asks, next_offset in waiting:
+                if tracked.asks != asks:
+                    continue
+                if next_offset > end_offset:
+                    log.warning("the snapshot of %s is ahead of the topic", tracked.partition)
+                    tracked.begin_anew()
+                    self._consumer.assign(index, 0)
+                tracked.target = end_offset
+                self._check(tracked)
+        del self._looking[index]
+
+    def _check(self, tracked: Tracked) -> None:
+        if tracked.is_caught_up:
+            tracked.was_ready = True
+            if tracked.is_untold:
+                self._retelling.wake()
+            if self.on_ready is not None:
+                self.on_ready(tracked.partition)
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def took(self, index: int, chunk: Chunk) -> None:
+        """Apply the next records of a metadata partition; see `Sink`."""
+        here = self._by_index.get(index, {})
+        for offset, value in chunk.records:
+            event = self._event(index, offset, value)
+            if event is None:
+                continue
+            tracked = here.get(
+                (event.topic_id_partition.topic_id, event.topic_id_partition.partition)
+            )
+            if tracked is None or not tracked.is_begun or offset < tracked.next_offset:
+                continue
+            if not tracked.cache.apply(event) and not tracked.is_older:
+                self.illegal += 1
+                log.info("%s-%d at %d: illegal, %s", self._client.name, index, offset, event)
+            tracked.is_saved = False
+        for tracked in list(here.values()):
+            if tracked.is_begun and tracked.next_offset < chunk.next_offset:
+                was_caught_up = tracked.is_caught_up
+                tracked.next_offset = chunk.next_offset
+                for waiter in tracked.waiters:
+                    if waiter.offset < chunk.next_offset and not waiter.seen.done():
+                        waiter.seen.set_result(None)
+                if not was_caught_up:
+                    self._check(tracked)
+
+    def _event(self, index: int, offset: int, value: bytes | None) -> MetadataEvent | None:
+        try:
+            if value is None:
+                raise ProtocolError("no value")
+            return decode(value)
+        except (ProtocolError, ValueError) as error:
+            self.unreadable += 1
+            log.warning("%s-%d at %d is passed over: %s", self._client.name, index, offset, error)
+            return None
+
+    def lost(self, index: int) -> None:
+        """What was read of a metadata partition is no longer in it; see `Sink`."""
+        for tracked in self._by_index.get(index, {}).values():
+            tracked.begin_anew()
+        self._look_up(index)
+
+    # -- writing -----------------------------------------------------------------------------------
+
+    async def add(self, segment: RemoteSegment) -> None:
+        """Publish a new segment; ValueError unless it is COPY_SEGMENT_STARTED."""
+        if segment.state is not SegmentState.COPY_SEGMENT_STARTED:
+            raise ValueError(f"a new segment is COPY_SEGMENT_STARTED, not {segment.state.name}")
+        await self._note(segment.topic_id_partition)
+        await self._publish(segment)
+
+    async def _note(self, partition: TopicIdPartition) -> None:
+        """There is a file of the partition before there is anything of it in the store: a broker
+        that dies finds what it has to delete if the topic is gone when it comes back."""
+        tracked = self._tracked.get((partition.topic_id, partition.partition))
+        if tracked is None or tracked.has_file or self._files is None:
+            return
+        if not tracked.is_caught_up:
+            raise _not_ready(partition)
+        try:
+            await self._files.note(self._topic_id, tracked.saved())
+        except OSError as error:
+            raise RetriableRemoteStorageError(f"{self._files.folder}: {error}") from error
+        tracked.has_file = True
+
+    async def update(self, update: SegmentUpdate) -> None:
+        """Publish a new state; ValueError for an illegal one, RemoteResourceNotFound for a
+        segment that is not known."""
+        if update.state is SegmentState.COPY_SEGMENT_STARTED:
+            raise ValueError("an update is never COPY_SEGMENT_STARTED")
+        segment = self._known(update.topic_id_partition).cache.segment(update.segment_id)
+        if segment is None:
+            raise RemoteResourceNotFound(f"no segment {update.segment_id.hex} is known")
+        if not is_legal(segment.state, update.state):
+            raise ValueError(f"{segment.state.name} can't become {update.state.name}")
+        await self._publish(update)
+
+    async def put_partition_delete(self, event: PartitionDelete) -> None:
+        """Publish the state of a deleted partition; ValueError for an illegal one."""
+        state = self._known(event.topic_id_partition).cache.delete_state
+        if event.state not in PARTITION_TRANSITIONS[state]:
+            raise ValueError(f"{state and state.name} can't become {event.state.name}")
+        await self._publish(event)
+
+    async def _publish(self, event: MetadataEvent) -> None:
+        """Return when the own consumer has read it; RetriableRemoteStorageError."""
+        partition = event.topic_id_partition
+        tracked = self._tracked.get((partition.topic_id, partition.partition))
+        if tracked is None or not self._is_open:
+            raise _not_ready(partition)
+        topic_id = self._topic_id
+        try:
+            offset = await self._client.publish(tracked.index, encode(event))
+        except TopicError as error:
+            raise RetriableRemoteStorageError(str(error)) from error
+        if topic_id != self._topic_id:
+            raise RetriableRemoteStorageError(f"{self._client.name} was deleted meanwhile")
+        if tracked is not self._tracked.get((partition.topic_id, partition.partition)):
+            raise _not_ready(partition)
+        if tracked.next_offset > offset:
+            return
+        waiter = Waiter(offset, asyncio.get_running_loop().create_future())
+        tracked.waiters.append(waiter)
+        try:
+            async with asyncio.timeout(self._settings.consume_wait_ms / 1000):
+                await waiter.seen
+        except TimeoutError:
+            text = f"{self._client.name}-{tracked.index}: {offset} was not read in time"
+            raise RetriableRemoteStorageError(text) from None
+        finally:
+            tracked.waiters.remove(waiter)
+
+    # -- look-ups ----------------------------------------------------------------------------------
+
+    def _known(self, partition: TopicIdPartition) -> Tracked:
+        tracked = self._tracked.get((partition.topic_id, partition.partition))
+        if tracked is None or not tracked.was_ready:
+            raise _not_ready(partition)
+        return tracked
+
+    def segment_for(
+        self, partition: TopicIdPartition, epoch: int, offset: int
+    ) -> RemoteSegment | None:
+        """The finished segment that holds this offset of this epoch."""
+        return self._known(partition).cache.segment_for(epoch, offset)
+
+    def highest_offset(self, partition: TopicIdPartition, epoch: int) -> int | None:
+        """The largest offset of this epoch that was ever copied."""
+        return self._known(partition).cache.highest_offset(epoch)
+
+    def segments(
+        self, partition: TopicIdPartition, epoch: int | None = None
+    ) -> list[RemoteSegment]:
+        """All that are not forgotten, of one epoch or of all, by start offset."""
+        return self._known(partition).cache.segments(epoch)
+
+    def size(self, partition: TopicIdPartition, epoch: int) -> int:
+        """Bytes of the segments that have this epoch (KIP-852)."""
+        return self._known(partition).cache.size(epoch)
+
+    def next_segment_with_txn_index(
+        self, partition: TopicIdPartition, epoch: int, offset: int
+    ) -> RemoteSegment | None:
+        """The first finished segment at or behind this offset of this epoch whose transaction index
+        is not empty (KIP-1058)."""
+        return self._known(partition).cache.next_segment_with_txn_index(epoch, offset)
+
+    def delete_state(self, partition: TopicIdPartition) -> PartitionDeleteState | None:
+        """How far the deletion of the partition has come, None if it is not marked."""
+        return self._known(partition).cache.delete_state
+
+    # -- stop --------------------------------------------------------------------------------------
+
+    async def _save(self) -> None:
+        """Write the files; one that fails is written the next time."""
+        if self._files is None or not self._is_open:
+            return
+        begun = [tracked for tracked in self._tracked.values() if tracked.is_begun]
+        changed = [tracked for tracked in begun if not tracked.is_saved]
+        saved = [tracked.saved() for tracked in changed]
+        for tracked in changed:
+            tracked.is_saved = True
+        assigned = [tracked.partition for tracked in self._tracked.values()]
+        positions = {index: at for index, at in self._consumer.positions.items() if at}
+        for tracked in self._new.values():  # their files are as old as this offset
+            positions[tracked.index] = self._committed.get(tracked.index, 0)
+        try:
+            await self._files.save(self._topic_id, saved, assigned, positions)
+        except OSError as error:
+            log.warning("the files of the remote log metadata were not written: %s", error)
+            for tracked in changed:
+                tracked.is_saved = False
+        else:
+            for tracked in changed:
+                tracked.has_file = True
+
+    async def stop(self, *, saves: bool = True) -> None:
+        """Save, and read no more; `close` comes after."""
+        tasks = [*self._looking.values(), *([] if self._main is None else [self._main])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._retelling.stop()
+        await self._consumer.stop()
+        if saves:
+            with contextlib.suppress(TimeoutError):  # the files are as good as those before
+                async with asyncio.timeout(LAST_SAVE_S_MAX):
+                    await self._save()
+
+    def close(self) -> None:
+        """Publish and read no more; closing twice is allowed."""
+        self._is_open = False
+        self._client.close()
+
+
+def _not_ready(partition: TopicIdPartition) -> RemoteStorageNotReady:
+    name = f"{partition.topic}-{partition.partition}"
+    return RemoteStorageNotReady(f"the remote metadata of {name} is not ready")

@@ -1,0 +1,121 @@
+"""Brings a fresh cluster into the state that a vector begins with.
+
+Elections by decree begin the leader epochs; the records are written into the logs as followers
+write them; what is remote is copied there by the leader.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tidelog_scenarios.direction import TIERED_TOPIC
+from tidelog_scenarios.disk import checkpointed
+from tidelog_scenarios.plan import topic_settings
+from tidelog_scenarios.words import TOPIC
+
+if TYPE_CHECKING:
+    from tidelog_scenarios.direction import Direction
+    from tidelog_scenarios.names import Names
+    from tidelog_scenarios.stage import Stage
+
+__all__ = ["Given"]
+
+
+class Given:
+    """The beginning of one play."""
+
+    def __init__(
+        self, stage: Stage, direction: Direction, names: Names, given: dict[str, Any], now_ms: int
+    ) -> None:
+        self._stage = stage
+        self._direction = direction
+        self._names = names
+        self._given = given
+        self._now_ms = now_ms
+        self._brokers: dict[str, dict[str, Any]] = given["brokers"]
+        (self._leader,) = (n for n, facts in self._brokers.items() if facts["role"] == "leader")
+
+    async def set_up(self) -> None:
+        """All that `given` says."""
+        stage, leader, isr = self._stage, self._leader, self._given["isr"]
+        followers = sorted(name for name in self._brokers if name != leader)
+        configs = {"retention.ms": -1, **topic_settings(self._given)}
+        if stage.is_tiered:
+            configs |= TIERED_TOPIC
+        await stage.create_play("".join((leader, *followers)), configs)
+        for epoch in range(self._brokers[leader]["leader_epoch"] + 1):
+            await self._lead(epoch)
+        for name in followers:
+            await self._write(name, self._rows(name))
+        for name, facts in self._brokers.items():
+            await stage.inside(name).set_high_watermark(facts["hw"])
+        if stage.in_sync != sorted(isr):
+            await self._direction.decree(None, isr)
+        await self._tell_leader()
+        for name, facts in self._brokers.items():
+            if facts["local_start"]:
+                await self._leave_to_tier(name, facts["local_start"])
+        for name in self._brokers:
+            await stage.until(
+                partial(self._is_checkpointed, name),
+                f"the high watermark of {name} is on its disk",
+            )
+
+    async def _lead(self, epoch: int) -> None:
+        """An epoch of the leader, with its records; segments that are to be remote are copied when
+        they end: later there would be others that could be copied."""
+        if epoch:
+            await self._direction.decree(self._leader, self._given["isr"])
+        self._names.add_epoch(epoch, self._stage.decided.leader_epoch)
+        copies = {each["end"] + 1: each["id"] for each in self._given.get("remote", [])}
+        for row in self._rows(self._leader):
+            if row[2] == epoch:
+                await self._write(self._leader, [row])
+                symbol = copies.get(row[0] + 1)
+                if symbol is not None:
+                    await self._copy(symbol)
+
+    def _rows(self, name: str) -> list[list[Any]]:
+        """The records of a broker, those that will be remote only with them."""
+        own = self._brokers[name]
+        rows = {row[0]: row for each in self._given.get("remote", []) for row in each["records"]}
+        end = own["leo"] if name == self._leader else own["local_start"]
+        rows = {offset: row for offset, row in rows.items() if offset < end}
+        rows |= {row[0]: row for row in own["records"]}
+        return [rows[offset] for offset in sorted(rows)]
+
+    async def _write(self, name: str, rows: list[list[Any]]) -> None:
+        inside = self._stage.inside(name)
+        await inside.write(rows, self._direction.rolls[name], self._now_ms)
+
+    async def _copy(self, symbol: str) -> None:
+        inside = self._stage.inside(self._leader)
+        await self._direction.roll_if_due(self._leader)
+        await inside.set_high_watermark((await inside.look())["leo"])
+        await self._direction.copy(self._leader, symbol)
+
+    async def _leave_to_tier(self, name: str, start: int) -> None:
+        """A broker has nothing below `start` any more; it is remote, and it knows."""
+        inside = self._stage.inside(name)
+
+        async def knows() -> bool:
+            await inside.wake()
+            found = await inside.look()
+            highest: int = found.get("copied_to", -1)  # of the leader
+            highest = max(highest, found.get("highest_remote", -1))
+            return highest >= start - 1
+
+        await self._stage.until(knows, f"{name} knows what is remote")
+        await self._direction.delete_local(name, start)
+
+    async def _tell_leader(self) -> None:
+        """Where its followers are, as if they had fetched."""
+        ends = self._brokers[self._leader].get("remote_leo", {})
+        known = {str(self._stage.ids[name]): end for name, end in ends.items()}
+        await self._stage.inside(self._leader).tell_ends(known)
+
+    async def _is_checkpointed(self, name: str) -> bool:
+        stage = self._stage
+        on_disk = checkpointed(stage.files_of(name), stage.data_folder(name), TOPIC)
+        return bool(on_disk == (await stage.inside(name).look())["hw"])

@@ -1,0 +1,184 @@
+"""The stage of `tidelog scenario`: brokers over real sockets, the actors in this event loop or,
+when isolated, in processes of their own. All data is in a temporary folder; nothing of it is forced
+to disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from tidelog.cluster.formatting import format_new
+from tidelog.embedded.cluster_settings import node_properties, temporary_data_dir
+from tidelog.embedded.nodes import LocalNode, until_whole
+from tidelog.embedded.ports import Ports
+from tidelog.embedded.tiered import tiered_settings, with_tier
+from tidelog.runtime import system_runtime
+from tidelog_scenarios.actor import Actor
+from tidelog_scenarios.inside import Inside
+from tidelog_scenarios.plan import broker_settings, metadata_on
+from tidelog_scenarios.process import ActorNode
+from tidelog_scenarios.stage import Stage
+from tidelog_scenarios.turnstile import Turnstile
+from tidelog_scenarios.words import VOTERS
+
+if TYPE_CHECKING:
+    from tidelog.embedded.nodes import Node
+    from tidelog.server import BrokerServer
+    from tidelog_storage.seams import FileSystem
+
+__all__ = ["HostStage"]
+
+HOST = "127.0.0.1"
+# Whoever dies is missed soon; nothing else happens by itself while people read.
+SETTINGS = {
+    "broker.heartbeat.interval.ms": "300",
+    "broker.session.timeout.ms": "3000",
+    "replica.lag.time.max.ms": "3600000",
+    "replica.fetch.wait.max.ms": "100",
+    "replica.fetch.backoff.ms": "100",
+    "replica.high.watermark.checkpoint.interval.ms": "100",
+    "log.initial.task.delay.ms": "0",
+    "log.retention.check.interval.ms": "86400000",
+    "log.cleaner.enable": "false",
+}
+TIER_SETTINGS = {
+    "remote.log.storage.manager.class.name": "tidelog_scenarios.store.TracedStore",
+    "remote.log.manager.task.interval.ms": "86400000",
+    "remote.partition.remover.task.interval.ms": "86400000",
+    "remote.fetch.max.wait.ms": "30000",
+    "rlmm.config.remote.log.metadata.topic.num.partitions": "1",
+}
+
+
+class HostStage(Stage):
+    """Of one play."""
+
+    def __init__(self, document: dict[str, Any], *, isolated: bool) -> None:
+        """`document`: the vector that will be played."""
+        given = document["given"]
+        self._runtime = system_runtime(durable=False)
+        super().__init__(
+            given["brokers"],
+            self._runtime.clock,
+            self._runtime.network,
+            tiered="remote" in given,
+            metadata_on=metadata_on(document),
+        )
+        self._is_isolated = isolated
+        self._settings = broker_settings(document, at_rest=True)
+        self._turnstile = Turnstile()
+        self._folder = temporary_data_dir(self._runtime.rng)
+        self._nodes: dict[str, Node[Any]] = {}
+        self._ports = Ports()
+
+    async def _open(self) -> None:
+        await self._build()
+        # All at once: none is ready before most are.
+        tasks = [asyncio.ensure_future(node.start()) for node in self._nodes.values()]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        await until_whole(list(self._nodes.values()))
+
+    async def _build(self) -> None:
+        ports = await self._ports.take(self._runtime, HOST, len(self.ids) + len(VOTERS))
+        voters = {node_id: f"{HOST}:{ports.pop()}" for node_id in VOTERS.values()}
+        settings = dict(SETTINGS)
+        if self._is_isolated:
+            settings["broker.session.timeout.ms"] = "6000"  # processes do not wait for each other
+        if self.is_tiered:
+            settings |= tiered_settings(True) | TIER_SETTINGS | self._settings
+            settings["rsm.config.dir"] = self.store_folder
+        for name, node_id in self.ids.items():
+            properties = node_properties(
+                settings,
+                node_id=node_id,
+                voters=voters,
+                host=HOST,
+                port=ports.pop(),
+                data_dir=self.data_folder(name),
+            )
+            properties = with_tier(properties, self._folder, len(VOTERS))
+            self._nodes[name] = self._node(name, properties)
+        format_new([node.config for node in self._nodes.values()], self._runtime)
+
+    def _node(self, name: str, properties: dict[str, str]) -> Node[Any]:
+        place: dict[str, Any] = {
+            "durable": False,
+            "on_start": _nothing,
+            "on_end": lambda _: None,
+        }
+        if name in VOTERS:
+            return LocalNode(properties, runtime=None, **place)
+        if self._is_isolated:
+            return ActorNode(properties, **place)
+        return Actor(properties, self._turnstile, **place)
+
+    async def _close(self) -> None:
+        try:
+            await asyncio.gather(*(node.kill() for node in self._nodes.values()))
+        finally:
+            self._ports.release()
+            self._runtime.files.remove_tree(self._folder)
+
+    async def _start(self, name: str) -> None:
+        node = self._nodes[name]
+        await node.start()
+        await until_whole([node, *self._nodes.values()])
+
+    async def _stop(self, name: str) -> None:
+        await self._nodes[name].stop()
+
+    async def _crash(self, name: str) -> None:
+        await self._nodes[name].kill()
+
+    def is_running(self, name: str) -> bool:
+        """Whether a broker has a life."""
+        return self._nodes[name].is_running
+
+    def inside(self, name: str) -> Inside:
+        """A broker that runs."""
+        node = self._nodes[name]
+        if isinstance(node, LocalNode):
+            return Inside(node.server, self._turnstile)
+        assert isinstance(node, ActorNode)
+        return node.inside
+
+    def voter(self, name: str) -> BrokerServer:
+        """One of the brokers that nothing happens to."""
+        node = self._nodes[name]
+        assert isinstance(node, LocalNode)
+        return node.server
+
+    def address(self, name: str) -> tuple[str, int]:
+        """Where a broker that runs is asked."""
+        host, _, port = self._nodes[name].bootstrap_server.rpartition(":")
+        return host, int(port)
+
+    def files_of(self, name: str) -> FileSystem:
+        """This machine's."""
+        return self._runtime.files
+
+    def data_folder(self, name: str) -> str:
+        """The log directory of a broker."""
+        return f"{self._folder}/{name}"
+
+    @property
+    def store_folder(self) -> str:
+        """The directory of the remote store."""
+        return f"{self._folder}/remote-tier"
+
+    @property
+    def store_files(self) -> FileSystem:
+        """This machine's."""
+        return self._runtime.files
+
+
+async def _nothing(_node: Node[Any]) -> None:
+    """Each start is waited for by who asked for it."""

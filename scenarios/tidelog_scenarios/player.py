@@ -1,0 +1,150 @@
+"""Plays a vector on a live stage, step by step, and tells what happens."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from tidelog.network.peers import PeerError
+from tidelog_scenarios.actions import Actions
+from tidelog_scenarios.compare import reply_differs, state_differs, unsound
+from tidelog_scenarios.given import Given
+from tidelog_scenarios.look import Looker
+from tidelog_scenarios.table import asked, paragraph, sentence, state_lines
+from tidelog_scenarios.words import PlayError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tidelog_scenarios.actions import Reply
+    from tidelog_scenarios.stage import Stage
+
+__all__ = ["Player", "play"]
+
+SETTLES_S_MAX = 60.0
+LOOK_AGAIN_S = 0.05
+STEP_S_MAX = 240.0
+_UNSAID = ("error_code", "first_record")
+
+
+async def play(stage: Stage, document: dict[str, Any], say: Callable[[str], None]) -> str:
+    """Play a vector up to the first step that differs from it; that step and the differences, "" if
+    there are none.
+
+    `say` is given the lines of the account.
+    """
+    for line in _title_lines(document):
+        say(line)
+    async with stage:
+        return await Player(stage, document, say).play()
+
+
+def _title_lines(document: dict[str, Any]) -> list[str]:
+    lines = paragraph(document["title"])
+    for key, word in (("sources", "source"), ("notes", "note"), ("deviations", "deviates")):
+        for text in document.get(key, ()):
+            lines += paragraph(f"{word:<9} {text}", "  ", " " * 12)
+    lines += paragraph(
+        "legend    epochs 1@3: leader epoch 1 begins at offset 3. Records [1] 3 x, 4 y: offsets and"
+        " values of leader epoch 1. Ends are exclusive. * is before what a step has changed.",
+        "  ",
+        " " * 12,
+    )
+    return lines
+
+
+class Player:
+    """Of one play: does the steps of a vector by `actions`, and compares what comes of them."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        document: dict[str, Any],
+        say: Callable[[str], None],
+        new_actions: type[Actions] = Actions,
+    ) -> None:
+        self.stage, self.say = stage, say
+        self.given, self.steps = document["given"], document["steps"]
+        self.actions = new_actions(stage, document, self._tell)
+        self.looker = Looker(stage, self.actions.names)
+        self.shown: dict[str, Any] | None = None
+
+    async def play(self) -> str:
+        """To the first step that differs; that step and the differences, "" if there are none."""
+        self.say("")
+        self.say(f"0. The state that is given, of brokers {' and '.join(self.given['brokers'])}")
+        keys = ("brokers", "isr", "remote", "rlmm")
+        expected = {key: self.given[key] for key in keys if key in self.given}
+        if not await self._step(self._set_up(), {}, expected):
+            return self._told("in what is given")
+        for number, step in enumerate(self.steps, 1):
+            name = step.get("name", "")
+            self.say("")
+            for line in paragraph(f"{number}. {name}", "", "   "):
+                self.say(line)
+            said = dict(step["do"])
+            action = said.pop("action")
+            self._tell("asked", asked(action, said))
+            work = getattr(self.actions, f"do_{action}")(**self.actions.arguments(step))
+            if not await self._step(work, step.get("reply", {}), step.get("expect", {})):
+                return self._told(f"in step {number}, {name}")
+            if "note" in step:
+                self._tell("note", step["note"])
+        return ""
+
+    def _told(self, where: str) -> str:
+        return f"{where}: {'; '.join(self.actions.differences)}"
+
+    async def _set_up(self) -> None:
+        copied = "; what is remote, the leader has copied" if self.stage.is_tiered else ""
+        self._tell(
+            "made",
+            f"leader epochs and the ISR by decree, records written as followers write them{copied}",
+        )
+        actions = self.actions
+        given = Given(self.stage, actions.direction, actions.names, self.given, actions.now_ms)
+        await given.set_up()
+
+    async def _step(self, work: Any, reply: Reply, expected: dict[str, Any]) -> bool:
+        """Whether it went as it should."""
+        differences = self.actions.differences
+        try:
+            async with asyncio.timeout(STEP_S_MAX):
+                answer: Reply = await work or {}
+                if answer:
+                    shown = {key: value for key, value in answer.items() if key not in _UNSAID}
+                    self._tell("answered", sentence(shown))
+                differences += reply_differs(answer, reply)
+                state = await self._settled(expected)
+        except TimeoutError:
+            differences.append(f"it is not over after {STEP_S_MAX:g} s")
+        except (PlayError, PeerError) as error:
+            differences.append(str(error))
+        else:
+            for line in state_lines(state, self.shown):
+                self.say(line)
+            self.shown = state
+            differences += self.differs(state, expected)
+        for difference in differences:
+            self._tell("DIFFERS", difference)
+        return not differences
+
+    async def _settled(self, expected: dict[str, Any]) -> dict[str, Any]:
+        """The state once it is as expected, or will not become so any more."""
+        if self.stage.is_tiered:
+            await self.actions.direction.until_agreed(self.given["brokers"])
+        loop = asyncio.get_running_loop()
+        until = loop.time() + SETTLES_S_MAX
+        while True:
+            await asyncio.sleep(LOOK_AGAIN_S)
+            state = await self.looker.state()
+            if loop.time() > until or not self.differs(state, expected):
+                return state
+
+    def differs(self, state: dict[str, Any], expected: dict[str, Any]) -> list[str]:
+        """A sentence for each difference, and for each rule of every state that is broken."""
+        return [*state_differs(state, expected), *unsound(state)]
+
+    def _tell(self, word: str, text: str) -> None:
+        for line in paragraph(f"{word:<9} {text}", "   ", " " * 13):
+            self.say(line)

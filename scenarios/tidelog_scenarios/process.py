@@ -1,0 +1,217 @@
+"""An actor in a process of its own: a whole broker, which does what a play asks over its standard
+input, a line for each request, and answers over its standard output.
+
+    {"id": 1, "verb": "look", "arguments": {}}  ->  {"id": 1, "result": {...}}, or an "error"
+
+Verbs are `Inside`'s. The process ends as any node of a cluster does: in order on SIGTERM, at the
+end of its input, or killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import signal
+import sys
+from typing import TYPE_CHECKING, Any, cast
+
+from tidelog.embedded.cluster_settings import READY_WORDS
+from tidelog.embedded.nodes import Node, ProcessNode
+from tidelog_scenarios.actor import Actor
+from tidelog_scenarios.inside import Inside
+from tidelog_scenarios.turnstile import Turnstile
+from tidelog_scenarios.words import PlayError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+__all__ = ["ActorNode"]
+
+_LINE_BYTES_MAX = 1 << 24
+
+
+# -- the play's side -------------------------------------------------------------------------------
+
+
+class ActorNode(ProcessNode):
+    """The process, for the stage."""
+
+    PROGRAM = ("tidelog_scenarios.process",)
+
+    def __init__(self, properties: Any, **rest: Any) -> None:
+        super().__init__(properties, **rest)
+        self._line: _Line | None = None
+
+    @property
+    def inside(self) -> Inside:
+        """The broker from inside, while it runs."""
+        assert self._running
+        assert self._line is not None
+        return cast("Inside", _Remote(self._line))
+
+    async def _begin(self) -> asyncio.subprocess.Process:
+        process = await super()._begin()
+        self._line = _Line(process)
+        return process
+
+    async def _stop(
+        self, life: asyncio.subprocess.Process, *, controlled: bool, keeps_data: bool
+    ) -> None:
+        await super()._stop(life, controlled=controlled, keeps_data=keeps_data)
+        await self._hang_up()
+
+    async def _kill(self, life: asyncio.subprocess.Process) -> None:
+        await super()._kill(life)
+        await self._hang_up()
+
+    async def _hang_up(self) -> None:
+        line, self._line = self._line, None
+        if line is not None:
+            await line.close()
+
+
+class _Line:
+    """Requests to a process, and its answers."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self._last = 0
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._task = asyncio.get_running_loop().create_task(self._read(), name="actor's answers")
+
+    async def ask(self, verb: str, arguments: dict[str, Any]) -> Any:
+        """PlayError for what failed, or if the process is gone."""
+        stdin = self._process.stdin
+        assert stdin is not None
+        if self._task.done():
+            raise PlayError(f"{verb}: the process is gone")
+        number = self._last = self._last + 1
+        future = self._waiting[number] = asyncio.get_running_loop().create_future()
+        request = {"id": number, "verb": verb, "arguments": arguments}
+        stdin.write(json.dumps(request).encode() + b"\n")
+        try:
+            return await future
+        finally:
+            del self._waiting[number]
+
+    async def _read(self) -> None:
+        stdout = self._process.stdout
+        assert stdout is not None
+        while line := await stdout.readline():
+            answer = json.loads(line)
+            future = self._waiting.get(answer["id"])
+            if future is None or future.done():
+                continue
+            if "error" in answer:
+                future.set_exception(PlayError(answer["error"]))
+            else:
+                future.set_result(answer["result"])
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(PlayError("the process is gone"))
+
+    async def close(self) -> None:
+        """The process has ended."""
+        await self._task
+
+
+class _Remote:
+    """`Inside` at the other end of a line."""
+
+    def __init__(self, line: _Line) -> None:
+        self._line = line
+
+    def __getattr__(self, verb: str) -> Callable[..., Awaitable[Any]]:
+        names = _parameters(verb)
+
+        def ask(*values: Any, **more: Any) -> Awaitable[Any]:
+            return self._line.ask(verb, dict(zip(names, values, strict=False)) | more)
+
+        return ask
+
+
+def _parameters(verb: str) -> tuple[str, ...]:
+    code = getattr(Inside, verb).__code__
+    return tuple(code.co_varnames[1 : code.co_argcount])
+
+
+# -- the actor's side ------------------------------------------------------------------------------
+
+
+class _Actor:
+    """The broker in this process, and who asks."""
+
+    def __init__(self, properties: dict[str, str]) -> None:
+        self._turnstile = Turnstile()
+        self._ended = asyncio.Event()
+        self._is_left = False  # by who started it: nobody is there to take over
+        self._node = Actor(
+            properties,
+            self._turnstile,
+            durable=False,
+            on_start=self._started,
+            on_end=lambda _: self._ended.set(),
+        )
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def _started(self, node: Node[Any]) -> None:
+        _say(f"{READY_WORDS}{node.bootstrap_server}")
+
+    async def run(self) -> None:
+        """Until it is to end."""
+        loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGTERM, self._ended.set)
+        reader = asyncio.StreamReader(limit=_LINE_BYTES_MAX)
+        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+        await self._node.start()
+        reading = loop.create_task(self._read(reader))
+        await self._ended.wait()
+        for task in (reading, *self._tasks):
+            task.cancel()
+        await asyncio.gather(reading, *self._tasks, return_exceptions=True)
+        await self._node.stop(controlled=not self._is_left)
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        while line := await reader.readline():
+            task = asyncio.get_running_loop().create_task(self._answer(json.loads(line)))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        self._is_left = True
+        self._ended.set()
+
+    async def _answer(self, request: dict[str, Any]) -> None:
+        answer = {"id": request["id"]}
+        try:
+            verb = getattr(Inside(self._node.server, self._turnstile), request["verb"])
+            answer["result"] = await verb(**request["arguments"])
+        except Exception as error:  # noqa: BLE001 - who asked is told
+            answer["error"] = str(error) or type(error).__name__
+        _say(json.dumps(answer))
+
+
+def _say(line: str) -> None:
+    with contextlib.suppress(BrokenPipeError):
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+
+
+def main(arguments: list[str]) -> None:
+    """Be an actor; arguments as `ProcessNode` gives them."""
+    properties = {}
+    for argument in arguments:
+        name, _, value = argument.partition("=")
+        if name == "--set":
+            key, _, text = value.partition("=")
+            properties[key] = text
+
+    async def run() -> None:
+        await _Actor(properties).run()
+
+    logging.getLogger("tidelog").addHandler(logging.NullHandler())  # the account tells
+    asyncio.run(run())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
