@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ["protocol", "storage", "broker", "pipeline", "bench", "scenarios"]
 SOURCES = sorted(path for room in ROOMS for path in (ROOT / room).rglob("*.py"))
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
-LINES_MAX = 500
+LINES_MAX = 800  # a wall; most files stay near 300
 FUNCTION_LINES_MAX = 70
 SHORT_WORDS = re.compile(r"\b(hw|leo|lso|mgr|hwm)\b")
 # Rooms whose prose is not checked yet. Take a room off this list once it passes.
