@@ -2,8 +2,12 @@
 PYTHON ?= python3
 BIN := .venv/bin
 SEEDS ?= 200
+PYTEST := $(BIN)/python -m pytest -n 4 --dist loadgroup
+# Hundreds of processes import the same modules: compile each once.
+unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup demo test check programs lint types docs simulate mutants chaos damage bench pythons conformance
+.PHONY: setup demo test check check-fast static nightly programs lint types docs simulate mutants \
+	chaos damage bench pythons conformance
 
 setup: .venv/.ready
 
@@ -17,11 +21,31 @@ setup: .venv/.ready
 demo: setup
 	$(BIN)/tidelog demo
 
-# Three at a time on two cores: a third of what they take is waiting for timers and disks.
+# Four at a time on two cores: a third of what they take is waiting for timers and disks.
 test: setup programs
-	$(BIN)/python -m pytest -n 3 --dist loadgroup
+	$(PYTEST)
 
-check: setup lint types docs programs pythons test
+# What CI runs. The static checks use one core: the further Python has the other.
+check: setup
+	$(MAKE) --jobs 2 --output-sync static pythons
+	$(PYTEST)
+
+static: lint types docs programs
+
+# While you work: the static checks, and the tests nearest to what differs from `main`.
+check-fast: setup lint types
+	$(BIN)/python tests/changed.py -n 4 --dist loadgroup
+
+# All that CI has no time for: every test on every Python, thousands of seeds, each planted bug from
+# the first seed on, killed brokers, damaged files, all of Kafka's recorded answers.
+nightly: setup lint types docs programs
+	$(BIN)/python tests/pythons.py --all 3.12 3.13
+	$(PYTEST) -m ""
+	$(MAKE) simulate SEEDS=2000
+	$(MAKE) mutants
+	$(MAKE) chaos MINUTES=20
+	$(MAKE) damage
+	$(MAKE) conformance
 
 # Kafka's jars and what tests run of Go, fetched and built once into the user's cache.
 programs: setup
@@ -40,9 +64,9 @@ types: setup
 docs: setup
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs docs/_build/html
 
-# The rooms' own tests on every further Python this machine has.
+# A sample of the rooms' own tests on the newest Python; all of them on all Pythons in `nightly`.
 pythons: setup
-	$(BIN)/python tests/pythons.py 3.12 3.13
+	$(BIN)/python tests/pythons.py 3.13
 
 # Clusters of 1 to 7 brokers, as each seed says, or BROKERS=N of them: SEEDS of them, or with
 # MINUTES=N as many as that time allows.

@@ -7,8 +7,13 @@ take to be made.
 from __future__ import annotations
 
 import gc
+from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 pytest_plugins = ("support.processes", "support.remote_places")
 
@@ -19,7 +24,36 @@ settings.register_profile(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.load_profile("same")
+settings.register_profile("sample", settings.get_profile("same"), max_examples=10)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--sample",
+        action="store_true",
+        help="the first case of each parametrized test, and few examples of each property",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    settings.load_profile("sample" if config.getoption("--sample") else "same")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: list[pytest.Item]
+) -> Iterator[None]:
+    """Choose the sample before the tests are mixed. Then put long tests first: at the end, one core
+    would wait for the other."""
+    if config.getoption("--sample"):
+        first: dict[str, pytest.Item] = {}
+        for item in items:
+            first.setdefault(item.nodeid.partition("[")[0], item)
+        chosen = {*first.values()}
+        config.hook.pytest_deselected(items=[item for item in items if item not in chosen])
+        items[:] = first.values()
+    yield
+    items.sort(key=lambda item: "slow" not in item.keywords)
 
 
 def pytest_collection_finish() -> None:

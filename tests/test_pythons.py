@@ -15,7 +15,7 @@ def test_what_was_not_checked_is_said(
 ) -> None:
     found = {"3.12": "/usr/bin/python3.12", "3.13": "/usr/bin/python3.13"}
     monkeypatch.setattr(pythons, "find", found.get)
-    monkeypatch.setattr(pythons, "run", lambda version, _: int(version == "3.13"))
+    monkeypatch.setattr(pythons, "run", lambda version, *_: int(version == "3.13"))
     assert pythons.main(["3.12"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "passed on Python 3.12"
     assert pythons.main(["3.12", "3.14", "3.15"]) == 0
