@@ -126,7 +126,7 @@ def test_a_timeline_puts_what_repeats_into_one_line():
 
 def test_the_command_line_sums_up():
     done = subprocess.run(
-        [sys.executable, "-m", "sim", "--seeds", "4", "--processes", "2"],
+        [sys.executable, "-m", "sim", "--seeds", "4", "--brokers", "1", "--processes", "2"],
         cwd=TESTS,
         capture_output=True,
         text=True,
