@@ -255,7 +255,7 @@ async def test_a_follower_is_cut_while_it_moves(mover: Mover) -> None:
     mover.hold()
     # Another leader was elected, whose log parts from ours after the second record.
     mover.path.change("a", leader_epoch=2)
-    partition.truncate_as_follower(2, leader_epoch=2, now_ms=0)
+    partition.followed_log(2).truncate_to(2, 0)
     mover.replicate(partition, 2, 2, 2)
     log = await mover.moved(1)
     assert [tuple(entry) for entry in log.epochs.entries] == [(0, 0), (2, 2)]
@@ -276,7 +276,7 @@ async def test_equal_ends_are_not_enough(mover: Mover) -> None:
         outcome: Any = partition.log.read(position, 1, upper_bound=4)
         log.append_as_follower(memoryview(b"".join(outcome.parts)), leader_epoch=9, now_ms=0)
     mover.path.change("a", leader_epoch=2)
-    partition.truncate_as_follower(2, leader_epoch=2, now_ms=0)
+    partition.followed_log(2).truncate_to(2, 0)
     mover.replicate(partition, 2, 2)
     assert log.log_end_offset == partition.log.log_end_offset == 4
     expected = everything(partition.log)

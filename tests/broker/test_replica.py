@@ -73,10 +73,10 @@ class TestFollowing:
         for offset in range(4):
             follower.append_as_follower(from_leader(offset), leader_epoch=5, now_ms=NOW_MS)
         follower.advance_as_follower(4, 0)
-        assert follower.truncate_as_follower(2, leader_epoch=5, now_ms=NOW_MS)
+        assert follower.followed_log(5).truncate_to(2, NOW_MS)
         assert (follower.log.log_end_offset, follower.log.high_watermark) == (2, 2)
-        assert not follower.truncate_as_follower(2, leader_epoch=5, now_ms=NOW_MS)
-        follower.restart_as_follower(7, leader_epoch=5, now_ms=NOW_MS, log_start=6)
+        assert not follower.followed_log(5).truncate_to(2, NOW_MS)
+        follower.followed_log(5).truncate_fully_and_start_at(7, 6, NOW_MS)
         log = follower.log
         assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (6, 7, 7)
 
@@ -87,8 +87,8 @@ class TestFollowing:
         path.change("foo", leader=1 if leads else 2, leader_epoch=6)
         doors: list[Any] = [
             lambda: follower.append_as_follower(from_leader(0), leader_epoch=5, now_ms=NOW_MS),
-            lambda: follower.truncate_as_follower(0, leader_epoch=5, now_ms=NOW_MS),
-            lambda: follower.restart_as_follower(9, leader_epoch=5, now_ms=NOW_MS),
+            lambda: follower.followed_log(5).truncate_to(0, NOW_MS),
+            lambda: follower.followed_log(5).truncate_fully_and_start_at(9, now_ms=NOW_MS),
         ]
         for door in doors:
             with pytest.raises(StorageError) as refused:

@@ -127,7 +127,7 @@ async def test_an_answer_for_another_offset_is_dropped(tmp_path: Path) -> None:
         partition = one.fill("a", 0, 0, 0)
         await settle()
         assert one.last == {"a": (3, 0, 0)}
-        partition.truncate_as_follower(1, leader_epoch=0, now_ms=0)
+        partition.followed_log(0).truncate_to(1, 0)
         one.say(a=data(records(3), end=4))
         await settle()
         assert partition.log.log_end_offset == 1, "a hole otherwise"

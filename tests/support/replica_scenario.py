@@ -245,7 +245,7 @@ class Scenario:
                 log_end_offset=log.log_end_offset,
                 high_watermark=log.high_watermark,
             )
-            partition.truncate_as_follower(cut.offset, leader_epoch=epoch, now_ms=self.clock.now_ms)
+            partition.followed_log(epoch).truncate_to(cut.offset, self.clock.now_ms)
         else:
             partition.append_as_follower(
                 memoryview(reply["bytes"]), leader_epoch=epoch, now_ms=self.clock.now_ms

@@ -1,8 +1,7 @@
 """Partitions on this broker: reads and writes, parked requests, and following leaders.
 
 One partition:
-partition.py          as requests see it: appends, reads, offsets, deletions
-replica.py            its state: role, followers' progress, in-sync replicas, high watermark
+partition.py          its role, in-sync replicas and log: appends, reads, offsets, deletions
 replica_state.py      a leader's state of one follower, and the rules for all
 in_sync.py            decisions about the in-sync replicas and read replicas: pure
 reads.py              parameters and result of reading one partition in a Fetch

@@ -135,7 +135,7 @@ class AuxStateBuilder:
         return end.leader_epoch if end.offset > start.offset - 1 else start.leader_epoch
 
     def _begin(self, state: FetchState, offset: int, log_start: int, aux: AuxState | None) -> bool:
-        partition, epoch, now_ms = state.partition, state.leader_epoch, self._following.now_ms()
+        partition, now_ms = state.partition, self._following.now_ms()
         end = partition.log.log_end_offset
         if aux is not None:
             offset = aux.next_offset
@@ -152,16 +152,12 @@ class AuxStateBuilder:
             offset,
             log_start,
         )
+        log = partition.followed_log(state.leader_epoch)
         if aux is None:
-            partition.restart_as_follower(offset, leader_epoch=epoch, now_ms=now_ms)
+            log.truncate_fully_and_start_at(offset, now_ms=now_ms)
         else:
-            partition.restart_from_remote(
-                offset,
-                log_start=log_start,
-                epochs=aux.epochs,
-                snapshot=aux.snapshot,
-                leader_epoch=epoch,
-                now_ms=now_ms,
+            log.restart_from_remote(
+                offset, log_start=log_start, epochs=aux.epochs, snapshot=aux.snapshot, now_ms=now_ms
             )
         state.step(Event.BUILT)
         self._following.fetch_soon(state)

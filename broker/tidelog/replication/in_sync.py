@@ -1,6 +1,6 @@
 """Decisions about in-sync replicas: the high watermark, lagging and joining followers.
 
-Pure functions over a leader's state of its followers; `replica.py` acts on them. Kafka: Partition
+Pure functions over a leader's state of its followers; `partition.py` acts on them. Kafka: Partition
 (maybeIncrementLeaderHW, getOutOfSyncReplicas, isFollowerInSync).
 """
 

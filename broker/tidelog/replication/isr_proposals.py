@@ -1,7 +1,7 @@
 """Propose changes of the in-sync replicas of partitions that this broker leads.
 
 It owns the timer that finds lagging followers; `replica_manager.py` reports followers that have
-fetched and leaders that have recovered. The partition decides the change (`replica.py`), and
+fetched and leaders that have recovered. The partition decides the change (`partition.py`), and
 `alter_partition.py` sends it to the controller. A lone broker has no followers and needs none of
 this.
 

@@ -378,7 +378,9 @@ class ReplicaFetcher:
             first = read_header(records)
             if first.base_offset < log.log_end_offset < first.next_offset:
                 # The leader's log starts in the middle of this whole batch.
-                partition.restart_as_follower(first.base_offset, leader_epoch=epoch, now_ms=now_ms)
+                partition.followed_log(epoch).truncate_fully_and_start_at(
+                    first.base_offset, now_ms=now_ms
+                )
         result = partition.append_as_follower(records, leader_epoch=epoch, now_ms=now_ms)
         return result is not None
 
@@ -418,9 +420,7 @@ class ReplicaFetcher:
             log.high_watermark,
             state.leader_epoch,
         )
-        partition.truncate_as_follower(
-            offset, leader_epoch=state.leader_epoch, now_ms=self.now_ms()
-        )
+        partition.followed_log(state.leader_epoch).truncate_to(offset, self.now_ms())
 
     # ---- failures -----------------------------------------------------------------------------
 

@@ -124,9 +124,8 @@ class StartFinder:
             _log.warning(
                 "%s: the local log restarts at %d", partition.topic_partition, start.offset
             )
-            partition.restart_as_follower(
-                start.offset, leader_epoch=state.leader_epoch, now_ms=self._following.now_ms()
-            )
+            log = partition.followed_log(state.leader_epoch)
+            log.truncate_fully_and_start_at(start.offset, now_ms=self._following.now_ms())
         state.step(Event.TRUNCATED)
         if partition.log.log_end_offset == end:
             self._following.fail(state, "the leader has the offset now")

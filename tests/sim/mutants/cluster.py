@@ -13,10 +13,9 @@ from tidelog.cluster.metadata.replicated import ReplicatedMetadataLog
 from tidelog.cluster.quorum.core import QuorumCore
 from tidelog.coordinators.groups.shard import GroupShard
 from tidelog.replication import internal_topics, replica_fetcher
-from tidelog.replication import replica as replica_module
+from tidelog.replication import partition as partition_module
 from tidelog.replication.hosted_partitions import HostedPartitions
 from tidelog.replication.partition import Partition
-from tidelog.replication.replica import Replica
 from tidelog.replication.truncation import Truncation
 from tidelog_storage import recovery, replicated, scan
 from tidelog_storage.compaction import rewriting
@@ -34,15 +33,15 @@ if TYPE_CHECKING:
 
 def truncate_to_the_high_watermark(patch: Patch) -> None:
     """KIP-101's first failure: who becomes follower drops what it does not know to be committed."""
-    original = Replica.update
+    original = Partition.update
 
-    def update(self: Replica, image: Any) -> None:
+    def update(self: Partition, image: Any) -> None:
         is_new = image.leader_epoch > self.leader_epoch
         original(self, image)
         if is_new and not self.is_leader:
             self.log.truncate_to(self.log.high_watermark, 0)
 
-    patch(Replica, "update", update)
+    patch(Partition, "update", update)
 
 
 def skip_the_divergence_check(patch: Patch) -> None:
@@ -62,38 +61,38 @@ def cut_nothing(patch: Patch) -> None:
 def high_watermark_before_the_shrink(patch: Patch) -> None:
     """A proposed shrink of the ISR counts before the controller has made it."""
 
-    def maximal_isr(self: Replica) -> tuple[int, ...]:
+    def maximal_isr(self: Partition) -> tuple[int, ...]:
         change = self.pending_change
         return self.isr if change is None else change.isr
 
-    patch(Replica, "maximal_isr", property(maximal_isr))
+    patch(Partition, "maximal_isr", property(maximal_isr))
 
 
 def high_watermark_of_the_leader_alone(patch: Patch) -> None:
     """What the leader has counts as committed."""
-    patch(replica_module, "committed_end", lambda _id, end, *_: end)
+    patch(partition_module, "committed_end", lambda _id, end, *_: end)
 
 
 def forget_the_minimum(patch: Patch) -> None:
     """min.insync.replicas is forgotten: after a shrink the last replica commits alone."""
-    original = Replica.config_changed
+    original = Partition.config_changed
 
-    def config_changed(self: Replica) -> None:
+    def config_changed(self: Partition) -> None:
         original(self)
         self.min_isr = 1
         self.advance_high_watermark()
 
-    patch(Replica, "config_changed", config_changed)
+    patch(Partition, "config_changed", config_changed)
 
 
 def follower_commits_all_it_has(patch: Patch) -> None:
     """A follower takes everything it has for committed."""
-    original = Replica.advance_as_follower
+    original = Partition.advance_as_follower
 
-    def advance_as_follower(self: Replica, _high_watermark: int, log_start: int) -> bool:
+    def advance_as_follower(self: Partition, _high_watermark: int, log_start: int) -> bool:
         return original(self, self.log.log_end_offset, log_start)
 
-    patch(Replica, "advance_as_follower", advance_as_follower)
+    patch(Partition, "advance_as_follower", advance_as_follower)
 
 
 def lose_the_epoch_checkpoint(patch: Patch) -> None:
@@ -161,7 +160,7 @@ def acknowledge_before_replication(patch: Patch) -> None:
 
 def join_without_catching_up(patch: Patch) -> None:
     """Whoever fetches joins the in-sync replicas, however far it is behind."""
-    patch(replica_module, "has_reached", lambda *_: True)
+    patch(partition_module, "has_reached", lambda *_: True)
 
 
 def elect_anybody(patch: Patch) -> None:
@@ -222,14 +221,14 @@ def metadata_before_fsync(patch: Patch) -> None:
 
 def follow_without_producers(patch: Patch) -> None:
     """A follower does not remember producers: after an election, what is sent again is doubled."""
-    original = Replica.append_as_follower
+    original = Partition.append_as_follower
 
-    def append_as_follower(self: Replica, *args: Any, **options: Any) -> Any:
+    def append_as_follower(self: Partition, *args: Any, **options: Any) -> Any:
         result = original(self, *args, **options)
         self.log.producers.producers.clear()
         return result
 
-    patch(Replica, "append_as_follower", append_as_follower)
+    patch(Partition, "append_as_follower", append_as_follower)
 
 
 def begin_where_the_deleted_ended(patch: Patch) -> None:
@@ -260,12 +259,12 @@ def keep_strays(patch: Patch) -> None:
 
 def ignore_the_log_start(patch: Patch) -> None:
     """A follower keeps what its leader has deleted."""
-    original = Replica.advance_as_follower
+    original = Partition.advance_as_follower
 
-    def advance_as_follower(self: Replica, high_watermark: int, _log_start: int) -> bool:
+    def advance_as_follower(self: Partition, high_watermark: int, _log_start: int) -> bool:
         return original(self, high_watermark, 0)
 
-    patch(Replica, "advance_as_follower", advance_as_follower)
+    patch(Partition, "advance_as_follower", advance_as_follower)
 
 
 def a_new_controller_settles_nothing(patch: Patch) -> None:

@@ -10,7 +10,7 @@ from tidelog.cluster.metadata import replicated as replicated_metadata
 from tidelog.cluster.metadata.quorum_state import QuorumStateError, read_quorum_state
 from tidelog.cluster.metadata.replicated import ReplicatedMetadataLog
 from tidelog.cluster.quorum.core import QuorumCore
-from tidelog.replication.replica import Replica
+from tidelog.replication.partition import Partition
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def follow_the_image_of_another_life(patch: Patch) -> None:
 def believe_a_claimed_replica_epoch(patch: Patch) -> None:
     """The highest epoch that a Fetch has named is the follower's."""
 
-    def record_fetch(self: Replica, request: Any, params: Any) -> bool:
+    def record_fetch(self: Partition, request: Any, params: Any) -> bool:
         replica = self.remotes[params.replica_id]
         if 0 <= params.replica_epoch < replica.broker_epoch:
             return False
@@ -68,7 +68,7 @@ def believe_a_claimed_replica_epoch(patch: Patch) -> None:
         )
         return True
 
-    patch(Replica, "record_fetch", record_fetch)
+    patch(Partition, "record_fetch", record_fetch)
 
 
 def believe_any_quorum_epoch(patch: Patch) -> None:

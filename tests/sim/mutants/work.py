@@ -15,7 +15,7 @@ from tidelog.coordinators.groups.group import Group
 from tidelog.replication import hosted_partitions
 from tidelog.replication.fetch_sessions import FetchedPartition, FetchSession
 from tidelog.replication.hosted_partitions import HostedPartitions
-from tidelog.replication.replica import Replica
+from tidelog.replication.partition import Partition
 from tidelog_storage import retention, validator
 from tidelog_storage.compaction import offset_map, rewriting
 from tidelog_storage.retention import Retention
@@ -91,15 +91,15 @@ def elect_past_the_in_sync(patch: Patch) -> None:
 
 def recover_by_half(patch: Patch) -> None:
     """A leader that was elected uncleanly begins with half of what it has."""
-    original = Replica.update
+    original = Partition.update
 
-    def update(self: Replica, image: Any) -> None:
+    def update(self: Partition, image: Any) -> None:
         is_new = image.leader_epoch > self.leader_epoch
         original(self, image)
         if is_new and self.is_leader and image.leader_recovery_state:
             self.log.truncate_to(self.log.log_end_offset // 2, 0)
 
-    patch(Replica, "update", update)
+    patch(Partition, "update", update)
 
 
 def keys_that_begin_alike_are_one(patch: Patch) -> None:
