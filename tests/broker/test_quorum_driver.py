@@ -108,6 +108,22 @@ def test_an_image_without_this_life_of_the_broker_ends_it(record: Any, said: str
     simulate(story)
 
 
+def test_a_node_of_another_cluster_ends_and_names_the_difference() -> None:
+    async def story(world: QuorumWorld) -> None:
+        stranger = world.nodes[3]
+        stranger.cluster_id = "BBBBBBBBBBBBBBBBBBBBBA"
+        await world.start()
+        await world.until(lambda: bool(stranger.failures))
+        assert re.search("cluster id BBBBBBBBBBBBBBBBBBBBBA, .* another", str(stranger.failures[0]))
+        assert stranger.metadata.has_failed
+        leader = await world.elected()
+        await leader.commit("a")
+        assert leader.node_id != 3
+        stranger.failures.clear()
+
+    simulate(story)
+
+
 @pytest.mark.parametrize(
     "options",
     [

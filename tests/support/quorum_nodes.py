@@ -58,6 +58,7 @@ class QuorumNode:
         self._graves: list[Any] = []
         self.options: dict[str, Any] = {}
         self.quorum_options: dict[str, Any] = {}
+        self.cluster_id = CLUSTER_ID
 
     def draw_disk_delay(self) -> float:
         return self._delays.uniform(0.0005, 0.005)
@@ -80,7 +81,7 @@ class QuorumNode:
             clock=self.clock,
             directory="data",
             node_id=self.node_id,
-            cluster_id=CLUSTER_ID,
+            cluster_id=self.cluster_id,
             on_failure=self.failures.append,
             **self.options,
         )
@@ -104,7 +105,7 @@ class QuorumNode:
             self.metadata,
             channels,
             node_id=self.node_id,
-            cluster_id=CLUSTER_ID,
+            cluster_id=self.cluster_id,
             clock=self.clock,
             rng=rng,
             **self.quorum_options,

@@ -83,6 +83,7 @@ class Quorum:
         self._flusher: asyncio.Task[None] | None = None
         self._fetcher = Fetcher(self)
         self._stopped = False
+        self._strangers: set[int] = set()  # voters that answered as nodes of another cluster
         self.on_progress: list[Callable[[], None]] = []
         """Called when records were appended, the high watermark moved or the role changed: parked
         fetches look again."""
@@ -368,10 +369,16 @@ class Quorum:
 
     def _is_understood(self, voter: int, response: Any) -> bool:
         """Return whether the answer is about the metadata log: voters of other clusters refuse
-        requests."""
-        if response.error_code == ErrorCode.NONE and response.topics:
+        requests. If most voters do, this node ends: it would wait for ever."""
+        code = ErrorCode(response.error_code)
+        if code is ErrorCode.NONE and response.topics:
+            self._strangers.discard(voter)
             return True
-        log.error("voter %d answered %s", voter, ErrorCode(response.error_code).name)
+        log.error("voter %d answered %s", voter, code.name)
+        if code is ErrorCode.INCONSISTENT_CLUSTER_ID:
+            self._strangers.add(voter)
+            if 2 * len(self._strangers) > len(self.metadata.voters):
+                self.metadata.fail(_of_another_cluster(self.cluster_id))
         return False
 
     # ---- catching up --------------------------------------------------------------------------
@@ -397,3 +404,11 @@ class Quorum:
         if answer.error_code:
             raise NotControllerError
         await self.metadata.wait_for(answer.high_watermark - 1)
+
+
+def _of_another_cluster(cluster_id: str) -> StorageError:
+    return StorageError(
+        ErrorCode.INCONSISTENT_CLUSTER_ID,
+        f"the directories here have cluster id {cluster_id}, most of controller.quorum.voters have"
+        " another: give this node directories of their cluster, or correct the voters",
+    )
