@@ -283,6 +283,15 @@ def test_all_reads_of_an_object_go_by_one_signed_url(server, new_store):
     assert "boto3" not in server.reads
 
 
+def test_signed_reads_need_no_private_part_of_boto3(server, new_store, monkeypatch):
+    server.behaviour = "ranges"
+    store = new_store(server.url)
+    with monkeypatch.context() as patch:
+        patch.delattr(store._client, "_endpoint")
+        assert store.fetch_segment(SEGMENT, 7).read() == CONTENT[7:]
+    assert "boto3" not in server.reads
+
+
 def test_a_url_that_is_too_old_is_signed_anew(server, new_store):
     server.behaviour = "ranges"
     store = new_store(server.url)
@@ -328,4 +337,4 @@ def test_an_endpoint_that_is_none_is_named(url: str) -> None:
 
 def test_a_profile_that_there_is_not_is_named() -> None:
     with pytest.raises(ValueError, match=r"^profile: The config profile"):
-        S3Settings.parse({"bucket": "b", "profile": "no such one"}).client()
+        S3Settings.parse({"bucket": "b", "profile": "no such one"}).connect()

@@ -2,8 +2,8 @@
 
 boto3 spends 1.5 ms of processor time on a request, in an interpreter that the broker's loop needs
 too: more than reading 8 MiB from a server nearby takes. Here a URL is signed once for all reads of
-an object, and used with boto3's own connections. Any answer other than the requested bytes is left
-to boto3, which repeats the request and reports the error.
+an object, and sent over connections of this module. Any answer other than the requested bytes is
+left to boto3, which repeats the request and reports the error.
 
 Calls block and come from several threads; they share only dictionaries, and use one item at a time.
 """
@@ -32,16 +32,26 @@ _NOT_FOR_THIS = frozenset({200, 301, 302, 307, 308, 400, _FORBIDDEN, 405, 501})
 class SignedReads:
     """Reads of the objects of one bucket."""
 
-    def __init__(self, client: Any, bucket: str) -> None:
+    def __init__(self, client: Any, bucket: str, verify: bool | str) -> None:
+        """`verify` is the file of trusted certificates, True for the usual ones."""
+        from botocore.httpsession import URLLib3Session
+        from botocore.utils import get_environ_proxies
+
+        config = client.meta.config
         self._client = client
         self._bucket = bucket
-        self._http = getattr(getattr(client, "_endpoint", None), "http_session", None)
+        self._http = URLLib3Session(
+            verify=verify,
+            proxies=config.proxies or get_environ_proxies(client.meta.endpoint_url),
+            timeout=(config.connect_timeout, config.read_timeout),
+            max_pool_connections=config.max_pool_connections,
+        )
         self._urls: dict[str, str] = {}
         self._misses = 0
 
     def get(self, key: str, start: int, last: int) -> SignedBody | None:
         """The bytes from `start` to `last`; None if they are not to be had in this way."""
-        if self._http is None or self._misses >= _MISSES_MAX:
+        if self._misses >= _MISSES_MAX:
             return None
         try:
             answer = self._ask(key, start, last)
@@ -78,7 +88,11 @@ class SignedReads:
         # Hooks that watch or answer boto3's requests get this one too.
         events = self._client.meta.events
         answer = events.emit_until_response("before-send.s3.GetObject", request=request)[1]
-        return self._http.send(request) if answer is None else answer  # type: ignore[union-attr]
+        return self._http.send(request) if answer is None else answer
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
 
 
 class SignedBody(io.RawIOBase):

@@ -4,9 +4,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from tidelog_storage.remote.s3_reads import SignedReads
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,10 +73,12 @@ class S3Settings:
         """Whether URLs are signed in the usual way: not of access points, nor of S3 Express."""
         return not self.bucket.startswith("arn:") and not self.bucket.endswith("--x-s3")
 
-    def client(self) -> Any:
-        """A client that threads may share. ValueError without boto3 or for a wrong property."""
+    def connect(self) -> tuple[Any, SignedReads | None]:
+        """A client that threads may share, and reads by signed URLs if the bucket allows them.
+        ValueError without boto3 or for a wrong property."""
         try:
             import boto3
+            import botocore.session
             from botocore.config import Config
             from botocore.exceptions import BotoCoreError, ProfileNotFound
         except ImportError:
@@ -94,13 +99,18 @@ class S3Settings:
             },
         )
         try:
+            core = botocore.session.get_session()
             session = boto3.session.Session(
-                profile_name=self.profile, region_name=self.region or None
+                profile_name=self.profile, region_name=self.region, botocore_session=core
             )
             region = session.region_name or ("us-east-1" if self.endpoint_url else None)
-            return session.client(
+            # boto3 looks for the certificates in this order too.
+            verify = core.get_config_variable("ca_bundle") or os.environ.get("REQUESTS_CA_BUNDLE")
+            client = session.client(
                 "s3", endpoint_url=self.endpoint_url, region_name=region, config=options
             )
+            signed = SignedReads(client, self.bucket, verify or True) if self.signs_urls else None
+            return client, signed
         except ProfileNotFound as error:
             raise ValueError(f"profile: {error}") from error
         except (BotoCoreError, ValueError) as error:

@@ -37,7 +37,6 @@ from tidelog_storage.remote.layout import (
     parts_of,
     sources,
 )
-from tidelog_storage.remote.s3_reads import SignedReads
 from tidelog_storage.remote.s3_settings import S3Settings
 
 if TYPE_CHECKING:
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
 
     from tidelog_storage.remote.api import IndexKind, RemoteSegment, SegmentFiles
     from tidelog_storage.remote.layout import ObjectFacts
+    from tidelog_storage.remote.s3_reads import SignedReads
     from tidelog_storage.seams import Buffer, FileSystem
 
 __all__ = ["S3Store"]
@@ -99,8 +99,7 @@ class S3Store:
         self._bucket = settings.bucket
         self._prefix = settings.prefix
         self._part_bytes = settings.part_bytes
-        self._client = settings.client()
-        self._signed = SignedReads(self._client, settings.bucket) if settings.signs_urls else None
+        self._client, self._signed = settings.connect()
 
     # ---- copying ------------------------------------------------------------------------------
 
@@ -278,8 +277,9 @@ class S3Store:
 
     def close(self) -> None:
         """Give up the connections."""
-        if self._client is not None:
-            self._client.close()
+        for connections in (self._client, self._signed):
+            if connections is not None:
+                connections.close()
 
     def _key(self, segment: RemoteSegment, ending: str) -> str:
         folder = folder_name(segment.topic_id_partition)
