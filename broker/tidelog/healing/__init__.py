@@ -1,11 +1,11 @@
-"""Damage on this broker's disks and in its remote tier: found by reading, repaired from copies.
+"""Finds damage on this broker's disks and in its remote tier, and repairs it from copies.
 
     schedule.py        when logs are read
-    healer.py          reads them, and decides what becomes of what was found
+    healer.py          reads logs and repairs the damage it finds
     peer_copies.py     asks other in-sync replicas for records
-    remote_copies.py   asks the remote tier for records, and checks and repairs its objects
-    transaction_proofs.py   compares large transaction indexes before reads go by them
+    remote_copies.py   asks the remote tier for records; checks and repairs remote segments
+    transaction_proofs.py   compares large transaction indexes before reads use them
 
-Kafka has none of this. What is read and how a segment is written anew is the storage room's:
-`tidelog_storage.scrub`, `tidelog_storage.scrub_repair`.
+Kafka has none of this. `tidelog_storage.scrub` checks a segment and `tidelog_storage.scrub_repair`
+writes a repaired one.
 """

@@ -1,12 +1,12 @@
-"""The scrubber: reads what lies on this broker's disks, and repairs what rotted.
+"""The scrubber: reads the segments on this broker's disks, and repairs damaged ones.
 
-It reads a step at a time off the loop, no faster than log.scrub.io.max.bytes.per.second. `schedule`
-says when.
+It reads in steps on a thread, no faster than log.scrub.io.max.bytes.per.second. `schedule` starts
+it.
 
-A damage that was found is not served from then on (CORRUPT_MESSAGE), by a leader neither: it stays
-leader, as all else of its log is good. What another in-sync replica or the remote tier has of it is
-fetched, checked and swapped in. What none has stays as it is, and is named in the log, in the
-metric DamagedOffsets and by `tidelog verify`.
+Damaged records are no longer served: a read gets CORRUPT_MESSAGE. A leader stays leader, because
+the rest of its log is good. If another in-sync replica or the remote tier has the records, they are
+fetched, checked and swapped in. Otherwise the damage stays, and is named in the log, in the metric
+DamagedOffsets and by `tidelog verify`.
 """
 
 from __future__ import annotations
@@ -59,63 +59,61 @@ class Healer:
         peers: PeerCopies | None,
         remote: RemoteCopies | None,
     ) -> None:
-        """`peers` is None for a broker that is a cluster by itself, `remote` without a tier."""
+        """`peers` is None for a lone broker, `remote` is None without a remote tier."""
         self._bytes_per_second = bytes_per_second
-        self._clock = runtime.clock
-        self._files = runtime.files
-        self._executor = runtime.executor
+        self._clock, self._files, self._executor = runtime.clock, runtime.files, runtime.executor
         self._replicas = replicas
         self._peers = peers
         self._remote = remote
         self._lock = asyncio.Lock()  # at most one check or repair runs
 
     def close(self) -> None:
-        """Ask other brokers nothing any more; nothing runs."""
+        """Close the channels to other brokers; no check or repair runs any more."""
         if self._peers is not None:
             self._peers.close()
 
     async def scrub_all(self) -> None:
-        """One pass over all partitions of this broker, and the remote segments of those it
-        leads."""
+        """Check all partitions of this broker once, and the remote segments of those it leads."""
         for partition in self._replicas.partitions():
             await self.scrub_guarded(partition)
             if self._remote is not None:
                 await self._guarded(partition, self._remote.scrub)
 
     async def look_at_remote(self, partition: Partition) -> None:
-        """Look at the remote segments that are known or thought to be damaged."""
+        """Check the remote segments that are damaged or suspect."""
         if self._remote is not None:
             await self._guarded(partition, self._remote.look_again)
 
     def has_damages(self, partition: Partition) -> bool:
-        """Whether there is something left that no copy was had of."""
+        """Return whether there is damage left without a copy."""
         is_remote = self._remote is not None and self._remote.has_damages(partition)
         return is_remote or bool(partition.log.damages)
 
     async def scrub_guarded(self, partition: Partition) -> None:
-        """`scrub`; what fails is logged."""
+        """Run `scrub`, and log its failure."""
         await self._guarded(partition, self.scrub)
 
     async def _guarded(
         self, partition: Partition, work: Callable[[Partition], Awaitable[None]]
     ) -> None:
-        """What fails for one partition does not keep the others from being read."""
+        """Run work for one partition; its failure is logged, and the other partitions are checked
+        all the same."""
         try:
             await work(partition)
         except OSError as error:
             _log.warning("%s cannot be scrubbed: %s", partition.topic_partition, error)
-        except Exception:  # noqa: BLE001 - the others are to be read
+        except Exception:  # noqa: BLE001 - the other partitions are checked all the same
             _log.exception("scrubbing %s failed", partition.topic_partition)
 
     # -- one log -----------------------------------------------------------------------------------
 
     async def scrub(self, partition: Partition) -> None:
-        """Read a replica's segments from the oldest on, and repair what can be."""
+        """Read a replica's segments, oldest first, and repair them."""
         async with self._lock:
             if self._is_hosted(partition):
                 await self._restore_start(partition)
             offset = -1
-            # The topic may be deleted, or the replica go elsewhere, while others are read.
+            # The replica may leave this broker while others are read.
             while self._is_hosted(partition):
                 segment = partition.log.segments.after(offset)
                 if segment is None:
@@ -143,7 +141,7 @@ class Healer:
         damages = check.damages
         fault = segment.index_fault or next(iter(check.index_faults), None)
         if (damages or fault) and log.segments.active is segment:
-            log.roll(self._clock.wall_ms())  # only what does not grow any more can be replaced
+            log.roll(self._clock.wall_ms())  # only a sealed segment can be replaced
             await self._scrub_segment(partition, segment)
             return
         if damages:
@@ -159,9 +157,11 @@ class Healer:
     async def _blame_epochs(
         self, held: _Held, extent: Extent, damages: list[Damage]
     ) -> list[Damage]:
-        """Where nothing but leader epochs differ, the log's own may be damaged, and not the
-        records: if another replica has the same, or more than one batch differs and those of the
-        whole log could be right."""
+        """Correct the log's leader epochs if they are damaged, and not the records.
+
+        That is so if only leader epochs differ, and another replica has the same records; or if
+        more than one batch differs, and the epochs in the records of the whole log are consistent.
+        """
         loose = extent._replace(epochs=())
         check = SegmentCheck(self._files, loose)
         while not await self._step(check):
@@ -191,7 +191,8 @@ class Healer:
         return damages
 
     async def _restore_start(self, partition: Partition) -> None:
-        """Fetch what was lost before the first segment: nothing but the start tells of it."""
+        """Fetch the records that were lost before the first segment; only the checkpoint of the log
+        start shows that they are missing."""
         log, start = partition.log, partition.log.lost_start
         if start is None or log.is_tiered or start >= log.segments.first.base_offset:
             return
@@ -211,25 +212,27 @@ class Healer:
             _log.warning("%s: offsets %d to %d are back", held.key, start, end_offset - 1)
 
     async def _step(self, check: SegmentCheck) -> bool:
-        """One step, and as long a pause as the limit asks for."""
+        """Run one step, then pause to stay within the limit."""
         before, started_s = check.read_bytes, self._clock.monotonic()
         is_done = await self._executor.run(check.step)
         busy_s = self._clock.monotonic() - started_s
         read_s = (check.read_bytes - before) / self._bytes_per_second
-        await asyncio.sleep(max(busy_s, read_s - busy_s))  # Python on a thread holds the loop up
+        await asyncio.sleep(max(busy_s, read_s - busy_s))  # Python on a thread slows the loop
         return is_done
 
     async def _judge(
         self, held: _Held, extent: Extent, fault: str, damages: list[Damage]
     ) -> list[Damage]:
-        """An index does not fit its records. If another replica has the same records, the index is
-        bad and is built again; else the records are of another file, and all are damaged, not only
-        `damages`."""
+        """Decide whether an index or its records are wrong, as they do not fit.
+
+        If another replica has the same records, the index is wrong and is built again. Otherwise
+        the records are of another file, and all are damaged, not only `damages`.
+        """
         whole = Damage(
             extent.base_offset, extent.base_offset, extent.end_offset, 0, extent.size, ""
         )
         whole = whole._replace(why=f"the records are not those of the indexes ({fault})")
-        # A copy without gaps was never compacted here, and neither was ours: they must be equal.
+        # Neither this segment nor a copy without gaps was ever compacted: they must be equal.
         plain = extent._replace(has_gaps=False)
         copy = await self._copy_of(held.partition, plain, whole)
         if not held.is_current():
@@ -247,7 +250,7 @@ class Healer:
     # -- repair ------------------------------------------------------------------------------------
 
     async def _heal(self, held: _Held, extent: Extent, damages: list[Damage]) -> None:
-        """Serve the damages no more; then repair them, if copies can be had."""
+        """Stop serving the damaged ranges; then repair those that have copies."""
         log, key = held.log, held.key
         is_news = not set(damages) <= set(log.damages)
         log.set_damages(extent.base_offset, damages)
@@ -282,7 +285,7 @@ class Healer:
     async def _copy_of(
         self, partition: Partition, extent: Extent, damage: Damage
     ) -> memoryview | None:
-        """The first copy that fits; None if there is none."""
+        """Return the first copy that fits; None if there is none."""
         for name, fetch in self._sources(partition, damage):
             try:
                 copy = await fetch()
@@ -307,7 +310,7 @@ class Healer:
     async def _replace(
         self, held: _Held, extent: Extent, copies: list[tuple[Damage, memoryview]]
     ) -> bool:
-        """Write a segment anew and swap it in; whether the log was still the one that was read."""
+        """Write a repaired segment and swap it in; False if the log has changed since the check."""
         log = held.log
         if not held.is_current():
             return False
@@ -326,7 +329,7 @@ class Healer:
     async def _write(
         self, held: _Held, extent: Extent, copies: list[tuple[Damage, memoryview]]
     ) -> Segment | None:
-        """The new segment, to be swapped in at once; None if the log is another one by now."""
+        """Write the new segment, to be swapped in at once; None if the log has changed since."""
         repair = SegmentRepair(self._files, extent, copies, held.options)
         try:
             await self._executor.run(repair.write)
@@ -358,7 +361,7 @@ class _Held:
         self._truncations = self.log.truncations
 
     def is_current(self) -> bool:
-        """Whether the log still has the segment, and was not cut since."""
+        """Return whether the log still has the segment, and was not truncated since."""
         log, segment = self.log, self.segment
         return (
             self._replicas.hosted(self.key) is self.partition
@@ -368,7 +371,7 @@ class _Held:
         )
 
     def replaced_by(self, segment: Segment) -> None:
-        """The segment was written anew."""
+        """Note that this segment replaced the damaged one."""
         self.segment = segment
         self._truncations = self.log.truncations
 
@@ -376,9 +379,9 @@ class _Held:
 def _parts(
     extent: Extent, copies: list[tuple[Damage, memoryview]]
 ) -> Iterator[tuple[Extent, list[tuple[Damage, memoryview]]]]:
-    """What is to be written: the segment, and a segment of its own for what is missing behind it.
+    """Yield what to write: the segment, and another segment for the offsets missing behind it.
 
-    A file that is gone shows as offsets that are missing behind the segment before.
+    A lost file shows as offsets that are missing behind the segment before it.
     """
     damage, copy = copies[-1]
     is_missing = damage.position == damage.end_position == extent.size and extent.size > 0

@@ -1,7 +1,7 @@
-"""Asks other in-sync replicas for the records of a damage.
+"""Asks other in-sync replicas for the records of a damaged range.
 
-As a consumer asks the closest replica (KIP-392): a replica answers below its high watermark, so
-nothing comes that could be truncated later.
+The request is that of a consumer which reads from the closest replica (KIP-392): a replica answers
+below its high watermark, so the records can't be truncated later.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ COPY_BYTES_MAX = 2**31 - 1  # positions in a segment are int32
 
 
 class NoCopyError(Exception):
-    """A replica does not have what is asked for; the text says why."""
+    """A source does not have the records; the text says why."""
 
 
 class PeerCopies:
@@ -45,11 +45,12 @@ class PeerCopies:
         return None if image is None else image.address_of(node_id)
 
     def close(self) -> None:
-        """Ask nothing any more."""
+        """Close the channels."""
         self._channels.close()
 
     def sources(self, partition: Partition) -> list[int]:
-        """The other replicas that are in sync and alive; the leader first, which has most."""
+        """Return the other replicas that are in sync and alive; the leader is first, as it has the
+        most records."""
         image, node_id = self._replicas.image, self._replicas.node_id
         state = None if image is None else image.partition(*partition.topic_partition)
         if image is None or state is None:
@@ -58,7 +59,7 @@ class PeerCopies:
         return sorted(others, key=lambda one: one != state.leader)
 
     async def fetch(self, partition: Partition, damage: Damage, source: int) -> memoryview:
-        """All that a replica has of a damage's offsets. NoCopyError, PeerError."""
+        """Fetch all records of a damaged range that a replica has. NoCopyError, PeerError."""
         offset = damage.first_offset
         parts: list[memoryview] = []
         size = 0
@@ -97,16 +98,21 @@ class PeerCopies:
 
 
 def take(records: memoryview, offset: int, end_offset: int) -> tuple[list[memoryview], int]:
-    """Whole batches from `offset` on that begin below `end_offset`, and the offset to go on at."""
+    """Return the whole batches of [offset, end offset), and the offset to continue at.
+
+    Batches that end at or below `offset` are skipped. NoCopyError if all of them do.
+    """
     taken: list[memoryview] = []
+    after = offset
     try:
         for position, header in iter_batches(records):
             if header.base_offset >= end_offset:
                 return taken, end_offset
-            taken.append(records[position : position + header.size_in_bytes])
-            if header.next_offset <= offset:
-                raise NoCopyError(f"its batch at {header.base_offset} is below offset {offset}")
-            offset = header.next_offset
+            if header.next_offset > offset:
+                taken.append(records[position : position + header.size_in_bytes])
+                after = header.next_offset
     except ProtocolError as error:
         raise NoCopyError(str(error)) from error
-    return taken, offset
+    if len(records) and not taken:
+        raise NoCopyError(f"offset {offset} is not there")
+    return taken, after

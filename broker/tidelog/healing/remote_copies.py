@@ -1,9 +1,9 @@
-"""What the remote tier has of a damage, and the remote objects' own damages.
+"""Repairs local segments from the remote tier, and damaged remote segments from other copies.
 
-A remote segment is a whole copy of a sealed one: a damaged local part comes back from it. A damaged
+A remote segment is a whole copy of a sealed one, so it can restore a damaged local part. A damaged
 remote segment is copied again from the local segment it was made of, from itself if its records are
-whole, or from the records that a follower still has locally. Only the leader looks after remote
-objects.
+whole, or from the records that a follower still has locally. Only the leader checks remote
+segments.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from tidelog.healing.peer_copies import NoCopyError, take
 from tidelog.network.peers import PeerError
 from tidelog.tiered.shared import id_of
-from tidelog_protocol.batch import iter_batches
 from tidelog_protocol.errors import ProtocolError
 from tidelog_storage.remote.api import (
     RemoteStorageError,
@@ -57,7 +56,7 @@ _READ_BYTES = 1 << 20
 
 
 class RemoteCopies:
-    """The remote tier of this broker as a source of copies, and what is wrong with it."""
+    """The remote tier of this broker: a source of copies, and the checks of its segments."""
 
     def __init__(
         self,
@@ -68,20 +67,18 @@ class RemoteCopies:
         folder: str,
         bytes_per_second: float,
     ) -> None:
-        """`peers` is None for a broker that is a cluster by itself. Segments are put together in
-        `folder`, which is there for nothing else. OSError if leftovers can't be removed."""
+        """`peers` is None for a lone broker. `folder` is used only to rebuild segments. OSError if
+        leftovers can't be removed."""
         self._tier = tier
         self._peers = peers
-        self._clock = runtime.clock
-        self._executor = runtime.executor
-        self._files = runtime.files
+        self._runtime = runtime
         self._folder = folder
         self._bytes_per_second = bytes_per_second
         self._lock = asyncio.Lock()  # at most one repair, as there is one folder
-        clean(self._files, folder)
+        clean(runtime.files, folder)
 
     async def fetch(self, partition: Partition, damage: Damage) -> memoryview:
-        """All that the remote tier has of a damage's offsets. NoCopyError, RemoteStorageError."""
+        """Fetch all remote records of a damaged range. NoCopyError, RemoteStorageError."""
         tier, log = self._tier, partition.log
         if not log.is_tiered:
             raise NoCopyError("the topic is not tiered")
@@ -95,8 +92,10 @@ class RemoteCopies:
             if not segment:
                 raise NoCopyError(f"offset {offset} is not there")
             records = await tier.pools.reader.run(_read, tier.storage, segment)
-            taken, offset = _between(records, offset, damage.end_offset)
+            taken, offset = take(records, offset, damage.end_offset)
             parts += taken
+            if not taken and offset < damage.end_offset:
+                raise NoCopyError(f"offset {offset} is not there")
         return memoryview(b"".join(parts))
 
     async def scrub(self, partition: Partition) -> None:
@@ -106,7 +105,7 @@ class RemoteCopies:
             await self._check_all(partition, segments)
 
     async def look_again(self, partition: Partition) -> None:
-        """Check those alone that could not be repaired, or could not be read."""
+        """Check the remote segments that could not be repaired or read."""
         tiered = self._tier.partitions.get(partition.topic_partition)
         if tiered is not None and self._is_led(partition):
             suspects = tiered.damaged | tiered.suspects
@@ -130,7 +129,7 @@ class RemoteCopies:
     async def _check_all(self, partition: Partition, segments: list[RemoteSegment]) -> None:
         for segment in segments:
             if segment.state is SegmentState.COPY_SEGMENT_FINISHED:
-                begun_s = self._clock.monotonic()
+                begun_s = self._runtime.clock.monotonic()
                 try:
                     async with self._lock:
                         await self._check(partition, segment)
@@ -138,7 +137,7 @@ class RemoteCopies:
                     name = partition.topic_partition
                     _log.info("%s: the remote tier is not checked: %s", name, error)
                     return
-                took_s = self._clock.monotonic() - begun_s
+                took_s = self._runtime.clock.monotonic() - begun_s
                 await asyncio.sleep(max(0.0, segment.size / self._bytes_per_second - took_s))
 
     async def _check(self, partition: Partition, segment: RemoteSegment) -> None:
@@ -147,7 +146,7 @@ class RemoteCopies:
         if tiered is None:
             return
         faults: list[str] = []
-        # Below the log start no read needs it: it expires.
+        # Reads do not need a segment below the log start, and it expires.
         if segment.end_offset >= log.log_start_offset and self._is_live(segment):
             faults = await tier.pools.reader.run(check_segment, tier.storage, segment)
         if not faults or not self._is_live(segment):
@@ -174,11 +173,11 @@ class RemoteCopies:
     async def _repair(
         self, partition: Partition, tiered: TieredPartition, segment: RemoteSegment
     ) -> bool:
-        """Put a good copy in the place of a damaged one; False if there is none."""
+        """Replace a damaged copy by a good one; False if there is none."""
         log = partition.log
         if not in_lineage(segment, log.epochs.entries, log.log_end_offset):
-            return False  # of a branch that no replica has
-        if await self._has_twin(segment):  # the end of a repair that was cut short
+            return False  # it is of a branch that no replica has
+        if await self._has_twin(segment):  # an earlier repair was interrupted
             return await self._replace(tiered, segment, None)
         files = local_copy(log, segment)
         if files is not None and await self._replace(tiered, segment, files):
@@ -213,7 +212,8 @@ class RemoteCopies:
     def _sources(
         self, partition: Partition, segment: RemoteSegment
     ) -> Iterator[tuple[str, Callable[[], Awaitable[memoryview]]]]:
-        """Where the segment's records may be whole: in itself, if only an index is damaged."""
+        """Yield where the segment's records may be whole: also in itself, if only an index is
+        damaged."""
         tier, peers = self._tier, self._peers
         yield "itself", partial(tier.pools.reader.run, _read, tier.storage, segment)
         yield "the local log", partial(_local, partition.log, segment)
@@ -228,7 +228,8 @@ class RemoteCopies:
         segment: RemoteSegment,
         records: memoryview,
     ) -> bool:
-        tier, log, run = self._tier, partition.log, self._executor.run
+        tier, log = self._tier, partition.log
+        files, run = self._runtime.files, self._runtime.executor.run
         earlier, lead_in = await self._before(partition, segment)
         known = await tier.pools.reader.run(
             producers_known, tier.storage, segment, earlier, lead_in
@@ -240,16 +241,16 @@ class RemoteCopies:
                 known=known,
                 epochs=epochs_of(log, segment),
             )
-            files = await run(make, self._files, self._folder, segment, records)
-            return await self._replace(tiered, segment, files)
+            made = await run(make, files, self._folder, segment, records)
+            return await self._replace(tiered, segment, made)
         finally:
-            await run(clean, self._files, self._folder)
+            await run(clean, files, self._folder)
 
     async def _before(
         self, partition: Partition, segment: RemoteSegment
     ) -> tuple[RemoteSegment | None, memoryview]:
-        """The last remote segment that ends below this one's start, and the records in between:
-        leaders roll at different offsets, so that segments overlap."""
+        """Return the last remote segment that ends below this one's start, and the records in
+        between. Segments may overlap, because leaders roll at different offsets."""
         log, start = partition.log, segment.start_offset
         earlier: RemoteSegment | None = None
         for each in self._tier.metadata.segments(segment.topic_id_partition):
@@ -277,7 +278,7 @@ class RemoteCopies:
     async def _replace(
         self, tiered: TieredPartition, segment: RemoteSegment, files: SegmentFiles | None
     ) -> bool:
-        """Whether the segment is whole now, or gone."""
+        """Return whether the segment is whole now, or deleted."""
         if self._is_live(segment):
             try:
                 await tiered.replace(segment, files)
@@ -299,13 +300,13 @@ class RemoteCopies:
 
 
 def _read(storage: RemoteStorage, segment: RemoteSegment) -> memoryview:
-    """A remote segment's records. On a thread."""
+    """Read a remote segment's records. Runs on a thread."""
     with storage.fetch_segment(segment, 0) as stream:
         return memoryview(stream.read())
 
 
 async def _local(log: Log, segment: RemoteSegment) -> memoryview:
-    """The same records of the local log, whose segments may begin elsewhere. NoCopyError."""
+    """Read the segment's records from the local log, which may have other segments. NoCopyError."""
     offset = segment.start_offset
     parts: list[memoryview] = []
     while offset <= segment.end_offset:
@@ -317,19 +318,3 @@ async def _local(log: Log, segment: RemoteSegment) -> memoryview:
         parts += taken
         await asyncio.sleep(0)
     return memoryview(b"".join(parts))
-
-
-def _between(records: memoryview, offset: int, end_offset: int) -> tuple[list[memoryview], int]:
-    """The batches of [offset, end_offset), and the offset after the last batch."""
-    taken: list[memoryview] = []
-    after = offset
-    try:
-        for position, header in iter_batches(records):
-            after = header.next_offset
-            if offset <= header.base_offset < end_offset:
-                taken.append(records[position : position + header.size_in_bytes])
-    except ProtocolError as error:
-        raise NoCopyError(str(error)) from error
-    if after <= offset:
-        raise NoCopyError(f"offset {offset} is not there")
-    return taken, after

@@ -1,7 +1,7 @@
-"""When logs are scrubbed: every log.scrub.interval.ms, and soon after something bad was met.
+"""Starts scrubs: every log.scrub.interval.ms, and soon after a read meets damage.
 
-Owns the tasks. What they do is `healer.py`'s, imported when it is first due: a test broker ends
-before that.
+Owns the tasks. `healer.py` does the work. It is imported when it is first needed, because most test
+brokers stop before that.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["Healing"]
 
 FIRST_PASS_S = 600.0  # after the start, or sooner if the interval is shorter
 SUSPECTS_S = 1.0  # between two looks at what cannot be right
-AGAIN_S_MAX = 3600.0  # between two tries to repair a partition
+AGAIN_S_MAX = 3600.0  # between two attempts to repair a partition
 REPAIR_FOLDER = "remote-log-repair"  # in the first log directory
 WAIT_S_MAX = 86_400.0  # timers of some platforms can't be set for centuries
 
@@ -43,8 +43,7 @@ class Healing:
         new_channel: Callable[[str, int], PeerChannel] | None,
         tier: RemoteTier | None,
     ) -> None:
-        """Begins at once. `new_channel` is None for a broker that is a cluster by itself, `tier`
-        without one."""
+        """Start the tasks. `new_channel` is None for a lone broker, `tier` without one."""
         self._config = config
         self._runtime = runtime
         self._replicas = replicas
@@ -69,7 +68,7 @@ class Healing:
 
     @property
     def healer(self) -> Healer:
-        """What scrubs and repairs, made when it is first asked for."""
+        """The scrubber, created when it is first needed."""
         if self._healer is None:
             from tidelog.healing.healer import Healer  # noqa: PLC0415 - see above
             from tidelog.healing.peer_copies import PeerCopies  # noqa: PLC0415
@@ -97,7 +96,7 @@ class Healing:
         return self._healer
 
     async def stop(self) -> None:
-        """End now; what was not swapped in is forgotten."""
+        """Stop now; repairs that were not swapped in are dropped."""
         self._replicas.on_suspect = None
         if self._tier is not None:
             self._tier.on_damage = None
@@ -110,12 +109,12 @@ class Healing:
             self._healer.close()
 
     def suspect(self, key: TopicPartition) -> None:
-        """Something of the partition cannot be right: look at it soon."""
+        """Check the partition soon: a read has met damage."""
         self._suspects[key] = None
         self._has_suspects.set()
 
     def suspect_remote(self, key: TopicPartition) -> None:
-        """Some remote segments of the partition may be damaged: look at them soon."""
+        """Check the partition's suspect remote segments soon."""
         self._remote_suspects[key] = None
         self._has_suspects.set()
 
@@ -144,7 +143,7 @@ class Healing:
             await asyncio.sleep(SUSPECTS_S)
 
     def _try_again(self, partition: Partition) -> None:
-        """What no copy was had of may be had later: another replica starts, or comes in sync."""
+        """Schedule another attempt: a copy may appear when another replica starts or catches up."""
         key = partition.topic_partition
         is_alone = self._new_channel is None and self._tier is None
         if is_alone or not self.healer.has_damages(partition):

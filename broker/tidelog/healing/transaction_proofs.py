@@ -35,7 +35,7 @@ class TransactionProofs:
         replicas.rules.prove = self.begin
 
     def begin(self, partition: Partition, segment: Segment) -> bool:
-        """Compare; False if that has failed: a read finds out why."""
+        """Start to compare; False if that failed before: then the read finds the reason."""
         key = partition.topic_partition
         if segment in self._failed:
             return False
@@ -51,7 +51,7 @@ class TransactionProofs:
         proof = TransactionProof(partition.log, segment)
         try:
             proof.settle(await self._executor.run(proof.run))
-        except Exception as error:  # noqa: BLE001 - whatever it is, the next read meets it
+        except Exception as error:  # noqa: BLE001 - the next read meets the same failure
             _log.info("%s: transactions of %s: %s", key, segment, error)
             self._failed.add(segment)
         finally:
@@ -59,7 +59,7 @@ class TransactionProofs:
         self._replicas.fetch_purgatory.check(key)
 
     async def stop(self) -> None:
-        """End now."""
+        """Cancel all comparisons."""
         self._replicas.rules.prove = None
         tasks = list(self._under_way.values())
         for task in tasks:
