@@ -30,6 +30,7 @@ CREATE_TIME = 0
 LOG_APPEND_TIME = 1
 
 LENGTH_OVERHEAD = 12  # base offset and length itself, which the length does not count
+LENGTH_FIELD = slice(8, LENGTH_OVERHEAD)
 _EPOCH_POSITION = 12
 MAGIC_POSITION = 16
 _CRC_POSITION = 17
@@ -45,6 +46,8 @@ CONTROL_BIT = 0x20
 DELETE_HORIZON_BIT = 0x40
 
 _HEADER = Struct(">qiibIhiqqqhii")
+SHORT_HEADER = Struct(">qi11xi")  # base offset, batch length, last offset delta
+LENGTH_MAGIC_AND_ATTRIBUTES = Struct(">8xi4xb4xh")
 _INT64 = Struct(">q")
 _INT32 = Struct(">i")
 _INT16 = Struct(">h")
@@ -134,14 +137,13 @@ class BatchHeader(NamedTuple):
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """Read the header at `position`; the only check is that its 61 bytes are there."""
     if len(buffer) - position < HEADER_BYTES:
-        msg = f"{len(buffer) - position} bytes are too few for a record batch header"
-        raise ProtocolError(msg)
+        raise ProtocolError(f"{len(buffer) - position} bytes are too few for a record batch header")
     return _new(BatchHeader, _unpack_header(buffer, position))
 
 
 def read_magic(buffer: Buffer, position: int = 0) -> int:
     """Read the format version, in the same place in every format; -1 if the buffer is shorter."""
-    if len(buffer) - position <= LENGTH_OVERHEAD + 4:
+    if len(buffer) - position <= MAGIC_POSITION:
         return -1
     magic = buffer[position + MAGIC_POSITION]
     return magic if magic < 128 else magic - 256
@@ -157,12 +159,10 @@ def iter_batches(buffer: Buffer) -> Iterator[tuple[int, BatchHeader]]:
     while end - position >= HEADER_BYTES:
         header: BatchHeader = _new(BatchHeader, _unpack_header(buffer, position))
         if header.magic != MAGIC:
-            msg = f"record batch magic {header.magic} at {position}"
-            raise ProtocolError(msg)
+            raise ProtocolError(f"record batch magic {header.magic} at {position}")
         size = header.batch_length + LENGTH_OVERHEAD
         if size < HEADER_BYTES:
-            msg = f"record batch of {size} bytes at {position}"
-            raise ProtocolError(msg)
+            raise ProtocolError(f"record batch of {size} bytes at {position}")
         if size > end - position:
             return
         yield position, header

@@ -62,8 +62,7 @@ def decompress(codec: int, data: Buffer, size_max: int = DECOMPRESSED_BYTES_MAX)
     """The decompressed bytes; ProtocolError if malformed, truncated or above `size_max` bytes."""
     decompressor = _DECOMPRESSORS.get(codec)
     if decompressor is None:
-        msg = f"unknown compression codec {codec}"
-        raise ProtocolError(msg)
+        raise ProtocolError(f"unknown compression codec {codec}")
     result = decompressor(data, size_max)
     if len(result) > size_max:
         raise _too_large(size_max)
@@ -102,16 +101,14 @@ def _decompress_gzip(data: Buffer, size_max: int) -> bytes:
             if not member.eof:
                 if len(part) > size_max - size:
                     raise _too_large(size_max)
-                msg = "gzip data ends early"
-                raise ProtocolError(msg)
+                raise ProtocolError("gzip data ends early")
             size += len(part)
             parts.append(part)
             rest = member.unused_data
     except zlib.error as error:
         raise ProtocolError(f"gzip: {error}") from error
     if not parts:
-        msg = "gzip data ends early"
-        raise ProtocolError(msg)
+        raise ProtocolError("gzip data ends early")
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
@@ -131,21 +128,18 @@ def _decompress_snappy(data: Buffer, size_max: int) -> bytes:
     if bytes(view[:8]) != _XERIAL_MAGIC:
         return _decompress_snappy_block(view, size_max)
     if len(view) < len(_XERIAL_HEADER):
-        msg = "snappy stream header ends early"
-        raise ProtocolError(msg)
+        raise ProtocolError("snappy stream header ends early")
     parts: list[bytes] = []
     size = 0
     position = len(_XERIAL_HEADER)
     end = len(view)
     while position < end:
         if end - position < 4:
-            msg = "snappy block length ends early"
-            raise ProtocolError(msg)
+            raise ProtocolError("snappy block length ends early")
         (length,) = _INT32.unpack_from(view, position)
         position += 4
         if not 0 < length <= end - position:
-            msg = f"snappy block of {length} bytes, {end - position} left"
-            raise ProtocolError(msg)
+            raise ProtocolError(f"snappy block of {length} bytes, {end - position} left")
         part = _decompress_snappy_block(view[position : position + length], size_max - size)
         size += len(part)
         parts.append(part)
@@ -163,8 +157,7 @@ def _decompress_snappy_block(block: memoryview, size_max: int) -> bytes:
         if size > size_max:
             raise _too_large(size_max)
         if size > 32 * len(block):
-            msg = f"snappy block of {len(block)} bytes promises {size}"
-            raise ProtocolError(msg)
+            raise ProtocolError(f"snappy block of {len(block)} bytes promises {size}")
         return bytes(snappy.decompress_raw(block))
     except DecompressionError as error:
         raise ProtocolError(f"snappy: {error}") from error
@@ -261,8 +254,7 @@ def _lz4_bound(view: memoryview, size_max: int) -> int:
                 position += length + checksum
             position += 4 if flags & 0x04 else 0
     except (StructError, IndexError):
-        msg = "lz4 frame ends early"
-        raise ProtocolError(msg) from None
+        raise ProtocolError("lz4 frame ends early") from None
     return bound
 
 
@@ -288,8 +280,7 @@ def _zstd_bound(view: memoryview, size_max: int) -> int:
                 position += 3 + (1 if kind == _ZSTD_REPEATED else length)
             position += 4 if flags & 0x04 else 0
     except (StructError, IndexError):
-        msg = "zstd frame ends early"
-        raise ProtocolError(msg) from None
+        raise ProtocolError("zstd frame ends early") from None
     return bound
 
 

@@ -122,8 +122,9 @@ def iter_records(
     """
     header = read_header(batch, position)
     if header.magic != MAGIC or not HEADER_BYTES <= header.size_in_bytes <= len(batch) - position:
-        msg = f"no whole record batch (magic {header.magic}, {header.size_in_bytes} bytes)"
-        raise ProtocolError(msg)
+        raise ProtocolError(
+            f"no whole record batch (magic {header.magic}, {header.size_in_bytes} bytes)"
+        )
     yield from iter_payload(header, records_payload(batch, header, position, size_max))
 
 
@@ -136,18 +137,17 @@ def iter_payload(header: BatchHeader, payload: bytes) -> Iterator[Record]:
         length, position = _read_varint(payload, position)
         end = position + length
         if length < 0 or end > len(payload):
-            msg = f"record of {length} bytes, {len(payload) - position} left"
-            raise ProtocolError(msg)
+            raise ProtocolError(f"record of {length} bytes, {len(payload) - position} left")
         delta, offset_delta, key, value, headers, stop = _read_record(payload, position)
         if stop != end:
-            msg = f"record of {length} bytes ends {stop - end:+} bytes from there"
-            raise ProtocolError(msg)
+            raise ProtocolError(f"record of {length} bytes ends {stop - end:+} bytes from there")
         timestamp = header.base_timestamp + delta if log_append is None else log_append
         yield Record(base_offset + offset_delta, timestamp, key, value, headers)
         position = end
     if position != len(payload):
-        msg = f"{len(payload) - position} bytes left after {header.records_count} records"
-        raise ProtocolError(msg)
+        raise ProtocolError(
+            f"{len(payload) - position} bytes left after {header.records_count} records"
+        )
 
 
 _RecordFields = tuple[
@@ -165,14 +165,12 @@ def _read_record(data: bytes, position: int) -> _RecordFields:
     if not count:
         return delta, offset_delta, key, value, (), position
     if not 0 < count <= len(data) - position:  # a header takes two bytes at least
-        msg = f"record with {count} headers"
-        raise ProtocolError(msg)
+        raise ProtocolError(f"record with {count} headers")
     headers: list[tuple[str, bytes | None]] = []
     for _ in range(count):
         name, position = _read_nullable(data, position)
         if name is None:
-            msg = "record header without a key"
-            raise ProtocolError(msg)
+            raise ProtocolError("record header without a key")
         header_value, position = _read_nullable(data, position)
         headers.append((name.decode("utf-8", "surrogateescape"), header_value))
     return delta, offset_delta, key, value, tuple(headers), position
@@ -182,13 +180,11 @@ def _read_nullable(data: bytes, position: int) -> tuple[bytes | None, int]:
     length, position = _read_varint(data, position)
     if length < 0:
         if length != -1:
-            msg = f"field of {length} bytes"
-            raise ProtocolError(msg)
+            raise ProtocolError(f"field of {length} bytes")
         return None, position
     end = position + length
     if end > len(data):
-        msg = f"field of {length} bytes, {len(data) - position} left"
-        raise ProtocolError(msg)
+        raise ProtocolError(f"field of {length} bytes, {len(data) - position} left")
     return data[position:end], end
 
 
@@ -209,14 +205,11 @@ def _read_varint(data: bytes, position: int, bits: int = 32) -> tuple[int, int]:
                 break
             shift += 7
             if shift >= bits:
-                msg = f"varint longer than {bits} bits"
-                raise ProtocolError(msg)
+                raise ProtocolError(f"varint longer than {bits} bits")
     except IndexError:
-        msg = "varint ends early"
-        raise ProtocolError(msg) from None
+        raise ProtocolError("varint ends early") from None
     if value >> bits:
-        msg = f"varint longer than {bits} bits"
-        raise ProtocolError(msg)
+        raise ProtocolError(f"varint longer than {bits} bits")
     return (value >> 1) ^ -(value & 1), position
 
 
@@ -338,22 +331,18 @@ def build_end_transaction_marker(
 def control_type(record: Record) -> int:
     """Read the type in a control record's key: a `ControlType`, or an unknown number."""
     if record.key is None or len(record.key) < _CONTROL_KEY.size:
-        msg = "control record without a type"
-        raise ProtocolError(msg)
+        raise ProtocolError("control record without a type")
     version, kind = _CONTROL_KEY.unpack_from(record.key)
     if version < 0:
-        msg = f"control record key version {version}"
-        raise ProtocolError(msg)
+        raise ProtocolError(f"control record key version {version}")
     return int(kind)
 
 
 def coordinator_epoch(record: Record) -> int:
     """Read the coordinator epoch in the value of a COMMIT or ABORT marker."""
     if record.value is None or len(record.value) < _END_TXN_VALUE.size:
-        msg = "end transaction marker without a coordinator epoch"
-        raise ProtocolError(msg)
+        raise ProtocolError("end transaction marker without a coordinator epoch")
     version, epoch = _END_TXN_VALUE.unpack_from(record.value)
     if version < 0:
-        msg = f"end transaction marker version {version}"
-        raise ProtocolError(msg)
+        raise ProtocolError(f"end transaction marker version {version}")
     return int(epoch)

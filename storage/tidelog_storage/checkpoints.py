@@ -8,6 +8,7 @@ knows what the numbers mean. Kafka: CheckpointFile, PartitionMetadataFile, MetaP
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog_protocol.primitives import uuid_from_str, uuid_to_str
@@ -71,17 +72,14 @@ def parse_checkpoint(data: bytes, path: str) -> list[str]:
         return []
     version = _number(lines[0], path)
     if version != _VERSION:
-        msg = f"{path}: unknown version {version}"
-        raise UnknownCheckpointVersionError(msg)
+        raise UnknownCheckpointVersionError(f"{path}: unknown version {version}")
     if len(lines) == 1:
         return []
     if not data.endswith(b"\n"):
-        msg = f"{path}: ends in the middle of a line"
-        raise CheckpointError(msg)
+        raise CheckpointError(f"{path}: ends in the middle of a line")
     expected = _number(lines[1], path)
     if expected != len(lines) - 2:
-        msg = f"{path}: {expected} entries announced, {len(lines) - 2} found"
-        raise CheckpointError(msg)
+        raise CheckpointError(f"{path}: {expected} entries announced, {len(lines) - 2} found")
     return lines[2:]
 
 
@@ -89,8 +87,7 @@ def _text(data: bytes, path: str) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
-        msg = f"{path}: not a text file"
-        raise CheckpointError(msg) from None
+        raise CheckpointError(f"{path}: not a text file") from None
 
 
 def _number(text: str, path: str) -> int:
@@ -99,8 +96,7 @@ def _number(text: str, path: str) -> int:
         number = int(text)
         if -_INT64_MAX - 1 <= number <= _INT64_MAX:
             return number
-    msg = f"{path}: {text!r} is not a number"
-    raise CheckpointError(msg)
+    raise CheckpointError(f"{path}: {text!r} is not a number")
 
 
 def _read_if_there(files: FileSystem, path: str) -> bytes | None:
@@ -131,8 +127,7 @@ class OffsetCheckpoint:
         for line in parse_checkpoint(data, self.path):
             words = line.split()
             if len(words) != 3:
-                msg = f"{self.path}: malformed line {line!r}"
-                raise CheckpointError(msg)
+                raise CheckpointError(f"{self.path}: malformed line {line!r}")
             key = TopicPartition(words[0], _number(words[1], self.path))
             offsets[key] = _number(words[2], self.path)
         return offsets
@@ -164,8 +159,7 @@ def parse_epochs(data: bytes, path: str = LEADER_EPOCH_CHECKPOINT) -> list[Epoch
     for line in parse_checkpoint(data, path):
         words = line.split()
         if len(words) != 2:
-            msg = f"{path}: malformed line {line!r}"
-            raise CheckpointError(msg)
+            raise CheckpointError(f"{path}: malformed line {line!r}")
         entries.append(EpochEntry(_number(words[0], path), _number(words[1], path)))
     return entries
 
@@ -202,8 +196,7 @@ def read_partition_metadata(files: FileSystem, folder: str) -> bytes | None:
     fields = dict(line.partition(": ")[::2] for line in _text(data, path).splitlines())
     version = fields.get("version", "")
     if version != "0":
-        msg = f"{path}: unknown version {version!r}"
-        raise UnknownCheckpointVersionError(msg)
+        raise UnknownCheckpointVersionError(f"{path}: unknown version {version!r}")
     return _uuid(fields.get("topic_id", ""), path)
 
 
@@ -214,12 +207,9 @@ def write_partition_metadata(files: FileSystem, folder: str, topic_id: bytes) ->
 
 def note_topic_id(files: FileSystem, folder: str, topic_id: bytes) -> None:
     """Write `partition.metadata`; a power failure may undo it until `sync_topic_id`."""
-    file = files.open(f"{folder}/{PARTITION_METADATA}", create=True)
-    try:
+    with closing(files.open(f"{folder}/{PARTITION_METADATA}", create=True)) as file:
         file.truncate(0)
         file.append((_partition_metadata(topic_id),))
-    finally:
-        file.close()
 
 
 def sync_topic_id(files: FileSystem, folder: str) -> None:
@@ -243,8 +233,7 @@ def _uuid(text: str, path: str) -> bytes:
     try:
         return uuid_from_str(text)
     except ValueError:
-        msg = f"{path}: {text!r} is not an id"
-        raise CheckpointError(msg) from None
+        raise CheckpointError(f"{path}: {text!r} is not an id") from None
 
 
 # -- meta.properties -------------------------------------------------------------------------------
@@ -263,12 +252,10 @@ def read_meta_properties(files: FileSystem, log_dir: str) -> MetaProperties | No
             properties[key.strip()] = value.strip()
     version = properties.get("version", "0")
     if version != "1":
-        msg = f"{path}: unknown version {version!r}"
-        raise UnknownCheckpointVersionError(msg)
+        raise UnknownCheckpointVersionError(f"{path}: unknown version {version!r}")
     for key in ("cluster.id", "node.id", "directory.id"):
         if not properties.get(key):
-            msg = f"{path}: no {key}"
-            raise CheckpointError(msg)
+            raise CheckpointError(f"{path}: no {key}")
     return MetaProperties(
         cluster_id=properties["cluster.id"],
         node_id=_number(properties["node.id"], path),

@@ -7,6 +7,8 @@ value. Texts of errors are those of Kafka's ConfigDef, because tools show them.
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -33,54 +35,25 @@ class Synonym(NamedTuple):
     factor: int = 1  # topic value = broker value * factor
 
 
+@dataclass(slots=True)
 class ConfigKey:
     """One declared setting. `name` is filled in by `collect_keys` from the attribute's name."""
 
-    __slots__ = (
-        "check",
-        "choices",
-        "default",
-        "documentation",
-        "high",
-        "importance",
-        "internal",
-        "low",
-        "name",
-        "sensitive",
-        "synonyms",
-        "type_name",
-        "unique",
-    )
-
-    def __init__(
-        self,
-        type_name: str,
-        default: object,
-        documentation: str,
-        *,
-        low: float | None = None,
-        high: float | None = None,
-        choices: Sequence[str] = (),
-        check: Callable[[str, Any], None] | None = None,
-        unique: bool = False,
-        importance: str = MEDIUM,
-        synonyms: Sequence[Synonym] = (),
-        sensitive: bool = False,
-        internal: bool = False,
-    ) -> None:
-        self.name = ""
-        self.type_name = type_name
-        self.default = default
-        self.documentation = documentation
-        self.low = low
-        self.high = high
-        self.choices = choices
-        self.check = check  # (name, value): raises ConfigError; for rules beyond range and choice
-        self.unique = unique  # repeated entries of a list are dropped
-        self.importance = importance
-        self.synonyms = synonyms  # the first one set applies
-        self.sensitive = sensitive
-        self.internal = internal  # accepted, never described
+    type_name: str
+    default: object
+    documentation: str
+    _: KW_ONLY
+    name: str = ""
+    low: float | None = None
+    high: float | None = None
+    choices: Sequence[str] = ()
+    check: Callable[[str, Any], None] | None = None
+    """(name, value): raises ConfigError; for rules beyond range and choice."""
+    unique: bool = False  # repeated entries of a list are dropped
+    importance: str = MEDIUM
+    synonyms: Sequence[Synonym] = ()  # the first one set applies
+    sensitive: bool = False
+    internal: bool = False  # accepted, never described
 
     @property
     def required(self) -> bool:
@@ -204,46 +177,9 @@ _PARSERS: Mapping[str, Callable[[str, str], Any]] = {
 # -- declarations ----------------------------------------------------------------------------------
 
 
-def boolean(default: object, documentation: str, **options: Any) -> Any:
-    """True or false."""
-    return ConfigKey("BOOLEAN", default, documentation, **options)
-
-
-def short(default: object, documentation: str, **options: Any) -> Any:
-    """A 16-bit int."""
-    return ConfigKey("SHORT", default, documentation, **options)
-
-
-def integer(default: object, documentation: str, **options: Any) -> Any:
-    """A 32-bit int."""
-    return ConfigKey("INT", default, documentation, **options)
-
-
-def long(default: object, documentation: str, **options: Any) -> Any:
-    """A 64-bit int."""
-    return ConfigKey("LONG", default, documentation, **options)
-
-
-def double(default: object, documentation: str, **options: Any) -> Any:
-    """A float."""
-    return ConfigKey("DOUBLE", default, documentation, **options)
-
-
-def string(default: object, documentation: str, **options: Any) -> Any:
-    """A string, surrounding blanks cut."""
-    return ConfigKey("STRING", default, documentation, **options)
-
-
-def class_name(default: object, documentation: str, **options: Any) -> Any:
-    """The dotted name of a class."""
-    return ConfigKey("CLASS", default, documentation, **options)
-
-
-def password(default: object, documentation: str, **options: Any) -> Any:
-    """A string that is never shown."""
-    return ConfigKey("PASSWORD", default, documentation, sensitive=True, **options)
-
-
-def strings(default: object, documentation: str, **options: Any) -> Any:
-    """A list, separated by commas."""
-    return ConfigKey("LIST", default, documentation, **options)
+boolean: Any = partial(ConfigKey, "BOOLEAN")
+integer: Any = partial(ConfigKey, "INT")
+long: Any = partial(ConfigKey, "LONG")
+double: Any = partial(ConfigKey, "DOUBLE")
+string: Any = partial(ConfigKey, "STRING")  # surrounding blanks are cut
+strings: Any = partial(ConfigKey, "LIST")  # separated by commas

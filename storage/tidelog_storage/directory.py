@@ -122,8 +122,9 @@ class LogDirectory:
         try:
             self._lock = self._files.lock(f"{self.path}/{LOCK_NAME}")
         except BlockingIOError:
-            msg = f"log directory {self.path} is locked: another broker is using it"
-            raise LogDirectoryError(msg) from None
+            raise LogDirectoryError(
+                f"log directory {self.path} is locked: another broker is using it"
+            ) from None
         noted = self._lock.predecessor()
         self.ended_broker_epoch = int(noted) if noted.isdigit() else -1
         try:
@@ -137,11 +138,10 @@ class LogDirectory:
             make_durable_folder(self._files, self.path)
             write_meta_properties(self._files, self.path, owner)
         if owner.cluster_id != cluster_id or owner.node_id != node_id:
-            msg = (
+            raise LogDirectoryError(
                 f"log directory {self.path} belongs to node {owner.node_id} of cluster"
                 f" {owner.cluster_id}, not to node {node_id} of cluster {cluster_id}"
             )
-            raise LogDirectoryError(msg)
         self.directory_id = owner.directory_id
 
     def open(self) -> None:

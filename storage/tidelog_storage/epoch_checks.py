@@ -58,6 +58,28 @@ def note_epoch(found: list[EpochEntry], header: BatchHeader) -> None:
         found.append(EpochEntry(epoch, header.base_offset))
 
 
+class RecoveredEpochs:
+    """The leader epochs that the batches of a recovered log name, in their order.
+
+    They never fall in a log. If one does, the batch before it rotted: its epoch is left out.
+    """
+
+    def __init__(self) -> None:
+        self.entries: list[EpochEntry] = []
+        self._batches = 0  # that name the newest epoch
+
+    def add(self, header: BatchHeader, _: memoryview) -> None:
+        """Note the epoch of the next batch."""
+        epoch, entries = header.leader_epoch, self.entries
+        falls = self._batches == 1 and 0 <= epoch < entries[-1].epoch
+        if falls and (len(entries) == 1 or entries[-2].epoch <= epoch):
+            entries.pop()
+        note_epoch(entries, header)
+        newest = entries[-1] if entries else None
+        if newest is not None and epoch == newest.epoch:
+            self._batches = 1 if newest.start_offset == header.base_offset else self._batches + 1
+
+
 def recorded_epochs(
     files: FileSystem,
     places: Iterable[tuple[str, int]],

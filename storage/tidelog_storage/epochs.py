@@ -81,11 +81,6 @@ class LeaderEpochCache:
         return self._epochs[-1] if self._epochs else UNDEFINED_EPOCH
 
     @property
-    def latest_entry(self) -> EpochEntry | None:
-        """The newest entry."""
-        return EpochEntry(self._epochs[-1], self._starts[-1]) if self._epochs else None
-
-    @property
     def earliest_entry(self) -> EpochEntry | None:
         """The oldest entry."""
         return EpochEntry(self._epochs[0], self._starts[0]) if self._epochs else None
@@ -145,8 +140,9 @@ class LeaderEpochCache:
 
     def _insert(self, epoch: int, start_offset: int) -> None:
         if epoch < 0 or start_offset < 0:
-            msg = f"leader epoch {epoch} at offset {start_offset}: both must be 0 or more"
-            raise ValueError(msg)
+            raise ValueError(
+                f"leader epoch {epoch} at offset {start_offset}: both must be 0 or more"
+            )
         keep = min(bisect_left(self._epochs, epoch), bisect_left(self._starts, start_offset))
         del self._epochs[keep:]
         del self._starts[keep:]

@@ -7,14 +7,25 @@ meanwhile do not count as durable.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
+    from tidelog_storage.log_state import LogState
     from tidelog_storage.seams import File, FileSystem
     from tidelog_storage.segment import Segment
-    from tidelog_storage.segments import Segments
+
+
+def sync_all(shared: Iterable[File], private: Iterable[File]) -> None:
+    """Sync files, then close the private ones in any case."""
+    try:
+        for file in (*shared, *private):
+            file.fsync()
+    finally:
+        for file in private:
+            file.close()
 
 
 def seal(segment: Segment, recovery_point: int, end_offset: int) -> int:
@@ -28,102 +39,53 @@ def seal(segment: Segment, recovery_point: int, end_offset: int) -> int:
         return recovery_point
     if recovery_point < end_offset:
         return segment.base_offset
-    _, private = segment.files_to_sync(with_indexes=True)
-    try:
-        for file in private:
-            file.fsync()
-    finally:
-        for file in private:
-            file.close()
+    sync_all((), segment.files_to_sync(with_indexes=True))
     segment.offset_index.is_synced = segment.time_index.is_synced = True
     return recovery_point
 
 
+@dataclass(frozen=True, slots=True)
 class FlushTask:
-    """Call it once, anywhere: afterwards everything below `offset` is durable. OSError if not."""
+    """Call it once, anywhere: afterwards everything below `offset` is durable. OSError if not.
 
-    __slots__ = (
-        "_files",
-        "_folder",
-        "_private",
-        "_records",
-        "indexed_offset",
-        "offset",
-        "truncations",
-    )
+    `private` handles are closed after their sync; `folder` is synced if not None. Of segments below
+    `indexed_offset` the indexes are synced too.
+    """
 
-    def __init__(
-        self,
-        *,
-        offset: int,
-        indexed_offset: int,
-        truncations: int,
-        records: Sequence[File],
-        private: Sequence[File],
-        files: FileSystem,
-        folder: str | None,
-    ) -> None:
-        """`private` handles are closed after their sync; `folder` is synced if not None.
-
-        Of segments below `indexed_offset` the indexes are synced too.
-        """
-        self.offset = offset
-        self.indexed_offset = indexed_offset
-        self.truncations = truncations
-        self._records = records
-        self._private = private
-        self._files = files
-        self._folder = folder
+    offset: int
+    indexed_offset: int
+    truncations: int
+    records: Sequence[File]
+    private: Sequence[File]
+    files: FileSystem
+    folder: str | None
 
     @classmethod
-    def of(
-        cls,
-        segments: Segments,
-        files: FileSystem,
-        folder: str,
-        *,
-        from_offset: int,
-        offset: int,
-        truncations: int,
-        closing: bool = False,
-    ) -> FlushTask:
-        """Create the task for the segments of [from_offset, offset).
+    def of(cls, log: LogState, offset: int, *, closing: bool) -> FlushTask:
+        """Create the task for the segments from the log's recovery point up to `offset`.
 
         The active segment's indexes are left out unless the log is `closing`: recovery rebuilds
         them in any case.
         """
         records: list[File] = []
         private: list[File] = []
-        has_new_files = False
-        for segment in segments.from_floor(from_offset):
+        active, has_new_files = log.segments.active, False
+        for segment in log.segments.from_floor(log.recovery_point):
             if segment.base_offset < offset:
-                shared, own = segment.files_to_sync(
-                    with_indexes=closing or segment is not segments.active
-                )
-                records += shared
-                private += own
-                has_new_files = has_new_files or segment.base_offset >= from_offset
-        return cls(
-            offset=offset,
-            indexed_offset=offset if closing else min(offset, segments.active.base_offset),
-            truncations=truncations,
-            records=records,
-            private=private,
-            files=files,
-            folder=folder if has_new_files else None,
-        )
+                with_indexes = closing or segment is not active
+                private += segment.files_to_sync(with_indexes=with_indexes)
+                records.append(segment.records)
+                has_new_files = has_new_files or segment.base_offset >= log.recovery_point
+        indexed_offset = offset if closing else min(offset, active.base_offset)
+        folder = log.folder if has_new_files else None
+        return cls(offset, indexed_offset, log.truncations, records, private, active.files, folder)
 
     def __call__(self) -> None:
         """Sync the files, then the entries of new ones and of the folder itself."""
-        try:
-            for file in (*self._records, *self._private):
-                file.fsync()
-        finally:
-            for file in self._private:
-                file.close()
-        if self._folder is not None:
+        sync_all(self.records, self.private)
+        if self.folder is not None:
             try:
-                self._files.fsync_dir(self._folder)
-                self._files.fsync_dir(self._folder.rpartition("/")[0] or "/")
+                self.files.fsync_dir(self.folder)
+                self.files.fsync_dir(self.folder.rpartition("/")[0] or "/")
             except FileNotFoundError:
                 return  # the partition was deleted meanwhile

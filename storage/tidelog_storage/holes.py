@@ -8,6 +8,7 @@ A scrub (`scrub.py`) finds the same and much more, later.
 
 from __future__ import annotations
 
+from contextlib import closing
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -66,13 +67,10 @@ def _end_of(
     if not segment.size:
         return segment.base_offset, True
     try:
-        index = segment.files.open(segment.path(INDEX_SUFFIX))
+        with closing(segment.files.open(segment.path(INDEX_SUFFIX))) as index:
+            entry = index.pread(max(index.size() - OFFSET_ENTRY.size, 0), OFFSET_ENTRY.size)
     except FileNotFoundError:
         return None, True
-    try:
-        entry = index.pread(max(index.size() - OFFSET_ENTRY.size, 0), OFFSET_ENTRY.size)
-    finally:
-        index.close()
     position = OFFSET_ENTRY.unpack(entry)[1] if len(entry) == OFFSET_ENTRY.size else 0
     if not 0 <= position < segment.size:
         return None, True

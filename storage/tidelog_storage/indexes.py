@@ -14,6 +14,7 @@ from __future__ import annotations
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
+from contextlib import closing
 from struct import Struct
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
@@ -88,8 +89,9 @@ class _Index:
     def _read(self) -> bytes:
         data = self._files.read_bytes(self.path)
         if len(data) % self.ENTRY_BYTES:
-            msg = f"{self.path}: {len(data)} bytes are not a multiple of {self.ENTRY_BYTES}"
-            raise CorruptIndexError(msg)
+            raise CorruptIndexError(
+                f"{self.path}: {len(data)} bytes are not a multiple of {self.ENTRY_BYTES}"
+            )
         self._entries_written = len(data) // self.ENTRY_BYTES
         self._has_file = True
         return data
@@ -166,11 +168,9 @@ class OffsetIndex(_Index):
         if not entries:
             return
         if self.offsets[0] < 0 or self.positions[0] < 0 or self.positions[-1] >= records_bytes:
-            msg = f"entries outside of the segment's {records_bytes} bytes"
-            raise self._corrupt(msg)
+            raise self._corrupt(f"entries outside of the segment's {records_bytes} bytes")
         if not _rises(self.offsets) or not _rises(self.positions):
-            msg = "entries do not rise"
-            raise self._corrupt(msg)
+            raise self._corrupt("entries do not rise")
 
     def _encode(self, first: int) -> bytes:
         entries = array("i", bytes(8 * (len(self.offsets) - first)))
@@ -243,11 +243,9 @@ class TimeIndex(_Index):
         if not count:
             return
         if self.offsets[0] < 0 or not _rises(self.timestamps):
-            msg = "timestamps do not rise"
-            raise self._corrupt(msg)
+            raise self._corrupt("timestamps do not rise")
         if sorted(self.offsets) != self.offsets.tolist():
-            msg = "offsets fall"
-            raise self._corrupt(msg)
+            raise self._corrupt("offsets fall")
 
     def _encode(self, first: int) -> bytes:
         pack = TIME_ENTRY.pack
@@ -293,19 +291,15 @@ class TransactionIndex:
         self.is_whole = whole == len(data)
         for version, *fields in TRANSACTION_ENTRY.iter_unpack(data[:whole]):
             if version != 0:
-                msg = f"{self.path}: entry of version {version}"
-                raise CorruptIndexError(msg)
+                raise CorruptIndexError(f"{self.path}: entry of version {version}")
             self.entries.append(AbortedEntry(*fields))
 
     def append(self, entry: AbortedEntry) -> None:
         """Add an aborted transaction; if it can't be written (OSError), `open_written` does it."""
         self.entries.append(entry)
         was_whole, self.is_whole = self.is_whole, False
-        file = self._files.open(self.path, create=True)
-        try:
+        with closing(self._files.open(self.path, create=True)) as file:
             file.append((TRANSACTION_ENTRY.pack(0, *entry),))
-        finally:
-            file.close()
         self.is_whole = was_whole
 
     def open_written(self) -> File | None:
@@ -347,15 +341,12 @@ class TransactionIndex:
 
     def _rewrite(self) -> None:
         self.is_whole = False
-        file = self._files.open(self.path, create=True)
-        try:
+        with closing(self._files.open(self.path, create=True)) as file:
             file.truncate(0)
             if self.entries:
                 file.append(
                     (b"".join(TRANSACTION_ENTRY.pack(0, *entry) for entry in self.entries),)
                 )
-        finally:
-            file.close()
         self.is_whole = True
 
 

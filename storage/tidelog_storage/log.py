@@ -29,7 +29,7 @@ from tidelog_storage.types import (
     OutOfRange,
     Records,
 )
-from tidelog_storage.validator import ZSTD_VERSION_MIN, place_plain, validate_slowly
+from tidelog_storage.validator import ZSTD_VERSION_MIN, AppendTarget, place_plain, validate_slowly
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,13 +80,15 @@ class Log(LogState):
         if header is None:
             buffer, header = validate_slowly(
                 records,
-                next_offset=base_offset,
-                leader_epoch=leader_epoch,
-                now_ms=now_ms,
-                config=config,
-                produce_version=produce_version,
-                from_client=from_client,
-                topic_partition=self.topic_partition,
+                AppendTarget(
+                    base_offset,
+                    leader_epoch,
+                    now_ms,
+                    config,
+                    self.topic_partition,
+                    produce_version,
+                    from_client,
+                ),
             )
         if header.producer_id >= 0:
             duplicate = self._check_producer(header, buffer, from_client=from_client)

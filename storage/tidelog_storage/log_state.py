@@ -409,15 +409,7 @@ class LogState:
         if offset <= self.recovery_point:
             return None
         self._flush_epochs()
-        return FlushTask.of(
-            self.segments,
-            self._files,
-            self.folder,
-            from_offset=self.recovery_point,
-            offset=offset,
-            truncations=self._truncations,
-            closing=closing,
-        )
+        return FlushTask.of(self, offset, closing=closing)
 
     def _flush_epochs(self, end_offset: int | None = None) -> None:
         """Write the epochs of records below `end_offset` (the log end). OSError.

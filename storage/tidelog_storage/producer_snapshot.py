@@ -149,16 +149,12 @@ def parse_snapshot(data: bytes) -> list[ProducerEntry]:
         version, crc = _HEAD.unpack_from(data)
         (count,) = _COUNT.unpack_from(data, _HEAD.size)
     except StructError:
-        msg = "ends early"
-        raise CorruptSnapshotError(msg) from None
+        raise CorruptSnapshotError("ends early") from None
     if version != _VERSION:
-        msg = f"unknown version {version}"
-        raise CorruptSnapshotError(msg)
+        raise CorruptSnapshotError(f"unknown version {version}")
     if crc32c(memoryview(data)[_HEAD.size :], 0) != crc:
-        msg = "wrong checksum"
-        raise CorruptSnapshotError(msg)
+        raise CorruptSnapshotError("wrong checksum")
     body = memoryview(data)[_HEAD.size + _COUNT.size :]
     if count < 0 or len(body) != count * _ENTRY.size:
-        msg = f"{count} entries announced in {len(body)} bytes"
-        raise CorruptSnapshotError(msg)
+        raise CorruptSnapshotError(f"{count} entries announced in {len(body)} bytes")
     return [ProducerEntry.from_snapshot(fields) for fields in _ENTRY.iter_unpack(body)]

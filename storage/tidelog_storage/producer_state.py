@@ -9,6 +9,7 @@ one of an end transaction marker.
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog_protocol.batch import CONTROL_BIT, TRANSACTIONAL_BIT
@@ -384,11 +385,8 @@ class ProducerStateManager:
         """Make the snapshot of `offset` durable; False if it is not there, or not whole."""
         if not self.has_snapshot(offset):
             return False
-        file = self._files.open(self.snapshot_path(offset))
-        try:
+        with closing(self._files.open(self.snapshot_path(offset))) as file:
             file.fsync()
-        finally:
-            file.close()
         self._files.fsync_dir(self.folder)
         return True
 
@@ -432,14 +430,11 @@ class ProducerStateManager:
         self._write(offset, content, sync=True)
 
     def _write(self, offset: int, content: bytes, *, sync: bool) -> None:
-        file = self._files.open(self.snapshot_path(offset), create=True)
-        try:
+        with closing(self._files.open(self.snapshot_path(offset), create=True)) as file:
             file.truncate(0)
             file.append([content])
             if sync:
                 file.fsync()
-        finally:
-            file.close()
         if offset not in self.snapshots:
             self.snapshots.append(offset)
             self.snapshots.sort()

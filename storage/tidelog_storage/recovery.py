@@ -20,7 +20,7 @@ from tidelog_storage.checkpoints import (
     read_partition_metadata,
 )
 from tidelog_storage.compaction.swap import CLEANED_SUFFIX, SWAP_SUFFIX, finish_swaps
-from tidelog_storage.epoch_checks import note_epoch, proven_epochs
+from tidelog_storage.epoch_checks import RecoveredEpochs, proven_epochs
 from tidelog_storage.epochs import LeaderEpochCache
 from tidelog_storage.log import Log
 from tidelog_storage.producer_state import ProducerStateManager
@@ -41,7 +41,6 @@ from tidelog_storage.types import StorageError, damage_below
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tidelog_protocol.batch import BatchHeader
     from tidelog_storage.config import LogConfig
     from tidelog_storage.log_state import LogState
     from tidelog_storage.seams import FileSystem
@@ -159,7 +158,7 @@ class _Loader:
         self._now_ms = now_ms
         self._report_to = report
         self._recovered_from: int | None = None  # the offset; None without recovery
-        self._recovered_epochs: list[EpochEntry] = []
+        self._recovered_epochs = RecoveredEpochs()
         self.start_is_known = True  # else the log begins with its first segment, as most do
         self._oldest: int | None = None  # where the oldest leader epoch began
         self.lower_recovery_point: Callable[[int], None]
@@ -243,7 +242,7 @@ class _Loader:
             # Until a cut is synced its segment counts as not flushed: if this start is killed, the
             # next one finds nothing to cut.
             cut, self.doubtful_end = segment.recover(
-                self._note_epoch, self.lower_recovery_point, keep_below
+                self._recovered_epochs.add, self.lower_recovery_point, keep_below
             )
             recovered.append(segment)
             if cut:
@@ -264,9 +263,6 @@ class _Loader:
                     removed.remove()
                 break
         return recovered
-
-    def _note_epoch(self, header: BatchHeader, _: memoryview) -> None:
-        note_epoch(self._recovered_epochs, header)
 
     def end_offset(self, segments: Segments, recovered: list[Segment]) -> int:
         """Offset after the last batch; an active segment that turns out torn is recovered."""
@@ -412,7 +408,7 @@ class _Loader:
             self._report(f"{error}; rebuilt from the records")
             self.epochs_lost = str(error)
             epochs = LeaderEpochCache(checkpoint)
-        found, begun = self._recovered_epochs, self._recovered_from
+        found, begun = self._recovered_epochs.entries, self._recovered_from
         oldest = epochs.earliest_entry
         older: list[EpochEntry] = []
         if oldest is None:
@@ -457,13 +453,13 @@ class _Loader:
 
     def _epochs_before(self, segments: Segments, offset: int | None) -> list[EpochEntry]:
         """The epochs of the records below an offset, or of all."""
-        self._recovered_epochs = []
+        found = RecoveredEpochs()
         for segment in segments:
             for _, header, batch in segment.batches():
                 if offset is not None and header.base_offset >= offset:
-                    return self._recovered_epochs
-                self._note_epoch(header, batch)
-        return self._recovered_epochs
+                    return found.entries
+                found.add(header, batch)
+        return found.entries
 
 
 def _lower(noted: int, note: Callable[[int], None] | None, offset: int) -> None:

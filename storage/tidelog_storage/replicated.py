@@ -38,18 +38,21 @@ def check_replicated(
             if header.leader_epoch > leader_epoch:
                 break
             if UNDEFINED_EPOCH != header.leader_epoch < latest_epoch:
-                msg = (
+                raise StorageError(
+                    ErrorCode.CORRUPT_MESSAGE,
                     f"batch at offset {header.base_offset} has leader epoch {header.leader_epoch}"
-                    f" behind epoch {latest_epoch}"
+                    f" behind epoch {latest_epoch}",
                 )
-                raise StorageError(ErrorCode.CORRUPT_MESSAGE, msg)
             latest_epoch = max(latest_epoch, header.leader_epoch)
             if header.last_offset_delta < 0 or not crc_is_valid(records, header, position):
-                msg = f"batch at offset {header.base_offset} is corrupt"
-                raise StorageError(ErrorCode.CORRUPT_MESSAGE, msg)
+                raise StorageError(
+                    ErrorCode.CORRUPT_MESSAGE, f"batch at offset {header.base_offset} is corrupt"
+                )
             if header.base_offset < next_offset:
-                msg = f"offset {header.base_offset} is below the next offset {next_offset}"
-                raise StorageError(ErrorCode.OFFSET_OUT_OF_RANGE, msg)
+                raise StorageError(
+                    ErrorCode.OFFSET_OUT_OF_RANGE,
+                    f"offset {header.base_offset} is below the next offset {next_offset}",
+                )
             batches.append(ReplicatedBatch(header, position))
             next_offset = header.next_offset
     except ProtocolError as error:

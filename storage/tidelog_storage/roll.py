@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidelog_protocol.checksum import crc32c
+from tidelog_storage.indexes import RELATIVE_OFFSET_MAX
 
 if TYPE_CHECKING:
     from tidelog_storage.config import LogConfig
     from tidelog_storage.segment import Segment
-
-_RELATIVE_OFFSET_MAX = 0x7FFFFFFF
 
 
 class RollPolicy:
@@ -35,7 +34,7 @@ class RollPolicy:
         return (
             active.size > self._segment_bytes - size
             or active.index_is_full
-            or last_offset - active.base_offset > _RELATIVE_OFFSET_MAX
+            or last_offset - active.base_offset > RELATIVE_OFFSET_MAX
             or (
                 active.size > 0
                 and active.waited_ms(now_ms, timestamp)

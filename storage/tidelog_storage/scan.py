@@ -7,14 +7,15 @@ can, for look-ups. Both take a file and know nothing of segments. The caller che
 
 from __future__ import annotations
 
-from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog_protocol.batch import (
     CONTROL_BIT,
     HEADER_BYTES,
+    LENGTH_MAGIC_AND_ATTRIBUTES,
     LENGTH_OVERHEAD,
     MAGIC,
+    SHORT_HEADER,
     BatchHeader,
     crc_is_valid,
     read_header,
@@ -28,15 +29,11 @@ if TYPE_CHECKING:
 
     from tidelog_storage.seams import File
 
-SHORT_HEADER = Struct(">qi11xi")  # base offset, batch length, last offset delta
-SHORT_BYTES = SHORT_HEADER.size
-_LENGTH_AND_ATTRIBUTES = Struct(">8xi4xb4xh")  # batch length, magic, attributes
-
 _SCAN_BYTES = 1 << 20
 _WALK_BYTES = 8192
 _VIEW_BYTES = 1 << 24
 _unpack_short = SHORT_HEADER.unpack_from
-_unpack_attributes = _LENGTH_AND_ATTRIBUTES.unpack_from
+_unpack_attributes = LENGTH_MAGIC_AND_ATTRIBUTES.unpack_from
 
 
 class BatchPlace(NamedTuple):
@@ -126,10 +123,10 @@ def batch_places(records: File, position: int, end: int) -> Iterator[BatchPlace]
     start = position
     while end - position >= HEADER_BYTES:
         offset = position - start
-        if len(chunk) - offset < SHORT_BYTES:
+        if len(chunk) - offset < SHORT_HEADER.size:
             chunk = records.pread(position, _WALK_BYTES)
             start, offset = position, 0
-            if len(chunk) < SHORT_BYTES:
+            if len(chunk) < SHORT_HEADER.size:
                 raise StorageError(ErrorCode.CORRUPT_MESSAGE, f"the file ends before {position}")
         base_offset, length, delta = _unpack_short(chunk, offset)
         size = length + LENGTH_OVERHEAD

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog_protocol.batch import HEADER_BYTES, MAGIC, crc_is_valid, read_header
+from tidelog_protocol.batch import HEADER_BYTES, MAGIC, MAGIC_POSITION, crc_is_valid, read_header
 from tidelog_storage.epoch_checks import epoch_at
 from tidelog_storage.indexes import CorruptIndexError, OffsetIndex, TimeIndex
 from tidelog_storage.segment import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, file_name
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from tidelog_storage.segment import Segment
 
 STEP_BYTES = 1 << 20  # of one step: about a millisecond
-_MAGIC_POSITION = 16
 _WINDOW_BYTES = 1 << 20
 
 
@@ -186,14 +185,14 @@ class SegmentCheck:
         extent = self.extent._replace(has_gaps=True)
         while position < end - HEADER_BYTES:
             window = records.pread(position, min(_WINDOW_BYTES, end - position))
-            at = window.find(MAGIC, _MAGIC_POSITION)
+            at = window.find(MAGIC, MAGIC_POSITION)
             while at >= 0:
-                start = position + at - _MAGIC_POSITION
+                start = position + at - MAGIC_POSITION
                 header, batch = _batch_at(records, start, end, extent)
                 if batch is not None and not bad_batch(extent, header, batch, next_offset):
                     return start, header.base_offset
                 at = window.find(MAGIC, at + 1)
-            position += max(len(window) - _MAGIC_POSITION, 1)
+            position += max(len(window) - MAGIC_POSITION, 1)
         return None
 
     def _note(

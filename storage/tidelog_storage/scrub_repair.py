@@ -12,6 +12,7 @@ It sees frozen values and files; `write` runs off the loop.
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from tidelog_protocol.batch import iter_batches
@@ -107,8 +108,7 @@ class SegmentRepair:
         if position >= end:
             return
         extent = self._extent
-        records = self._files.open(extent.path)
-        try:
+        with closing(self._files.open(extent.path)) as records:
             for at, header, batch in whole_batches(records, position, end):
                 why = bad_batch(extent, header, batch, next_offset)
                 if why:
@@ -116,8 +116,6 @@ class SegmentRepair:
                 yield header, batch
                 next_offset = header.next_offset
                 position = at + header.size_in_bytes
-        finally:
-            records.close()
         if position != end:
             raise StorageError(
                 ErrorCode.CORRUPT_MESSAGE, f"{extent.path}: no record batch at {position}"
@@ -135,11 +133,8 @@ def epochs_with(copy: memoryview, entries: Sequence[EpochEntry]) -> list[EpochEn
 
 def is_same(files: FileSystem, extent: Extent, records: memoryview) -> bool:
     """Return whether a segment's file has exactly these bytes. Runs on a thread."""
-    file = files.open(extent.path)
-    try:
+    with closing(files.open(extent.path)) as file:
         return file.view(0, extent.size) == records
-    finally:
-        file.close()
 
 
 def rebuild_indexes(files: FileSystem, extent: Extent, options: SegmentOptions) -> None:

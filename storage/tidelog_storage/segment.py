@@ -281,15 +281,15 @@ class Segment:
         self._offset_index.write()
         self._time_index.write()
 
-    def files_to_sync(self, *, with_indexes: bool) -> tuple[list[File], list[File]]:
-        """Return files to fsync for durability: its own, and handles to close afterwards."""
+    def files_to_sync(self, *, with_indexes: bool) -> list[File]:
+        """Return handles to fsync, and then to close, beside `records`."""
         private: list[File] = []
         if with_indexes:
             private += [self.offset_index.open_written(), self.time_index.open_written()]
         index = self._transaction_index  # an unloaded index has not changed
         if index is not None and (transactions := index.open_written()) is not None:
             private.append(transactions)
-        return [self.records], private
+        return private
 
     def release(self) -> None:
         """Close the handle and drop a sealed segment's indexes; write nothing."""

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog_protocol.batch import HEADER_BYTES, LENGTH_OVERHEAD
+from tidelog_protocol.batch import HEADER_BYTES, LENGTH_OVERHEAD, SHORT_HEADER
 from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.indexes import CorruptIndexError
-from tidelog_storage.scan import SHORT_BYTES, SHORT_HEADER, batch_places
+from tidelog_storage.scan import batch_places
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 VIEW_BYTES_MIN = 65536  # larger reads are views: below, one pread is as cheap and holds no mapping
 FIRST_BYTES = 4096  # read at least: it probably contains the first batch, which is returned whole
+_SHORT_BYTES = SHORT_HEADER.size
 _LENGTH_MIN = HEADER_BYTES - LENGTH_OVERHEAD
 _unpack_short = SHORT_HEADER.unpack_from
 _new = tuple.__new__  # what a NamedTuple's own constructor calls, three times as fast
@@ -51,17 +52,17 @@ def read_batches(
     whole if `min_one_batch`, else the slice is empty and marked. CorruptIndexError if the index
     points at no batch.
     """
-    if max_bytes < SHORT_BYTES and not min_one_batch:
+    if max_bytes < _SHORT_BYTES and not min_one_batch:
         return _TOO_LARGE
     data = read_bytes(records, position, max(max_bytes, FIRST_BYTES))
-    if max_bytes >= SHORT_BYTES:
+    if max_bytes >= _SHORT_BYTES:
         # From the last index entry that leaves room for a header, few batches are left to walk.
-        near = index.before(position + max_bytes - SHORT_BYTES)
+        near = index.before(position + max_bytes - _SHORT_BYTES)
         cut = 0 if near is None else max(near[1] - position, 0)
         if cut and near is not None and not _is_batch_of(data, cut, index.base_offset, near[0]):
             raise CorruptIndexError(f"{index.path}: no batch of offset {near[0]} at {near[1]}")
         next_offset = -1
-        while max_bytes - cut >= SHORT_BYTES:
+        while max_bytes - cut >= _SHORT_BYTES:
             base_offset, length, delta = _header_at(data, cut)
             next_offset = base_offset
             if length + LENGTH_OVERHEAD > max_bytes - cut:
@@ -72,7 +73,7 @@ def read_batches(
             return _new(Slice, (memoryview(data)[:cut], cut, next_offset, False))
     if not min_one_batch:
         return _TOO_LARGE
-    if len(data) >= SHORT_BYTES:
+    if len(data) >= _SHORT_BYTES:
         base_offset, length, delta = _unpack_short(data)
         size = length + LENGTH_OVERHEAD
         if HEADER_BYTES <= size <= min(len(data), limit - position):
@@ -83,7 +84,7 @@ def read_batches(
 
 def _header_at(data: bytes | memoryview, position: int) -> tuple[int, int, int]:
     """Read base offset, length and last offset delta; StorageError if there is no batch."""
-    if len(data) - position >= SHORT_BYTES:
+    if len(data) - position >= _SHORT_BYTES:
         base_offset, length, delta = _unpack_short(data, position)
         if length >= _LENGTH_MIN:
             return base_offset, length, delta

@@ -8,6 +8,7 @@ loop again.
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from tidelog_storage.index_checks import find_aborted, has_abort_marker
@@ -68,12 +69,9 @@ class TransactionProof:
     def run(self) -> list[AbortedEntry]:
         """All aborted transactions that end in the segment. OSError, ProtocolError."""
         base_offset, path, size = self._places[-1]
-        records = self._files.open(path)
-        try:
+        with closing(self._files.open(path)) as records:
             if not has_abort_marker(records, size):
                 return []
-        finally:
-            records.close()
         producers = self._producers.before(base_offset + 1, self._first)
         lacks_beginnings = self._first > 0 and producers.latest_snapshot_offset is None
         known = self._known if lacks_beginnings else ()
@@ -85,12 +83,9 @@ class TransactionProof:
         ends = [base for base, *_ in self._places[1:]]
         for (_, path, size), end in zip(self._places, [*ends, self._end_offset], strict=True):
             if end > offset:
-                records = self._files.open(path)
-                try:
+                with closing(self._files.open(path)) as records:
                     for _, header, batch in whole_batches(records, 0, size):
                         yield header, batch
-                finally:
-                    records.close()
 
     def settle(self, aborted: list[AbortedEntry]) -> None:
         """Take note of what `run` has found, unless the log is another one by now."""

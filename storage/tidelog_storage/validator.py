@@ -11,7 +11,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from tidelog_protocol.batch import CRC_START, LENGTH_OVERHEAD, header_fields, write_place
+from tidelog_protocol.batch import (
+    CRC_START,
+    LENGTH_FIELD,
+    LENGTH_OVERHEAD,
+    MAGIC_POSITION,
+    header_fields,
+    write_place,
+)
 from tidelog_protocol.checksum import crc32c
 from tidelog_protocol.errors import ErrorCode, ProtocolError
 from tidelog_protocol.records import (
@@ -42,7 +49,6 @@ if TYPE_CHECKING:
 BATCH_DECOMPRESSED_BYTES_MAX = 256 * 1024 * 1024
 """Ours, beside Kafka's limit per record: a small zstd batch can announce gigabytes."""
 
-_MAGIC_MAX = MAGIC
 _OVERHEAD_OF_OLDEST_FORMAT = 14
 _INT64_MAX = 2**63 - 1
 ZSTD_VERSION_MIN = 7
@@ -51,44 +57,24 @@ _new = tuple.__new__
 _SHOWN_ERRORS = 3
 
 
+class AppendTarget(NamedTuple):
+    """Where and how a batch is appended. `from_client` False skips checks that only untrusted
+    producers need; `topic_partition` is for error messages."""
+
+    next_offset: int
+    leader_epoch: int
+    now_ms: int
+    config: LogConfig
+    topic_partition: TopicPartition
+    produce_version: int = 13
+    from_client: bool = True
+
+
 class ValidatedAppend(NamedTuple):
     """A batch ready to be written, and its header with the final offset and epoch."""
 
     buffer: memoryview | bytes  # the caller's own buffer, or new bytes after recompression
     header: BatchHeader
-
-
-def validate_and_assign(
-    records: memoryview,
-    *,
-    next_offset: int,
-    leader_epoch: int,
-    now_ms: int,
-    config: LogConfig,
-    produce_version: int = 13,
-    from_client: bool = True,
-    topic_partition: TopicPartition | None = None,
-) -> ValidatedAppend:
-    """Check the one batch in `records` (writable) and set its offset, epoch and timestamp type.
-
-    Raises StorageError with the code for the client, and with `record_errors` where single records
-    are at fault; `records` may have its header changed then. `from_client` False skips checks that
-    only untrusted producers need. `topic_partition` is for error messages.
-    """
-    if from_client and config.keeps_batches and produce_version >= ZSTD_VERSION_MIN:
-        header = place_plain(records, next_offset, leader_epoch, now_ms, config)
-        if header is not None:
-            return ValidatedAppend(records, header)
-    return validate_slowly(
-        records,
-        next_offset=next_offset,
-        leader_epoch=leader_epoch,
-        now_ms=now_ms,
-        config=config,
-        produce_version=produce_version,
-        from_client=from_client,
-        topic_partition=topic_partition,
-    )
 
 
 def place_plain(
@@ -151,21 +137,16 @@ def place_plain(
     return None
 
 
-def validate_slowly(
-    records: memoryview,
-    *,
-    next_offset: int,
-    leader_epoch: int,
-    now_ms: int,
-    config: LogConfig,
-    produce_version: int,
-    from_client: bool,
-    topic_partition: TopicPartition | None,
-) -> ValidatedAppend:
-    """Check any batch, with a message for each possible error; see `validate_and_assign`."""
-    header = _the_batch(records, produce_version)
-    size = header.batch_length + 12
-    where = topic_partition if topic_partition is not None else "?"
+def validate_slowly(records: memoryview, target: AppendTarget) -> ValidatedAppend:
+    """Check the one batch in `records` (writable) and set its offset, epoch and timestamp type.
+
+    StorageError with the code for the client, and with `record_errors` where single records are at
+    fault; `records` may have its header changed then.
+    """
+    config, now_ms, where = target.config, target.now_ms, target.topic_partition
+    from_client = target.from_client
+    header = _the_batch(records, target.produce_version)
+    size = header.size_in_bytes
     if from_client and header.base_offset != 0:
         _refuse(
             ErrorCode.INVALID_RECORD,
@@ -187,15 +168,22 @@ def validate_slowly(
         _check_header(header, where)
     payload = None
     max_timestamp = header.max_timestamp
-    if _must_look_inside(header, config, now_ms, from_client=from_client):
-        payload = _payload(records, header, where)
-        if from_client:
-            max_timestamp = _check_records(payload, header, config, now_ms, where)
+    if _must_look_inside(header, target):
+        try:
+            payload = records_payload(records, header, 0, BATCH_DECOMPRESSED_BYTES_MAX)
+            if from_client:
+                max_timestamp = _check_records(payload, header, target)
+        except ProtocolError as error:
+            raise StorageError(
+                ErrorCode.INVALID_RECORD, f"{error} in topic partition {where}"
+            ) from error
     if config.uses_log_append_time:
         header = set_timestamp(records, 0, header, LOG_APPEND_TIME, now_ms)
     elif max_timestamp != header.max_timestamp or header.timestamp_type != CREATE_TIME:
         header = set_timestamp(records, 0, header, CREATE_TIME, max_timestamp)
-    validated = _place(records, placed(header, next_offset, leader_epoch), config, payload)
+    validated = _place(
+        records, placed(header, target.next_offset, target.leader_epoch), config, payload
+    )
     _check_final_size(validated.buffer, size, config, where)
     return validated
 
@@ -210,13 +198,13 @@ def _refuse(code: ErrorCode, message: str) -> NoReturn:
 def _the_batch(records: memoryview, version: int) -> BatchHeader:
     """Return the header of the only batch, which must be whole and of an allowed format and
     codec."""
-    if len(records) < HEADER_BYTES or records[16] != MAGIC:
+    if len(records) < HEADER_BYTES or records[MAGIC_POSITION] != MAGIC:
         _refuse_shape(records, read_magic(records), version)
     header = read_header(records)
-    size = header.batch_length + 12
+    size = header.size_in_bytes
     if size != len(records) or size < HEADER_BYTES:
         _refuse_length(size, len(records), version)
-    codec = header.attributes & 7
+    codec = header.codec
     if codec > Codec.ZSTD:
         _refuse(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Unknown compression type id: {codec}")
     if codec == Codec.ZSTD and version < ZSTD_VERSION_MIN:
@@ -229,10 +217,10 @@ def _the_batch(records: memoryview, version: int) -> BatchHeader:
 
 def _refuse_shape(records: memoryview, magic: int, version: int) -> NoReturn:
     """Raise the error of a field that does not begin with a batch of version 2."""
-    if magic > _MAGIC_MAX or (magic < 0 and len(records) > 16):
+    if magic > MAGIC or (magic < 0 and len(records) > MAGIC_POSITION):
         _refuse(ErrorCode.CORRUPT_MESSAGE, f"Invalid magic found in record: {magic}")
-    length = int.from_bytes(records[8:12], "big", signed=True) if len(records) >= 12 else -1
-    if len(records) < 12 or len(records) < length + 12:
+    length = int.from_bytes(records[LENGTH_FIELD], "big", signed=True)
+    if len(records) < LENGTH_OVERHEAD or len(records) < length + LENGTH_OVERHEAD:
         _refuse_empty(version)
     if length < _OVERHEAD_OF_OLDEST_FORMAT or magic == MAGIC:
         _refuse_small(length)
@@ -246,7 +234,7 @@ def _refuse_shape(records: memoryview, magic: int, version: int) -> NoReturn:
 def _refuse_length(size: int, given: int, version: int) -> NoReturn:
     """Raise the error of a batch whose length is not that of the field."""
     if size < HEADER_BYTES:
-        _refuse_small(size - 12)
+        _refuse_small(size - LENGTH_OVERHEAD)
     if size > given:
         _refuse_empty(version)
     _refuse(
@@ -316,59 +304,44 @@ def _refuse_count(header: BatchHeader, where: object) -> NoReturn:
 # -- the records -----------------------------------------------------------------------------------
 
 
-def _must_look_inside(
-    header: BatchHeader, config: LogConfig, now_ms: int, *, from_client: bool
-) -> bool:
+def _must_look_inside(header: BatchHeader, target: AppendTarget) -> bool:
     """Return whether the records must be checked as well as the header."""
-    target = config.target_codec
-    if target is not None and target != header.attributes & 7 and not header.is_control:
+    config = target.config
+    codec = config.target_codec
+    if codec is not None and codec != header.codec and not header.is_control:
         return True
-    if not from_client:
+    if not target.from_client:
         return False
     if config.is_compacted:
         return True
     if config.uses_log_append_time:
         return header.timestamp_type == LOG_APPEND_TIME  # an error for each record
     return (
-        header.max_timestamp - now_ms > config.message_timestamp_after_max_ms
+        header.max_timestamp - target.now_ms > config.message_timestamp_after_max_ms
         or config.message_timestamp_before_max_ms != _INT64_MAX
     )
 
 
-def _payload(records: memoryview, header: BatchHeader, where: object) -> bytes:
-    try:
-        return records_payload(records, header, 0, BATCH_DECOMPRESSED_BYTES_MAX)
-    except ProtocolError as error:
-        raise _malformed(error, where) from error
-
-
-def _malformed(error: ProtocolError, where: object) -> StorageError:
-    return StorageError(ErrorCode.INVALID_RECORD, f"{error} in topic partition {where}")
-
-
-def _check_records(
-    payload: bytes, header: BatchHeader, config: LogConfig, now_ms: int, where: object
-) -> int:
+def _check_records(payload: bytes, header: BatchHeader, target: AppendTarget) -> int:
     """Check every record; return the largest timestamp, which may be wrong in the header."""
+    config = target.config
     errors: list[RecordError] = []
     invalid_timestamp = False
     largest = NO_TIMESTAMP
     record_bytes_max = config.max_decompressed_message_bytes if header.codec else _INT64_MAX
-    try:
-        for index, record in enumerate(iter_payload(header, payload)):
-            _check_shape(index, record, header, record_bytes_max)
-            largest = max(largest, record.timestamp)
-            text = _timestamp_error(record, header, config, now_ms)
-            if config.is_compacted and record.key is None:
-                text = (
-                    f"Compacted topic cannot accept message without key in topic partition {where}"
-                )
-            elif text is not None:
-                invalid_timestamp = True
-            if text is not None:
-                errors.append(RecordError(batch_index=index, message=text))
-    except ProtocolError as error:
-        raise _malformed(error, where) from error
+    for index, record in enumerate(iter_payload(header, payload)):
+        _check_shape(index, record, header, record_bytes_max)
+        largest = max(largest, record.timestamp)
+        text = _timestamp_error(record, header, config, target.now_ms)
+        if config.is_compacted and record.key is None:
+            text = (
+                "Compacted topic cannot accept message without key in topic partition"
+                f" {target.topic_partition}"
+            )
+        elif text is not None:
+            invalid_timestamp = True
+        if text is not None:
+            errors.append(RecordError(batch_index=index, message=text))
     if errors:
         raise _rejection(errors, invalid_timestamp=invalid_timestamp)
     return largest
@@ -377,12 +350,10 @@ def _check_records(
 def _check_shape(index: int, record: Record, header: BatchHeader, bytes_max: int) -> None:
     delta = record.offset - header.base_offset
     if delta != index:
-        msg = f"offset delta {delta} of record {index}"
-        raise ProtocolError(msg)
+        raise ProtocolError(f"offset delta {delta} of record {index}")
     size = len(record.key or b"") + len(record.value or b"")
     if size > bytes_max:
-        msg = f"decompressed record of {size} bytes, at most {bytes_max} are allowed"
-        raise ProtocolError(msg)
+        raise ProtocolError(f"decompressed record of {size} bytes, at most {bytes_max} are allowed")
 
 
 def _timestamp_error(

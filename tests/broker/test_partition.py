@@ -108,7 +108,7 @@ class TestRole:
         append(partition, 2)
         partition.update(image(partition_epoch=1, leader_epoch=4))
         assert partition.leader_epoch_start_offset == 2
-        assert partition.log.epochs.latest_entry == (4, 2)
+        assert partition.log.epochs.entries[-1] == (4, 2)
         append(partition)
         assert partition.log.end_offset_for_epoch(0) == OffsetAndEpoch(2, 0)
 

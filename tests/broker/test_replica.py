@@ -46,7 +46,7 @@ class TestFollowing:
         assert (result.first_offset, result.last_offset) == (0, 2)
         log = follower.log
         assert (log.log_end_offset, log.high_watermark) == (3, 0)
-        assert log.epochs.latest_entry == (5, 0)
+        assert log.epochs.entries[-1] == (5, 0)
         assert follower.bytes_appended == len(sent)
         assert follower.advance_as_follower(2, 0)
         assert not follower.advance_as_follower(2, 0)
@@ -114,7 +114,7 @@ def test_a_log_with_newer_records_is_not_led_in_an_old_epoch(
     )
     restarted.update(PartitionImage(0, 1, 6, 9, (1, 2), (1, 2)))  # metadata that is behind
     assert not restarted.is_leader
-    assert follower.log.epochs.latest_entry == (7, 0)
+    assert follower.log.epochs.entries[-1] == (7, 0)
     restarted.update(PartitionImage(0, 1, 8, 12, (1, 2), (1, 2)))
     assert restarted.is_leader
     assert restarted.leader_epoch_start_offset == 3

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,17 +14,18 @@ from tidelog_storage.config_key import (
     ConfigError,
     ConfigKey,
     boolean,
-    class_name,
     collect_keys,
     double,
     integer,
     long,
-    password,
     refuse,
-    short,
     string,
     strings,
 )
+
+short: Any = partial(ConfigKey, "SHORT")
+class_name: Any = partial(ConfigKey, "CLASS")
+password: Any = partial(ConfigKey, "PASSWORD", sensitive=True)
 
 
 class Table:

@@ -181,3 +181,23 @@ def test_what_proves_that_the_epochs_are_wrong(broker, numbers, epoch, newest, a
     assert recorded.are_proven(newest) is are_proven
     assert recorded.misfits == len(numbers)
     assert EpochEntry(0, 0) in recorded.entries or not recorded.entries
+
+
+@pytest.mark.parametrize(
+    ("number", "expected"),
+    [
+        (0, [(0, 2), (3, 4), (4, 6)]),  # the first of an epoch: the next batch begins it
+        (1, [(0, 0), (3, 4), (4, 6)]),
+        (2, [(0, 0), (3, 5), (4, 6)]),
+        (3, [(0, 0), (3, 4), (4, 6)]),
+        (4, [(0, 0), (3, 4), (4, 7)]),
+    ],
+)
+def test_an_epoch_that_rotted_upward_is_not_recovered(broker, number, expected):
+    """It lies above the checkpoint's newest one; the next batch is of an older epoch again."""
+    log = broker.create(2, config())
+    broker.logs.prepare_checkpoints()()
+    for leader_epoch in (3, 3, 4, 4):
+        append(log, leader_epoch=leader_epoch)
+    rot(broker, log, [number], 700)
+    assert broker.crash(config()).epochs.entries == expected

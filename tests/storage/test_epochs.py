@@ -101,13 +101,13 @@ def test_neighbours() -> None:
     assert [cache.previous_epoch(e) for e in (0, 1, 2, 3, 4, 8)] == [None, None, 1, 1, 3, 7]
     assert [cache.next_epoch(e) for e in (0, 1, 2, 3, 6, 7)] == [1, 3, 3, 7, 7, None]
     assert cache.latest_epoch == 7
-    assert (cache.earliest_entry, cache.latest_entry) == (EpochEntry(1, 20), EpochEntry(7, 120))
+    assert (cache.earliest_entry, cache.entries[-1]) == (EpochEntry(1, 20), EpochEntry(7, 120))
     assert len(cache) == 3
 
 
 def test_empty() -> None:
     cache = LeaderEpochCache()
-    assert (cache.latest_epoch, cache.latest_entry, cache.earliest_entry) == (-1, None, None)
+    assert (cache.latest_epoch, cache.entries, cache.earliest_entry) == (-1, [], None)
     assert cache.previous_epoch(5) is None
     assert cache.next_epoch(5) is None
     assert cache.end_offset_for(0, 10) == OffsetAndEpoch(-1, -1)
@@ -209,8 +209,7 @@ def test_invariants_hold_whatever_happens(todo: list[tuple[str, int, int]]) -> N
         if verb == "assign":
             cache.assign(epoch, offset)
             assert cache.latest_epoch == epoch
-            assert cache.latest_entry is not None
-            assert cache.latest_entry.start_offset <= offset
+            assert cache.entries[-1].start_offset <= offset
         elif verb == "start":
             covering = cache.epoch_for_offset(offset)
             cache.truncate_from_start(offset)

@@ -24,7 +24,7 @@ from tidelog_protocol.records import (
 from tidelog_storage import validator
 from tidelog_storage.config import LogConfig
 from tidelog_storage.types import RecordError, StorageError, TopicPartition
-from tidelog_storage.validator import ValidatedAppend, validate_and_assign
+from tidelog_storage.validator import AppendTarget, ValidatedAppend
 
 NOW = 1_700_000_000_000
 HOUR = 3_600_000
@@ -40,16 +40,29 @@ def config(**overrides: object) -> LogConfig:
 def validate(
     batch: bytes, settings_: LogConfig | None = None, *, version: int = 13, from_client: bool = True
 ) -> ValidatedAppend:
-    return validate_and_assign(
-        memoryview(bytearray(batch)),
-        next_offset=1000,
-        leader_epoch=7,
-        now_ms=NOW,
-        config=settings_ or LogConfig(),
+    buffer = memoryview(bytearray(batch))
+    target = AppendTarget(
+        1000,
+        7,
+        NOW,
+        settings_ or LogConfig(),
+        WHERE,
         produce_version=version,
         from_client=from_client,
-        topic_partition=WHERE,
     )
+    return validate_and_assign(buffer, target)
+
+
+def validate_and_assign(records: memoryview, target: AppendTarget) -> ValidatedAppend:
+    """As `Log.append_as_leader` does it."""
+    config_ = target.config
+    if target.from_client and config_.keeps_batches and target.produce_version >= 7:
+        header = validator.place_plain(
+            records, target.next_offset, target.leader_epoch, target.now_ms, config_
+        )
+        if header is not None:
+            return ValidatedAppend(records, header)
+    return validator.validate_slowly(records, target)
 
 
 def refused(
@@ -72,9 +85,7 @@ PLAIN = build_batch(RECORDS)
 class TestPlainPath:
     def test_only_offset_and_epoch_are_written(self) -> None:
         buffer = memoryview(bytearray(PLAIN))
-        done = validate_and_assign(
-            buffer, next_offset=1000, leader_epoch=7, now_ms=NOW, config=LogConfig()
-        )
+        done = validate_and_assign(buffer, AppendTarget(1000, 7, NOW, LogConfig(), WHERE))
         assert done.buffer is buffer
         assert done.header == read_header(buffer)
         assert (done.header.base_offset, done.header.leader_epoch) == (1000, 7)
@@ -110,14 +121,7 @@ class TestPlainPath:
         header = validator.place_plain(memoryview(quick), 1000, 7, NOW, LogConfig())
         try:
             expected = validator.validate_slowly(
-                memoryview(slow),
-                next_offset=1000,
-                leader_epoch=7,
-                now_ms=NOW,
-                config=LogConfig(),
-                produce_version=13,
-                from_client=True,
-                topic_partition=WHERE,
+                memoryview(slow), AppendTarget(1000, 7, NOW, LogConfig(), WHERE)
             )
         except StorageError:
             assert header is None
@@ -134,9 +138,7 @@ class TestPlainPath:
 
     def test_a_batch_in_the_middle_of_a_buffer(self) -> None:
         buffer = memoryview(bytearray(b"before" + PLAIN + b"after"))
-        validate_and_assign(
-            buffer[6:-5], next_offset=5, leader_epoch=0, now_ms=NOW, config=LogConfig()
-        )
+        validate_and_assign(buffer[6:-5], AppendTarget(5, 0, NOW, LogConfig(), WHERE))
         assert bytes(buffer[:6]) == b"before"
         assert bytes(buffer[-5:]) == b"after"
         assert read_header(buffer, 6).base_offset == 5

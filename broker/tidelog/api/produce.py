@@ -27,6 +27,7 @@ from tidelog.awaiting import called_back
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.batch import (
     ATTRIBUTES_LOW_POSITION,
+    LENGTH_FIELD,
     LENGTH_OVERHEAD,
     MAGIC,
     MAGIC_POSITION,
@@ -480,7 +481,7 @@ def _is_one_batch(records: object) -> bool:
         isinstance(records, memoryview)
         and len(records) > ATTRIBUTES_LOW_POSITION
         and records[MAGIC_POSITION] == MAGIC
-        and int.from_bytes(records[8:12], "big") + LENGTH_OVERHEAD == len(records)
+        and int.from_bytes(records[LENGTH_FIELD], "big") + LENGTH_OVERHEAD == len(records)
     )
 
 
@@ -490,5 +491,5 @@ def _is_readable(records: object) -> bool:
         isinstance(records, memoryview)
         and len(records) > MAGIC_POSITION
         and records[MAGIC_POSITION] <= MAGIC
-        and int.from_bytes(records[8:12], "big", signed=True) >= _RECORD_OVERHEAD_MIN
+        and int.from_bytes(records[LENGTH_FIELD], "big", signed=True) >= _RECORD_OVERHEAD_MIN
     )

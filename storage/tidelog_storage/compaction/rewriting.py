@@ -11,6 +11,7 @@ removed or replaced meanwhile, its owner discards the result.
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog_protocol.batch import crc_is_valid
@@ -21,6 +22,7 @@ from tidelog_storage.compaction.batch_filter import BatchFilter
 from tidelog_storage.compaction.plan import group
 from tidelog_storage.compaction.swap import CLEANED_SUFFIX
 from tidelog_storage.compaction.transactions import CleanedTransactions
+from tidelog_storage.flush import sync_all
 from tidelog_storage.scan import whole_batches
 from tidelog_storage.segment import (
     INDEX_SUFFIX,
@@ -165,8 +167,7 @@ class Rewriting:
     def _batches(self, source: Source) -> Iterator[tuple[BatchHeader, memoryview]]:
         """Yield all batches of a segment; StorageError if its file has changed."""
         path = f"{self._folder}/{file_name(source.base_offset, LOG_SUFFIX)}"
-        records = self._files.open(path)
-        try:
+        with closing(self._files.open(path)) as records:
             end = 0
             for position, header, batch in whole_batches(records, 0, source.size):
                 if not crc_is_valid(batch, header):
@@ -177,8 +178,6 @@ class Rewriting:
                 raise StorageError(
                     ErrorCode.CORRUPT_MESSAGE, f"{path}: no valid record batch at {end}"
                 )
-        finally:
-            records.close()
 
     # -- the map -----------------------------------------------------------------------------------
 
@@ -254,10 +253,4 @@ class Rewriting:
 def make_durable(segment: Segment) -> None:
     """Write and sync all files of a segment that nothing else has open. OSError."""
     segment.write_indexes(seal=True)
-    shared, private = segment.files_to_sync(with_indexes=True)
-    try:
-        for file in (*shared, *private):
-            file.fsync()
-    finally:
-        for file in private:
-            file.close()
+    sync_all((segment.records,), segment.files_to_sync(with_indexes=True))

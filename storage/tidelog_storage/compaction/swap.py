@@ -8,6 +8,7 @@ a `.swap`, the new segment is valid, and a start finishes the swap.
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from tidelog_storage.removals import mark_deleted
@@ -78,12 +79,9 @@ def _covered(files: FileSystem, path: str, base_offset: int, names: Sequence[str
     Files after its last batch may be left over: all their records are superseded.
     """
     end_offset = base_offset + 1
-    swap = files.open(path)
-    try:
+    with closing(files.open(path)) as swap:
         for place in batch_places(swap, 0, swap.size()):
             end_offset = place.last_offset + 1
-    finally:
-        swap.close()
     return [
         name
         for name in names

@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
+from tidelog_protocol.batch import HEADER_BYTES
 from tidelog_protocol.primitives import uuid_from_str, uuid_to_str
 from tidelog_storage.indexes import (
     OFFSET_ENTRY,
@@ -46,7 +47,6 @@ _ENDINGS = {
     IndexKind.TIMESTAMP: ".timeindex",
     IndexKind.TRANSACTION: ".txnindex",
 }
-_BATCH_BYTES_MIN = 61
 _ENTRY_BYTES = {
     IndexKind.OFFSET: OFFSET_ENTRY.size,
     IndexKind.TIMESTAMP: TIME_ENTRY.size,
@@ -334,7 +334,7 @@ class IndexCache:
     ) -> None:
         """Write one index to a file; an empty one for a transaction index that there is not."""
         # No index has more entries than its segment has batches.
-        bytes_max = (segment.size // _BATCH_BYTES_MIN + 2) * _ENTRY_BYTES[kind]
+        bytes_max = (segment.size // HEADER_BYTES + 2) * _ENTRY_BYTES[kind]
         data = b""
         if kind is not IndexKind.TRANSACTION or not segment.txn_index_empty:
             try:
