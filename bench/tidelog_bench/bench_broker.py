@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.api.fetch import FetchApi
 from tidelog.api.produce import ProduceApi
+from tidelog.cluster.metadata.delta import MetadataDelta
 from tidelog.cluster.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from tidelog.config.broker import DEVELOPER_PROFILE, BrokerConfig
 from tidelog.coordinators.transactions.transactions import Transactions
@@ -128,14 +129,15 @@ class Bench:
         )
         brokers = {NODE_ID: BrokerImage(NODE_ID, "127.0.0.1", 9092)}
         empty = ClusterImage(cluster_id="bench", brokers=brokers)
-        self.replicas.apply(None, empty)  # topics of the first image would have lost their logs
+        # Topics of the first image would have lost their logs.
+        self.replicas.apply(MetadataDelta(None, empty), empty)
         full = ClusterImage(
             cluster_id="bench",
             brokers=brokers,
             topics={TOPIC: TopicImage(TOPIC, TOPIC_ID, states)},
             topic_configs={TOPIC: {"message.timestamp.after.max.ms": str(2**62)}},
         )
-        self.replicas.apply(empty, full)
+        self.replicas.apply(MetadataDelta(empty, full), full)
         transactions = Transactions(
             config=config,
             clock=clock,

@@ -16,6 +16,7 @@ The rooms, outermost first; each imports only rooms below it:
     disk_watch.py              what a broker does when its disk fails
     maintenance.py             timers: flush, retention, compaction, checkpoints
     healing/                   finds and repairs damaged logs and remote segments
+    publisher.py               calls what follows the cluster's metadata, in one order
     assembly.py                the handlers of each listener
     api/                       one file per API family
     coordinators/, tiered/     groups and transactions; the remote tier

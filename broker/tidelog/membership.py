@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from tidelog.cluster.controller.controller import Controller
     from tidelog.config.broker import BrokerConfig, Endpoint
     from tidelog.network.dispatch import Handler, RequestContext
+    from tidelog.publisher import MetadataPublisher
     from tidelog.replication.replica_fetcher import ReplicaFetcher
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog.seams import Listener, Runtime
@@ -227,13 +228,11 @@ class Membership:
             controller, dispatcher, door, forwarding, lifecycle, fetchers, of_admins, configs
         )
 
-    def follow(self) -> None:
-        """Fetch from the leaders in the images, from the next one on; the replica manager must
-        have subscribed before."""
-        assert self._metadata is not None
-        self._metadata.subscribe(self._parts.fetchers.on_image)
-        assert self._lost_replicas is not None
-        self._metadata.subscribe(self._lost_replicas.on_image)
+    def follow(self, publisher: MetadataPublisher) -> None:
+        """Add the parts of a cluster member that follow images."""
+        publisher.lifecycle = self._parts.lifecycle
+        publisher.fetchers = self._parts.fetchers
+        publisher.lost_replicas = self._lost_replicas
 
     def _channel(
         self, purpose: str, host: str, port: int, timeout_s: float | None = None

@@ -5,8 +5,8 @@ Start; each step needs the ones before:
 1. listen: a taken port is known before any file is touched; clients that come early wait unread
 2. log directories: lock, identity, recovery of what was not closed in order
 3. metadata log: replay, a new controller epoch
-4. replica manager, coordinators and remote tier, which follow the metadata log's images in this
-   order
+4. replica manager, coordinators and remote tier, which follow the metadata log's images
+   (`publisher.py`)
 5. register the broker with its address: the first image is published, partitions open and lead
 6. handlers, timers; then requests are read: ready
 
@@ -45,6 +45,7 @@ from tidelog.maintenance import Maintenance
 from tidelog.metrics.meters import Meters
 from tidelog.network.connections import Connections
 from tidelog.network.dispatch import Dispatcher
+from tidelog.publisher import MetadataPublisher
 from tidelog.replication.replica_manager import ReplicaManager
 from tidelog.replication.topic_configs import topic_configs
 from tidelog.start_error import StartError, one_line
@@ -295,16 +296,17 @@ class BrokerServer:
         return metrics_endpoint(self.meters, self.config, replicas.logs, waiting)
 
     def _follow_images(self, metadata: MetadataLog, replicas: ReplicaManager) -> None:
-        """Subscribe to images in order: each listener needs the ones before to have the image."""
         assert self._groups is not None
         assert self._transactions is not None
-        metadata.subscribe(replicas.apply)
+        publisher = MetadataPublisher(
+            replicas=replicas,
+            groups=self._groups,
+            transactions=self._transactions,
+            tier=self._tier,
+        )
         if self._membership is not None:
-            self._membership.follow()
-        metadata.subscribe(self._groups.on_image)
-        metadata.subscribe(self._transactions.on_image)
-        if self._tier is not None:
-            metadata.subscribe(self._tier.on_image)
+            self._membership.follow(publisher)
+        metadata.subscribe(publisher.publish)
 
     async def _join(self, membership: Membership, logs: LogManager) -> None:
         """Join the cluster, unless this broker's own disk fails while it waits for the others."""

@@ -14,6 +14,7 @@ from sim.disk import SimDisk
 from tidelog.api.group_admin import GroupAdminApi
 from tidelog.api.group_offsets import GroupOffsetsApi
 from tidelog.api.groups import GroupsApi
+from tidelog.cluster.metadata.delta import MetadataDelta
 from tidelog.cluster.metadata.image import (
     GROUP_METADATA_TOPIC,
     BrokerImage,
@@ -237,8 +238,9 @@ class GroupBroker:
             },
             topics=dict(self.topics),
         )
-        self.replica_manager.apply(None if first else old, self.image)
-        self.coordinator.on_image(None if first else old, self.image)
+        delta = MetadataDelta(None if first else old, self.image)
+        self.replica_manager.apply(delta, self.image)
+        self.coordinator.on_image(delta, self.image)
 
     async def auto_create(self, names: list[str]) -> None:
         self.created += names

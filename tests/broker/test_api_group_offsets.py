@@ -6,6 +6,7 @@ import pytest
 
 from broker.group_broker import GroupBroker, topic, version_range
 from broker.test_group_coordinator import committed, join_request, stable_member
+from tidelog.cluster.metadata.delta import MetadataDelta
 from tidelog.coordinators.groups.records import decode
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
@@ -239,7 +240,7 @@ def test_a_topic_created_again_has_no_offsets_under_its_new_id() -> None:
     partition = broker.ask(request, 10).groups[0].topics[0].partitions[0]
     assert (partition.committed_offset, partition.error_code) == (-1, NONE)
     assert committed(broker, "g") == 10  # by name it is still told
-    on_image(old, broker.image)
+    on_image(MetadataDelta(old, broker.image), broker.image)
     assert committed(broker, "g") == -1
 
 

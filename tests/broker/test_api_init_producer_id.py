@@ -10,6 +10,7 @@ import pytest
 from support.data_path import DataPath
 from support.handler_calls import make_context
 from tidelog.api.transactions import TransactionsApi
+from tidelog.cluster.metadata.delta import MetadataDelta
 from tidelog.coordinators.transactions.producer_ids import ProducerIds
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.errors import ErrorCode
@@ -40,7 +41,7 @@ class Blocks:
 @pytest.fixture
 def path(tmp_path: Path) -> Iterator[DataPath]:
     path = DataPath(tmp_path)
-    path.transactions.on_image(None, path.image)
+    path.transactions.on_image(MetadataDelta(None, path.image), path.image)
     yield path
     path.transactions.close()
     path.logs.abandon()

@@ -9,6 +9,7 @@ import pytest
 
 from support.data_path import NOW_MS, DataPath, batch, data_of, topic_id
 from support.handler_calls import RecordingPeer
+from tidelog.cluster.metadata.delta import MetadataDelta
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.data import ProduceRequest, ProduceResponse
@@ -286,7 +287,7 @@ class TestTransactions:
         assert was_closed(path)
 
     def test_an_id_without_a_coordinator_makes_the_client_retry(self, path: DataPath) -> None:
-        path.transactions.on_image(None, path.image)
+        path.transactions.on_image(MetadataDelta(None, path.image), path.image)
         asked = request(("foo", 0, batch()), ("foo", 1, self.transactional()), transactional_id="t")
         response = asyncio.run(path.call(ApiKey.PRODUCE, 9, asked))
         assert errors_of(response) == [ErrorCode.NONE, ErrorCode.NOT_ENOUGH_REPLICAS]
@@ -295,7 +296,7 @@ class TestTransactions:
         self, path: DataPath
     ) -> None:
         """Another connection's bytes may come before the task's first step."""
-        path.transactions.on_image(None, path.image)
+        path.transactions.on_image(MetadataDelta(None, path.image), path.image)
         received = batch()
         asked = request(
             ("foo", 0, received), ("foo", 1, self.transactional()), transactional_id="t"

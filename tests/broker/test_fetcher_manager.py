@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sim.loop import simulate
 from support.data_path import CountingRng, DataPath, ManualClock, batch, topic_id
 from support.leader_channel import LeaderChannel
+from tidelog.cluster.metadata.delta import MetadataDelta
 from tidelog.cluster.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from tidelog.replication.fetcher_manager import FetcherManager
 
@@ -65,8 +66,9 @@ class Nodes:
             path = self.paths[n]
             old = path.replicas.image
             path.image = new
-            path.replicas.apply(old, new)
-            self.managers[n].on_image(old, new)
+            delta = MetadataDelta(old, new)
+            path.replicas.apply(delta, new)
+            self.managers[n].on_image(delta, new)
 
     def create(self, name: str, *leaders: int, replicas: tuple[int, ...] = ALL) -> None:
         self.topics[name] = TopicImage(
@@ -282,20 +284,31 @@ async def test_partitions_of_one_leader_are_shared_out(tmp_path: Path) -> None:
 
 
 @played
-async def test_nothing_is_followed_before_registration(tmp_path: Path) -> None:
-    """Images of an earlier life: the replica manager does not follow them, nor does this."""
+async def test_a_stopped_manager_follows_no_image(tmp_path: Path) -> None:
     async with nodes_in(tmp_path) as nodes:
-        path = nodes.paths[3]
-        path.replicas.image = None
-        path.replicas._broker_epoch = lambda: -1
-        nodes.create("a", 1)
-        assert nodes.managers[3].fetcher_of(topic_id("a"), 0) is None
-        path.replicas._broker_epoch = lambda: 3
-        nodes.publish()
-        assert nodes.managers[3].fetcher_of(topic_id("a"), 0) is not None
-        nodes.produce(1, "a")
-        await nodes.settle()
-        assert nodes.agree("a")
         nodes.managers[3].stop()
         nodes.create("b", 1)
         assert nodes.managers[3].fetcher_of(topic_id("b"), 0) is None
+
+
+@played
+async def test_only_followers_of_changed_partitions_are_looked_at(tmp_path: Path) -> None:
+    async with nodes_in(tmp_path) as nodes:
+        nodes.create("a", 1, 1, 1)
+        nodes.create("b", 1)
+        looked: list[tuple[str, int]] = []
+        real = nodes.managers[3]._follow
+
+        def follow(image: Any, topic: Any, state: Any) -> None:
+            looked.append((topic.name, state.partition))
+            real(image, topic, state)
+
+        nodes.managers[3]._follow = follow  # type: ignore[method-assign]
+        nodes.change("a", 1, leader=2, leader_epoch=1)
+        assert looked == [("a", 1)]
+        nodes.brokers[2] = nodes.brokers[2]._replace(fenced=True)
+        nodes.publish()
+        assert looked == [("a", 1)], "a fenced broker has not moved"
+        nodes.brokers[2] = nodes.brokers[2]._replace(port=12)
+        nodes.publish()
+        assert len(looked) == 5

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from broker.group_broker import GroupBroker, Pending, topic
-from tidelog.cluster.metadata.image import GROUP_METADATA_TOPIC, ClusterImage
+from tidelog.cluster.metadata.delta import MetadataDelta
+from tidelog.cluster.metadata.image import GROUP_METADATA_TOPIC
 from tidelog.coordinators.groups.group import GroupState
 from tidelog.coordinators.groups.records import GroupChange, decode
 from tidelog.replication.internal_topics import java_hash, partition_for
@@ -28,21 +29,16 @@ VECTORS = Path(__file__).parent / "vectors"
 NONE = ErrorCode.NONE
 
 
-def test_no_image_of_an_earlier_life_is_led_by() -> None:
-    """A broker that registers may read what it led before: it leads by its registration on."""
+def test_a_restarted_coordinator_leads_by_its_first_image() -> None:
     broker = GroupBroker()
     led = len(broker.coordinator.active_shards())
     assert led
     broker.kill()
-    manager = broker.replica_manager
-    manager.image, manager._broker_epoch = None, lambda: 3
     coordinator = broker.new_coordinator()
-    for offset, shards in [(2, 0), (3, led)]:
-        image = ClusterImage(cluster_id="c", topics=dict(broker.topics), offset=offset)
-        manager.apply(broker.image, image)
-        coordinator.on_image(broker.image, image)
-        broker.time.pass_()
-        assert len(coordinator.active_shards()) == shards
+    assert not coordinator.active_shards()
+    coordinator.on_image(MetadataDelta(None, broker.image), broker.image)
+    broker.time.pass_()
+    assert len(coordinator.active_shards()) == led
 
 
 def join_request(group: str = "g", member_id: str = "", **more) -> JoinGroupRequest:

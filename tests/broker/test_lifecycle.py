@@ -9,6 +9,7 @@ import pytest
 
 from support.metadata import CountedRng, broker_config, cluster
 from tidelog.cluster.lifecycle import BrokerLifecycle, LifecycleError, State
+from tidelog.cluster.metadata.delta import MetadataDelta
 from tidelog.cluster.metadata.image import BrokerImage
 from tidelog.config.broker import Endpoint
 from tidelog.network.peers import PeerError
@@ -34,15 +35,12 @@ class Metadata:
         self.failures: list[BaseException] = []
         self.failed = asyncio.Event()
 
-    def subscribe(self, listener: Any) -> None:
-        self.listener = listener
-
     def show(self, *, fenced: bool, **other: bool) -> None:
         old = self.image
         me = BrokerImage(1, "h", 1, epoch=EPOCH, fenced=fenced)
         self.image = cluster(brokers=[me, BrokerImage(2, "h", 1, **other)])
         if self.is_published:
-            self.listener(old, self.image)
+            self.listener(MetadataDelta(old, self.image), self.image)
 
     def fail(self, error: BaseException) -> None:
         self.failures.append(error)
@@ -55,7 +53,7 @@ class Metadata:
     def start_publishing(self, broker_epoch: int) -> None:
         assert broker_epoch == EPOCH
         self.is_published = True
-        self.listener(None, self.image)
+        self.listener(MetadataDelta(None, self.image), self.image)
 
 
 class Controller:
@@ -96,6 +94,7 @@ def lifecycle(
         log_dirs=[b"d" * 16],
         ended_broker_epoch=ended_broker_epoch,
     )
+    metadata.listener = made.on_image
     return made, controller
 
 

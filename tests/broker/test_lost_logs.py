@@ -15,6 +15,7 @@ from support.clusters import run, until
 from support.data_path import NOW_MS, DataPath, batch, topic_id
 from support.wire_client import WireClient
 from tidelog.__main__ import main
+from tidelog.cluster.metadata.delta import MetadataDelta
 from tidelog.cluster.metadata.image import ClusterImage, PartitionImage, TopicImage
 from tidelog.replication.lost_replicas import LOST_DIRECTORY
 from tidelog.start_error import StartError
@@ -57,7 +58,7 @@ class Disk:
             self.folder, log_dirs=[str(one) for one in self.dirs], apply_first=False
         )
         self.path.image = image
-        self.path.replicas.apply(None, image)
+        self.path.replicas.apply(MetadataDelta(None, image), image)
         return self.path
 
     def ends(self) -> list[int | ErrorCode]:

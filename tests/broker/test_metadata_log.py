@@ -309,8 +309,8 @@ def test_listeners_are_called_in_order_before_commit_returns() -> None:
     async def run() -> None:
         metadata = Metadata()
         told: list[tuple[str, ClusterImage | None, ClusterImage]] = []
-        metadata.log.subscribe(lambda old, new: told.append(("first", old, new)))
-        metadata.log.subscribe(lambda old, new: told.append(("second", old, new)))
+        metadata.log.subscribe(lambda delta, new: told.append(("first", delta.old, new)))
+        metadata.log.subscribe(lambda delta, new: told.append(("second", delta.old, new)))
         await metadata.register()
         before = metadata.log.image
         told.clear()

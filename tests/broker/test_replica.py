@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.data_path import NOW_MS, DataPath, topic_id
+from tidelog.cluster.metadata.delta import MetadataDelta
 from tidelog.cluster.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.records import Record, build_batch
@@ -121,7 +122,7 @@ def test_a_log_with_newer_records_is_not_led_in_an_old_epoch(
 
 
 class TestFirstImage:
-    """A restarted node replays metadata of its earlier life before it is registered."""
+    """The first image after a restart."""
 
     def image(self, offset: int, **topics: PartitionImage) -> ClusterImage:
         return ClusterImage(
@@ -131,31 +132,15 @@ class TestFirstImage:
             offset=offset,
         )
 
-    def test_nothing_is_deleted_or_led_before_the_registration_is_seen(
-        self, tmp_path: Path
-    ) -> None:
+    def test_logs_that_it_does_not_place_here_are_set_aside(self, tmp_path: Path) -> None:
         before = DataPath(tmp_path)
         for name in ("kept", "moved", "gone"):
             before.create(name)
         before.logs.shutdown()
         path = DataPath(tmp_path, apply_first=False)
-        replicas = path.replicas
-        epoch = -1
-
-        async def ask(request: object) -> object:
-            raise AssertionError(request)
-
-        replicas.use_controller(ask, lambda: epoch)
-        led = PartitionImage(0, 1, 0, 0, (1, 2), (1, 2))
-        images = [self.image(3), self.image(5, kept=led)]
-        replicas.apply(None, images[0])
-        epoch = 8
-        replicas.apply(images[0], images[1])
-        assert not list(replicas.partitions())
-        assert len(list(path.logs.items())) == 3
-        elsewhere = led._replace(leader=2, leader_epoch=1)
-        registered = self.image(8, kept=elsewhere, moved=led._replace(replicas=(2,), isr=(2,)))
-        replicas.apply(images[1], registered)
+        elsewhere = PartitionImage(0, 2, 1, 0, (1, 2), (1, 2))
+        image = self.image(8, kept=elsewhere, moved=elsewhere._replace(replicas=(2,), isr=(2,)))
+        path.replicas.apply(MetadataDelta(None, image), image)
         assert [key for key, _ in path.logs.items()] == [TopicPartition("kept", 0)]
         assert not path.partition("kept").is_leader
         assert path.partition("kept").leader_epoch == 1

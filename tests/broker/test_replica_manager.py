@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.data_path import NOW_MS, DataPath, batch, topic_id
+from tidelog.cluster.metadata.delta import MetadataDelta
 from tidelog.cluster.metadata.image import BrokerImage, ClusterImage
 from tidelog.replication.partition import Partition
 from tidelog_protocol.errors import ErrorCode
@@ -76,10 +77,8 @@ def test_a_restart_keeps_logs_and_renames_strays(
         "kept": image.topics["kept"],
         "anew": image.topics["anew"]._replace(topic_id=topic_id("anew", 1)),
     }
-    after.replicas.apply(
-        None,
-        ClusterImage(cluster_id="test", brokers={1: BrokerImage(1, "h", 1)}, topics=topics),
-    )
+    image = ClusterImage(cluster_id="test", brokers={1: BrokerImage(1, "h", 1)}, topics=topics)
+    after.replicas.apply(MetadataDelta(None, image), image)
     assert after.partition("kept").log.log_end_offset == 3
     assert after.partition("kept").log.high_watermark == 3
     assert after.partition("anew").log.log_end_offset == 0
@@ -114,7 +113,7 @@ def test_a_last_batch_behind_a_gap_is_cut_off_only_if_another_replica_has_it(
     image = before.image
     before.logs.abandon()
     after = DataPath(tmp_path, apply_first=False)
-    after.replicas.apply(None, image)
+    after.replicas.apply(MetadataDelta(None, image), image)
     assert after.partition("foo").log.log_end_offset == end
     (line,) = [line for line in caplog.messages if "before the last batch" in line]
     assert line.startswith("foo-0: offsets from 3 on are missing")
@@ -128,8 +127,8 @@ def test_an_empty_image_deletes_nothing(tmp_path: Path) -> None:
     before.logs.shutdown()
     files = sorted(path.name for path in tmp_path.rglob("*") if path.is_file())
     after = DataPath(tmp_path, apply_first=False)
-    brokers = {1: BrokerImage(1, "h", 1)}
-    after.replicas.apply(None, ClusterImage(cluster_id="test", brokers=brokers))
+    image = ClusterImage(cluster_id="test", brokers={1: BrokerImage(1, "h", 1)})
+    after.replicas.apply(MetadataDelta(None, image), image)
     for remove in after.logs.prepare_removals(NOW_MS + 10**9):
         remove()
     after.logs.shutdown()

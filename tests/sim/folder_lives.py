@@ -16,6 +16,7 @@ from sim.history import require
 from sim.raw_logs import read_log
 from support.data_path import ManualClock, ManualTimers
 from support.logs import NOW, config
+from tidelog.cluster.metadata.delta import MetadataDelta
 from tidelog.cluster.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from tidelog.replication.partition import Partition
 from tidelog.replication.replica_manager import ReplicaManager
@@ -128,7 +129,7 @@ class FolderLives:
         timers = ManualTimers(clock)
         self.replicas = ReplicaManager(1, clock, timers, self.logs, lambda *_: SETTINGS)
         self.image = self._image()
-        self.replicas.apply(None, self.image)
+        self.replicas.apply(MetadataDelta(None, self.image), self.image)
         self.has_started, self.was_orderly = True, False
         self._check()
 
@@ -159,7 +160,7 @@ class FolderLives:
                 if self.topics.pop(name, None) is None:
                     self._add(name)
                 old, self.image = self.image, self._image()
-                self.replicas.apply(old, self.image)
+                self.replicas.apply(MetadataDelta(old, self.image), self.image)
             case "checkpoint":
                 self.logs.prepare_checkpoints()()
             case _:

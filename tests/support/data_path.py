@@ -14,6 +14,7 @@ from tidelog.api.fetch import FetchApi
 from tidelog.api.log_dirs import LogDirsApi
 from tidelog.api.offsets import OffsetsApi
 from tidelog.api.produce import ProduceApi
+from tidelog.cluster.metadata.delta import MetadataDelta
 from tidelog.cluster.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from tidelog.config.broker import BrokerConfig
 from tidelog.coordinators.transactions.transactions import Transactions
@@ -186,7 +187,7 @@ class DataPath:
             cluster_id="test", brokers={node_id: BrokerImage(node_id, "127.0.0.1", 9092)}
         )
         if apply_first:
-            self.replicas.apply(None, self.image)
+            self.replicas.apply(MetadataDelta(None, self.image), self.image)
         self.transactions = Transactions(
             config=self.config,
             clock=self.clock,
@@ -219,7 +220,7 @@ class DataPath:
             "broker_configs": old.broker_configs,
         }
         self.image = ClusterImage(**(fields | changes))
-        self.replicas.apply(old, self.image)
+        self.replicas.apply(MetadataDelta(old, self.image), self.image)
 
     def create(
         self,

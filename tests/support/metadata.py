@@ -156,7 +156,7 @@ class Metadata:
             cluster_id=CLUSTER_ID,
             on_failure=self.failures.append,
         )
-        self.log.subscribe(lambda old, new: self.seen.append((old, new)))
+        self.log.subscribe(lambda delta, new: self.seen.append((delta.old, new)))
         self.log.open()
         self.controller = Controller(self.log, self.config, self.rng, self.clock)
         self.auto_topics = AutoTopics(self.controller.create_topics, self.config)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sim.loop import simulate
 from support.data_path import CountingRng, DataPath, ManualClock, batch, topic_id
 from tidelog.api.log_dirs import LogDirsApi
+from tidelog.cluster.metadata.delta import MetadataDelta
 from tidelog.cluster.metadata.image import BrokerImage, PartitionImage, TopicImage
 from tidelog.replication.log_dir_moves import LogDirMoves
 from tidelog_protocol.apis import ApiKey
@@ -80,7 +81,7 @@ class Mover:
         path.handlers.update(LogDirsApi(self.logs, moves=lambda: self.moves).handlers())
         brokers = {node: BrokerImage(node, "h", 1) for node in (ME, OTHER)}
         path.image = image or path.image
-        path.replicas.apply(None, path.image)
+        path.replicas.apply(MetadataDelta(None, path.image), path.image)
         path.apply(brokers=brokers)
 
     async def restart(self) -> None:

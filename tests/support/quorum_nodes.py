@@ -85,7 +85,7 @@ class QuorumNode:
             on_failure=self.failures.append,
             **self.options,
         )
-        self.metadata.subscribe(lambda old, new: self.seen.append((old, new)))
+        self.metadata.subscribe(lambda delta, new: self.seen.append((delta.old, new)))
         self.metadata.subscribe_leadership(lambda *what: self.leadership.append(what))
         self.metadata.open()
         channels = {

@@ -10,6 +10,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from support.data_path import DataPath, ManualClock, topic_id
+from tidelog.cluster.metadata.delta import MetadataDelta
 from tidelog.cluster.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from tidelog.replication.truncation import follower_truncation
 from tidelog_protocol.apis import ApiKey
@@ -84,8 +85,8 @@ class Scenario:
         old = None
         if path.logs.has_new_directory:  # topics come after the first image, else theirs were lost
             old = ClusterImage(cluster_id="test", brokers=self.image.brokers, offset=BROKER_EPOCH)
-            path.replicas.apply(None, old)
-        path.replicas.apply(old, self.image)
+            path.replicas.apply(MetadataDelta(None, old), old)
+        path.replicas.apply(MetadataDelta(old, self.image), self.image)
         return path
 
     def log(self, name: str) -> Log:
@@ -149,7 +150,7 @@ class Scenario:
         for node, path in self.paths.items():
             if node not in self.stopped:
                 path.image = self.image
-                path.replicas.apply(old, self.image)
+                path.replicas.apply(MetadataDelta(old, self.image), self.image)
 
     async def _ask_controller(self, request: Any) -> Any:
         future = asyncio.get_running_loop().create_future()

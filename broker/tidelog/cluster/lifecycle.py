@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
     from typing import Any
 
+    from tidelog.cluster.metadata.delta import BrokerDelta, MetadataDelta
     from tidelog.cluster.metadata.image import ClusterImage
     from tidelog.cluster.metadata.replicated import ReplicatedMetadataLog
     from tidelog.config.broker import BrokerConfig, Endpoint
@@ -146,27 +147,26 @@ class BrokerLifecycle:
         self._awaited = asyncio.Event()  # a heartbeat is awaited
         self._may_go = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        metadata.subscribe(self._on_image)
 
     def _become(self, state: State) -> None:
         assert state in TRANSITIONS[self.state], f"{self.state} to {state}"
         _log.info("broker %d: %s", self._config.node_id, state.name)
         self.state = state
 
-    def _on_image(self, old: ClusterImage | None, new: ClusterImage) -> None:
+    def on_image(self, delta: MetadataDelta, _image: ClusterImage) -> None:
+        """Send a heartbeat at once if the image shows that one is awaited."""
         self._changed.set()
-        if old is not None and old.brokers is not new.brokers and self._is_awaited(old, new):
+        if any(self._is_awaited(change) for change in delta.brokers.values()):
             self._awaited.set()
 
-    def _is_awaited(self, old: ClusterImage, new: ClusterImage) -> bool:
+    def _is_awaited(self, change: BrokerDelta) -> bool:
         """Return whether a heartbeat is awaited after this change."""
-        own_id = self._config.node_id
-        if old.is_alive(own_id) and not new.is_alive(own_id):
-            return True
-        return any(
-            node_id != own_id and old.is_active(node_id) and broker.in_controlled_shutdown
-            for node_id, broker in new.brokers.items()
-        )
+        old, new = change
+        if old is None or old.fenced:
+            return False
+        if old.node_id == self._config.node_id:
+            return new is None or new.fenced
+        return new is not None and new.in_controlled_shutdown and not old.in_controlled_shutdown
 
     # -- start -------------------------------------------------------------------------------------
 

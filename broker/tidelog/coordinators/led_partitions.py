@@ -16,6 +16,7 @@ from tidelog_storage.types import StorageError
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from tidelog.cluster.metadata.delta import MetadataDelta
     from tidelog.cluster.metadata.image import ClusterImage
     from tidelog.replication.internal_topics import InternalTopic, LoadedRecord
     from tidelog.replication.purgatory import TimerHandle, Timers
@@ -88,25 +89,21 @@ class LedPartitions(Generic[S]):
         self._is_closed = False
         self._image: ClusterImage | None = None  # the latest image followed
 
-    def on_image(self, old: ClusterImage | None, new: ClusterImage) -> None:
-        """Follow the cluster; call it after the replica manager has applied the image."""
-        del old
-        if not self.topic.follows(new):
-            return
-        old, self._image = self._image, new
-        topic = new.topics.get(self.topic.name)
-        partitions = () if topic is None else topic.partitions
-        before = None if old is None else old.topics.get(self.topic.name)
-        self.partition_count = len(partitions)
-        if old is not None and topic is before:
-            return
-        if before is not None and topic is not None and before.topic_id != topic.topic_id:
+    def on_image(self, delta: MetadataDelta, image: ClusterImage) -> None:
+        """Follow the cluster."""
+        self._image = image
+        if any(topic.name == self.topic.name for topic in delta.deleted_topics):
             self._resign_all()
-        led = {p.partition: p.leader_epoch for p in partitions if p.leader == self._node_id}
-        for index in [index for index in self.shards if index not in led]:
-            self._resign(index)
-        for index, leader_epoch in led.items():
-            self._elect(index, leader_epoch)
+            self.partition_count = 0
+        change = delta.topics.get(self.topic.name)
+        if change is None:
+            return
+        self.partition_count = len(change.new.partitions)
+        for state in change.partitions:
+            if state.leader == self._node_id:
+                self._elect(state.partition, state.leader_epoch)
+            elif state.partition in self.shards:
+                self._resign(state.partition)
 
     def close(self) -> None:
         """Unload all shards, as if another broker had taken over."""

@@ -1,9 +1,9 @@
 """Assign the partitions of this broker to fetchers of their leaders, by the cluster's image.
 
 It owns the replica fetchers: one for each incarnation of a leader and fetcher id, created with its
-first partition and stopped with its last. It follows a new image after the replica manager, which
-has then changed roles: `partition.py` fences answers of the old leader epoch until the new one is
-in a fetcher.
+first partition and stopped with its last. The replica manager has changed roles before it follows
+a new image: `partition.py` fences answers of the old leader epoch until the new one is in a
+fetcher.
 
 Built by `membership`. Kafka: ReplicaFetcherManager.
 """
@@ -20,7 +20,8 @@ from tidelog_protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tidelog.cluster.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
+    from tidelog.cluster.metadata.delta import BrokerDelta, MetadataDelta
+    from tidelog.cluster.metadata.image import ClusterImage, PartitionImage, TopicImage
     from tidelog.config.broker import BrokerConfig
     from tidelog.network.peers import PeerChannel
     from tidelog.replication.replica_manager import ReplicaManager
@@ -67,7 +68,6 @@ class FetcherManager:
         self._rng = rng
         self._broker_epoch = broker_epoch
         self._make_fetcher = new_fetcher or ReplicaFetcher
-        self._image: ClusterImage | None = None
         self._fetchers: dict[_Source, ReplicaFetcher] = {}
         self._sources: dict[_Key, _Source] = {}
         self._ending: set[asyncio.Task[None]] = set()
@@ -80,28 +80,21 @@ class FetcherManager:
 
     # ---- the image ----------------------------------------------------------------------------
 
-    def on_image(self, old: ClusterImage | None, new: ClusterImage) -> None:
-        """Follow a new image, after the replica manager."""
-        del old
-        if self._closed or self._replicas.image is not new:
+    def on_image(self, delta: MetadataDelta, image: ClusterImage) -> None:
+        """Follow a new image."""
+        if self._closed:
             return
-        before, self._image = self._image, new
-        if before is not None:
-            self._forget_topics(before, new)
-        everything = before is None or _reachable(before) != _reachable(new)
-        for name, topic in new.topics.items():
-            if everything or before is None or before.topics.get(name) is not topic:
-                for state in topic.partitions:
-                    self._follow(new, topic, state)
+        for topic in delta.deleted_topics:
+            for state in topic.partitions:
+                self._remove((topic.topic_id, state.partition))
+        if any(_has_moved(broker) for broker in delta.brokers.values()):
+            changed = [(topic, topic.partitions) for topic in image.topics.values()]
+        else:
+            changed = [(topic.new, topic.partitions) for topic in delta.topics.values()]
+        for topic, partitions in changed:
+            for state in partitions:
+                self._follow(image, topic, state)
         self._stop_idle()
-
-    def _forget_topics(self, before: ClusterImage, new: ClusterImage) -> None:
-        if before.topic_names is new.topic_names:
-            return
-        for topic in before.topics.values():
-            if topic.topic_id not in new.topic_names:
-                for state in topic.partitions:
-                    self._remove((topic.topic_id, state.partition))
 
     def _follow(self, image: ClusterImage, topic: TopicImage, state: PartitionImage) -> None:
         key = (topic.topic_id, state.partition)
@@ -152,9 +145,9 @@ class FetcherManager:
 
     def _from_last_tiered(self) -> bool:
         """Return the current follower.fetch.last.tiered.offset.enable."""
-        assert self._image is not None
+        assert self._replicas.image is not None
         name = "follower.fetch.last.tiered.offset.enable"
-        text = self._image.broker_config(self._config.node_id).get(name)
+        text = self._replicas.image.broker_config(self._config.node_id).get(name)
         if text is None:
             return self._config.follower_fetch_last_tiered_offset_enable
         return text.strip().lower() == "true"
@@ -191,10 +184,9 @@ class FetcherManager:
             await asyncio.gather(*self._ending, return_exceptions=True)
 
 
-def _reachable(image: ClusterImage) -> dict[int, tuple[int, str, int]]:
-    """Return the part of the brokers' state that followers need."""
-
-    def address(broker: BrokerImage) -> tuple[int, str, int]:
-        return (broker.epoch, broker.host, broker.port)
-
-    return {node_id: address(broker) for node_id, broker in image.brokers.items()}
+def _has_moved(broker: BrokerDelta) -> bool:
+    """Return whether its followers need another fetcher."""
+    old, new = broker
+    if old is None or new is None:
+        return True
+    return (old.epoch, old.host, old.port) != (new.epoch, new.host, new.port)

@@ -23,9 +23,10 @@ from tidelog_storage.open_files import lacks_descriptors
 from tidelog_storage.types import StorageError, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
     from typing import Any
 
+    from tidelog.cluster.metadata.delta import MetadataDelta
     from tidelog.cluster.metadata.image import ClusterImage, PartitionImage, TopicImage
     from tidelog.metrics.meters import Meters
     from tidelog.replication.aux_state import AuxStateOf
@@ -88,7 +89,6 @@ class HostedPartitions:
         self._on_disk_failure = on_disk_failure
         self._timers = timers
         self._isr_proposals: IsrProposals | None = None
-        self._broker_epoch: Callable[[], int] | None = None
         self.ask_controller: Callable[[Any], Awaitable[Any]] | None = None
         self._roles = RoleListeners()
         self.aux_state_of: AuxStateOf | None = None
@@ -103,40 +103,26 @@ class HostedPartitions:
 
     # ---- the image ----------------------------------------------------------------------------
 
-    def apply(self, old: ClusterImage | None, new: ClusterImage) -> None:
-        """Follow a new image: delete, create, lead, reconfigure; then wake parked requests.
-
-        A cluster member waits for the first image with its registration: older images describe an
-        earlier life of the broker (its topics and leaderships).
-        """
-        if self.image is None and self._broker_epoch is not None:
-            if not 0 <= self._broker_epoch() <= new.offset:
-                return
-            old = None
-        self.image = new
-        self.rules.brokers = new.brokers
-        if old is None:
-            self._set_strays_aside(new)
-        else:
-            for name, topic in old.topics.items():
-                if topic.topic_id not in new.topic_names:
-                    self._delete_topic(name, topic)
-        defaults_changed = old is None or old.broker_configs != new.broker_configs
-        for name, topic in new.topics.items():
-            before = None if old is None else old.topics.get(name)
-            if before is not topic:
-                self._apply_topic(topic)
-            if before is not None and (
-                defaults_changed
-                or (old is not None and old.topic_config(name) != new.topic_config(name))
-            ):
+    def apply(self, delta: MetadataDelta, image: ClusterImage) -> None:
+        """Follow a new image: delete, create, lead, reconfigure; then wake parked requests."""
+        self.image = image
+        self.rules.brokers = image.brokers
+        if delta.old is None:
+            self._set_strays_aside(image)
+        for deleted in delta.deleted_topics:
+            self._delete_topic(deleted)
+        for changed in delta.topics.values():
+            self._apply_topic(changed.new, changed.partitions)
+        for name in image.topics if delta.configures(self.node_id) else delta.topic_configs:
+            topic, change = image.topics.get(name), delta.topics.get(name)
+            if topic is not None and (change is None or change.old is not None):
                 self._reconfigure(topic)
-        if old is not None and old.brokers is not new.brokers and self.delete_records_purgatory:
+        if delta.brokers and self.delete_records_purgatory:
             self.delete_records_purgatory.check_all(list(self._partitions))  # the dead don't count
 
-    def _apply_topic(self, topic: TopicImage) -> None:
+    def _apply_topic(self, topic: TopicImage, partitions: Iterable[PartitionImage]) -> None:
         config: LogConfig | None = None
-        for state in topic.partitions:
+        for state in partitions:
             if self.node_id not in state.replicas:
                 self._leave((topic.name, state.partition), delete=False)
                 continue
@@ -269,7 +255,7 @@ class HostedPartitions:
         """Open a log again that failed to open only for lack of descriptors."""
         topic = None if self.image is None else self.image.topics.get(key.topic)
         if key in self._offline and topic is not None:
-            self._apply_topic(topic)
+            self._apply_topic(topic, topic.partitions)
 
     def disk_failed(
         self, key: TopicPartition, error: Exception, log_dir: str | None = None
@@ -295,11 +281,11 @@ class HostedPartitions:
                 self._roles.config_changed(partition)
                 self._wake_all(partition.topic_partition)
 
-    def _delete_topic(self, name: str, topic: TopicImage) -> None:
+    def _delete_topic(self, topic: TopicImage) -> None:
         if self.bytes_out is not None:
-            self.bytes_out.forget(name)
+            self.bytes_out.forget(topic.name)
         for state in topic.partitions:
-            self._leave((name, state.partition), delete=True)
+            self._leave((topic.name, state.partition), delete=True)
 
     def _leave(self, key: tuple[str, int], *, delete: bool) -> None:
         self._offline.pop(key, None)
@@ -405,7 +391,6 @@ class HostedPartitions:
         from tidelog.replication.alter_partition import AlterPartitionManager  # noqa: PLC0415
         from tidelog.replication.isr_proposals import IsrProposals  # noqa: PLC0415
 
-        self._broker_epoch = broker_epoch
         self.ask_controller = ask_controller
         self._isr_proposals = IsrProposals(
             AlterPartitionManager(self.node_id, ask_controller, broker_epoch, self._isr_settled),

@@ -98,11 +98,6 @@ class InternalTopic:
         self._codec = codec
         self._load_chunk_bytes = min(load_buffer_bytes, LOAD_CHUNK_BYTES)
 
-    def follows(self, image: ClusterImage) -> bool:
-        """Return whether the replica manager follows this image: not before the broker is
-        registered, because older images describe its previous registration."""
-        return self._replica_manager.image is image
-
     def append(
         self,
         index: int,

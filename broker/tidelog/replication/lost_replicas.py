@@ -5,7 +5,7 @@ removes it from the in-sync replicas and elects another one. If it is the last o
 partition stays without a leader. A replica that started again, or whose directory id differs from
 the metadata, is reported in its directory: otherwise it could never lead.
 
-It follows images after the replica manager. A lone broker does not need it.
+A lone broker does not need it.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from tidelog_protocol.primitives import ZERO_UUID
 from tidelog_storage.types import TopicPartition
 
 if TYPE_CHECKING:
+    from tidelog.cluster.metadata.delta import MetadataDelta
     from tidelog.cluster.metadata.image import ClusterImage
     from tidelog.replication.replica_manager import ReplicaManager
 
@@ -39,15 +40,13 @@ class LostReplicas:
 
     def __init__(self, replicas: ReplicaManager) -> None:
         self._replicas = replicas
-        self._watched: set[TopicPartition] | None = None  # None: before the first image
+        self._watched: set[TopicPartition] = set()
         self._task: asyncio.Task[None] | None = None
 
-    def on_image(self, _old: ClusterImage | None, new: ClusterImage) -> None:
-        """Follow an image; only few replicas are ever checked."""
-        if self._replicas.image is not new:
-            return  # an image of an earlier life
-        if self._watched is None:
-            self._watched = self._suspects(new)
+    def on_image(self, delta: MetadataDelta, image: ClusterImage) -> None:
+        """Find the replicas to report in the first image, and follow them in later ones."""
+        if delta.old is None:
+            self._watched = self._suspects(image)
         self._begin()
 
     def _begin(self) -> None:
@@ -74,7 +73,6 @@ class LostReplicas:
         """Return what the metadata does not show yet; drop replicas that are settled."""
         image, replicas = self._replicas.image, self._replicas
         assert image is not None
-        assert self._watched is not None
         found = []
         for key in sorted(self._watched):
             topic, state = image.topics.get(key.topic), image.partition(*key)

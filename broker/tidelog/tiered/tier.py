@@ -39,9 +39,10 @@ from tidelog_storage.remote.metadata_records import metadata_partition
 from tidelog_storage.remote.sources import Sources
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
-    from tidelog.cluster.metadata.image import ClusterImage
+    from tidelog.cluster.metadata.delta import MetadataDelta
+    from tidelog.cluster.metadata.image import ClusterImage, TopicImage
     from tidelog.config.broker import BrokerConfig
     from tidelog.metrics.meters import Meters
     from tidelog.network.peers import PeerChannel
@@ -91,7 +92,6 @@ class RemoteTier:
         self._replicas = replicas
         self._logs = logs
         self._image = image
-        self._settings: dict[str, str] = {}
         self.remover: PartitionRemover | None = None
         self._resuming: asyncio.Task[None] | None = None
         self._removing: asyncio.Task[None] | None = None
@@ -211,20 +211,19 @@ class RemoteTier:
         self._replicas.aux_state_of = self.aux_state
         self._logs.on_roll = self.on_roll
 
-    def on_image(self, old: ClusterImage | None, new: ClusterImage) -> None:
-        """The cluster has changed; call it after the replica manager has applied the image."""
-        if self._replicas.image is not new or self._is_stopped:
+    def on_image(self, delta: MetadataDelta, image: ClusterImage) -> None:
+        """Follow the cluster."""
+        if self._is_stopped:
             return
         if self._topic is not None:
             self._topic.on_image()
-            if self._resuming is None:
+            if delta.old is None:
                 self._topic.start()
-                self._resume(new)
-            elif old is not None and old.topics is not new.topics:
-                self._mind_vanished(old, new)
-        settings = new.broker_config(self._config.node_id)
-        if settings != self._settings:
-            self._settings = settings
+                self._resume(image)
+            else:
+                self._mind_vanished(delta.old, delta.deleted_topics, image)
+        if delta.configures(self._config.node_id):
+            settings = image.broker_config(self._config.node_id)
             self._reconfigure(self._config.with_dynamic(settings))
 
     def _reconfigure(self, config: BrokerConfig) -> None:
@@ -233,17 +232,18 @@ class RemoteTier:
         self._fetch_quota.bytes_per_second = config.remote_log_manager_fetch_max_bytes_per_second
         self.reads.reconfigure(config)
 
-    def _mind_vanished(self, old: ClusterImage, new: ClusterImage) -> None:
+    def _mind_vanished(
+        self, old: ClusterImage, deleted: Iterable[TopicImage], new: ClusterImage
+    ) -> None:
         """Who leads a metadata partition answers for topics whose replicas were all away when they
         were deleted: they may never come back."""
         assert self._client is not None
         count = self._client.partition_count
-        for topic_id in sorted(old.topic_names.keys() - new.topic_names.keys()) if count else ():
-            topic = old.topics[old.topic_names[topic_id]]
+        for topic in deleted if count else ():
             if old.topic_config(topic.name).get("remote.storage.enable") != "true":
                 continue
             for state in topic.partitions:
-                name = TopicIdPartition(UUID(bytes=topic_id), topic.name, state.partition)
+                name = TopicIdPartition(UUID(bytes=topic.topic_id), topic.name, state.partition)
                 index = metadata_partition(name.topic_id, state.partition, count)
                 is_mine = self._client.leader_of(index) == self._config.node_id
                 if is_mine and not any(new.is_alive(replica) for replica in state.replicas):

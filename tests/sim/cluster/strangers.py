@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
     from sim.cluster.faults import ClusterFaults
     from sim.machine import Machine
+    from tidelog.cluster.metadata.delta import MetadataDelta
     from tidelog.cluster.metadata.image import ClusterImage
     from tidelog_protocol.schema import Message
 
@@ -194,7 +195,7 @@ class Stranger:
         request, machine, life = self._registration(), self.machine, self.machine.life
         epoch = first._membership.broker_epoch
 
-        def look(_old: ClusterImage | None, new: ClusterImage) -> None:
+        def look(_delta: MetadataDelta, new: ClusterImage) -> None:
             known = new.brokers.get(self.node_id)
             if machine.life == life and (known is None or known.epoch != epoch):
                 what = f"broker {self.node_id} acts on the image of another life of it"

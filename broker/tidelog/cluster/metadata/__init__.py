@@ -1,6 +1,7 @@
 """The cluster's metadata: its durable log and the images built from it.
 
 image.py         an immutable state of the cluster: brokers, topics, leaders, settings
+delta.py         the difference between two images
 replay.py        metadata records -> the next image
 log.py           the durable log of those records, `__cluster_metadata-0`, of a quorum of one
 replicated.py    the same log, replicated: each voter has a copy; `tidelog.cluster.quorum` drives it

@@ -25,6 +25,7 @@ import struct
 from collections import deque
 from typing import TYPE_CHECKING
 
+from tidelog.cluster.metadata.delta import MetadataDelta
 from tidelog.cluster.metadata.durable import DurableEnd, check_order, flush_log
 from tidelog.cluster.metadata.image import CLUSTER_METADATA_TOPIC, ClusterImage
 from tidelog.cluster.metadata.quorum_state import (
@@ -53,7 +54,7 @@ if TYPE_CHECKING:
     from tidelog_storage.log import Log
     from tidelog_storage.seams import FileSystem
 
-    Listener = Callable[[ClusterImage | None, ClusterImage], None]
+    Listener = Callable[[MetadataDelta, ClusterImage], None]
     LeadershipListener = Callable[[bool, int], None]
 
 _logger = logging.getLogger(__name__)
@@ -157,7 +158,7 @@ class MetadataLog:
         return self._log
 
     def subscribe(self, listener: Listener) -> None:
-        """Call `listener(old, new)` after each change of `image`; the first `old` is None.
+        """Call `listener(delta, image)` after each change of `image`.
 
         The first call comes with the first commit of this run (the broker's registration), so
         that no listener acts on leaders of the run before.
@@ -452,10 +453,11 @@ class MetadataLog:
         old = self.image if self._published else None
         if image is old:
             return
+        delta = MetadataDelta(old, image)
         self.image = image
         self._published = True
         for listener in self._listeners:
-            listener(old, image)
+            listener(delta, image)
 
     def _fail(self, error: BaseException) -> None:
         self._failed = error

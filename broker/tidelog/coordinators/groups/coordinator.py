@@ -37,6 +37,7 @@ from tidelog_storage.types import StorageError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from tidelog.cluster.metadata.delta import MetadataDelta
     from tidelog.cluster.metadata.image import ClusterImage
     from tidelog.config.broker import BrokerConfig
     from tidelog.coordinators.groups.offsets import OffsetChange
@@ -84,13 +85,12 @@ class GroupCoordinator:
 
     # ---- elections ---------------------------------------------------------------------------
 
-    def on_image(self, old: ClusterImage | None, new: ClusterImage) -> None:
-        """Follow the cluster; call it after the replica manager has applied the image."""
-        self._led.on_image(old, new)
-        if old is not None and old.topics is not new.topics:
-            for name, gone in old.topics.items():
-                if gone.topic_id not in new.topic_names and name != GROUP_METADATA_TOPIC:
-                    self._topic_deleted(name, gone.topic_id)
+    def on_image(self, delta: MetadataDelta, image: ClusterImage) -> None:
+        """Follow the cluster."""
+        self._led.on_image(delta, image)
+        for topic in delta.deleted_topics:
+            if topic.name != GROUP_METADATA_TOPIC:
+                self._topic_deleted(topic.name, topic.topic_id)
 
     def close(self) -> None:
         """Unload all groups, as if another broker had taken over."""

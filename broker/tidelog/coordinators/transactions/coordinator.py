@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from collections.abc import Set as AbstractSet
 
+    from tidelog.cluster.metadata.delta import MetadataDelta
     from tidelog.cluster.metadata.image import ClusterImage
     from tidelog.config.broker import BrokerConfig
     from tidelog.coordinators.transactions.markers import MarkerSender
@@ -105,10 +106,10 @@ class TransactionCoordinator:
 
     # ---- elections ---------------------------------------------------------------------------
 
-    def on_image(self, old: ClusterImage | None, new: ClusterImage) -> None:
-        """Follow the cluster; call it after the replica manager has applied the image."""
-        self._markers.on_image(new)
-        self._led.on_image(old, new)
+    def on_image(self, delta: MetadataDelta, image: ClusterImage) -> None:
+        """Follow the cluster."""
+        self._markers.on_image(image)
+        self._led.on_image(delta, image)
 
     def close(self) -> None:
         """Unload all shards, as if another broker had taken over."""

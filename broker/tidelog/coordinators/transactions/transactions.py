@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.awaiting import called_back
+from tidelog.cluster.metadata.delta import MetadataDelta
 from tidelog.cluster.metadata.image import TRANSACTION_STATE_TOPIC
 from tidelog.coordinators.transactions.producer_ids import ProducerIds
 from tidelog.replication.internal_topics import partition_for
@@ -90,7 +91,7 @@ class Transactions:
                 ),
             )
             if self._image is not None:
-                self._coordinator.on_image(None, self._image)
+                self._coordinator.on_image(MetadataDelta(None, self._image), self._image)
         return self._coordinator
 
     @property
@@ -133,12 +134,12 @@ class Transactions:
 
     # -- the cluster -----------------------------------------------------------------------------
 
-    def on_image(self, old: ClusterImage | None, new: ClusterImage) -> None:
-        """Follow the cluster; call it after the replica manager has applied the image."""
-        self._image = new
+    def on_image(self, delta: MetadataDelta, image: ClusterImage) -> None:
+        """Follow the cluster."""
+        self._image = image
         if self._coordinator is not None:
-            self._coordinator.on_image(old, new)
-        elif TRANSACTION_STATE_TOPIC in new.topics:
+            self._coordinator.on_image(delta, image)
+        elif TRANSACTION_STATE_TOPIC in image.topics:
             _ = self.coordinator  # loads what this broker leads
 
     def close(self) -> None:
