@@ -5,9 +5,8 @@ from __future__ import annotations
 import ast
 import functools
 import re
+from collections import Counter
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ["protocol", "storage", "broker", "pipeline", "bench", "scenarios"]
@@ -45,59 +44,70 @@ def relative(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-@pytest.mark.parametrize("path", SOURCES + TESTS, ids=relative)
-def test_files_stay_small(path: Path) -> None:
-    lines = path.read_text().count("\n")
-    assert lines <= LINES_MAX, f"{lines} lines: give a part of it a file of its own"
+def test_files_stay_small() -> None:
+    lines = {relative(path): path.read_text().count("\n") for path in SOURCES + TESTS}
+    large = {path: count for path, count in lines.items() if count > LINES_MAX}
+    assert large == {}, "give a part of it a file of its own"
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=relative)
-def test_functions_stay_small_and_words_whole(path: Path) -> None:
-    tree = tree_of(path)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            length = (node.end_lineno or node.lineno) - node.lineno + 1
-            assert length <= FUNCTION_LINES_MAX, f"{node.name} has {length} lines"
-        names = {
-            ast.FunctionDef: lambda n: n.name,
-            ast.Name: lambda n: n.id,
-            ast.Attribute: lambda n: n.attr,
-            ast.arg: lambda n: n.arg,
-        }.get(type(node))
-        if names is not None:
-            word = names(node)
-            assert not SHORT_WORDS.search(word), f"{word}: Kafka's nouns in full"
+def test_functions_stay_small() -> None:
+    large = [
+        f"{relative(path)}: {node.name}"
+        for path in SOURCES
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and (node.end_lineno or node.lineno) - node.lineno >= FUNCTION_LINES_MAX
+    ]
+    assert large == []
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=relative)
-def test_every_source_says_what_it_owns(path: Path) -> None:
-    assert ast.get_docstring(tree_of(path)), "no module docstring"
+def test_names_are_kafkas_nouns_in_full() -> None:
+    short = [
+        f"{relative(path)}: {word}"
+        for path in SOURCES
+        for node in ast.walk(tree_of(path))
+        if (word := name_in(node)) and SHORT_WORDS.search(word)
+    ]
+    assert short == []
 
 
-@pytest.mark.parametrize(
-    "path",
-    [path for path in SOURCES if not relative(path).startswith(UNCHECKED_PROSE)],
-    ids=relative,
-)
-def test_prose_is_plain(path: Path) -> None:
+def name_in(node: ast.AST) -> str:
+    """The name that a node defines or uses."""
+    match node:
+        case ast.FunctionDef(name=name) | ast.Name(id=name):
+            return name
+        case ast.Attribute(attr=name) | ast.arg(arg=name):
+            return name
+    return ""
+
+
+def test_every_source_says_what_it_owns() -> None:
+    assert [relative(path) for path in SOURCES if not ast.get_docstring(tree_of(path))] == []
+
+
+def test_prose_is_plain() -> None:
     """Comments cite a KIP or a class of Kafka, never a document outside of the repository."""
-    lines = path.read_text().splitlines()
     unclear = [
-        f"{n}: {line.strip()}" for n, line in enumerate(lines, 1) if UNCLEAR_WORDS.search(line)
+        f"{relative(path)}:{n}: {line.strip()}"
+        for path in SOURCES
+        if not relative(path).startswith(UNCHECKED_PROSE)
+        for n, line in enumerate(path.read_text().splitlines(), 1)
+        if UNCLEAR_WORDS.search(line)
     ]
     assert unclear == [], "write these plainly, with a component as the subject"
 
 
 def test_every_module_is_imported_or_started_by_something() -> None:
-    """A file nobody imports is dead."""
-    text = {path: path.read_text() for path in SOURCES + TESTS}
-    starts = (ROOT / "pyproject.toml").read_text() + (ROOT / "Makefile").read_text()
-    dead = []
-    for path in SOURCES:
-        if path.name in {"__init__.py", "__main__.py"}:
-            continue
-        name = re.compile(rf"\b{path.stem}\b")
-        used = any(name.search(body) for other, body in text.items() if other != path)
-        if not used and not name.search(starts):
-            dead.append(relative(path))
+    """A file that no other file names is dead."""
+    starts = [ROOT / "pyproject.toml", ROOT / "Makefile"]
+    files_with = Counter(
+        word
+        for path in SOURCES + TESTS + starts
+        for word in {*re.findall(r"\w+", path.read_text()), path.stem}
+    )
+    dead = [
+        relative(path)
+        for path in SOURCES
+        if path.name not in {"__init__.py", "__main__.py"} and files_with[path.stem] < 2
+    ]
     assert dead == []

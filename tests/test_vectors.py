@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
+
+from support.vectors import load_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,7 +92,7 @@ def ids_of(mark: Any) -> list[Any]:
 
 @pytest.mark.parametrize("vector", PLAYED)
 def test_every_case_of_a_table_is_played(vector: str) -> None:
-    document = yaml.safe_load((TESTS / f"{vector}.yaml").read_text())
+    document = load_yaml(TESTS / f"{vector}.yaml")
     names = [case["name"] for case in document["cases"]]
     assert len(names) == CASES[document["id"]], "as many as the specification has"
     tests = PLAYED[vector].split()

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
 
 from support.data_path import DataPath, batch
+from support.vectors import load_yaml
 from tidelog_protocol.apis import API, ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.data import (
@@ -23,7 +23,7 @@ from tidelog_protocol.messages.data import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-VECTORS = yaml.safe_load((Path(__file__).parent / "vectors" / "list-offsets.yaml").read_text())
+VECTORS = load_yaml(Path(__file__).parent / "vectors" / "list-offsets.yaml")
 
 
 @pytest.fixture

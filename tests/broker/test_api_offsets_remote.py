@@ -6,11 +6,11 @@ import asyncio
 from pathlib import Path
 
 import pytest
-import yaml
 
 from support.data_path import NOW_MS, batch
 from support.remote_reads import run
 from support.tiered_path import TieredPath, teller
+from support.vectors import load_yaml
 from tidelog.metrics.meters import BROKER_TOPIC_METRICS, Name, Sample
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
@@ -316,9 +316,7 @@ def test_a_client_that_leaves_cancels_its_look_ups(tiered):
 
 # ---- the vectors: six records in segments of two, the first four remote only ---------------------
 
-VECTORS = yaml.safe_load(
-    (Path(__file__).parent / "vectors" / "list-offsets-both-tiers.yaml").read_text()
-)
+VECTORS = load_yaml(Path(__file__).parent / "vectors" / "list-offsets-both-tiers.yaml")
 BY_TIME = [
     case for case in VECTORS["cases"] if case["in"]["timestamp"] >= 0 and "state" not in case["in"]
 ]

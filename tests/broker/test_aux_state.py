@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
 
 from sim.loop import simulate
 from support.data_path import NOW_MS, CountingRng, DataPath, batch, topic_id
 from support.leader_channel import LeaderChannel, ScriptedLeader
+from support.vectors import load_yaml
 from tidelog.cluster.metadata.image import BrokerImage, PartitionImage, TopicImage
 from tidelog.replication.aux_state import AuxState, tiered_start
 from tidelog.replication.fetch_state import State
@@ -38,9 +38,7 @@ ME, LEADER = 1, 2
 EPOCH = 4
 TIERED = {"remote.storage.enable": "true"}
 SNAPSHOT = format_snapshot([ProducerEntry(5, producer_epoch=2, last_timestamp=NOW_MS)])
-TABLE = yaml.safe_load(
-    (Path(__file__).parent / "vectors" / "follower-start-offset.yaml").read_text()
-)
+TABLE = load_yaml(Path(__file__).parent / "vectors" / "follower-start-offset.yaml")
 
 
 class TieredLeader(ScriptedLeader):

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
 
 from support.data_path import NOW_MS, DataPath, batch
+from support.vectors import load_yaml
 from tidelog.cluster.metadata.image import BrokerImage
 from tidelog.replication.in_sync import lagging_replicas, preferred_replica
 from tidelog.replication.replica_state import ReplicaState
@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 
     from tidelog.replication.partition import Partition
 
-CASES = yaml.safe_load((Path(__file__).parent / "vectors" / "isr-membership.yaml").read_text())[
-    "cases"
-]
+CASES = load_yaml(Path(__file__).parent / "vectors" / "isr-membership.yaml")["cases"]
 NODES = {"A": 1, "B": 2, "C": 3}  # A leads and is the broker of the data path
 
 

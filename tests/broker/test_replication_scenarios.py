@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from support.replica_scenario import Scenario
+from support.vectors import load_yaml
 
 VECTORS = Path(__file__).parent / "vectors"
 
@@ -24,7 +24,7 @@ VECTORS = Path(__file__).parent / "vectors"
     ["hw-propagation", "kip101-s1-lost-message", "kip101-s2-divergence", "unclean-election"],
 )
 def test_scenario(name: str, tmp_path: Path) -> None:
-    document: dict[str, Any] = yaml.safe_load((VECTORS / f"{name}.yaml").read_text())
+    document: dict[str, Any] = load_yaml(VECTORS / f"{name}.yaml")
 
     async def run() -> None:
         scenario = Scenario(tmp_path, document["given"])

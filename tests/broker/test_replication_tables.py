@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
 
 from support.controller_cluster import CONFIG, broker, image_of, isr_change, partition
 from support.data_path import NODE_ID, NOW_MS, DataPath, batch, data_of, topic_id
+from support.vectors import load_yaml
 from tidelog.cluster.controller.partitions import alter_partition
 from tidelog.cluster.metadata.image import BrokerImage
 from tidelog.replication.truncation import start_offset
@@ -29,7 +29,7 @@ FOLLOWER = 2
 
 
 def cases(file: str, function: str, *, by_controller: bool = False) -> list[Any]:
-    table = yaml.safe_load((VECTORS / file).read_text())
+    table = load_yaml(VECTORS / file)
     return [
         pytest.param({**table["given"], **case["in"]}, case["out"], id=case["name"])
         for case in table["cases"]

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
 
 from support.data_path import NODE_ID, NOW_MS, DataPath, topic_id
+from support.vectors import load_yaml
 from tidelog.cluster.metadata.image import BrokerImage
 from tidelog.replication.fetch_sessions import FetchedPartition
 from tidelog.replication.partition import HIGH_WATERMARK, LOG_END, FetchParams, SearchRemote
@@ -41,7 +41,7 @@ EMPTY = format_snapshot([])
 
 
 def cases(file: str, function: str) -> list[Any]:
-    table = yaml.safe_load((VECTORS / file).read_text())
+    table = load_yaml(VECTORS / file)
     return [
         pytest.param({**table["given"], **case["in"]}, case["out"], id=case["name"])
         for case in table["cases"]

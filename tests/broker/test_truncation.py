@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 from support.data_path import DataPath, batch
+from support.vectors import load_yaml
 from tidelog.replication.truncation import (
     StartOffset,
     Truncation,
@@ -28,7 +28,7 @@ VECTORS = Path(__file__).parent / "vectors"
 
 
 def cases(file: str, function: str) -> list[Any]:
-    table = yaml.safe_load((VECTORS / file).read_text())
+    table = load_yaml(VECTORS / file)
     return [
         pytest.param(case["in"], case["out"], id=case["name"])
         for case in table["cases"]

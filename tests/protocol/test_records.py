@@ -6,10 +6,10 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.vectors import load_yaml
 from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.records import (
     CREATE_TIME,
@@ -32,10 +32,7 @@ from tidelog_protocol.records import (
 
 VECTORS = Path(__file__).parent / "vectors"
 KAFKA = VECTORS / "kafka-4.3.1"
-GOLDEN = {
-    case["name"]: case
-    for case in yaml.safe_load((VECTORS / "record-batches.yaml").read_text())["cases"]
-}
+GOLDEN = {case["name"]: case for case in load_yaml(VECTORS / "record-batches.yaml")["cases"]}
 NOW = 1_700_000_000_000
 
 

@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from sim.cluster.faults import brokers_of
 from sim.run import run_seed
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from _pytest.mark import ParameterSet
-
 SEEDS = 100
 SEEDS_IN_CI = 40  # two seconds of CPU each; `make nightly` runs the others, and thousands more
 SEEDS_PER_TEST = 4
-
-
-def _slices() -> Iterator[ParameterSet]:
-    for first in range(1000, 1000 + SEEDS, SEEDS_PER_TEST):
-        marks = [] if first < 1000 + SEEDS_IN_CI else [pytest.mark.nightly]
-        yield pytest.param(first, marks=marks)
+FIRSTS = [
+    pytest.param(first, marks=[] if first < 1000 + SEEDS_IN_CI else pytest.mark.nightly)
+    for first in range(1000, 1000 + SEEDS, SEEDS_PER_TEST)
+]
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("first", _slices())
+@pytest.mark.parametrize("first", FIRSTS)
 def test_all_promises_hold(first: int) -> None:
     for seed in range(first, first + SEEDS_PER_TEST):
         verdict = run_seed(seed, brokers=brokers_of(seed))

@@ -7,17 +7,17 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-import yaml
 
 from sim.old_followers import followers
 from sim.vector_player import play
+from support.vectors import load_yaml
 from tidelog.tiered.reads import reader
 from tidelog_storage.remote.api import SegmentState
 from tidelog_storage.remote.lineage import part_end
 
 TESTS = Path(__file__).parent.parent
 VECTORS = {
-    path.stem: yaml.safe_load(path.read_text())
+    path.stem: load_yaml(path)
     for path in sorted(TESTS.glob("*/vectors/*.yaml"))
     if "\nkind: cluster\n" in path.read_text()
 }

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
 
+from support.vectors import load_yaml
 from tidelog_protocol.compression import Codec
 from tidelog_storage.config import BROKER_KEYS, TOPIC_KEYS, ConfigError, LogConfig
 
 DEFAULTS = LogConfig()
 VECTORS = Path(__file__).parent / "vectors"
 # name, type, default and synonyms, as Kafka 4.4.0's own LogConfig lists them, in its order.
-KAFKA_KEYS = yaml.safe_load((VECTORS / "topic-config-keys.yaml").read_text())
+KAFKA_KEYS = load_yaml(VECTORS / "topic-config-keys.yaml")
 
 
 def test_keys_types_defaults_and_synonyms_are_kafkas() -> None:

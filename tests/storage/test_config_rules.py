@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
+from support.vectors import load_yaml
 from tidelog_storage.config import ConfigError, LogConfig
 from tidelog_storage.config_rules import validate_broker, validate_topic
 
 DEFAULTS = LogConfig()
-TABLE = yaml.safe_load((Path(__file__).parent / "vectors" / "config-validation.yaml").read_text())
+TABLE = load_yaml(Path(__file__).parent / "vectors" / "config-validation.yaml")
 
 
 def text(value: Any) -> str:

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.vectors import load_yaml
 from tidelog_storage.checkpoints import (
     CheckpointError,
     EpochEntry,
@@ -26,7 +26,7 @@ VECTORS = Path(__file__).parent / "vectors"
 
 
 def cases(file: str) -> list[Any]:
-    document = yaml.safe_load((VECTORS / file).read_text())
+    document = load_yaml(VECTORS / file)
     return [
         pytest.param(
             case.get("function", document.get("function")),

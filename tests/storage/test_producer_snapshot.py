@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from support.vectors import load_yaml
 from tidelog_storage.producer_snapshot import (
     BatchMetadata,
     CorruptSnapshotError,
@@ -19,7 +19,7 @@ from tidelog_storage.producer_snapshot import (
 )
 
 VECTORS = Path(__file__).parent / "vectors"
-GOLDEN = yaml.safe_load((VECTORS / "producer-snapshots.yaml").read_text())["cases"]
+GOLDEN = load_yaml(VECTORS / "producer-snapshots.yaml")["cases"]
 
 
 @pytest.mark.parametrize("case", GOLDEN, ids=lambda case: case["name"])

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,6 +20,7 @@ from support.remote_vectors import (
     table,
     update_of,
 )
+from support.vectors import load_yaml
 from tidelog_storage.remote.api import (
     PartitionDelete,
     PartitionDeleteState,
@@ -135,7 +135,7 @@ def test_a_repeated_beginning_may_say_more() -> None:
 
 
 def test_the_deletion_of_a_topic_as_its_scenario_has_it() -> None:
-    scenario = yaml.safe_load((VECTORS / "topic-deletion.yaml").read_text())
+    scenario = load_yaml(VECTORS / "topic-deletion.yaml")
     segments = {facts["id"]: segment_of(facts) for facts in scenario["given"]["rlmm"]}
     metadata = metadata_of(list(segments.values()))
     log: list[str] = []

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-import yaml
 
 from support.remote_vectors import VECTORS
 from support.tier_scenario import TierScenario
+from support.vectors import load_yaml
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +18,7 @@ SCENARIOS = sorted(VECTORS.glob("kip405-*.yaml"))
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
 def test_scenario(path: Path, tmp_path: Path) -> None:
-    scenario = TierScenario(yaml.safe_load(path.read_text()), tmp_path)
+    scenario = TierScenario(load_yaml(path), tmp_path)
     assert scenario.play() > 10
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
 
 from support.logs import PARTITION
+from support.vectors import load_yaml
 from tidelog_protocol.records import Record, build_batch
 from tidelog_storage.config import LogConfig
 from tidelog_storage.os_files import OsFileSystem
@@ -17,7 +17,7 @@ VECTORS = Path(__file__).parent / "vectors"
 
 
 def local_cases():
-    table = yaml.safe_load((VECTORS / "retention.yaml").read_text())
+    table = load_yaml(VECTORS / "retention.yaml")
     return [
         pytest.param(case["in"], case["out"], id=case["name"])
         for case in table["cases"]

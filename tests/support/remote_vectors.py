@@ -7,8 +7,8 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-import yaml
 
+from support.vectors import load_yaml
 from tidelog_storage.remote.api import RemoteSegment, SegmentState, SegmentUpdate, TopicIdPartition
 from tidelog_storage.remote.metadata_cache import PartitionMetadata
 
@@ -19,7 +19,7 @@ NOW = 1_700_000_000_000
 
 def table(file: str, *functions: str) -> list[Any]:
     """The cases of some functions: (function, in, out)."""
-    document = yaml.safe_load((VECTORS / file).read_text())
+    document = load_yaml(VECTORS / file)
     return [
         pytest.param(function, {**document["given"], **case["in"]}, case["out"], id=case["name"])
         for case in document["cases"]

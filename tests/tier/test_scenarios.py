@@ -9,9 +9,9 @@ import signal
 from pathlib import Path
 
 import pytest
-import yaml
 
 import tidelog_scenarios as scenarios
+from support.vectors import load_yaml
 from tidelog.__main__ import main
 from tidelog_protocol.records import Record, build_batch
 from tidelog_scenarios import NAMES, load, player
@@ -144,7 +144,7 @@ def test_the_vectors_are_those_of_the_specification():
         TESTS / "storage/vectors/remote-outage.yaml",
         TESTS / "storage/vectors/topic-deletion.yaml",
     ):
-        document = yaml.safe_load(path.read_text())
+        document = load_yaml(path)
         named[document["id"]] = document
     packaged = {load(name)["id"]: load(name) for name in NAMES}
     assert packaged == named
