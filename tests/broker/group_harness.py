@@ -109,7 +109,7 @@ class Harness:
         self.sync_all(*names)
 
     def sync_all(self, *names: str) -> None:
-        leader = self.group.leader
+        leader = self.group.members.leader
         given = {self.member(name): name.encode() for name in names}
         for name in names:
             member = self.member(name)

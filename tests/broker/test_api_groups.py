@@ -272,5 +272,5 @@ def test_values_of_a_parked_join_are_its_own() -> None:
     protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"mine")
     pending = broker.send(join_request(protocols=[protocol]), 3)
     broker.time.pass_(0)
-    assert type(broker.coordinator._find("g")[1].joined_members()[0].metadata) is bytes
+    assert type(broker.coordinator._find("g")[1].members.joined("range")[0].metadata) is bytes
     assert pending.answer.members[0].metadata == b"mine"

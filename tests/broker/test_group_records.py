@@ -61,7 +61,7 @@ def test_a_loaded_group_is_what_was_written() -> None:
     assert (group.state, group.generation, group.protocol_name) == (GroupState.STABLE, 1, "range")
     assert group.topics == {"fc-none"}
     (member,) = group.members.values()
-    assert member.member_id == group.leader
+    assert member.member_id == group.members.leader
     assert (member.rebalance_timeout_ms, member.session_timeout_ms) == (300_000, 45_000)
     assert (member.client_id, member.client_host) == ("console-consumer", "/127.0.0.1")
     assert group.next_deadline_ms() == 45_000
@@ -82,7 +82,7 @@ def test_a_whole_log_of_kafka_loads_and_other_protocols_are_skipped() -> None:
     assert shard.groups["wire1"].generation == 2
     assert shard.groups["wire1"].is_empty
     simple = shard.groups["wire2"]  # its membership is of another protocol
-    assert (simple.protocol_type, simple.is_empty, simple.pending_members) == (None, True, {})
+    assert (simple.protocol_type, simple.is_empty, simple.members.pending) == (None, True, {})
     assert shard.latest.of_group("wire1")["fc-none"][0].offset == 10
     assert not shard.committed.of_group("wire1")
     shard.advance(3)

@@ -124,18 +124,18 @@ def test_a_dynamic_member_gets_its_id_first() -> None:  # KIP-394
     (told,) = harness.joined["a"]
     assert told == JoinResult(ErrorCode.MEMBER_ID_REQUIRED, "a-0")
     assert harness.group.is_empty
-    assert harness.group.pending_members.keys() == {"a-0"}
+    assert harness.group.members.pending.keys() == {"a-0"}
     harness.join("a", "a-0", requires_known_member_id=True)
     harness.wait(0)
     assert harness.joined["a"][1].error is NONE
-    assert not harness.group.pending_members
+    assert not harness.group.members.pending
 
 
 def test_a_pending_member_that_never_comes_is_forgotten() -> None:
     harness = Harness()
     harness.join("a", requires_known_member_id=True, session_timeout_ms=6000)
     harness.wait(6000)
-    assert not harness.group.pending_members
+    assert not harness.group.members.pending
     harness.join("a", "a-0")
     assert harness.joined["a"][1].error is ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -184,7 +184,7 @@ def test_members_that_do_not_come_back_are_out_after_the_rebalance_timeout() -> 
     harness.wait(1)
     assert harness.group.generation == 2
     assert harness.group.members.keys() == {harness.member("b")}
-    assert harness.group.leader == harness.member("b")
+    assert harness.group.members.leader == harness.member("b")
     assert len(harness.joined["b"][-1].members) == 1
     assert harness.heartbeat("a") is ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -223,7 +223,7 @@ def test_the_last_member_leaves_an_empty_group_behind() -> None:
     harness.perform(effects)
     assert [result.error for result in results] == [NONE]
     group = harness.group
-    assert (group.state, group.generation, group.leader) == (GroupState.EMPTY, 2, None)
+    assert (group.state, group.generation, group.members.leader) == (GroupState.EMPTY, 2, None)
     assert (group.protocol_type, group.protocol_name) == ("consumer", None)
     assert harness.writes[-1] == Persist({}, None)
     assert group.next_deadline_ms() is None
@@ -258,7 +258,7 @@ def test_leave_answers_each_member_on_its_own() -> None:
         ErrorCode.UNKNOWN_MEMBER_ID,
     ]
     assert harness.group.members.keys() == {harness.member("t")}
-    assert not harness.group.pending_members
+    assert not harness.group.members.pending
 
 
 def test_protocol_is_the_one_most_members_want_of_those_all_support() -> None:

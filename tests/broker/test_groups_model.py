@@ -219,10 +219,10 @@ class GroupLife(RuleBasedStateMachine):
         group = self.group
         assert group.generation >= self.generation
         self.generation = group.generation
-        assert (group.leader is None) == (not group.members)
-        assert group.leader is None or group.leader in group.members
-        assert set(group.static_members.values()) <= group.members.keys()
-        assert not group.pending_members.keys() & group.members.keys()
+        assert (group.members.leader is None) == (not group.members)
+        assert group.members.leader is None or group.members.leader in group.members
+        assert set(group.members.static.values()) <= group.members.keys()
+        assert not group.members.pending.keys() & group.members.keys()
         assert group.pending_sync <= group.members.keys()
         assert not group.is_empty or not group.members
         if group.state in {GroupState.COMPLETING_REBALANCE, GroupState.STABLE}:

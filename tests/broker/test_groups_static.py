@@ -73,9 +73,9 @@ class TestStaticMembers:  # KIP-345
         harness.join("s", instance="i-1", session_timeout_ms=7000)
         harness.store(ErrorCode.NOT_COORDINATOR)
         assert harness.joined["s"][-1] == JoinResult(ErrorCode.NOT_COORDINATOR, "")
-        assert harness.group.static_members["i-1"] == old
+        assert harness.group.members.static["i-1"] == old
         assert harness.group.members[old].session_timeout_ms == 10_000
-        assert harness.group.leader == old
+        assert harness.group.members.leader == old
 
     def test_a_new_protocol_or_an_unfinished_generation_rebalances(self) -> None:
         harness = Harness()
@@ -98,4 +98,4 @@ class TestStaticMembers:  # KIP-345
             harness.group.heartbeat(harness.member("s"), "i-1", 1, harness.now)
         assert harness.group.generation == 2  # the rebalance time-out ended the join phase
         assert len(harness.group.members) == 2
-        assert harness.group.leader == harness.member("t")
+        assert harness.group.members.leader == harness.member("t")

@@ -140,11 +140,11 @@ def twins_go_on(patch: Patch) -> None:
     heartbeat, validate_commit = Group.heartbeat, Group.validate_commit
 
     def beat(self: Group, member_id: str, instance_id: str | None, *rest: Any) -> Any:
-        known = self.static_members.get(instance_id or "", member_id)
+        known = self.members.static.get(instance_id or "", member_id)
         return heartbeat(self, known, instance_id, *rest)
 
     def commit(self: Group, member_id: str, instance_id: str | None, *rest: Any) -> Any:
-        known = self.static_members.get(instance_id or "", member_id)
+        known = self.members.static.get(instance_id or "", member_id)
         return validate_commit(self, known, instance_id, *rest)
 
     patch(Group, "heartbeat", beat)

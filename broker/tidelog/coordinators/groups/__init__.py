@@ -1,8 +1,9 @@
 """Classic consumer groups and their offsets.
 
-group.py        one group: the steps of its state machine; pure
-rebalance.py    its states, their table and the moves of a rebalance; pure
-member.py       members, results and effects of the machine; pure
+group.py        one group: the steps of its state machine, the moves of a rebalance; pure
+states.py       its states, their transitions, and its limits
+members.py      its members: the leader, static and pending ones; pure
+member.py       one member, results and effects of the machine; pure
 offsets.py      committed offsets, their store, when they expire; pure
 records.py      records of `__consumer_offsets` in Kafka's bytes
 shard.py        one partition of `__consumer_offsets` in memory

@@ -2,15 +2,17 @@
 
 `coordinator.py` owns it, passes requests, the time and finished writes in, and performs the
 returned effects. It must not know the wire, the log, tasks or timers: a step takes `Now`, changes
-the group at once and returns effects; `next_deadline_ms` is when `expire` is due. States, their
-table and the moves of a rebalance are in `rebalance.py`.
+the group at once and returns effects; `next_deadline_ms` is when `expire` is due. States and their
+table are in `states.py`, the rules of membership in `members.py`.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from tidelog.coordinators.groups.member import (
+    CONSUMER_PROTOCOL_TYPE,
     UNKNOWN_MEMBER_ID,
     AssignmentStored,
     CompleteJoin,
@@ -29,15 +31,9 @@ from tidelog.coordinators.groups.member import (
     SyncRequest,
     SyncResult,
     SyncWaiter,
-    select_protocol,
 )
-from tidelog.coordinators.groups.rebalance import (
-    TRANSITIONS,
-    GroupLimits,
-    GroupRebalance,
-    GroupState,
-    logger,
-)
+from tidelog.coordinators.groups.members import Members
+from tidelog.coordinators.groups.states import TRANSITIONS, GroupLimits, GroupState
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -45,21 +41,62 @@ if TYPE_CHECKING:
 
 __all__ = ["TRANSITIONS", "Group", "GroupLimits", "GroupState"]
 
+logger = logging.getLogger(__name__)
 
-class Group(GroupRebalance):
-    """One classic group and its steps; each step keeps the invariants of `GroupRebalance`."""
+
+class Group:
+    """One classic group: its fields, its steps and the moves of a rebalance.
+
+    Invariants: `generation` never goes back; `pending_sync` names members.
+    """
+
+    def __init__(self, group_id: str, now: Now, limits: GroupLimits) -> None:
+        self.group_id = group_id
+        self.limits = limits
+        self.state = GroupState.EMPTY
+        self.previous_state = GroupState.DEAD
+        self.state_timestamp_ms = now.wall_ms  # -1 if read from an old record
+        self.generation = 0
+        self.protocol_type: str | None = None
+        self.protocol_name: str | None = None
+        self.members = Members()
+        self.pending_sync: set[str] = set()  # members of this generation that have not synced
+        self.topics: frozenset[str] | None = None  # subscribed topics, None if unknown
+        self.join_deadline_ms: int | None = None
+        self.sync_deadline_ms: int | None = None
+        # set while the first rebalance waits for more members
+        self._initial_delay_ms: int | None = None
+        self._initial_remaining_ms = 0
+        self._new_member_added = False
+        self._effects: list[Effect] = []
+
+    # ---- questions ---------------------------------------------------------------------------
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether the group has no members and no rebalance."""
+        return self.state is GroupState.EMPTY
+
+    def is_subscribed(self, topic: str) -> bool:
+        """Return whether members may read a topic; a consumer group with unknown topics may read
+        any."""
+        if self.topics is not None:
+            return topic in self.topics
+        return self.protocol_type == CONSUMER_PROTOCOL_TYPE
+
+    def next_deadline_ms(self) -> int | None:
+        """Return when `expire` is next due. Heartbeats only move it later."""
+        deadlines = [member.deadline_ms for member in self.members.values()]
+        deadlines += [self.join_deadline_ms, self.sync_deadline_ms, *self.members.pending.values()]
+        return min((at for at in deadlines if at is not None), default=None)
+
+    @property
+    def _in_initial_rebalance(self) -> bool:
+        return (
+            self.state is GroupState.PREPARING_REBALANCE and self.previous_state is GroupState.EMPTY
+        )
 
     # ---- questions of requests ---------------------------------------------------------------
-
-    def check_member(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """Check that a request is from a member; a replaced static member is fenced (KIP-345)."""
-        if instance_id is not None:
-            known = self.static_members.get(instance_id)
-            if known is None:
-                return ErrorCode.UNKNOWN_MEMBER_ID
-            if known != member_id:
-                return ErrorCode.FENCED_INSTANCE_ID
-        return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def supports(self, protocol_type: str, protocols: Protocols) -> bool:
         """Return whether a member with these protocols can join this group."""
@@ -67,10 +104,7 @@ class Group(GroupRebalance):
             return bool(protocol_type) and bool(protocols)
         if self.protocol_type != protocol_type:
             return False
-        names = {name for name, _ in protocols}
-        for member in self.members.values():
-            names &= {name for name, _ in member.protocols}
-        return bool(names)
+        return self.members.share(protocols)
 
     def validate_commit(
         self, member_id: str, instance_id: str | None, generation: int, now: Now
@@ -80,7 +114,7 @@ class Group(GroupRebalance):
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if generation < 0 and self.is_empty:
             return ErrorCode.NONE  # an admin, or a consumer without group management
-        error = self.check_member(member_id, instance_id)
+        error = self.members.check(member_id, instance_id)
         if error is ErrorCode.NONE and generation != self.generation:
             error = ErrorCode.ILLEGAL_GENERATION
         if error is ErrorCode.NONE and self.state is GroupState.COMPLETING_REBALANCE:
@@ -97,7 +131,7 @@ class Group(GroupRebalance):
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         if generation < 0 and (self.is_empty or (not member_id and instance_id is None)):
             return ErrorCode.NONE
-        error = self.check_member(member_id, instance_id)
+        error = self.members.check(member_id, instance_id)
         if error is ErrorCode.NONE and generation != self.generation:
             error = ErrorCode.ILLEGAL_GENERATION
         return error
@@ -116,13 +150,13 @@ class Group(GroupRebalance):
             self._refuse(waiter, member_id, ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
         elif member_id == UNKNOWN_MEMBER_ID:
             self._join_unknown(request, waiter, now)
-        elif member_id in self.pending_members:
+        elif member_id in self.members.pending:
             if request.group_instance_id is not None:  # only dynamic members get an id in advance
                 self._refuse(waiter, UNKNOWN_MEMBER_ID, ErrorCode.UNKNOWN_SERVER_ERROR)
             else:
                 self._add_member(member_id, request, waiter, now)
         else:
-            error = self.check_member(member_id, request.group_instance_id)
+            error = self.members.check(member_id, request.group_instance_id)
             if error is not ErrorCode.NONE:
                 self._refuse(waiter, member_id, error)
             else:
@@ -145,7 +179,7 @@ class Group(GroupRebalance):
         # A retry over another connection: the first request gets no assignment any more.
         self._complete_sync_of(member, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
         member.awaiting_sync = waiter
-        if self.leader == member.member_id:
+        if self.members.leader == member.member_id:
             given = request.assignments
             assignments = {name: given.get(name, b"") for name in self.members}
             self._effects.append(
@@ -159,7 +193,7 @@ class Group(GroupRebalance):
         """Handle Heartbeat: extend the member's session; report a rebalance."""
         if self.state is GroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        error = self.check_member(member_id, instance_id)
+        error = self.members.check(member_id, instance_id)
         if error is not ErrorCode.NONE:
             return error
         if generation != self.generation:
@@ -182,9 +216,9 @@ class Group(GroupRebalance):
     def expire(self, now: Now) -> list[Effect]:
         """Time out sessions, joins and syncs that are due."""
         due = now.ticks_ms
-        for member_id in [name for name, at in self.pending_members.items() if at <= due]:
-            del self.pending_members[member_id]
-            if self.state is GroupState.PREPARING_REBALANCE and self._all_joined:
+        for member_id in [name for name, at in self.members.pending.items() if at <= due]:
+            del self.members.pending[member_id]
+            if self.state is GroupState.PREPARING_REBALANCE and self.members.all_joined:
                 self._complete_join(now)
         for member in list(self.members.values()):
             if member.deadline_ms is not None and member.deadline_ms <= due:
@@ -223,7 +257,7 @@ class Group(GroupRebalance):
             self._complete_join_of(member, JoinResult(error, member.member_id))
             self._complete_sync_of(member, SyncResult(error))
             member.deadline_ms = None
-        self.pending_members.clear()
+        self.members.pending.clear()
         self.join_deadline_ms = self.sync_deadline_ms = None
         return self._take_effects()
 
@@ -238,7 +272,7 @@ class Group(GroupRebalance):
             # Only awaiting members count, so a group above a lowered limit loses the members that
             # rejoin last.
             waiting = member is not None and member.awaiting_join is not None
-            return waiting or self.awaiting_join_count < size_max
+            return waiting or self.members.awaiting_join_count < size_max
         return member is not None or len(self.members) < size_max
 
     def _join_unknown(self, request: JoinRequest, waiter: JoinWaiter, now: Now) -> None:
@@ -246,10 +280,10 @@ class Group(GroupRebalance):
         assert new_id
         assert new_id not in self.members
         instance_id = request.group_instance_id
-        if instance_id is not None and instance_id in self.static_members:
+        if instance_id is not None and instance_id in self.members.static:
             self._replace_static_member(instance_id, request, waiter, now)
         elif instance_id is None and request.requires_known_member_id:
-            self.pending_members[new_id] = now.ticks_ms + request.session_timeout_ms
+            self.members.pending[new_id] = now.ticks_ms + request.session_timeout_ms
             self._refuse(waiter, new_id, ErrorCode.MEMBER_ID_REQUIRED)
         else:
             self._add_member(new_id, request, waiter, now)
@@ -283,7 +317,7 @@ class Group(GroupRebalance):
     def _join_known(
         self, member: Member, request: JoinRequest, waiter: JoinWaiter, now: Now
     ) -> None:
-        is_leader = self.leader == member.member_id
+        is_leader = self.members.leader == member.member_id
         # A leader that joins a stable group asks for a rebalance, perhaps because topics have
         # changed. If its answer was lost, or for a follower without changes, the current generation
         # is the answer.
@@ -318,19 +352,13 @@ class Group(GroupRebalance):
         member = self.members[old_id]
         self._complete_join_of(member, JoinResult(ErrorCode.FENCED_INSTANCE_ID, old_id))
         self._complete_sync_of(member, SyncResult(ErrorCode.FENCED_INSTANCE_ID))
-        del self.members[old_id]
-        member.member_id = new_id
-        self.members[new_id] = member
-        self.static_members[instance_id] = new_id
-        if self.leader == old_id:
-            self.leader = new_id
-        return member
+        return self.members.rename(instance_id, old_id, new_id)
 
     def _replace_static_member(
         self, instance_id: str, request: JoinRequest, waiter: JoinWaiter, now: Now
     ) -> None:
         assert self.state not in {GroupState.EMPTY, GroupState.DEAD}
-        old_id, old_leader = self.static_members[instance_id], self.leader
+        old_id, old_leader = self.members.static[instance_id], self.members.leader
         member = self.members[old_id]
         undo = (member.protocols, member.rebalance_timeout_ms, member.session_timeout_ms)
         new_id = request.new_member_id
@@ -340,12 +368,12 @@ class Group(GroupRebalance):
         if self.state is GroupState.PREPARING_REBALANCE:
             self._rebalance_or_complete("static member is back", now)
             return
-        members = list(self.members.values())
-        if self.state is GroupState.STABLE and select_protocol(members) == self.protocol_name:
+        members = self.members
+        if self.state is GroupState.STABLE and members.select_protocol() == self.protocol_name:
             # Same protocol: no rebalance, the member keeps its assignment.
             skips = request.supports_skipping_assignment
             stored = StaticMemberStored(instance_id, old_id, new_id, *undo, old_leader, skips)
-            assignments = {each.member_id: each.assignment for each in members}
+            assignments = {each.member_id: each.assignment for each in members.values()}
             self._effects.append(Persist(assignments, stored))
             return
         # The leader may just be assigning to the old id, or the protocol changes.
@@ -364,14 +392,14 @@ class Group(GroupRebalance):
                 return  # a rebalance has begun meanwhile and will answer it
             result = self._joined(member)
             if what.skip_assignment:
-                result = result._replace(skip_assignment=self.leader == member.member_id)
+                result = result._replace(skip_assignment=self.members.leader == member.member_id)
             else:
                 # Before v9 a returning leader must not believe that it has to assign.
                 result = result._replace(leader=what.old_leader, members=())
             self._touch(member, now)
             self._complete_join_of(member, result)
             return
-        if member is not None and self.static_members.get(what.instance_id) == what.new_member_id:
+        if member is not None and self.members.static.get(what.instance_id) == what.new_member_id:
             waiter, member.awaiting_join = member.awaiting_join, None
             self._rename_static_member(what.instance_id, what.new_member_id, what.old_member_id)
             member.protocols = what.old_protocols
@@ -386,7 +414,7 @@ class Group(GroupRebalance):
     def _check_sync(self, request: SyncRequest) -> ErrorCode:
         if self.state is GroupState.DEAD:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
-        error = self.check_member(request.member_id, request.group_instance_id)
+        error = self.members.check(request.member_id, request.group_instance_id)
         if error is not ErrorCode.NONE:
             return error
         if request.generation != self.generation:
@@ -427,15 +455,15 @@ class Group(GroupRebalance):
         if self.state is GroupState.DEAD:
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
         elif member_id == UNKNOWN_MEMBER_ID:
-            known = self.static_members.get(instance_id) if instance_id is not None else None
+            known = self.members.static.get(instance_id) if instance_id is not None else None
             if known is None:
                 error = ErrorCode.UNKNOWN_MEMBER_ID
             else:
                 self._remove(known)
-        elif member_id in self.pending_members:
+        elif member_id in self.members.pending:
             self._remove(member_id)
         else:
-            error = self.check_member(member_id, instance_id)
+            error = self.members.check(member_id, instance_id)
             if error is ErrorCode.NONE:
                 self._remove(member_id)
         if error is ErrorCode.NONE:
@@ -457,7 +485,7 @@ class Group(GroupRebalance):
         logger.info("Member %s of group %s timed out", member.member_id, self.group_id)
         self._remove(member.member_id)
         if self.state is GroupState.PREPARING_REBALANCE:
-            if self._all_joined:
+            if self.members.all_joined:
                 self._complete_join(now)
         else:
             self._rebalance_or_complete(f"session of {member.member_id} timed out", now)
@@ -483,3 +511,151 @@ class Group(GroupRebalance):
         for member_id in silent:
             self._remove(member_id)
         self._prepare_rebalance(f"members {silent} did not sync in time", now)
+
+    # ---- moves -------------------------------------------------------------------------------
+
+    def transition(self, state: GroupState, now: Now) -> None:
+        """Change the state; an illegal transition is a bug and raises."""
+        assert state in TRANSITIONS[self.state], (
+            f"group {self.group_id}: {self.state.value} -> {state.value}"
+        )
+        self.previous_state = self.state
+        self.state = state
+        self.state_timestamp_ms = now.wall_ms
+
+    def _take_effects(self) -> list[Effect]:
+        effects, self._effects = self._effects, []
+        return effects
+
+    def _rebalance_or_complete(self, reason: str, now: Now) -> None:
+        """After a change of members, begin a rebalance, or end one that waited for it."""
+        if self.state is GroupState.PREPARING_REBALANCE:
+            # The first rebalance always waits its full delay for more members.
+            if self.previous_state is not GroupState.EMPTY and self.members.all_joined:
+                self._complete_join(now)
+        else:
+            self._prepare_rebalance(reason, now)
+
+    def _prepare_rebalance(self, reason: str, now: Now) -> None:
+        if self.state is GroupState.COMPLETING_REBALANCE:
+            self._propagate_error(ErrorCode.REBALANCE_IN_PROGRESS, now)
+        self.pending_sync.clear()
+        self.sync_deadline_ms = None
+        is_initial = self.is_empty
+        if is_initial:
+            delay_ms = self.limits.initial_rebalance_delay_ms
+            self._initial_delay_ms = delay_ms
+            self._initial_remaining_ms = max(self.members.rebalance_timeout_ms - delay_ms, 0)
+            self.join_deadline_ms = now.ticks_ms + delay_ms
+        self.transition(GroupState.PREPARING_REBALANCE, now)
+        logger.info(
+            "Preparing to rebalance group %s with old generation %s: %s",
+            self.group_id,
+            self.generation,
+            reason,
+        )
+        if is_initial:
+            return
+        if self.members.all_joined:
+            self._complete_join(now)
+        else:
+            self.join_deadline_ms = now.ticks_ms + self.members.rebalance_timeout_ms
+
+    def _complete_join(self, now: Now) -> None:
+        """End the join phase: remove members that have not rejoined, except static ones
+        (KIP-345)."""
+        assert self.state is GroupState.PREPARING_REBALANCE
+        self.join_deadline_ms = self._initial_delay_ms = None
+        for member in list(self.members.values()):
+            if member.awaiting_join is None and member.group_instance_id is None:
+                self._remove(member.member_id)
+        if self.members and not self.members.elect_joined_leader():
+            # No member has rejoined; static ones stay until their sessions end.
+            self.join_deadline_ms = now.ticks_ms + self.members.rebalance_timeout_ms
+            return
+        self.generation += 1
+        self.pending_sync.clear()
+        if not self.members:
+            self.protocol_name = None
+            self.topics = self._compute_topics()
+            self.transition(GroupState.EMPTY, now)
+            self._new_member_added = False
+            self._effects.append(Persist({}, None))
+            return
+        self.protocol_name = self.members.select_protocol()
+        self.topics = self._compute_topics()
+        self.transition(GroupState.COMPLETING_REBALANCE, now)
+        self._new_member_added = False
+        for member in self.members.values():
+            self._complete_join_of(member, self._joined(member))
+            self._touch(member, now)
+            member.is_new = False
+            self.pending_sync.add(member.member_id)
+        self.sync_deadline_ms = now.ticks_ms + self.members.rebalance_timeout_ms
+        logger.info(
+            "Group %s begins generation %s with %s members",
+            self.group_id,
+            self.generation,
+            len(self.members),
+        )
+
+    def _compute_topics(self) -> frozenset[str] | None:
+        is_consumers = self.protocol_type == CONSUMER_PROTOCOL_TYPE
+        return self.members.topics(self.protocol_name) if is_consumers else None
+
+    def _propagate_error(self, error: ErrorCode, now: Now) -> None:
+        assert self.state is GroupState.COMPLETING_REBALANCE
+        for member in self.members.values():
+            member.assignment = b""
+            if self._complete_sync_of(member, SyncResult(error)):
+                self._touch(member, now)
+
+    # ---- members -----------------------------------------------------------------------------
+
+    def insert(self, member: Member, protocol_type: str) -> None:
+        """Add a member to the group, for a join or while loading a record."""
+        if not self.members:
+            self.protocol_type = protocol_type
+        assert self.protocol_type == protocol_type
+        self.members.add(member)
+
+    def _remove(self, member_id: str) -> None:
+        self.pending_sync.discard(member_id)
+        member = self.members.remove(member_id)
+        if member is not None:
+            # Its parked request is answered, so that a live client rejoins as a new member.
+            self._complete_join_of(member, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, ""))
+            self._complete_sync_of(member, SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
+
+    def _touch(self, member: Member, now: Now) -> None:
+        """Restart the member's session."""
+        member.deadline_ms = now.ticks_ms + member.session_timeout_ms
+
+    def _complete_join_of(self, member: Member, result: JoinResult) -> None:
+        if member.awaiting_join is not None:
+            self._effects.append(CompleteJoin(member.awaiting_join, result))
+            member.awaiting_join = None
+
+    def _complete_sync_of(self, member: Member, result: SyncResult) -> bool:
+        if member.awaiting_sync is None:
+            return False
+        self._effects.append(CompleteSync(member.awaiting_sync, result))
+        member.awaiting_sync = None
+        return True
+
+    def _refuse(self, waiter: JoinWaiter, member_id: str, error: ErrorCode) -> None:
+        self._effects.append(CompleteJoin(waiter, JoinResult(error, member_id)))
+
+    def _joined(self, member: Member) -> JoinResult:
+        """Return a member's result of the current generation."""
+        return JoinResult(
+            ErrorCode.NONE,
+            member.member_id,
+            self.generation,
+            self.protocol_type,
+            self.protocol_name,
+            self.members.leader,
+            members=self.members.joined(self.protocol_name)
+            if self.members.leader == member.member_id
+            else (),
+        )

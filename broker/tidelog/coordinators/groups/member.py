@@ -231,16 +231,6 @@ class Member:
         )
 
 
-def select_protocol(members: list[Member]) -> str:
-    """Return the common protocol with the most votes (the first vote wins a tie)."""
-    candidates = set.intersection(*({name for name, _ in member.protocols} for member in members))
-    votes: dict[str, int] = {}
-    for member in members:
-        choice = member.vote(candidates)
-        votes[choice] = votes.get(choice, 0) + 1
-    return max(votes, key=lambda name: votes[name])
-
-
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
     """Return the topics of a consumer's subscription, from the version 0 prefix of every version.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog.coordinators.groups.member import CONSUMER_PROTOCOL_TYPE
-from tidelog.coordinators.groups.rebalance import GroupState
+from tidelog.coordinators.groups.states import GroupState
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -81,7 +81,7 @@ def group_record(group: Group, assignments: Mapping[str, bytes]) -> tuple[bytes,
         protocol_type=group.protocol_type or "",
         generation=group.generation,
         protocol=group.protocol_name,
-        leader=group.leader,
+        leader=group.members.leader,
         current_state_timestamp=group.state_timestamp_ms,
         members=members,
     )

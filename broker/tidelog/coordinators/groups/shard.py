@@ -164,5 +164,6 @@ def _restored(group_id: str, value: GroupMetadataValue, now: Now, limits: GroupL
     group.generation = value.generation
     group.protocol_type = value.protocol_type or None
     group.protocol_name = value.protocol
-    group.leader = value.leader if value.leader in group.members else group.leader
+    if value.leader in group.members:
+        group.members.leader = value.leader
     return group

@@ -1,0 +1,130 @@
+"""The members of one classic group: the leader, static and pending ones. Pure.
+
+Owned by a `Group`, which answers the requests that a member has parked.
+"""
+
+from __future__ import annotations
+
+from tidelog.coordinators.groups.member import JoinedMember, Member, Protocols, subscribed_topics
+from tidelog_protocol.errors import ErrorCode
+
+__all__ = ["Members"]
+
+
+class Members(dict[str, Member]):
+    """Members by id, in the order of their joins.
+
+    Invariants: `leader` is a member, or None when there are none; `static`, the member id of each
+    instance id, names members; `pending` ids (KIP-394), with their deadlines, are not members.
+    """
+
+    __slots__ = ("leader", "pending", "static")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.leader: str | None = None
+        self.static: dict[str, str] = {}
+        self.pending: dict[str, int] = {}
+
+    def add(self, member: Member) -> None:
+        """Add a member; the first one leads."""
+        instance_id = member.group_instance_id
+        assert instance_id is None or instance_id not in self.static
+        if instance_id is not None:
+            self.static[instance_id] = member.member_id
+        if self.leader is None:
+            self.leader = member.member_id
+        self[member.member_id] = member
+        self.pending.pop(member.member_id, None)
+
+    def remove(self, member_id: str) -> Member | None:
+        """Remove a member, or a pending id; return the member."""
+        self.pending.pop(member_id, None)
+        member = self.pop(member_id, None)
+        if member is not None:
+            if member.group_instance_id is not None:
+                self.static.pop(member.group_instance_id, None)
+            if self.leader == member_id:
+                self.leader = next(iter(self), None)
+        return member
+
+    def rename(self, instance_id: str, old_id: str, new_id: str) -> Member:
+        """Give a static member's place to a new id."""
+        member = self.pop(old_id)
+        member.member_id = new_id
+        self[new_id] = member
+        self.static[instance_id] = new_id
+        if self.leader == old_id:
+            self.leader = new_id
+        return member
+
+    def elect_joined_leader(self) -> bool:
+        """Keep the leader if it has rejoined, else choose a member that has; False if none has."""
+        assert self.leader is not None
+        if self[self.leader].awaiting_join is not None:
+            return True
+        for member in self.values():
+            if member.awaiting_join is not None:
+                self.leader = member.member_id
+                return True
+        return False
+
+    def check(self, member_id: str, instance_id: str | None) -> ErrorCode:
+        """Check that a request is from a member; a replaced static member is fenced (KIP-345)."""
+        if instance_id is not None:
+            known = self.static.get(instance_id)
+            if known is None:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if known != member_id:
+                return ErrorCode.FENCED_INSTANCE_ID
+        return ErrorCode.NONE if member_id in self else ErrorCode.UNKNOWN_MEMBER_ID
+
+    @property
+    def awaiting_join_count(self) -> int:
+        """Return the number of members whose JoinGroup is parked."""
+        return sum(member.awaiting_join is not None for member in self.values())
+
+    @property
+    def all_joined(self) -> bool:
+        """Return whether a rebalance waits for nothing more."""
+        return not self.pending and self.awaiting_join_count == len(self)
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """Return the rebalance timeout: the longest of all members."""
+        return max((member.rebalance_timeout_ms for member in self.values()), default=0)
+
+    def share(self, protocols: Protocols) -> bool:
+        """Return whether one of these protocols is supported by every member."""
+        names = {name for name, _ in protocols}
+        for member in self.values():
+            names &= {name for name, _ in member.protocols}
+        return bool(names)
+
+    def select_protocol(self) -> str:
+        """Return the common protocol with the most votes (the first vote wins a tie)."""
+        candidates = set.intersection(
+            *({name for name, _ in member.protocols} for member in self.values())
+        )
+        votes: dict[str, int] = {}
+        for member in self.values():
+            choice = member.vote(candidates)
+            votes[choice] = votes.get(choice, 0) + 1
+        return max(votes, key=lambda name: votes[name])
+
+    def joined(self, protocol_name: str | None) -> tuple[JoinedMember, ...]:
+        """Return all members with their metadata of the chosen protocol."""
+        return tuple(
+            JoinedMember(member.member_id, member.group_instance_id, member.metadata(protocol_name))
+            for member in self.values()
+        )
+
+    def topics(self, protocol_name: str | None) -> frozenset[str] | None:
+        """Return the topics that the consumers subscribe to; None if unknown."""
+        topics: frozenset[str] = frozenset()
+        for member in self.values():
+            subscribed = subscribed_topics(member.metadata(protocol_name))
+            if subscribed is None:
+                return None
+            topics |= subscribed
+        return topics
