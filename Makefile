@@ -15,7 +15,7 @@ setup: .venv/.ready
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "tidelog needs Python >= 3.11: make PYTHON=python3.12 ...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	$(BIN)/uv pip install --quiet --python $(BIN)/python -e '.[test,docs,spark,s3,metrics]'
+	$(BIN)/uv pip install --quiet --python $(BIN)/python -e '.[test,docs,demo]'
 	touch $@
 
 demo: setup

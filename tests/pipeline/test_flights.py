@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-pd = pytest.importorskip("pandas", reason="the spark extra is not installed")
+pd = pytest.importorskip("pandas", reason="the demo extra is not installed")
 
 from tidelog_pipeline import flights  # noqa: E402
 

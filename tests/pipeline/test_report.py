@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-pd = pytest.importorskip("pandas", reason="the spark extra is not installed")
+pd = pytest.importorskip("pandas", reason="the demo extra is not installed")
 
 from tidelog_pipeline.report import Checks, plot  # noqa: E402
 

@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-pytest.importorskip("pandas", reason="the spark extra is not installed")
+pytest.importorskip("pandas", reason="the demo extra is not installed")
 pytest.importorskip("prometheus_client", reason="the metrics extra is not installed")
 
 from aiokafka import AIOKafkaConsumer, TopicPartition

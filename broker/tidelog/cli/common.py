@@ -60,10 +60,18 @@ def run(command: str, action: Callable[[], None]) -> int:
         return 0
     except KeyboardInterrupt:
         return 130
+    except ModuleNotFoundError as error:
+        if error.name != "aiokafka":
+            raise
+        return _failed(command, "aiokafka is not installed; run: pip install 'tidelog[cli]'")
     except (CommandError, OSError) as error:
-        print(f"tidelog {command}: {error}", file=sys.stderr)
-        return 1
+        return _failed(command, error)
     return 0
+
+
+def _failed(command: str, reason: object) -> int:
+    print(f"tidelog {command}: {reason}", file=sys.stderr)
+    return 1
 
 
 def connect(bootstrap_server: str) -> ClusterClient:
