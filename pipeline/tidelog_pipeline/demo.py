@@ -54,8 +54,7 @@ def main(arguments: list[str] | None = None) -> int:
     missing = [name for name in EXTRAS if importlib.util.find_spec(name) is None]
     if missing:
         print(
-            f"tidelog demo: {', '.join(missing)} not installed; "
-            "run: pip install 'tidelog[demo]'",
+            f"tidelog demo: {', '.join(missing)} not installed; run: pip install 'tidelog[demo]'",
             file=sys.stderr,
         )
         return 1

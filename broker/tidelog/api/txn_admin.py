@@ -1,10 +1,12 @@
 """Inspect transactions (KIP-664): DescribeTransactions, ListTransactions and DescribeProducers.
 
-Version notes. ListTransactions 1 (KIP-994): by duration; 2 (KIP-1152): by a pattern of the id.
+Version notes. ListTransactions 1 (KIP-994): by duration; 2 (KIP-1152): by a pattern of the id, with
+google-re2 (the extra `re2`); UNSUPPORTED_VERSION without it.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from tidelog_protocol.apis import ApiKey
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     )
 
 __all__ = ["TxnAdminApi"]
+
+_log = logging.getLogger(__name__)
 
 _State = DescribeTransactionsResponse.TransactionState
 _Listed = ListTransactionsResponse.TransactionState
@@ -82,6 +86,12 @@ class TxnAdminApi:
             matches = _pattern(request.transactional_id_pattern)
         except ValueError:
             return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
+        except ModuleNotFoundError:
+            _log.warning(
+                "cannot list transactions by a pattern: google-re2 is not installed; "
+                "run: pip install 'tidelog[re2]'"
+            )
+            return ListTransactionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
         states = {name for name in request.state_filters if name in names}
         now_ms = self._clock.wall_ms()
         listed = []
@@ -181,10 +191,10 @@ def _filled(state: _State, transaction: Transaction) -> _State:
     return state
 
 
-def _pattern(text: str | None) -> Callable[[str], object]:
-    """Return a test of whole transactional ids; PatternError for an invalid pattern."""
+def _pattern(text: str | None) -> Callable[[str], bool]:
+    """Return a test of whole transactional ids; ValueError for an invalid pattern."""
     if not text:
         return lambda name: True
-    from tidelog.coordinators.transactions.patterns import Pattern  # noqa: PLC0415 - seldom asked
+    from tidelog.coordinators.transactions.patterns import matcher  # noqa: PLC0415 - seldom asked
 
-    return Pattern(text).matches
+    return matcher(text)
