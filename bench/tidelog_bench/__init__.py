@@ -1,1 +1,22 @@
-"""The benchmark harness: tidelog and its peers, run alternately."""
+"""The benchmark harness: tidelog and its peers, run alternately.
+
+`python -m tidelog_bench` (`make bench`):
+    rounds.py             runs cases against peers in a shuffled order
+    cases.py              what is measured of one broker
+    cluster_case.py       of three brokers
+    transaction_cases.py  of transactions
+    tier_cases.py         of a remote tier
+    spark_case.py         of a Spark query
+    results.py            table, JSON and noise
+    plot.py               bars beside Apache Kafka's
+    page_cache.py         gets memory ready for what a case writes
+    peers/                the brokers that are measured
+    loads/                the clients that put load on them; go/ and java/ are their programs
+
+Questions of their own, `python -m tidelog_bench.NAME`:
+    bench_broker.py       CPU per Produce and Fetch without sockets
+    bench_sockets.py      CPU per request over sockets, beside the limits of ceilings.py
+    bench_log.py          an append and a read of a log
+    bench_partitions.py   thousands of partitions
+    bench_failover.py     a failover of thousands of partitions
+"""

@@ -14,6 +14,9 @@ Pure functions and tables; no loop, no socket, no clock. From the bottom up:
     checksum    CRC-32C
     batch       the header of a record batch, read and stamped in place
     records     records in batches: iterate, build, control records
+    record_spans  positions of records in a batch, for compaction
+    plain_answers hand-written encoders of the two hot responses, Produce and Fetch
+    fitting     makes a response fit that the wire cannot carry
     compression codecs by attribute bits
 
 This file imports nothing, so start-up pays only for the modules that it imports itself.

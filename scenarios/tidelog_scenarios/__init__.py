@@ -1,11 +1,33 @@
-"""The specification's scenarios, played on a live cluster: teaching material and test in one.
+"""Scenarios of KIP-101 and KIP-405, played on a live cluster: teaching material and tests.
 
-`vectors/` has them as facts: the state that is given, and for each step what is done, what is
-answered and the state after it. `player.py` plays one, by `actions.py`, on a `stage.py`: brokers of
-this process over real sockets, with data of their own that goes with them. What is not left to the
-brokers is only when something happens: a follower fetches when its step has come (`turnstile.py`),
-a segment is copied, a task runs and the store fails (`store.py`) when the scenario says so.
-`look.py` reads the state, `table.py` shows it.
+A vector (`vectors/*.json`) describes a scenario: the state at its beginning, and for each step an
+action, the expected reply and the expected state. `tidelog scenario` plays it on real brokers. Only
+the timing is the scenario's: a follower fetches, a segment is copied, a task runs and the store
+fails when a step says so.
+
+Playing:
+    cli.py         the command `tidelog scenario`
+    player.py      plays a vector step by step and reports each step
+    given.py       brings a new cluster into the state at the beginning
+    actions.py     the actions of steps
+    direction.py   rolls, copies, local retention, elections that no controller would make
+    answers.py     clients' requests and replies
+    look.py        reads the state of the brokers and the remote tier
+    disk.py        reads and cuts a replica's files
+    compare.py     differences from a vector; states that must not exist
+    table.py       states and replies as text
+    names.py       leader epochs and segments of the cluster, as the vector names them
+    plan.py        the settings that a vector needs
+    words.py       the topic, the voters, PlayError
+
+Brokers:
+    stage.py       the cluster of a play
+    host_stage.py  the same on this machine: brokers in this event loop or in processes
+    actor.py       a broker in this event loop
+    process.py     a broker in its own process
+    inside.py      what a play does to one broker and reads from it
+    turnstile.py   holds followers' fetches until their step
+    store.py       a remote store that records reads and fails on order
 """
 
 from __future__ import annotations
@@ -31,7 +53,7 @@ NAMES = (
 
 
 def load(name: str) -> dict[str, Any]:
-    """The vector of a scenario: `title`, `given`, `steps`, …"""
+    """Return the vector of a scenario: `title`, `given`, `steps`, …"""
     assert name in NAMES
     text = (resources.files(__name__) / "vectors" / f"{name}.json").read_text(encoding="utf-8")
     document: dict[str, Any] = json.loads(text)

@@ -1,1 +1,9 @@
-"""The clients that put load on a broker: Kafka's perf tools, librdkafka and franz-go."""
+"""The clients that put load on a broker.
+
+load.py        what every load does: fill a topic and read it
+librdkafka.py  librdkafka, in its own Python process
+franz_go.py    franz-go, our program `go/load`
+java_tools.py  Kafka's perf tools, each in a JVM
+tier.py        our program `go/tier`: topics with a remote tier
+failover.py    librdkafka while a broker dies
+"""

@@ -1,1 +1,13 @@
-"""The brokers that are measured, each behind the same small door (`peers.peer.Peer`)."""
+"""The brokers that are measured, each behind the same small interface.
+
+peer.py          a process, a bootstrap address, data in one folder
+cluster.py       several brokers of one cluster behind it
+tidelog.py       tidelog as its users start it
+apache_kafka.py  Apache Kafka from its jars (kafka_jars.py)
+tiered.py        both with a remote tier
+kfake.py         franz-go's fake cluster
+versitygw.py     an S3 server on a folder
+go_programs.py   builds our Go programs once
+process.py       a child process and its cost
+address.py       ports, and whether a broker serves
+"""

@@ -1,1 +1,28 @@
-"""One file per API family: request in, response out."""
+"""One file per API family: request in, response out.
+
+Clients' records:
+produce.py          Produce; produce_gate.py  verifies its transaction (KIP-890)
+fetch.py            Fetch; fetch_delayed.py  waits for more; fetch_remote.py  joins remote reads
+offsets.py          ListOffsets, OffsetForLeaderEpoch, DeleteRecords
+offsets_remote.py   look-ups by time in the remote tier
+
+Groups and transactions:
+groups.py           FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup
+group_offsets.py    OffsetCommit, OffsetFetch, OffsetDelete
+group_admin.py      DescribeGroups, ListGroups, DeleteGroups
+transactions.py     InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn
+txn_offsets.py      TxnOffsetCommit
+txn_admin.py        DescribeTransactions, ListTransactions, DescribeProducers
+
+The cluster:
+versions.py         ApiVersions
+metadata.py         Metadata, DescribeCluster, DescribeTopicPartitions
+topics.py           CreateTopics, DeleteTopics, CreatePartitions
+configs.py          DescribeConfigs, AlterConfigs, IncrementalAlterConfigs
+log_dirs.py         DescribeLogDirs, AlterReplicaLogDirs
+elections.py        ElectLeaders, UnregisterBroker, reassignments of partitions
+
+Between brokers:
+brokers.py          requests to the active controller
+quorum.py           requests of the metadata quorum; describe_quorum.py  DescribeQuorum
+"""

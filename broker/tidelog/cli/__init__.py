@@ -1,1 +1,20 @@
-"""Command line: one file per group of commands."""
+"""The command line: `tidelog COMMAND`, each imported when it runs.
+
+Brokers:
+serve.py          runs one broker or several; serve_cluster.py  runs several
+broker.py         runs one node of a cluster
+format.py         formats the directories of a node
+ending.py         ends a broker's process on a signal or at the end of its input
+heap.py           keeps garbage collections short
+streams.py        standard input, output and error of these commands
+
+Console tools, for any broker:
+topics.py         lists, creates, describes, alters and deletes topics
+groups.py         lists, describes and deletes consumer groups
+configs.py        describes and alters settings
+produce.py        writes lines to a topic
+consume.py        prints records
+tiers.py          shows the segments of a topic, local and remote
+verify.py         reads records back and checks them
+common.py         options, errors and tables of these tools
+"""

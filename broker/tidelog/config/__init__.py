@@ -2,6 +2,7 @@
 
 vocabulary.py  how a setting is declared, and Kafka's texts for invalid values
 keys.py        every broker setting: name, type, default, range, doc
+tiered_keys.py every setting of the remote tier
 broker.py      BrokerConfig: the settings of one broker, checked
 properties.py  Java's properties format
 """

@@ -6,6 +6,11 @@ nodes.py             one node of a cluster: in this loop, or in its own process
 cluster_client.py    a blocking client of a cluster, which asks the right broker
 simple_client.py     a blocking client for one request at a time
 cluster_settings.py  turns the arguments of users into Kafka's properties
+tiered.py            the short forms of a remote tier (`tiered=...`, `--tiered`)
+ports.py             finds free ports and reserves them
+tier_view.py         collects what `tidelog tiers` shows
+tier_check.py        opens the remote store to check
+replica_check.py     reads all replicas of a cluster and checks the records
 
 `tidelog.run` and `tidelog.Cluster` are the names to use; the command line and the pytest plugin use
 the same modules. This file imports nothing: each module imports what it needs on first use.

@@ -26,6 +26,10 @@ leader_questions.py   requests to the leader beside fetches
 starts.py             where it continues if the leader lacks its offset
 aux_state.py          how it starts if the leader has its offset only remotely
 
+Lost logs:
+lost_logs.py          replicas whose logs are missing when this broker starts
+lost_replicas.py      reports them to the controller
+
 internal_topics.py    records of Kafka's own topics: writes, commits and loads them
 
 Moving between log directories:

@@ -5,7 +5,9 @@
     groups               FindCoordinator, JoinGroup, SyncGroup, Heartbeat, LeaveGroup
     group_offsets        OffsetCommit, OffsetFetch, OffsetDelete
     group_admin          DescribeGroups, ListGroups, DeleteGroups
-    txns                 InitProducerId
+    txns                 InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn,
+                         WriteTxnMarkers, TxnOffsetCommit
+    txn_admin            DescribeTransactions, ListTransactions, DescribeProducers
     admin                CreateTopics, DeleteTopics, CreatePartitions, DescribeLogDirs
     configs              DescribeConfigs, AlterConfigs, IncrementalAlterConfigs
     cluster_admin        ElectLeaders, Alter- and ListPartitionReassignments, UnregisterBroker

@@ -7,6 +7,9 @@
     copier.py         which sealed segments to copy, and what goes with each
     expiry.py         which remote segments to delete
     directory_store.py, s3_store.py (s3_settings.py, s3_reads.py)  remote stores
+    rebuilding.py     makes the files of a remote segment again from its records
+    checks.py         reads a remote segment back and checks it
+    proof.py          proves a copy before local data is deleted
     layout.py         how these two name objects, and the manifest beside them
     index_cache.py    indexes of remote segments on the local disk
     chunks.py         parts of remote segments: whole batches, fetched and checked

@@ -1,10 +1,11 @@
-"""Decisions about the cluster: image + request -> records + answers, pure but for one door.
+"""Decisions about the cluster: image + request -> records + answers, pure but for `controller.py`.
 
-controller.py  the door: decides one operation after the other and commits them
+controller.py  decides one operation after the other and commits them
 topics.py      create topics and partitions      deletion.py   delete topics
 configs.py     change settings                   placement.py  replicas on brokers
-brokers.py     register, heartbeat, fence        sessions.py   who was heard lately
-partitions.py  who leads, who is in sync         changes.py    one partition's next state
+brokers.py     register, heartbeat, fence        sessions.py   which brokers sent a heartbeat
+partitions.py  leaders and in-sync replicas      changes.py    one partition's next state
 elections.py   elections on request, in rounds   reassignment.py  replicas that move
-names.py       legal topic names                 decisions.py  what a decision is
+directories.py log directories of replicas        tiered_topics.py  new topics of the remote tier
+names.py       legal topic names                 decisions.py   the result of a decision
 """

@@ -5,6 +5,7 @@ states.py       its states, their transitions, and its limits
 members.py      its members: the leader, static and pending ones; pure
 member.py       one member, results and effects of the machine; pure
 offsets.py      committed offsets, their store, when they expire; pure
+pending.py      offsets of open transactions, which wait for their marker; pure
 records.py      records of `__consumer_offsets` in Kafka's bytes
 shard.py        one partition of `__consumer_offsets` in memory
 coordinator.py  follows elections, performs effects, sets timers, writes records
