@@ -217,7 +217,6 @@ class Membership:
                 "replica", host, port, config.replica_socket_timeout_ms / 1000
             ),
             config=config,
-            clock=runtime.clock,
             rng=runtime.rng,
             broker_epoch=lambda: lifecycle.broker_epoch,
             new_fetcher=self._new_fetcher,

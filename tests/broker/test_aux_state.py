@@ -16,7 +16,7 @@ from support.vectors import load_yaml
 from tidelog.cluster.metadata.image import BrokerImage, PartitionImage, TopicImage
 from tidelog.replication.aux_state import AuxState, tiered_start
 from tidelog.replication.fetch_state import State
-from tidelog.replication.replica_fetcher import ReplicaFetcher
+from tidelog.replication.replica_fetcher import FetcherContext, ReplicaFetcher
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.data import (
@@ -146,13 +146,15 @@ class Follower:
         self.fetcher = ReplicaFetcher(
             "test",
             self.channel,
-            config=self.path.config,
-            clock=self.path.clock,
-            rng=CountingRng(),
-            broker_epoch=lambda: 33,
-            on_advanced=lambda _: None,
-            aux_state_of=None if tier is None else tier.aux_state_of,
-            from_last_tiered=lambda: last_tiered,
+            FetcherContext(
+                config=self.path.config,
+                clock=self.path.clock,
+                rng=CountingRng(),
+                broker_epoch=lambda: 33,
+                on_advanced=lambda _: None,
+                aux_state_of=None if tier is None else tier.aux_state_of,
+                from_last_tiered=lambda: last_tiered,
+            ),
         )
 
     def follow(self, *, end: int = 0, name: str = "a", epoch: int = EPOCH) -> Partition:

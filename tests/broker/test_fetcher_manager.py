@@ -12,6 +12,7 @@ from support.leader_channel import LeaderChannel
 from tidelog.cluster.metadata.delta import MetadataDelta
 from tidelog.cluster.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from tidelog.replication.fetcher_manager import FetcherManager
+from tidelog.replication.replica_fetcher import ReplicaFetcher
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Coroutine
@@ -30,6 +31,7 @@ class Nodes:
         self.brokers = {n: BrokerImage(n, "h", n, epoch=n) for n in ALL}
         self.topics: dict[str, TopicImage] = {}
         self.channels: list[LeaderChannel] = []
+        self.fetchers: list[ReplicaFetcher] = []
         self.paths = {
             n: DataPath(
                 folder / str(n), node_id=n, clock=self.clock, apply_first=False, **properties
@@ -52,10 +54,20 @@ class Nodes:
             path.replicas,
             connect,
             config=path.config,
-            clock=path.clock,
             rng=CountingRng(),
             broker_epoch=lambda: path.node_id,
+            new_fetcher=self._new_fetcher,
         )
+
+    def _new_fetcher(self, *args: Any) -> ReplicaFetcher:
+        self.fetchers.append(ReplicaFetcher(*args))
+        return self.fetchers[-1]
+
+    def fetcher_of(self, node_id: int, name: str, index: int = 0) -> ReplicaFetcher | None:
+        """The fetcher of a partition; None if it is not followed."""
+        key = topic_id(name), index
+        own = [each for each in self.fetchers if each.name.startswith(f"{node_id}-")]
+        return next((each for each in own if each.state(*key) is not None), None)
 
     def publish(self, *, to: tuple[int, ...] = ALL) -> None:
         """A new image for some (the others miss it)."""
@@ -232,22 +244,21 @@ async def test_a_follower_without_a_leader_stops_fetching(tmp_path: Path) -> Non
         nodes.create("a", 1)
         nodes.create("b", 1)
         await nodes.settle()
-        manager = nodes.managers[2]
-        first = manager.fetcher_of(topic_id("a"), 0)
-        assert first is manager.fetcher_of(topic_id("b"), 0) is not None
+        first = nodes.fetcher_of(2, "a")
+        assert first is nodes.fetcher_of(2, "b") is not None
         del nodes.topics["b"]
         nodes.publish()
-        assert manager.fetcher_of(topic_id("b"), 0) is None
-        assert manager.fetcher_of(topic_id("a"), 0) is first
+        assert nodes.fetcher_of(2, "b") is None
+        assert nodes.fetcher_of(2, "a") is first
         nodes.change("a", leader=-1, leader_epoch=1)
-        assert manager.fetcher_of(topic_id("a"), 0) is None
+        assert nodes.fetcher_of(2, "a") is None
         assert all(channel.is_closed for channel in nodes.channels)
         nodes.elect("a", 3)
         nodes.produce(3, "a")
         await nodes.settle()
         assert nodes.agree("a")
         nodes.change("a", replicas=(1, 3))
-        assert manager.fetcher_of(topic_id("a"), 0) is None
+        assert nodes.fetcher_of(2, "a") is None
 
 
 @played
@@ -255,25 +266,25 @@ async def test_a_leader_that_came_back_elsewhere_is_found(tmp_path: Path) -> Non
     async with nodes_in(tmp_path) as nodes:
         nodes.create("a", 1)
         await nodes.settle()
-        before = nodes.managers[2].fetcher_of(topic_id("a"), 0)
+        before = nodes.fetcher_of(2, "a")
         for channel in nodes.channels:
             channel.is_down = True
         nodes.brokers[1] = nodes.brokers[1]._replace(port=11, epoch=20)
         nodes.publish()
-        assert nodes.managers[2].fetcher_of(topic_id("a"), 0) is not before
+        assert nodes.fetcher_of(2, "a") is not before
         nodes.produce(1, "a")
         await nodes.settle()
         assert nodes.agree("a")
         del nodes.brokers[1]
         nodes.publish()
-        assert nodes.managers[2].fetcher_of(topic_id("a"), 0) is None, "nobody knows where it is"
+        assert nodes.fetcher_of(2, "a") is None, "nobody knows where it is"
 
 
 @played
 async def test_partitions_of_one_leader_are_shared_out(tmp_path: Path) -> None:
     async with nodes_in(tmp_path, num_replica_fetchers="2") as nodes:
         nodes.create("a", 1, 1, 1, 1, replicas=(1, 2))
-        fetchers = [nodes.managers[2].fetcher_of(topic_id("a"), index) for index in range(4)]
+        fetchers = [nodes.fetcher_of(2, "a", index) for index in range(4)]
         assert fetchers[0] is fetchers[2] is not fetchers[1]
         assert fetchers[1] is fetchers[3]
         for index in range(4):
@@ -288,7 +299,7 @@ async def test_a_stopped_manager_follows_no_image(tmp_path: Path) -> None:
     async with nodes_in(tmp_path) as nodes:
         nodes.managers[3].stop()
         nodes.create("b", 1)
-        assert nodes.managers[3].fetcher_of(topic_id("b"), 0) is None
+        assert nodes.fetcher_of(3, "b") is None
 
 
 @played

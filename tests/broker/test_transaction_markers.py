@@ -43,7 +43,7 @@ def marked(tmp_path: Path, answers: list[dict[TopicPartition, ErrorCode]]) -> tu
         2,
         is_commit=True,
         transaction_version=1,
-        partitions={FOO, BAR},
+        left={FOO, BAR},
         on_done=lambda: asked.append("done"),
     )
     sender.send(marking)

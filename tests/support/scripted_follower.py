@@ -10,7 +10,7 @@ from sim.loop import simulate
 from support.data_path import CountingRng, DataPath, topic_id
 from support.leader_channel import LeaderChannel, ScriptedLeader
 from tidelog.cluster.metadata.image import BrokerImage, PartitionImage, TopicImage
-from tidelog.replication.replica_fetcher import ReplicaFetcher
+from tidelog.replication.replica_fetcher import FetcherContext, ReplicaFetcher
 from tidelog_protocol.messages.data import FetchResponse
 from tidelog_protocol.records import Record, build_batch
 
@@ -63,11 +63,13 @@ class Follower:
         self.fetcher = ReplicaFetcher(
             "test",
             channel,
-            config=self.path.config,
-            clock=self.path.clock,
-            rng=CountingRng(),
-            broker_epoch=lambda: 33,
-            on_advanced=lambda keys: self.advanced.extend(key.topic for key in keys),
+            FetcherContext(
+                config=self.path.config,
+                clock=self.path.clock,
+                rng=CountingRng(),
+                broker_epoch=lambda: 33,
+                on_advanced=lambda keys: self.advanced.extend(key.topic for key in keys),
+            ),
         )
 
     def follow(self, name: str, *, epoch: int = 0) -> Partition:

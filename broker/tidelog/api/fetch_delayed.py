@@ -41,7 +41,7 @@ class FetchWork(FetchParams):
     session.
     """
 
-    __slots__ = ("epoch", "listener", "requests", "session", "version")
+    __slots__ = ("epoch", "listener", "max_bytes", "min_bytes", "requests", "session", "version")
 
     def __init__(
         self, version: int, request: FetchRequest, max_bytes: int, listener: str = ""

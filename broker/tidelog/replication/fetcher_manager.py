@@ -14,7 +14,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.replication.replica_fetcher import ReplicaFetcher
+from tidelog.replication.replica_fetcher import FetcherContext, ReplicaFetcher
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
@@ -24,8 +24,11 @@ if TYPE_CHECKING:
     from tidelog.cluster.metadata.image import ClusterImage, PartitionImage, TopicImage
     from tidelog.config.broker import BrokerConfig
     from tidelog.network.peers import PeerChannel
+    from tidelog.replication.leader_questions import LeaderEndPoint
     from tidelog.replication.replica_manager import ReplicaManager
-    from tidelog.seams import Clock, Rng
+    from tidelog.seams import Rng
+
+    NewFetcher = Callable[[str, LeaderEndPoint, FetcherContext], ReplicaFetcher]
 
 __all__ = ["FetcherManager"]
 
@@ -54,17 +57,15 @@ class FetcherManager:
         new_channel: Callable[[str, int], PeerChannel],
         *,
         config: BrokerConfig,
-        clock: Clock,
         rng: Rng,
         broker_epoch: Callable[[], int],
-        new_fetcher: Callable[..., ReplicaFetcher] | None = None,
+        new_fetcher: NewFetcher | None = None,
     ) -> None:
         """`new_channel` creates a channel to a broker's client listener; `broker_epoch` is this
         broker's own; `new_fetcher` replaces `ReplicaFetcher`."""
         self._replicas = replicas
         self._new_channel = new_channel
         self._config = config
-        self._clock = clock
         self._rng = rng
         self._broker_epoch = broker_epoch
         self._make_fetcher = new_fetcher or ReplicaFetcher
@@ -72,11 +73,6 @@ class FetcherManager:
         self._sources: dict[_Key, _Source] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._closed = False
-
-    def fetcher_of(self, topic_id: bytes, index: int) -> ReplicaFetcher | None:
-        """Return the fetcher of a partition; None if it is not followed."""
-        source = self._sources.get((topic_id, index))
-        return None if source is None else self._fetchers[source]
 
     # ---- the image ----------------------------------------------------------------------------
 
@@ -133,14 +129,16 @@ class FetcherManager:
         return self._make_fetcher(
             f"{self._config.node_id}-{source.leader}-{source.fetcher_id}",
             self._new_channel(source.host, source.port),
-            config=self._config,
-            clock=self._clock,
-            rng=self._rng,
-            broker_epoch=self._broker_epoch,
-            on_advanced=self._replicas.appended,
-            on_disk_failure=self._replicas.disk_failed,
-            aux_state_of=self._replicas.aux_state_of,
-            from_last_tiered=self._from_last_tiered,
+            FetcherContext(
+                config=self._config,
+                clock=self._replicas.clock,
+                rng=self._rng,
+                broker_epoch=self._broker_epoch,
+                on_advanced=self._replicas.appended,
+                on_disk_failure=self._replicas.disk_failed,
+                aux_state_of=self._replicas.aux_state_of,
+                from_last_tiered=self._from_last_tiered,
+            ),
         )
 
     def _from_last_tiered(self) -> bool:

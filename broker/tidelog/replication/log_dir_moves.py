@@ -14,13 +14,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
 from tidelog.replication.directory_assignment import assign, is_elsewhere
 from tidelog.replication.local_leader import LocalLeader, MovePace
 from tidelog.replication.partition import Partition
-from tidelog.replication.replica_fetcher import ReplicaFetcher
+from tidelog.replication.replica_fetcher import FetcherContext, ReplicaFetcher
 from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.checkpoints import CheckpointError
 from tidelog_storage.folders import FOLDER_NAME_MAX, future_folder
@@ -59,16 +60,14 @@ class _Step(Enum):
     KNOWN = auto()
 
 
+@dataclass(slots=True, eq=False)
 class _Move:
     """One moving replica."""
 
-    __slots__ = ("fetcher_id", "future", "partition", "step")
-
-    def __init__(self, partition: Partition, future: Partition, fetcher_id: int) -> None:
-        self.partition = partition
-        self.future = future
-        self.fetcher_id = fetcher_id
-        self.step = _Step.COPYING
+    partition: Partition
+    future: Partition
+    fetcher_id: int
+    step: _Step = _Step.COPYING
 
 
 class LogDirMoves:
@@ -202,13 +201,15 @@ class LogDirMoves:
         return ReplicaFetcher(
             f"{self._config.node_id}-log-dirs-{fetcher_id}",
             LocalLeader(replicas, runtime.clock, self._pace, self._caught_up),
-            config=self._config,
-            clock=runtime.clock,
-            rng=runtime.rng,
-            broker_epoch=lambda: -1,
-            on_advanced=replicas.delete_records_purgatory.check_all,
-            on_disk_failure=self._disk_failed,
-            aux_state_of=replicas.aux_state_of,
+            FetcherContext(
+                config=self._config,
+                clock=runtime.clock,
+                rng=runtime.rng,
+                broker_epoch=lambda: -1,
+                on_advanced=replicas.delete_records_purgatory.check_all,
+                on_disk_failure=self._disk_failed,
+                aux_state_of=replicas.aux_state_of,
+            ),
         )
 
     def _disk_failed(self, key: TopicPartition, error: Exception) -> None:

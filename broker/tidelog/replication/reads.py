@@ -42,8 +42,6 @@ class FetchParams:
     __slots__ = (
         "isolation",
         "leader_only",
-        "max_bytes",
-        "min_bytes",
         "moved",
         "rack",
         "replica_epoch",
@@ -57,16 +55,12 @@ class FetchParams:
         replica_epoch: int = -1,
         isolation: int = HIGH_WATERMARK,
         leader_only: bool = True,
-        min_bytes: int = 1,
-        max_bytes: int = 2**31 - 1,
         rack: str = "",
     ) -> None:
         self.replica_id = replica_id
         self.replica_epoch = replica_epoch
         self.isolation = isolation
         self.leader_only = leader_only
-        self.min_bytes = min_bytes
-        self.max_bytes = max_bytes
         self.rack = rack
         self.moved: list[tuple[str, int]] = []
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidelog.network.peers import PeerError
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from tidelog.seams import Clock, Rng
     from tidelog_storage.types import TopicPartition
 
-__all__ = ["ReplicaFetcher"]
+__all__ = ["FetcherContext", "ReplicaFetcher"]
 
 _log = logging.getLogger(__name__)
 
@@ -57,36 +58,35 @@ _SESSION_ERRORS = frozenset(
 )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetcherContext:
+    """The broker that a fetcher copies for.
+
+    `on_advanced` gets logs that grew or whose high watermark moved, `on_disk_failure` those that
+    could not be written. `aux_state.py` describes the last two.
+    """
+
+    config: BrokerConfig
+    clock: Clock
+    rng: Rng
+    broker_epoch: Callable[[], int]
+    on_advanced: Callable[[Sequence[TopicPartition]], None]
+    on_disk_failure: Callable[[TopicPartition, Exception], None] | None = None
+    aux_state_of: AuxStateOf | None = None
+    from_last_tiered: Callable[[], bool] = bool
+
+
 class ReplicaFetcher:
     """Follows some partitions of one leader. Invariant: every state in `_states` is current;
     answers for another one are dropped."""
 
-    def __init__(
-        self,
-        name: str,
-        channel: LeaderEndPoint,
-        *,
-        config: BrokerConfig,
-        clock: Clock,
-        rng: Rng,
-        broker_epoch: Callable[[], int],
-        on_advanced: Callable[[Sequence[TopicPartition]], None],
-        on_disk_failure: Callable[[TopicPartition, Exception], None] | None = None,
-        aux_state_of: AuxStateOf | None = None,
-        from_last_tiered: Callable[[], bool] = bool,
-    ) -> None:
-        """It owns and closes `channel`. `on_advanced` gets logs that grew or whose high watermark
-        moved, `on_disk_failure` those that could not be written. `aux_state.py` describes the last
-        two."""
+    def __init__(self, name: str, channel: LeaderEndPoint, broker: FetcherContext) -> None:
+        """It owns and closes `channel`."""
         self.name = name
         self._channel = channel
+        self._broker = broker
+        self._config = config = broker.config
         self._node_id = config.node_id
-        self._config = config
-        self._clock = clock
-        self._rng = rng
-        self._broker_epoch = broker_epoch
-        self._on_advanced = on_advanced
-        self._on_disk_failure = on_disk_failure
         self._backoff_s_max = config.replica_fetch_backoff_ms / 1000
         self._backoff = Backoff(self._backoff_s_max)
         self._loop = asyncio.get_running_loop()
@@ -100,8 +100,10 @@ class ReplicaFetcher:
         self._is_fetching = False
         self._fetch_count = 0
         questions = LeaderQuestions(channel, config.node_id)
-        self._starts = StartFinder(self, questions, from_last_tiered)
-        self._aux_states = AuxStateBuilder(self, questions, aux_state_of, from_last_tiered)
+        self._starts = StartFinder(self, questions, broker.from_last_tiered)
+        self._aux_states = AuxStateBuilder(
+            self, questions, broker.aux_state_of, broker.from_last_tiered
+        )
         self._finding: asyncio.Task[None] | None = None
         self._building: dict[FetchState, asyncio.Task[None]] = {}
         self._hurrying: asyncio.Task[None] | None = None
@@ -219,7 +221,7 @@ class ReplicaFetcher:
 
     async def _back_off(self) -> None:
         self._session.restart()
-        await asyncio.sleep(self._backoff.next_pause(self._rng.uniform(0, 1)))
+        await asyncio.sleep(self._backoff.next_pause(self._broker.rng.uniform(0, 1)))
 
     def _update_session(self) -> None:
         if self._restart_session:
@@ -259,7 +261,7 @@ class ReplicaFetcher:
         topics, forgotten = session.next_request()
         request = FetchRequest(
             replica_state=FetchRequest.ReplicaState(
-                replica_id=self._node_id, replica_epoch=self._broker_epoch()
+                replica_id=self._node_id, replica_epoch=self._broker.broker_epoch()
             ),
             max_wait_ms=config.replica_fetch_wait_max_ms,
             min_bytes=config.replica_fetch_min_bytes,
@@ -302,7 +304,7 @@ class ReplicaFetcher:
                 if data.diverging_epoch is not None:
                     await asyncio.sleep(0)
         if advanced:
-            self._on_advanced(advanced)
+            self._broker.on_advanced(advanced)
 
     def _asked_for(self, key: Key) -> FetchState | None:
         """Return the state that an answer is for; None if the request is outdated."""
@@ -327,8 +329,8 @@ class ReplicaFetcher:
             if lacks_descriptors(error.__cause__):
                 code = ErrorCode.NONE  # of an append, which is retried
             self.fail(state, str(error), fatal=code in (_OWN_DISK, ErrorCode.FENCED_LEADER_EPOCH))
-            if code is _OWN_DISK and self._on_disk_failure is not None:
-                self._on_disk_failure(state.partition.topic_partition, error)
+            if code is _OWN_DISK and self._broker.on_disk_failure is not None:
+                self._broker.on_disk_failure(state.partition.topic_partition, error)
         except Exception as error:  # noqa: BLE001 - see above
             _log.exception("%s: following failed", state.partition.topic_partition)
             self.fail(state, str(error))
@@ -404,7 +406,7 @@ class ReplicaFetcher:
 
     def now_ms(self) -> int:
         """Return the wall time."""
-        return self._clock.wall_ms()
+        return self._broker.clock.wall_ms()
 
     def cut(self, state: FetchState, offset: int) -> None:
         """Truncate the log to `offset`."""
@@ -433,7 +435,7 @@ class ReplicaFetcher:
             state.step(Event.FATAL)
             return
         _log.info("%s: fetching again: %s", state.partition.topic_partition, why)
-        due = state.pause(self._loop.time(), self._rng.uniform(0, 1))
+        due = state.pause(self._loop.time(), self._broker.rng.uniform(0, 1))
         self._pauses[state] = self._loop.call_at(due, self._resume, state)
 
     def _resume(self, state: FetchState) -> None:

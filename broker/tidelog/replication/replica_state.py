@@ -6,6 +6,7 @@ Kafka: ReplicaState, Partition (isReplicaIsrEligible).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -116,6 +117,7 @@ class ReplicaState:
         return self.log_end_offset == leader_end or now_ms - self.last_caught_up_ms <= lag_ms_max
 
 
+@dataclass(slots=True, eq=False)
 class IsrChange:
     """A proposed change of the in-sync replicas; compared by identity.
 
@@ -124,22 +126,11 @@ class IsrChange:
     watermark. `partition` is the one that proposed it.
     """
 
-    __slots__ = ("joining", "leader_epoch", "members", "partition", "partition_epoch")
-
-    def __init__(
-        self,
-        partition: Any,
-        members: tuple[tuple[int, int], ...],
-        *,
-        leader_epoch: int,
-        partition_epoch: int,
-        joining: int = -1,
-    ) -> None:
-        self.partition = partition
-        self.members = members
-        self.leader_epoch = leader_epoch
-        self.partition_epoch = partition_epoch
-        self.joining = joining
+    partition: Any
+    members: tuple[tuple[int, int], ...]
+    leader_epoch: int
+    partition_epoch: int
+    joining: int = -1
 
     @property
     def isr(self) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ API room turns the results into messages.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -161,6 +162,7 @@ class Persist(NamedTuple):
 Effect = CompleteJoin | CompleteSync | Persist
 
 
+@dataclass(slots=True, eq=False)
 class Member:
     """One member of a classic group.
 
@@ -168,45 +170,19 @@ class Member:
     which keeps it alive by itself, or before the group is followed by a timer.
     """
 
-    __slots__ = (
-        "assignment",
-        "awaiting_join",
-        "awaiting_sync",
-        "client_host",
-        "client_id",
-        "deadline_ms",
-        "group_instance_id",
-        "is_new",
-        "member_id",
-        "protocols",
-        "rebalance_timeout_ms",
-        "session_timeout_ms",
-    )
-
-    def __init__(
-        self,
-        member_id: str,
-        group_instance_id: str | None,
-        *,
-        client_id: str,
-        client_host: str,
-        rebalance_timeout_ms: int,
-        session_timeout_ms: int,
-        protocols: Protocols,
-        assignment: bytes = b"",
-    ) -> None:
-        self.member_id = member_id
-        self.group_instance_id = group_instance_id
-        self.client_id = client_id
-        self.client_host = client_host
-        self.rebalance_timeout_ms = rebalance_timeout_ms
-        self.session_timeout_ms = session_timeout_ms
-        self.protocols = protocols
-        self.assignment = assignment
-        self.awaiting_join: JoinWaiter | None = None
-        self.awaiting_sync: SyncWaiter | None = None
-        self.is_new = False
-        self.deadline_ms: int | None = None
+    member_id: str
+    group_instance_id: str | None
+    _: KW_ONLY
+    client_id: str
+    client_host: str
+    rebalance_timeout_ms: int
+    session_timeout_ms: int
+    protocols: Protocols
+    assignment: bytes = b""
+    awaiting_join: JoinWaiter | None = None
+    awaiting_sync: SyncWaiter | None = None
+    is_new: bool = False
+    deadline_ms: int | None = None
 
     def metadata(self, protocol_name: str | None) -> bytes:
         """Return this member's metadata of a protocol that it supports."""

@@ -418,7 +418,7 @@ class TransactionCoordinator:
                 value.producer_epoch,
                 is_commit=value.state is TransactionState.PREPARE_COMMIT,
                 transaction_version=value.client_version,
-                partitions=value.partitions,
+                left=set(value.partitions),
                 on_done=marked,
             )
         )

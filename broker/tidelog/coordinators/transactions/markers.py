@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from tidelog.network.peers import PeerError
@@ -17,7 +18,6 @@ from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
-    from collections.abc import Set as AbstractSet
 
     from tidelog.cluster.metadata.image import ClusterImage
     from tidelog.coordinators.transactions.shard import TransactionShard
@@ -66,42 +66,22 @@ class WriteMarkers(Protocol):
         ...
 
 
+@dataclass(slots=True, eq=False)
 class Marking:
     """A transaction whose markers are not all written yet.
 
     `left` are the partitions without one; when it is empty, `on_done` is called, once.
     """
 
-    __slots__ = (
-        "is_commit",
-        "is_over",
-        "left",
-        "on_done",
-        "producer_epoch",
-        "producer_id",
-        "shard",
-        "transaction_version",
-    )
-
-    def __init__(
-        self,
-        shard: TransactionShard,
-        producer_id: int,
-        producer_epoch: int,
-        *,
-        is_commit: bool,
-        transaction_version: int,
-        partitions: AbstractSet[TopicPartition],
-        on_done: Callable[[], None],
-    ) -> None:
-        self.shard = shard
-        self.producer_id = producer_id
-        self.producer_epoch = producer_epoch
-        self.is_commit = is_commit
-        self.transaction_version = transaction_version
-        self.left = set(partitions)
-        self.on_done = on_done
-        self.is_over = False
+    shard: TransactionShard
+    producer_id: int
+    producer_epoch: int
+    _: KW_ONLY
+    is_commit: bool
+    transaction_version: int
+    left: set[TopicPartition]
+    on_done: Callable[[], None]
+    is_over: bool = False
 
     def marker(self, partitions: Iterable[TopicPartition]) -> Marker:
         """Return the marker for these partitions, with the coordinator's current epoch."""
