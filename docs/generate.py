@@ -2,6 +2,7 @@
 
 - `configuration.md`: every declared setting, of brokers and of topics.
 - `rooms.svg`: the packages and what each imports, from the import statements.
+- `benchmarks.svg`: the ratios in the first table of `benchmarks.md`.
 
 `tests/test_docs.py` fails while a file differs from what this would write.
 """
@@ -9,6 +10,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from itertools import pairwise
 from pathlib import Path
@@ -295,7 +297,69 @@ def curve(points: list[tuple[float, float]]) -> str:
     return f'<path d="{path}"/>'
 
 
-GENERATED = {"configuration.md": configuration, "rooms.svg": picture}
+# -- benchmarks.svg --------------------------------------------------------------------------------
+
+BARS = (("rate: more is better", 1, 4.2), ("broker CPU: less is better", 2, 1.1))
+LABELS_WIDTH, PANEL_WIDTH, BAR, ROW_GAP, HEAD = 430, 230, 9, 12, 44
+BARS_STYLE = (
+    "text{font:13px sans-serif;fill:#1b2733}rect{fill:#4a7fb0}.low{fill:#a9c6e2}"
+    "path{stroke:#1b2733;stroke-dasharray:3 3}"
+)
+
+
+def ratios() -> Iterable[tuple[str, list[list[tuple[float, float]]]]]:
+    """The rows of the first table of `benchmarks.md` that have a rate and CPU: lowest and highest
+    value of each client."""
+    page = (ROOT / "docs/benchmarks.md").read_text()
+    table = page[page.index("| tidelog / Apache Kafka |") :].partition("\n\n")[0]
+    for line in table.splitlines()[2:]:
+        label, *cells = (cell.strip() for cell in line.strip("|").split("|"))
+        if all(cells):
+            yield label, [[extremes(text) for text in cell.split(" / ")] for cell in cells]
+
+
+def extremes(text: str) -> tuple[float, float]:
+    """The two ends of a range such as `1.1 to 1.5`, or one figure twice."""
+    found = [float(figure) for figure in re.findall(r"\d+(?:\.\d+)?", text.partition(" (")[0])]
+    return found[0], found[-1]
+
+
+def bars() -> str:
+    """The ratios as bars, one for each client; the pale end is the spread of the runs."""
+    lines, top = [], float(HEAD)
+    for label, panels in ratios():
+        height = max(map(len, panels)) * BAR
+        lines.append(f'<text x="0" y="{top + height / 2 + 4:.0f}">{label}</text>')
+        for (_, column, largest), values in zip(BARS, panels, strict=True):
+            left = LABELS_WIDTH + (column - 1) * (PANEL_WIDTH + 30)
+            for index, (low, high) in enumerate(values):
+                for kind, value in (("low", high), ("", low)):
+                    lines.append(
+                        f'<rect class="{kind}" x="{left}" y="{top + index * BAR:.0f}"'
+                        f' width="{value / largest * PANEL_WIDTH:.0f}" height="{BAR - 2}"/>'
+                    )
+        top += height + ROW_GAP
+    for title, column, largest in BARS:
+        left = LABELS_WIDTH + (column - 1) * (PANEL_WIDTH + 30)
+        even = left + PANEL_WIDTH / largest
+        lines.append(f'<text x="{left}" y="16">{title}</text>')
+        lines.append(f'<text x="{even - 4:.0f}" y="36">1</text>')
+        lines.append(f'<path d="M{even:.0f} 40V{top:.0f}"/>')
+    width = LABELS_WIDTH + 2 * (PANEL_WIDTH + 30)
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {top:.0f}" role="img">',
+            "<title>tidelog divided by Apache Kafka</title>",
+            f"<style>{BARS_STYLE}</style>",
+            '<rect width="100%" height="100%" style="fill:#fff"/>',
+            *lines,
+            "</svg>",
+            "",
+        ]
+    )
+
+
+GENERATED = {"configuration.md": configuration, "rooms.svg": picture, "benchmarks.svg": bars}
 
 
 def stale() -> Iterable[str]:

@@ -19,7 +19,6 @@ SHORT_WORDS = re.compile(r"\b(hw|leo|lso|mgr|hwm)\b")
 UNCHECKED_PROSE = (
     "broker/tidelog/cluster/controller",
     "broker/tidelog/tiered",
-    "scenarios/tidelog_scenarios",
     "storage/tidelog_storage/recovery.py",
 )
 # Components are things: "it", never "who". Each word stands for a sentence to write again.

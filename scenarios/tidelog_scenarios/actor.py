@@ -1,4 +1,4 @@
-"""The broker of an actor: its followers wait at a turnstile, and steps move its wall clock on."""
+"""The broker of an actor: its fetchers wait at a turnstile, and steps advance its wall clock."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ __all__ = ["Actor", "MovedClock"]
 
 
 class MovedClock(SystemClock):
-    """The machine's clocks, the wall's so many milliseconds ahead."""
+    """The machine's clocks, with the wall clock `ahead_ms` ahead."""
 
     def __init__(self) -> None:
         self.ahead_ms = 0
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970."""
+        """Return the milliseconds since 1970."""
         return super().wall_ms() + self.ahead_ms
 
 
 class Actor(LocalNode):
-    """In the running event loop."""
+    """A broker in the running event loop."""
 
     def __init__(self, properties: Mapping[str, str], turnstile: Turnstile, **rest: Any) -> None:
-        """`rest` as for `Node`."""
+        """Build a node; `rest` as for `Node`."""
         super().__init__(properties, runtime=None, new_fetcher=turnstile.new_fetcher, **rest)
-        self._clock = MovedClock()  # of all its lives
+        self._clock = MovedClock()  # kept across restarts
 
     async def _begin(self) -> BrokerServer:
         self._runtime = replace(system_runtime(durable=self._durable), clock=self._clock)

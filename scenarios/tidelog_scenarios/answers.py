@@ -1,6 +1,6 @@
-"""Requests of clients, and their answers as vectors write them.
+"""Requests of clients, and their replies in the vectors' format.
 
-A `Client` speaks in the vector's leader epochs, `fetch_reply` in the cluster's.
+`Client` uses the vector's leader epochs, `fetch_reply` the cluster's.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _CONSUMER = -1
 
 
 def fetch_reply(data: Any) -> Reply:
-    """One partition of a Fetch answer, in leader epochs of the cluster."""
+    """Return the one partition of a Fetch answer, in leader epochs of the cluster."""
     parts = data.records or b""
     content = b"".join(parts) if isinstance(parts, (list, tuple)) else parts
     reply = {
@@ -58,7 +58,7 @@ def _error(code: int) -> Reply:
 
 
 class Client:
-    """Asks the brokers of a stage."""
+    """Sends requests to the brokers of a stage."""
 
     def __init__(self, stage: Stage, names: Names, now_ms: int) -> None:
         """`now_ms` is the timestamp of all records."""
@@ -67,7 +67,7 @@ class Client:
         self._now_ms = now_ms
 
     async def produce(self, broker: str, values: Sequence[str], acks: int) -> Reply:
-        """One batch."""
+        """Produce one batch."""
         records = [Record(n, self._now_ms, None, value.encode()) for n, value in enumerate(values)]
         batch = build_batch(records)
         partition = ProduceRequest.PartitionProduceData(index=0, records=batch)
@@ -85,7 +85,7 @@ class Client:
         last_fetched_epoch: int = -1,
         current_leader_epoch: int = -1,
     ) -> Reply:
-        """One Fetch as a consumer."""
+        """Fetch once as a consumer."""
         topic = FetchRequest.FetchTopic
         partition = topic.FetchPartition(
             partition=0,
@@ -97,10 +97,10 @@ class Client:
         topics = [topic(topic=TOPIC, topic_id=self._stage.topic_id, partitions=[partition])]
         request = FetchRequest(max_wait_ms=500, min_bytes=1, max_bytes=_FETCH_BYTES, topics=topics)
         response = await self._stage.ask(broker, request)
-        return self._names.told(fetch_reply(response.responses[0].partitions[0]))
+        return self._names.translated(fetch_reply(response.responses[0].partitions[0]))
 
     async def list_offsets(self, broker: str, timestamp: int, current_leader_epoch: int) -> Reply:
-        """The offset of a special timestamp."""
+        """Send ListOffsets with a special timestamp."""
         topic = ListOffsetsRequest.ListOffsetsTopic
         partition = topic.ListOffsetsPartition(
             partition_index=0,
@@ -114,12 +114,12 @@ class Client:
         )
         answer = (await self._stage.ask(broker, request)).topics[0].partitions[0]
         facts = {"offset": answer.offset, "leader_epoch": answer.leader_epoch}
-        return {**_error(answer.error_code), **self._names.told(facts)}
+        return {**_error(answer.error_code), **self._names.translated(facts)}
 
     async def end_of_epoch(
         self, broker: str, leader_epoch: int, current_leader_epoch: int
     ) -> Reply:
-        """OffsetForLeaderEpoch."""
+        """Send OffsetForLeaderEpoch."""
         topic = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
         partition = topic.OffsetForLeaderPartition(
             leader_epoch=self._names.cluster_epoch(leader_epoch),
@@ -128,10 +128,10 @@ class Client:
         request = OffsetForLeaderEpochRequest(topics=[topic(topic=TOPIC, partitions=[partition])])
         answer = (await self._stage.ask(broker, request)).topics[0].partitions[0]
         facts = {"leader_epoch": answer.leader_epoch, "end_offset": answer.end_offset}
-        return {**_error(answer.error_code), **self._names.told(facts)}
+        return {**_error(answer.error_code), **self._names.translated(facts)}
 
     async def delete_records(self, broker: str, before: int) -> Reply:
-        """Give up what is below an offset."""
+        """Send DeleteRecords."""
         topic = DeleteRecordsRequest.DeleteRecordsTopic
         partition = topic.DeleteRecordsPartition(partition_index=0, offset=before)
         request = DeleteRecordsRequest(
@@ -141,7 +141,7 @@ class Client:
         return {**_error(answer.error_code), "low_watermark": answer.low_watermark}
 
     async def delete_topic(self) -> str:
-        """The topic of the play; an error's name."""
+        """Delete the topic of the play; return the name of the error code."""
         topic = DeleteTopicsRequest.DeleteTopicState(name=TOPIC)
         request = DeleteTopicsRequest(topics=[topic], timeout_ms=_WAIT_MS)
         (answer,) = (await self._stage.ask("X", request)).responses

@@ -1,5 +1,6 @@
-"""Where a state or a reply is not what its vector says, of what the vector names; and where a state
-is none that may ever be, whatever a vector says.
+"""Differences between a state or reply and its vector, and states that must never exist.
+
+Only what the vector names is compared.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ __all__ = ["facts_differ", "reply_differs", "state_differs", "unsound"]
 
 
 def reply_differs(found: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:
-    """A sentence for each difference between an answer and the expected one."""
+    """Return a sentence for each difference between two replies."""
     return list(_differences("the answer", found, expected))
 
 
 def facts_differ(what: str, found: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:
-    """The same of `what`."""
+    """Return a sentence for each difference in the facts of `what`."""
     return list(_differences(what, found, expected))
 
 
 def state_differs(found: Mapping[str, Any], expected: Mapping[str, Any]) -> list[str]:
-    """A sentence for each difference between the state and the expected part of one."""
+    """Return a sentence for each difference from the expected part of a state."""
     differences: list[str] = []
     for key, value in expected.items():
         if key == "brokers":
@@ -41,13 +42,13 @@ def state_differs(found: Mapping[str, Any], expected: Mapping[str, Any]) -> list
         elif key == "metadata_log":
             differences += _differences("the remote metadata", found, {key: value})
         else:
-            differences.append(f"nobody looks at {key}")
+            differences.append(f"{key} is not compared")
     return differences
 
 
 def unsound(state: Mapping[str, Any]) -> list[str]:
-    """A sentence for each rule that a state breaks: offsets in order, no hole in a log nor between
-    it and its remote part, every finished segment in the store."""
+    """Return a sentence for each rule that a state breaks: offsets in order, no hole in a log or
+    before its local part, every finished segment in the store."""
     broken: list[str] = []
     for name, facts in state["brokers"].items():
         if facts["role"] != "stopped":
@@ -56,7 +57,7 @@ def unsound(state: Mapping[str, Any]) -> list[str]:
     for each in state.get("rlmm", ()):
         is_finished = each["state"] == "COPY_SEGMENT_FINISHED"
         if is_finished and kept.get(each["id"]) != (each["start"], each["end"]):
-            broken.append(f"remote tier: {each['id']} is finished, and not in the store")
+            broken.append(f"remote tier: {each['id']} is finished, but not in the store")
     return broken
 
 
@@ -72,7 +73,7 @@ def _broken_rules(facts: Mapping[str, Any]) -> Iterator[str]:
         yield "leader epochs out of order"
     remote = facts.get("copied_to", facts.get("highest_remote"))
     if start > facts["log_start"] and remote is not None and remote < start - 1:
-        yield f"nobody has what is between {remote} and {start}"
+        yield f"no tier has the records between {remote} and {start}"
 
 
 def _plain(facts: Mapping[str, Any]) -> str:
@@ -92,13 +93,13 @@ def _member_differences(
         else:
             yield from _differences(f"{what}: {name}", members[name], facts)
     for name in members.keys() - wanted.keys():
-        yield f"{what}: {name} is there, and should not be"
+        yield f"{what}: {name} should not exist"
 
 
 def _differences(what: str, found: Mapping[str, Any], expected: Mapping[str, Any]) -> Iterator[str]:
     for key, value in expected.items():
         if key not in found:
-            yield f"{what}: no {in_words(key)}, and not {value_words(key, value)}"
+            yield f"{what}: no {in_words(key)}, expected {value_words(key, value)}"
         elif found[key] != value:
             is_so, should_be = value_words(key, found[key]), value_words(key, value)
-            yield f"{what}: {in_words(key)} {is_so}, and not {should_be}"
+            yield f"{what}: {in_words(key)} {is_so}, expected {should_be}"

@@ -1,8 +1,8 @@
-"""What a play does to a cluster beside asking it: when a log rolls, what is copied to the remote
-tier and what leaves the local one, and decisions that no controller would take by itself.
+"""What a play makes a cluster do at a given moment: roll a log, copy a segment to the remote tier,
+delete local segments, and decide what no controller would decide.
 
-The real code does all of it. The remote tier's tasks are kept still by `remote.log.copy.disable`,
-which is lifted for as long as one segment is to be copied or deleted.
+The real code does all of it. `remote.log.copy.disable` holds the remote tier's tasks back; it is
+lifted while one segment is copied or deleted.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TIERED_TOPIC = {"remote.storage.enable": True, _COPY_DISABLE: True}
 
 
 def roll_offsets(document: dict[str, Any], name: str) -> set[int]:
-    """Where segments of a broker's log begin, so that later steps find those they name."""
+    """Return the offsets at which a broker's segments begin, so that steps find those they name."""
     given = document["given"]
     facts = given["brokers"][name]
     found = {base for base, _ in facts.get("segments", [])} | {facts["local_start"]}
@@ -47,12 +47,12 @@ def roll_offsets(document: dict[str, Any], name: str) -> set[int]:
 
 
 class Direction:
-    """Of one play."""
+    """The interventions of one play."""
 
     def __init__(
         self, stage: Stage, names: Names, client: Client, document: dict[str, Any], now_ms: int
     ) -> None:
-        """`document`: the vector."""
+        """Prepare for a vector, `document`."""
         given = document["given"]
         self.rolls = {name: sorted(roll_offsets(document, name)) for name in given["brokers"]}
         """By broker, the offsets at which its segments begin."""
@@ -64,17 +64,17 @@ class Direction:
     # -- logs --------------------------------------------------------------------------------------
 
     async def roll_if_due(self, broker: str) -> int:
-        """Begin a segment where one has to begin; the log end offset."""
+        """Begin a segment if one must begin here; return the log end offset."""
         return await self._stage.inside(broker).roll_if_due(self.rolls[broker], self._now_ms)
 
     async def delete_local(self, broker: str, before: int) -> None:
-        """Local retention of one broker, with a limit that lets go just what is below `before`."""
+        """Run one broker's local retention with a limit that deletes what is below `before`."""
         await self._stage.inside(broker).delete_local(before, self._now_ms)
 
     # -- the remote tier ---------------------------------------------------------------------------
 
     async def until_ready(self, broker: str) -> None:
-        """Wait until a broker knows what is in the remote tier."""
+        """Wait until a broker has read the remote tier's metadata."""
         inside = self._stage.inside(broker)
 
         async def is_ready() -> bool:
@@ -83,7 +83,7 @@ class Direction:
         await self._stage.until(is_ready, f"the remote metadata of {broker} is ready")
 
     async def until_agreed(self, actors: Iterable[str]) -> None:
-        """Wait until all brokers that run know the same of the remote tier."""
+        """Wait until all running brokers have the same remote metadata."""
         stage = self._stage
         running = [name for name in actors if await stage.has_replica(name)]
         for name in running:
@@ -96,9 +96,9 @@ class Direction:
         await stage.until(agree, f"{' and '.join(running)} know the same of the remote tier")
 
     async def copy(self, broker: str, symbol: str) -> RemoteSegment:
-        """Let the leader copy what it can; the one segment that came, which gets this name.
+        """Let the leader copy, and return the one new segment, named `symbol`.
 
-        PlayError if it is not one.
+        PlayError if there is not exactly one.
         """
         await self.until_ready(broker)
         inside = self._stage.inside(broker)
@@ -112,10 +112,10 @@ class Direction:
         await self._disable_copies(False)
         await self._stage.until(has_copied, f"{broker} has copied a segment")
         await self._disable_copies(True)
-        await self._stage.until(is_still, f"{broker} copies no more")
+        await self._stage.until(is_still, f"{broker} has stopped copying")
         segments = await self._new_segments(broker)
         if len(segments) != 1:
-            raise PlayError(f"{broker} copied {len(segments)} segments, and not one")
+            raise PlayError(f"{broker} copied {len(segments)} segments instead of one")
         self._names.add_segment(symbol, segments[0])
         return segments[0]
 
@@ -128,7 +128,7 @@ class Direction:
         ]
 
     async def _disable_copies(self, disable: bool) -> None:
-        """Until every broker that runs goes by it."""
+        """Set the topic's setting; return once every running broker applies it."""
         stage = self._stage
         await self._client.alter_config({_COPY_DISABLE: disable})
         running = [name for name in self.rolls if await stage.has_replica(name)]
@@ -142,7 +142,7 @@ class Direction:
     # -- the controller ----------------------------------------------------------------------------
 
     async def decree(self, leader: str | None, isr: Iterable[str]) -> None:
-        """Write a leader, who begins an epoch, and an ISR into the metadata log."""
+        """Write an ISR and, unless None, a leader with a new epoch into the metadata log."""
         stage = self._stage
         record = PartitionChangeRecord(
             partition_id=0,
@@ -153,6 +153,6 @@ class Direction:
             record.leader = stage.ids[leader]
         before = stage.decided.partition_epoch
         await stage.commit(record)
-        await stage.until(lambda: stage.decided.partition_epoch > before, "the decree is known")
+        await stage.until(lambda: stage.decided.partition_epoch > before, "the change is applied")
         if leader is not None:
             await stage.until(partial(stage.leads, leader), f"{leader} leads")

@@ -1,4 +1,4 @@
-"""A replica's files: what is in them, and what a power failure leaves of them."""
+"""A replica's files: read them, and cut them as a power failure does."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NAME_DIGITS = 20
 
 
 def rows_of(data: Buffer) -> list[list[Any]]:
-    """[offset, value, leader epoch] of each record of whole batches."""
+    """Return [offset, value, leader epoch] of each record in whole batches."""
     return [
         [record.offset, bytes(record.value or b"").decode(), header.leader_epoch]
         for position, header in iter_batches(data)
@@ -30,7 +30,7 @@ def rows_of(data: Buffer) -> list[list[Any]]:
 
 
 def records_in(files: FileSystem, folder: str) -> list[list[Any]]:
-    """The records of a log by its files, whether its broker runs or not."""
+    """Return the records in a log's files; its broker may run."""
     rows: list[list[Any]] = []
     for name, size in _segments(files, folder):
         rows += rows_of(_content(files, f"{folder}/{name}", size))
@@ -38,7 +38,7 @@ def records_in(files: FileSystem, folder: str) -> list[list[Any]]:
 
 
 def values_in(files: FileSystem, folder: str) -> Iterator[bytes]:
-    """The records' values in a log."""
+    """Yield the values of a log's records."""
     for name, size in _segments(files, folder):
         data = _content(files, f"{folder}/{name}", size)
         for position, _ in iter_batches(data):
@@ -62,16 +62,16 @@ def _content(files: FileSystem, path: str, size: int) -> bytes:
 
 
 def checkpointed(files: FileSystem, data_folder: str, topic: str) -> int:
-    """The high watermark in a broker's checkpoint, -1 if there is none."""
+    """Return the high watermark in a broker's checkpoint, or -1."""
     offsets = OffsetCheckpoint(files, f"{data_folder}/{_HIGH_WATERMARKS}").read()
     return offsets.get(TopicPartition(topic, 0), -1)
 
 
 def cut(files: FileSystem, data_folder: str, topic: str, offset: int) -> None:
-    """Leave of a partition what was on the disk if nothing from `offset` on ever was.
+    """Cut a partition to what the disk has if nothing from `offset` on was synced.
 
-    Indexes and snapshots go with it: the broker makes them anew, as after any power failure. Its
-    recovery point cannot have been higher.
+    Indexes and snapshots are removed: the broker rebuilds them, as after any power failure. The
+    recovery point is at most `offset`.
     """
     folder = f"{data_folder}/{topic}-0"
     for name in files.list(folder):

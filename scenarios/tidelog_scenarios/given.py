@@ -1,7 +1,7 @@
-"""Brings a fresh cluster into the state that a vector begins with.
+"""Brings a new cluster into the state at the beginning of a vector.
 
-Elections by decree begin the leader epochs; the records are written into the logs as followers
-write them; what is remote is copied there by the leader.
+Forced elections begin the leader epochs. Records are appended as followers append them. The leader
+copies the remote segments.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Given:
         (self._leader,) = (n for n, facts in self._brokers.items() if facts["role"] == "leader")
 
     async def set_up(self) -> None:
-        """All that `given` says."""
+        """Set up the whole state."""
         stage, leader, isr = self._stage, self._leader, self._given["isr"]
         followers = sorted(name for name in self._brokers if name != leader)
         configs = {"retention.ms": -1, **topic_settings(self._given)}
@@ -63,8 +63,8 @@ class Given:
             )
 
     async def _lead(self, epoch: int) -> None:
-        """An epoch of the leader, with its records; segments that are to be remote are copied when
-        they end: later there would be others that could be copied."""
+        """Begin an epoch of the leader and write its records. A remote segment is copied as soon as
+        it ends; later the leader would copy others, too."""
         if epoch:
             await self._direction.decree(self._leader, self._given["isr"])
         self._names.add_epoch(epoch, self._stage.decided.leader_epoch)
@@ -77,7 +77,7 @@ class Given:
                     await self._copy(symbol)
 
     def _rows(self, name: str) -> list[list[Any]]:
-        """The records of a broker, those that will be remote only with them."""
+        """Return the records of a broker, with those that only the remote tier will keep."""
         own = self._brokers[name]
         rows = {row[0]: row for each in self._given.get("remote", []) for row in each["records"]}
         end = own["leo"] if name == self._leader else own["local_start"]
@@ -96,7 +96,7 @@ class Given:
         await self._direction.copy(self._leader, symbol)
 
     async def _leave_to_tier(self, name: str, start: int) -> None:
-        """A broker has nothing below `start` any more; it is remote, and it knows."""
+        """Delete a broker's records below `start` once it knows that they are remote."""
         inside = self._stage.inside(name)
 
         async def knows() -> bool:
@@ -106,11 +106,11 @@ class Given:
             highest = max(highest, found.get("highest_remote", -1))
             return highest >= start - 1
 
-        await self._stage.until(knows, f"{name} knows what is remote")
+        await self._stage.until(knows, f"{name} knows the remote segments")
         await self._direction.delete_local(name, start)
 
     async def _tell_leader(self) -> None:
-        """Where its followers are, as if they had fetched."""
+        """Set the leader's log end offsets of its followers, as if they had fetched."""
         ends = self._brokers[self._leader].get("remote_leo", {})
         known = {str(self._stage.ids[name]): end for name, end in ends.items()}
         await self._stage.inside(self._leader).tell_ends(known)

@@ -1,6 +1,5 @@
-"""The stage of `tidelog scenario`: brokers over real sockets, the actors in this event loop or,
-when isolated, in processes of their own. All data is in a temporary folder; nothing of it is forced
-to disk.
+"""The stage of `tidelog scenario`: brokers over real sockets. The actors run in this event loop or,
+if isolated, in processes. Data is in a temporary folder and is not synced.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["HostStage"]
 
 HOST = "127.0.0.1"
-# Whoever dies is missed soon; nothing else happens by itself while people read.
+# A dead broker is fenced soon. Nothing else happens between steps.
 SETTINGS = {
     "broker.heartbeat.interval.ms": "300",
     "broker.session.timeout.ms": "3000",
@@ -52,10 +51,10 @@ TIER_SETTINGS = {
 
 
 class HostStage(Stage):
-    """Of one play."""
+    """The brokers of one play on this machine."""
 
     def __init__(self, document: dict[str, Any], *, isolated: bool) -> None:
-        """`document`: the vector that will be played."""
+        """Prepare for the vector `document`."""
         given = document["given"]
         self._runtime = system_runtime(durable=False)
         super().__init__(
@@ -74,7 +73,7 @@ class HostStage(Stage):
 
     async def _open(self) -> None:
         await self._build()
-        # All at once: none is ready before most are.
+        # Together: none is ready before most are.
         tasks = [asyncio.ensure_future(node.start()) for node in self._nodes.values()]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -91,7 +90,7 @@ class HostStage(Stage):
         voters = {node_id: f"{HOST}:{ports.pop()}" for node_id in VOTERS.values()}
         settings = dict(SETTINGS)
         if self._is_isolated:
-            settings["broker.session.timeout.ms"] = "6000"  # processes do not wait for each other
+            settings["broker.session.timeout.ms"] = "6000"  # processes start at different times
         if self.is_tiered:
             settings |= tiered_settings(True) | TIER_SETTINGS | self._settings
             settings["rsm.config.dir"] = self.store_folder
@@ -139,11 +138,11 @@ class HostStage(Stage):
         await self._nodes[name].kill()
 
     def is_running(self, name: str) -> bool:
-        """Whether a broker has a life."""
+        """Return whether a broker runs."""
         return self._nodes[name].is_running
 
     def inside(self, name: str) -> Inside:
-        """A broker that runs."""
+        """Return the inside of a running broker."""
         node = self._nodes[name]
         if isinstance(node, LocalNode):
             return Inside(node.server, self._turnstile)
@@ -151,34 +150,34 @@ class HostStage(Stage):
         return node.inside
 
     def voter(self, name: str) -> BrokerServer:
-        """One of the brokers that nothing happens to."""
+        """Return one of the two voters."""
         node = self._nodes[name]
         assert isinstance(node, LocalNode)
         return node.server
 
     def address(self, name: str) -> tuple[str, int]:
-        """Where a broker that runs is asked."""
+        """Return the host and port of a running broker."""
         host, _, port = self._nodes[name].bootstrap_server.rpartition(":")
         return host, int(port)
 
     def files_of(self, name: str) -> FileSystem:
-        """This machine's."""
+        """Return this machine's file system."""
         return self._runtime.files
 
     def data_folder(self, name: str) -> str:
-        """The log directory of a broker."""
+        """Return the log directory of a broker."""
         return f"{self._folder}/{name}"
 
     @property
     def store_folder(self) -> str:
-        """The directory of the remote store."""
+        """Return the directory of the remote store."""
         return f"{self._folder}/remote-tier"
 
     @property
     def store_files(self) -> FileSystem:
-        """This machine's."""
+        """Return this machine's file system."""
         return self._runtime.files
 
 
 async def _nothing(_node: Node[Any]) -> None:
-    """Each start is waited for by who asked for it."""
+    """Do nothing: `_start` awaits the start itself."""

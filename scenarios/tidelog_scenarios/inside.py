@@ -1,8 +1,7 @@
-"""One broker of a play from inside: what is not asked for over the network, but done to its log and
-seen of its state.
+"""One broker of a play from inside: changes to its log and reads of its state, past the network.
 
-Whoever plays may be in another process (`process.py`). So all that goes in and comes out is JSON's:
-leader epochs and node ids are the cluster's, what is bytes is written in hexadecimal digits.
+The player may be in another process (`process.py`), so arguments and results are JSON values.
+Leader epochs and node ids are the cluster's; bytes are hexadecimal digits.
 """
 
 from __future__ import annotations
@@ -41,12 +40,12 @@ State = dict[str, Any]
 
 
 def to_hex(segments: Iterable[RemoteSegment]) -> list[str]:
-    """Segments with their states."""
+    """Encode segments with their states."""
     return [encode(segment).hex() for segment in segments]
 
 
 def from_hex(texts: Iterable[str]) -> list[RemoteSegment]:
-    """What `to_hex` has written."""
+    """Decode what `to_hex` returned."""
     found = [decode(bytes.fromhex(text)) for text in texts]
     return [segment for segment in found if isinstance(segment, RemoteSegment)]
 
@@ -56,10 +55,10 @@ def _named(topic_id: str) -> TopicIdPartition:
 
 
 class Inside:
-    """One life of a broker. Its verbs wait for nothing but what they are asked to do."""
+    """One running broker. Its verbs wait only for their own effect."""
 
     def __init__(self, server: BrokerServer, turnstile: Turnstile) -> None:
-        """`turnstile` has made its fetchers."""
+        """`turnstile` makes the fetchers of `server`."""
         self._server = server
         self._turnstile = turnstile
         self._node_id = server.config.node_id
@@ -74,18 +73,18 @@ class Inside:
         return partition
 
     async def has_replica(self) -> bool:
-        """Whether the replica is there."""
+        """Return whether the replica is there."""
         return not isinstance(self._server.replicas.partition(TOPIC, 0), ErrorCode)
 
     async def leads_in(self) -> int:
-        """The leader epoch in which it leads; -1 if it does not."""
+        """Return the leader epoch in which it leads, or -1."""
         found = self._server.replicas.partition(TOPIC, 0)
         if isinstance(found, ErrorCode) or not found.is_leader:
             return -1
         return found.leader_epoch
 
     async def look(self) -> State:
-        """All that there is to see; of a broker without the replica nothing."""
+        """Return the state of the replica; empty without one."""
         found = self._server.replicas.partition(TOPIC, 0)
         if isinstance(found, ErrorCode):
             return {}
@@ -119,7 +118,7 @@ class Inside:
         return state
 
     def _look_behind(self, partition: Partition) -> State:
-        """What a broker with a remote tier has beside."""
+        """Return what only a broker with a remote tier has."""
         log = partition.log
         state: State = {}
         snapshot = f"{log.log_end_offset:020d}.snapshot"
@@ -132,8 +131,7 @@ class Inside:
         return state
 
     async def write(self, rows: Sequence[Sequence[Any]], rolls: Sequence[int], now_ms: int) -> None:
-        """Records, each in a batch of its own, as a follower takes them; segments begin at the
-        offsets `rolls`."""
+        """Append each record in its own batch, as a follower; segments begin at offsets `rolls`."""
         log = self._partition.log
         for offset, value, epoch in rows:
             await self.roll_if_due(rolls, now_ms)
@@ -142,30 +140,30 @@ class Inside:
             log.append_as_follower(memoryview(bytearray(data)), leader_epoch=epoch, now_ms=now_ms)
 
     async def roll_if_due(self, rolls: Sequence[int], now_ms: int) -> int:
-        """Begin a segment where one has to begin; the log end offset."""
+        """Begin a segment if one must begin here; return the log end offset."""
         log = self._partition.log
         if log.log_end_offset in rolls:
             log.roll(now_ms)
         return log.log_end_offset
 
     async def set_high_watermark(self, offset: int) -> None:
-        """As if it had been told by then."""
+        """Set the high watermark, as a leader's answer would."""
         self._partition.log.set_high_watermark(offset)
 
     async def tell_ends(self, ends: Mapping[str, int]) -> None:
-        """A leader knows where its followers are, as if they had fetched."""
+        """Set the leader's log end offsets of its followers, as if they had fetched."""
         remotes = self._partition.remotes
         for node_id, log_end in ends.items():
             remotes[int(node_id)].log_end_offset = log_end
 
     async def bases(self) -> list[int]:
-        """Where the local segments begin."""
+        """Return the base offsets of the local segments."""
         return list(self._partition.log.segments.base_offsets)
 
     async def delete_local(self, before: int, now_ms: int) -> None:
-        """Local retention, with a limit that lets go just what is below `before`, if it may.
+        """Run local retention with a limit that deletes only what is below `before`, if allowed.
 
-        In one step of the loop: nobody sees that limit, nor that copies are allowed meanwhile.
+        One step of the loop: nothing else sees that limit, or that copies are enabled.
         """
         log = self._partition.log
         kept = sum(segment.size for segment in log.segments if segment.base_offset >= before)
@@ -174,7 +172,7 @@ class Inside:
 
     @contextlib.contextmanager
     def lifted(self, local_bytes: int) -> Iterator[None]:
-        """For this broker copies are allowed, and local retention has this limit."""
+        """Enable copies on this broker and limit its local retention, for a `with` block."""
         log = self._partition.log
         before = log.config
         own = {"remote.log.copy.disable": "false", "local.retention.bytes": str(local_bytes)}
@@ -184,10 +182,10 @@ class Inside:
         finally:
             log.config = before
 
-    # -- what it follows ---------------------------------------------------------------------------
+    # -- following ---------------------------------------------------------------------------------
 
     async def fetch(self) -> State:
-        """Let it fetch once: what it `asked`, and the `reply`, None for one with nothing new."""
+        """Let it fetch once; return what it `asked`, and the `reply` (None without changes)."""
         asked, data = await self._turnstile.fetch(self._node_id)
         return {
             "asked": {
@@ -199,7 +197,7 @@ class Inside:
         }
 
     async def build(self) -> str:
-        """Let it build what it needs of the remote tier: why it could not, "" if it could."""
+        """Let it build its auxiliary state; return the failure, or ""."""
         return await self._turnstile.build(self._node_id)
 
     # -- the remote tier ---------------------------------------------------------------------------
@@ -219,7 +217,7 @@ class Inside:
         return id_of(self._partition)
 
     async def copying(self) -> State:
-        """What the topic says of copies, and whether one is under way."""
+        """Return whether copies are disabled, and whether one is under way."""
         config = self._partition.log.config
         return {
             "is_disabled": config.remote_log_copy_disable,
@@ -227,23 +225,23 @@ class Inside:
         }
 
     async def known(self) -> list[str] | None:
-        """The remote segments that it knows of; None while it does not know."""
+        """Return the remote segments in its metadata; None while the metadata is not ready."""
         metadata = self._tier.metadata
         if not metadata.is_ready(self._name):
             return None
         return to_hex(metadata.segments(self._name))
 
     async def segment_for(self, epoch: int, offset: int) -> str | None:
-        """The id of the finished remote segment that holds this offset of this epoch."""
+        """Return the id of the finished remote segment with this offset of this epoch."""
         found = self._tier.metadata.segment_for(self._name, epoch, offset)
         return None if found is None else found.segment_id.hex
 
     async def wake(self) -> None:
-        """Let the tier's tasks run that are at rest."""
+        """Wake the tier's tasks."""
         self._tiered.wake()
 
     async def run(self, task: str) -> None:
-        """One round of a task of the tier's; what the store refuses is the task's to bear."""
+        """Run a task of the tier once; errors of the store are the task's to handle."""
         with contextlib.suppress(api.RemoteStorageError):
             await self._run(task)
 
@@ -266,24 +264,23 @@ class Inside:
                 raise PlayError(f"no task {task}")
 
     async def leads_metadata(self) -> bool:
-        """Whether what others have left to delete is this broker's."""
+        """Return whether this broker's remover deletes what other brokers left."""
         found = self._server.replicas.partition(REMOTE_LOG_METADATA_TOPIC, 0)
         return not isinstance(found, ErrorCode) and found.is_leader
 
     async def metadata_events(self) -> list[str]:
-        """The remote tier's metadata topic, as far as this broker has it."""
+        """Return the events in this broker's replica of the remote tier's metadata topic."""
         found = self._server.replicas.partition(REMOTE_LOG_METADATA_TOPIC, 0)
         if isinstance(found, ErrorCode):
             raise PlayError(f"broker {self._node_id} has no remote metadata: {found.name}")
         return [value.hex() for value in values_in(self._server.runtime.files, found.log.folder)]
 
     async def is_deleting(self, topic_id: str) -> bool:
-        """Whether it sees to the deletion of the partition by itself."""
+        """Return whether this broker deletes the partition itself."""
         return self._tier.is_deleting(_named(topic_id))
 
     async def partition_event(self, topic_id: str, state: str) -> bool:
-        """Write an event of the partition's deletion, which is nobody else's business here;
-        whether it was taken."""
+        """Write an event of the partition's deletion; return whether it was accepted."""
         metadata, partition = self._tier.metadata, _named(topic_id)
         metadata.on_leadership_changes(set(), {partition})
         await until_ready(metadata, partition)
@@ -300,27 +297,27 @@ class Inside:
         return True
 
     async def order(self, operation: str, error: str, delay_s: float) -> None:
-        """What the store is to do for this broker from now on; no `error` for none."""
+        """Set how the store behaves for this broker; an empty `error` means none."""
         kind = getattr(api, error) if error else None
         self._store.order = Order(operation, kind, delay_s, asyncio.get_running_loop())
 
     async def is_store_slow(self) -> bool:
-        """Whether something waits that it was ordered to answer late."""
+        """Return whether the store holds a delayed answer."""
         return bool(self._store.waiting)
 
     async def move_clock(self, ms: int) -> None:
-        """For this broker it is later."""
+        """Advance this broker's wall clock."""
         clock = self._server.runtime.clock
         assert isinstance(clock, MovedClock)
         clock.ahead_ms += ms
 
     async def forget_reads(self, segment_ids: Sequence[str]) -> None:
-        """Drop what is cached of these segments: from now on it is seen that they are read."""
+        """Drop the cached parts of these segments, so that the next read is recorded."""
         self._tier.reads.forget([UUID(segment_id) for segment_id in segment_ids])
         self._store.reads.clear()
 
     async def reads(self) -> list[str]:
-        """Ids of the segments that were read since."""
+        """Return the ids of the segments read since `forget_reads`."""
         return [segment_id.hex for segment_id in dict.fromkeys(self._store.reads)]
 
     @property

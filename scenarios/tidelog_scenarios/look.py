@@ -1,4 +1,4 @@
-"""The state of a stage, as vectors write it: every broker's, and the remote tier's."""
+"""The state of a stage in the vectors' format: of every broker and of the remote tier."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _DELETED = (SegmentState.DELETE_SEGMENT_STARTED, SegmentState.DELETE_SEGMENT_FIN
 
 
 class Looker:
-    """Reads states."""
+    """Reads the state of a stage."""
 
     def __init__(self, stage: Stage, names: Names) -> None:
         self._stage = stage
@@ -41,8 +41,8 @@ class Looker:
         self._metadata: list[RemoteSegment] = []
 
     async def state(self) -> State:
-        """All of it: `brokers`, `isr`, and of a tiered play `remote` and `rlmm`; once its topic is
-        deleted also the `metadata_log` of that."""
+        """Return `brokers` and `isr`; of a tiered play also `remote` and `rlmm`, and once its topic
+        is deleted the `metadata_log`."""
         stage = self._stage
         state: State = {
             "brokers": {name: await self.broker(name) for name in self._actors},
@@ -60,7 +60,7 @@ class Looker:
     # -- brokers -----------------------------------------------------------------------------------
 
     async def broker(self, name: str) -> State:
-        """What one broker has."""
+        """Return the state of one broker."""
         stage, names = self._stage, self._names
         found = await stage.inside(name).look() if stage.is_running(name) else {}
         if not found:
@@ -69,7 +69,7 @@ class Looker:
             return {"role": "stopped", "leo": end, "records": names.rows(rows)}
         known = found["remote_leo"].items()
         found["remote_leo"] = {stage.letters[int(node_id)]: end for node_id, end in known}
-        return {"role": await self._role(name), **names.told(found)}
+        return {"role": await self._role(name), **names.translated(found)}
 
     async def _role(self, name: str) -> str:
         stage = self._stage
@@ -80,7 +80,7 @@ class Looker:
     # -- the remote tier ---------------------------------------------------------------------------
 
     async def _read_metadata(self) -> None:
-        """As the leader has it; while nobody leads, as it was."""
+        """Read the leader's metadata; without a leader keep the last."""
         stage = self._stage
         for name in self._actors:
             if await stage.leads(name):
@@ -89,20 +89,22 @@ class Looker:
                     self._metadata = from_hex(known)
 
     async def _read_deletion(self) -> list[str]:
-        """As the metadata topic tells it, which no broker follows for this partition any more: what
-        the partition and its segments became, in order."""
+        """Return the events of the deletion in the metadata topic, in order.
+
+        No broker follows a deleted partition, so the topic itself is read.
+        """
         stage = self._stage
         holder = stage.inside(next(filter(stage.is_running, stage.metadata_on)))
-        told = PartitionMetadata(stage.remote_partition)
-        lines: dict[str, None] = {}  # to repeat an event is legal
+        metadata = PartitionMetadata(stage.remote_partition)
+        lines: dict[str, None] = {}  # a repeated event is legal
         for event in map(decode, map(bytes.fromhex, await holder.metadata_events())):
-            told.apply(event)
+            metadata.apply(event)
             name = event.state.name
             if isinstance(event, PartitionDelete):
                 lines[name] = None
             elif event.state in _DELETED:
                 lines[f"{self._names.symbol(event.segment_id)} {name}"] = None
-        self._metadata = told.segments()
+        self._metadata = metadata.segments()
         return list(lines)
 
     def _described(self, segment: RemoteSegment) -> State:
@@ -115,7 +117,7 @@ class Looker:
         }
 
     def _remote(self) -> list[State]:
-        """What is in the store, by its files: whole segments, and files that belong to none."""
+        """Return the store's whole segments, and the files that belong to none."""
         stage, names = self._stage, self._names
         files = stage.store_files
         folder = f"{stage.store_folder}/{folder_name(stage.remote_partition)}"

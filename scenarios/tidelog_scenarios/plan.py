@@ -1,4 +1,4 @@
-"""What a vector asks of the cluster that it is to be played on."""
+"""The settings of the cluster on which a vector is played."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ __all__ = ["broker_settings", "metadata_on", "topic_settings"]
 
 _TASK_INTERVAL = "remote.log.manager.task.interval.ms"
 _OF_BROKERS = "remote."
-# Steps say what local retention lets go.
+# Steps, not retention, delete local segments.
 _OF_STEPS = {"local.retention.bytes"}
 
 
 def broker_settings(document: Mapping[str, Any], *, at_rest: bool) -> dict[str, str]:
-    """What its configuration says to brokers; how often the tier's tasks run not where they are
-    `at_rest` until their steps come."""
+    """Return the broker settings of a vector, without the interval of the tier's tasks if these
+    are `at_rest` until their steps."""
     config = document["given"].get("config", {})
     settings = {key: str(value) for key, value in config.items() if key.startswith(_OF_BROKERS)}
     if at_rest:
         settings.pop(_TASK_INTERVAL, None)
     if any(step["do"]["action"] == "delete_topic" for step in document["steps"]):
-        # A follower looks after so long whether the leader has marked the partition.
+        # After this time a follower checks whether the leader marked the partition.
         settings[_TASK_INTERVAL] = "1000"
     return settings
 
 
 def topic_settings(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What its configuration says to the topic."""
+    """Return the topic settings of a vector."""
     return {
         key: value
         for key, value in given.get("config", {}).items()
@@ -40,8 +40,11 @@ def topic_settings(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def metadata_on(document: Mapping[str, Any]) -> tuple[str, ...]:
-    """Who holds the remote tier's metadata topic: where no actor's end takes it away, unless actors
-    are to remove what is remote of deleted topics. That is whose who leads it, in this order."""
+    """Return the replicas of the remote tier's metadata topic, its first leader first.
+
+    The voters hold it, because they never stop. Steps that run the partition remover need it on
+    their brokers: its leader removes the remote segments of deleted topics.
+    """
     removers = (
         step["do"]["broker"]
         for step in document["steps"]

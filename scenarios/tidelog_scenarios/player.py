@@ -1,4 +1,4 @@
-"""Plays a vector on a live stage, step by step, and tells what happens."""
+"""Plays a vector on a live stage, step by step, and reports what happens."""
 
 from __future__ import annotations
 
@@ -28,10 +28,9 @@ _UNSAID = ("error_code", "first_record")
 
 
 async def play(stage: Stage, document: dict[str, Any], say: Callable[[str], None]) -> str:
-    """Play a vector up to the first step that differs from it; that step and the differences, "" if
-    there are none.
+    """Play a vector up to the first step that differs. Return that step and its differences, or "".
 
-    `say` is given the lines of the account.
+    `say` takes each line of the report.
     """
     for line in _title_lines(document):
         say(line)
@@ -46,7 +45,7 @@ def _title_lines(document: dict[str, Any]) -> list[str]:
             lines += paragraph(f"{word:<9} {text}", "  ", " " * 12)
     lines += paragraph(
         "legend    epochs 1@3: leader epoch 1 begins at offset 3. Records [1] 3 x, 4 y: offsets and"
-        " values of leader epoch 1. Ends are exclusive. * is before what a step has changed.",
+        " values of leader epoch 1. Ends are exclusive. * marks what the step changed.",
         "  ",
         " " * 12,
     )
@@ -54,7 +53,7 @@ def _title_lines(document: dict[str, Any]) -> list[str]:
 
 
 class Player:
-    """Of one play: does the steps of a vector by `actions`, and compares what comes of them."""
+    """Runs the steps of one vector by `actions` and compares their results."""
 
     def __init__(
         self,
@@ -70,13 +69,13 @@ class Player:
         self.shown: dict[str, Any] | None = None
 
     async def play(self) -> str:
-        """To the first step that differs; that step and the differences, "" if there are none."""
+        """Play up to the first step that differs; return it with its differences, or ""."""
         self.say("")
-        self.say(f"0. The state that is given, of brokers {' and '.join(self.given['brokers'])}")
+        self.say(f"0. The state at the beginning, of brokers {' and '.join(self.given['brokers'])}")
         keys = ("brokers", "isr", "remote", "rlmm")
         expected = {key: self.given[key] for key in keys if key in self.given}
         if not await self._step(self._set_up(), {}, expected):
-            return self._told("in what is given")
+            return self._differing("at the beginning")
         for number, step in enumerate(self.steps, 1):
             name = step.get("name", "")
             self.say("")
@@ -87,26 +86,26 @@ class Player:
             self._tell("asked", asked(action, said))
             work = getattr(self.actions, f"do_{action}")(**self.actions.arguments(step))
             if not await self._step(work, step.get("reply", {}), step.get("expect", {})):
-                return self._told(f"in step {number}, {name}")
+                return self._differing(f"in step {number}, {name}")
             if "note" in step:
                 self._tell("note", step["note"])
         return ""
 
-    def _told(self, where: str) -> str:
+    def _differing(self, where: str) -> str:
         return f"{where}: {'; '.join(self.actions.differences)}"
 
     async def _set_up(self) -> None:
-        copied = "; what is remote, the leader has copied" if self.stage.is_tiered else ""
+        copied = "; the leader copied the remote segments" if self.stage.is_tiered else ""
         self._tell(
             "made",
-            f"leader epochs and the ISR by decree, records written as followers write them{copied}",
+            f"leader epochs and ISR in the metadata log, records appended as by followers{copied}",
         )
         actions = self.actions
         given = Given(self.stage, actions.direction, actions.names, self.given, actions.now_ms)
         await given.set_up()
 
     async def _step(self, work: Any, reply: Reply, expected: dict[str, Any]) -> bool:
-        """Whether it went as it should."""
+        """Await a step; return whether its results match."""
         differences = self.actions.differences
         try:
             async with asyncio.timeout(STEP_S_MAX):
@@ -117,7 +116,7 @@ class Player:
                 differences += reply_differs(answer, reply)
                 state = await self._settled(expected)
         except TimeoutError:
-            differences.append(f"it is not over after {STEP_S_MAX:g} s")
+            differences.append(f"the step did not end within {STEP_S_MAX:g} s")
         except (PlayError, PeerError) as error:
             differences.append(str(error))
         else:
@@ -130,7 +129,7 @@ class Player:
         return not differences
 
     async def _settled(self, expected: dict[str, Any]) -> dict[str, Any]:
-        """The state once it is as expected, or will not become so any more."""
+        """Return the state once it is as expected, or after a minute."""
         if self.stage.is_tiered:
             await self.actions.direction.until_agreed(self.given["brokers"])
         loop = asyncio.get_running_loop()
@@ -142,7 +141,7 @@ class Player:
                 return state
 
     def differs(self, state: dict[str, Any], expected: dict[str, Any]) -> list[str]:
-        """A sentence for each difference, and for each rule of every state that is broken."""
+        """Return a sentence for each difference and for each broken rule."""
         return [*state_differs(state, expected), *unsound(state)]
 
     def _tell(self, word: str, text: str) -> None:

@@ -1,10 +1,10 @@
-"""An actor in a process of its own: a whole broker, which does what a play asks over its standard
-input, a line for each request, and answers over its standard output.
+"""An actor in its own process: a whole broker that takes requests on its standard input, one a
+line, and answers on its standard output.
 
     {"id": 1, "verb": "look", "arguments": {}}  ->  {"id": 1, "result": {...}}, or an "error"
 
-Verbs are `Inside`'s. The process ends as any node of a cluster does: in order on SIGTERM, at the
-end of its input, or killed.
+Verbs are those of `Inside`. The process ends like any node of a cluster: in order on SIGTERM or at
+the end of its input, or killed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _LINE_BYTES_MAX = 1 << 24
 
 
 class ActorNode(ProcessNode):
-    """The process, for the stage."""
+    """The stage's side of an actor's process."""
 
     PROGRAM = ("tidelog_scenarios.process",)
 
@@ -46,7 +46,7 @@ class ActorNode(ProcessNode):
 
     @property
     def inside(self) -> Inside:
-        """The broker from inside, while it runs."""
+        """Return the inside of the running broker."""
         assert self._running
         assert self._line is not None
         return cast("Inside", _Remote(self._line))
@@ -73,7 +73,7 @@ class ActorNode(ProcessNode):
 
 
 class _Line:
-    """Requests to a process, and its answers."""
+    """Sends requests to a process and reads its answers."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self._process = process
@@ -82,7 +82,7 @@ class _Line:
         self._task = asyncio.get_running_loop().create_task(self._read(), name="actor's answers")
 
     async def ask(self, verb: str, arguments: dict[str, Any]) -> Any:
-        """PlayError for what failed, or if the process is gone."""
+        """Return the result; PlayError if the verb fails or the process is gone."""
         stdin = self._process.stdin
         assert stdin is not None
         if self._task.done():
@@ -113,12 +113,12 @@ class _Line:
                 future.set_exception(PlayError("the process is gone"))
 
     async def close(self) -> None:
-        """The process has ended."""
+        """Return once the process has ended."""
         await self._task
 
 
 class _Remote:
-    """`Inside` at the other end of a line."""
+    """`Inside` of a broker in another process."""
 
     def __init__(self, line: _Line) -> None:
         self._line = line
@@ -141,12 +141,12 @@ def _parameters(verb: str) -> tuple[str, ...]:
 
 
 class _Actor:
-    """The broker in this process, and who asks."""
+    """The broker in this process; requests come over standard input."""
 
     def __init__(self, properties: dict[str, str]) -> None:
         self._turnstile = Turnstile()
         self._ended = asyncio.Event()
-        self._is_left = False  # by who started it: nobody is there to take over
+        self._is_left = False  # its parent is gone, so no other broker can take over
         self._node = Actor(
             properties,
             self._turnstile,
@@ -160,7 +160,7 @@ class _Actor:
         _say(f"{READY_WORDS}{node.bootstrap_server}")
 
     async def run(self) -> None:
-        """Until it is to end."""
+        """Serve until SIGTERM or the end of the input."""
         loop = asyncio.get_running_loop()
         loop.add_signal_handler(signal.SIGTERM, self._ended.set)
         reader = asyncio.StreamReader(limit=_LINE_BYTES_MAX)
@@ -186,7 +186,7 @@ class _Actor:
         try:
             verb = getattr(Inside(self._node.server, self._turnstile), request["verb"])
             answer["result"] = await verb(**request["arguments"])
-        except Exception as error:  # noqa: BLE001 - who asked is told
+        except Exception as error:  # noqa: BLE001 - the answer carries it
             answer["error"] = str(error) or type(error).__name__
         _say(json.dumps(answer))
 
@@ -198,7 +198,7 @@ def _say(line: str) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    """Be an actor; arguments as `ProcessNode` gives them."""
+    """Run an actor; arguments as `ProcessNode` passes them."""
     properties = {}
     for argument in arguments:
         name, _, value = argument.partition("=")
@@ -209,7 +209,7 @@ def main(arguments: list[str]) -> None:
     async def run() -> None:
         await _Actor(properties).run()
 
-    logging.getLogger("tidelog").addHandler(logging.NullHandler())  # the account tells
+    logging.getLogger("tidelog").addHandler(logging.NullHandler())  # the report shows it
     asyncio.run(run())
 
 

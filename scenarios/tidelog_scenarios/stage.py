@@ -1,12 +1,12 @@
-"""A cluster for plays: real brokers, and who says what happens to them.
+"""A cluster for plays: real brokers, and the verbs of a play.
 
-Actors have letters: they are brokers, and no more, that hold the replicas of the one partition. Two
-more brokers, which nothing happens to, are the voters of the metadata quorum and, but for plays of
-deleted topics, hold the remote tier's metadata topic: elections, fences and in-sync replicas are
-the real controller's.
+Actors, named by letters, hold the replicas of the one partition and have no other role. Two more
+brokers never stop. They are the voters of the metadata quorum and, except in plays of deleted
+topics, hold the remote tier's metadata topic. Elections, fencing and in-sync replicas are the real
+controller's.
 
-Here is what is the same wherever the brokers live. The voters are always in this event loop; the
-actors of `host_stage.py` as well, or in processes of their own, so they are seen through `inside`.
+This module does not depend on the place of the brokers. The voters run in this event loop. Actors
+may run in other processes, so a play reaches them through `inside`.
 """
 
 from __future__ import annotations
@@ -61,8 +61,8 @@ class Stage(ABC):
         tiered: bool,
         metadata_on: Iterable[str] = VOTERS,
     ) -> None:
-        """`network` is how clients get to the brokers, `metadata_on` who holds the remote tier's
-        metadata topic, its leader first."""
+        """`network` connects clients to the brokers. `metadata_on` names the replicas of the remote
+        tier's metadata topic, the leader first."""
         self.ids = {**{name: n for n, name in enumerate(sorted(letters), 1)}, **VOTERS}
         self.letters = {node_id: name for name, node_id in self.ids.items()}
         self.clock = clock
@@ -88,67 +88,66 @@ class Stage(ABC):
             channel.close()
         await self._close()
 
-    # -- where the brokers live --------------------------------------------------------------------
+    # -- the place of the brokers ------------------------------------------------------------------
 
     @abstractmethod
     async def _open(self) -> None:
-        """All brokers run, and know of each other; PlayError or StartError."""
+        """Start all brokers, until they know each other; PlayError or StartError."""
 
     @abstractmethod
     async def _close(self) -> None:
-        """Nothing is left of them."""
+        """Stop all brokers and remove their data."""
 
     @abstractmethod
     async def _start(self, name: str) -> None:
-        """Begin a life, until all know of it."""
+        """Start a broker, until all others know of it."""
 
     @abstractmethod
     async def _stop(self, name: str) -> None:
-        """End a life in order."""
+        """Stop a broker in order."""
 
     @abstractmethod
     async def _crash(self, name: str) -> None:
-        """End a life from one moment to the next; what it wrote is in its files."""
+        """Kill a broker; its files keep what it wrote."""
 
     @abstractmethod
     def is_running(self, name: str) -> bool:
-        """Whether a broker has a life."""
+        """Return whether a broker runs."""
 
     @abstractmethod
     def inside(self, name: str) -> Inside:
-        """A broker that runs."""
+        """Return the inside of a running broker."""
 
     @abstractmethod
     def voter(self, name: str) -> BrokerServer:
-        """One of the brokers that nothing happens to."""
+        """Return one of the two voters."""
 
     @abstractmethod
     def address(self, name: str) -> tuple[str, int]:
-        """Where a broker that runs is asked."""
+        """Return the host and port of a running broker."""
 
     @abstractmethod
     def files_of(self, name: str) -> FileSystem:
-        """The disk of a broker, whether it runs or not."""
+        """Return the file system of a broker, running or not."""
 
     @abstractmethod
     def data_folder(self, name: str) -> str:
-        """The log directory of a broker, on its disk."""
+        """Return the log directory of a broker."""
 
     @property
     @abstractmethod
     def store_folder(self) -> str:
-        """The directory of the remote store."""
+        """Return the directory of the remote store."""
 
     @property
     @abstractmethod
     def store_files(self) -> FileSystem:
-        """The disk of the remote store."""
+        """Return the file system of the remote store."""
 
-    # -- what happens ------------------------------------------------------------------------------
+    # -- lives and ends ----------------------------------------------------------------------------
 
     async def start(self, name: str, *, wipe: bool = False) -> None:
-        """Begin a life, on an empty disk if `wipe`, until all know of it and its replica is
-        there."""
+        """Start a broker, with an empty disk if `wipe`; return once its replica is there."""
         if wipe:
             self._wipe(name)
         await self._start(name)
@@ -165,12 +164,12 @@ class Stage(ABC):
         write_meta_properties(files, folder, owner._replace(directory_id=directory_id))
 
     async def stop(self, name: str) -> None:
-        """An orderly stop."""
+        """Stop a broker in order."""
         self._hang_up(name)
         await self._stop(name)
 
     async def crash(self, name: str) -> None:
-        """A sudden end."""
+        """Kill a broker."""
         self._hang_up(name)
         await self._crash(name)
 
@@ -182,7 +181,7 @@ class Stage(ABC):
     async def until(
         self, condition: Callable[[], bool] | Callable[[], Awaitable[bool]], what: str
     ) -> None:
-        """Wait for something; PlayError after two minutes."""
+        """Wait for a condition; PlayError after two minutes."""
         try:
             async with asyncio.timeout(WAIT_S_MAX):
                 while True:
@@ -191,14 +190,14 @@ class Stage(ABC):
                         met = await met
                     if met:
                         return
-                    await asyncio.sleep(LOOK_AGAIN_S)  # brokers tell nobody what they do
+                    await asyncio.sleep(LOOK_AGAIN_S)  # nothing announces it
         except TimeoutError:
             raise PlayError(f"timed out after {WAIT_S_MAX:g} s: {what}") from None
 
     # -- clients -----------------------------------------------------------------------------------
 
     async def ask(self, name: str, message: Message) -> Any:
-        """One request to one broker, and its answer. PeerError if there is none."""
+        """Send one request to one broker and return its answer; PeerError without one."""
         channel = self._channels.get(name)
         if channel is None:
             loop = asyncio.get_running_loop()
@@ -210,7 +209,7 @@ class Stage(ABC):
     async def create_topic(
         self, name: str, replicas: Iterable[str], configs: Mapping[str, object]
     ) -> None:
-        """A topic of one partition, on these brokers in this order."""
+        """Create a topic of one partition, with these replicas in this order."""
         creatable = CreateTopicsRequest.CreatableTopic
         topic = creatable(
             name=name,
@@ -232,7 +231,7 @@ class Stage(ABC):
             raise PlayError(f"topic {name}: {result.error_message}")
 
     async def _move_metadata_topic(self) -> None:
-        """The brokers have made it as they started, anywhere; to where the play wants it."""
+        """Move the metadata topic, which the brokers created at their start, to `metadata_on`."""
         topic = REMOTE_LOG_METADATA_TOPIC
         replicas = tuple(self.ids[name] for name in self.metadata_on)
         await self.until(lambda: topic in self.image.topics, f"{topic} is made")
@@ -260,7 +259,7 @@ class Stage(ABC):
         return is_there and (not led or found.leader == replicas[0])
 
     async def create_play(self, replicas: str, configs: Mapping[str, object]) -> None:
-        """The topic of the play, until all its replicas are there and the first leads."""
+        """Create the topic of the play; return once all replicas are there and the first leads."""
         await self.create_topic(TOPIC, replicas, configs)
         for name in replicas:
             await self.until(partial(self.has_replica, name), f"{name} has its replica")
@@ -268,7 +267,7 @@ class Stage(ABC):
         await self.until(partial(self.leads, replicas[0]), f"{replicas[0]} leads")
 
     async def commit(self, record: Message) -> None:
-        """Write a decision into the metadata log that the controller has not taken by itself."""
+        """Write a record into the metadata log that the controller did not decide."""
         for name in VOTERS:
             metadata = self.voter(name).metadata
             if metadata.is_leader:
@@ -279,15 +278,15 @@ class Stage(ABC):
     # -- looking -----------------------------------------------------------------------------------
 
     async def has_replica(self, name: str) -> bool:
-        """Whether a broker runs and has its replica open."""
+        """Return whether a broker runs and has its replica open."""
         return self.is_running(name) and await self.inside(name).has_replica()
 
     async def lacks_replica(self, name: str) -> bool:
-        """Whether a broker does not run, or has no replica."""
+        """Return whether a broker does not run, or has no replica."""
         return not await self.has_replica(name)
 
     async def leads(self, name: str) -> bool:
-        """Whether a broker leads, by the controller and by itself."""
+        """Return whether a broker leads, for the controller and for itself."""
         decided = self.decided
         return (
             decided.leader == self.ids[name]
@@ -297,21 +296,21 @@ class Stage(ABC):
 
     @property
     def remote_partition(self) -> TopicIdPartition:
-        """The partition as the remote tier names it."""
+        """Return the partition as the remote tier names it."""
         return TopicIdPartition(UUID(bytes=self.topic_id), TOPIC, 0)
 
     def log_folder(self, name: str) -> str:
-        """The partition's folder on a broker's disk."""
+        """Return the partition's folder on a broker's disk."""
         return f"{self.data_folder(name)}/{TOPIC}-0"
 
     @property
     def image(self) -> ClusterImage:
-        """The metadata as the first voter has it."""
+        """Return the metadata image of the first voter."""
         return self.voter("X").metadata.image
 
     @property
     def decided(self) -> PartitionImage:
-        """The partition as the controller decided; once its topic is deleted, as it was."""
+        """Return the partition in the image; its last state once the topic is deleted."""
         found = self.image.partition(TOPIC, 0)
         if found is not None:
             self._last = found
@@ -320,14 +319,14 @@ class Stage(ABC):
 
     @property
     def is_deleted(self) -> bool:
-        """Whether the topic was there and is no more."""
+        """Return whether the topic is deleted."""
         return self._last is not None and self.image.partition(TOPIC, 0) is None
 
     def is_fenced(self, name: str) -> bool:
-        """Whether the controller counts on a broker no more."""
+        """Return whether the controller has fenced a broker."""
         return not self.image.is_alive(self.ids[name])
 
     @property
     def in_sync(self) -> list[str]:
-        """The in-sync replicas, by the controller, in alphabetical order."""
+        """Return the in-sync replicas in the image, sorted."""
         return sorted(self.letters[node_id] for node_id in self.decided.isr)

@@ -1,5 +1,4 @@
-"""The directory store, telling which segments were read from it; it fails and is slow where a step
-says so."""
+"""A directory store that records which segments are read, and fails or delays on order."""
 
 from __future__ import annotations
 
@@ -25,18 +24,18 @@ __all__ = ["Order", "TracedStore"]
 
 
 class Order(NamedTuple):
-    """What a store is to do: of one operation (`copy`, `fetch`, `fetch_index`, `delete`) or of
-    `all`, wait so long, then raise this error if there is one."""
+    """The behaviour of a store: delay one operation (`copy`, `fetch`, `fetch_index`, `delete`) or
+    `all`, then raise the error, if any."""
 
     operation: str
     error: type[RemoteStorageError] | None
     delay_s: float
     loop: asyncio.AbstractEventLoop | None
-    """Whose timer it waits for: no reader's time-out, which is a timer of the same loop, comes late
-    for it on a busy machine."""
+    """The loop whose timer measures the delay. A reader's time-out is a timer of the same loop, so
+    the two stay in order on a busy machine."""
 
     def obey(self, operation: str) -> None:
-        """On a worker thread."""
+        """Delay and fail as ordered; runs on a worker thread."""
         if self.operation not in ("all", operation):
             return
         if self.delay_s:
@@ -50,12 +49,10 @@ _NONE = Order("all", None, 0, None)
 
 
 class TracedStore(DirectoryStore):
-    """`reads` are the ids of the segments whose records were asked for, until somebody clears it,
-    without the look that a copier takes on its thread at what it has copied; `waiting` is what
-    waits as ordered.
+    """`reads` collects the ids of the segments whose records are read, without a copier's own check
+    of its copy. `waiting` has the delayed operations.
 
-    Worker threads write these and look up the `order`, which needs no lock: each step of it is
-    atomic.
+    Worker threads use these and `order` without a lock: each access is atomic.
     """
 
     def __init__(self, files: FileSystem | None = None, directory: str | None = None) -> None:
@@ -73,24 +70,24 @@ class TracedStore(DirectoryStore):
             self.waiting.remove(operation)
 
     def copy_segment(self, segment: RemoteSegment, data: SegmentFiles) -> None:
-        """As `DirectoryStore`, if the order lets it; so do all."""
+        """Copy as `DirectoryStore`, after the order."""
         self._obey("copy")
         super().copy_segment(segment, data)
         self._copied.segment_id = segment.segment_id
 
     def fetch_segment(self, segment: RemoteSegment, start: int, end: int | None = None) -> BinaryIO:
-        """As `DirectoryStore`."""
+        """Fetch as `DirectoryStore`, after the order, and record the read."""
         self._obey("fetch")
         if vars(self._copied).pop("segment_id", None) != segment.segment_id:
             self.reads.append(segment.segment_id)
         return super().fetch_segment(segment, start, end)
 
     def fetch_index(self, segment: RemoteSegment, kind: IndexKind) -> BinaryIO:
-        """As `DirectoryStore`."""
+        """Fetch as `DirectoryStore`, after the order."""
         self._obey("fetch_index")
         return super().fetch_index(segment, kind)
 
     def delete_segment(self, segment: RemoteSegment) -> None:
-        """As `DirectoryStore`."""
+        """Delete as `DirectoryStore`, after the order."""
         self._obey("delete")
         super().delete_segment(segment)

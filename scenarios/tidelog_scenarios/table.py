@@ -1,4 +1,4 @@
-"""States, questions and answers as text of at most 100 columns."""
+"""States, requests and replies as text of at most 100 columns."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ _ACTIONS = {
     "crash": "power failure of",
     "elect": "{leader} becomes leader",
     "run": "a task of {broker}",
-    "rsm": "the remote tier is from now on",
-    "advance_time": "time goes by",
+    "rsm": "the remote store changes",
+    "advance_time": "time passes",
     "delete_topic": "a client deletes the topic",
-    "partition_event": "somebody tells of the deleted partition",
+    "partition_event": "a broker writes an event of the deleted partition",
 }
 
 
 def paragraph(text: str, indent: str = "", after: str | None = None) -> list[str]:
-    """A text in lines; `after` begins the second line and those that follow."""
+    """Wrap a text; `after` indents the second and later lines."""
     return textwrap.wrap(
         text,
         WIDTH,
@@ -64,7 +64,7 @@ def paragraph(text: str, indent: str = "", after: str | None = None) -> list[str
 
 
 def asked(action: str, arguments: Mapping[str, Any]) -> str:
-    """What a step does."""
+    """Return a step's action as a phrase."""
     phrase = _ACTIONS.get(action, action)
     rest = {key: value for key, value in arguments.items() if f"{{{key}}}" not in phrase}
     words = phrase.format_map(arguments)
@@ -72,17 +72,17 @@ def asked(action: str, arguments: Mapping[str, Any]) -> str:
 
 
 def sentence(facts: Mapping[str, Any]) -> str:
-    """`name value, name value`, in words."""
+    """Return `name value, name value`, in words."""
     return ", ".join(f"{in_words(key)} {value_words(key, value)}" for key, value in facts.items())
 
 
 def in_words(key: str) -> str:
-    """A key of the vectors, as people say it."""
+    """Return a key of the vectors in words."""
     return _WORDS.get(key, key.replace("_", " "))
 
 
 def value_words(key: str, value: Any) -> str:
-    """The value of such a key."""
+    """Return the value of such a key in words."""
     match key:
         case "records":
             return _records(value) or "none"
@@ -108,7 +108,7 @@ def _epochs(entries: Iterable[Sequence[Any]]) -> str:
 
 
 def _records(rows: Iterable[Sequence[Any]]) -> str:
-    """`[epoch] offset value, offset value [epoch] …`."""
+    """Return `[epoch] offset value, offset value [epoch] …`."""
     words: list[str] = []
     last: Any = None
     for offset, value, epoch in rows:
@@ -121,9 +121,9 @@ def _records(rows: Iterable[Sequence[Any]]) -> str:
 
 
 def state_lines(state: Mapping[str, Any], before: Mapping[str, Any] | None) -> Iterator[str]:
-    """The table of all brokers, and of the remote tier if there is one.
+    """Yield the table of all brokers and of the remote tier.
 
-    A `*` is before what is not as it was in the state `before`.
+    A `*` marks what differs from the state `before`.
     """
     brokers = state["brokers"]
     old = {} if before is None else before["brokers"]
@@ -138,8 +138,8 @@ def state_lines(state: Mapping[str, Any], before: Mapping[str, Any] | None) -> I
     if "remote" in state:
         yield from _tier_lines(state, before)
     if "metadata_log" in state:
-        told = f"{'deletion':<12} {', '.join(state['metadata_log']) or '-'}"
-        yield from paragraph(told, " " * 6, " " * 19)
+        text = f"{'deletion':<12} {', '.join(state['metadata_log']) or '-'}"
+        yield from paragraph(text, " " * 6, " " * 19)
 
 
 def _mark(before: object, old: object, new: object) -> str:
@@ -157,7 +157,7 @@ def _cell(facts: Mapping[str, Any], key: str) -> str:
 
 
 def _details(facts: Mapping[str, Any], *, has_segments: bool) -> Iterator[str]:
-    """What has no column."""
+    """Yield what has no column."""
     after = " " * 19
     yield from paragraph(f"{'records':<12} {_records(facts['records']) or '-'}", " " * 6, after)
     more = []
@@ -182,15 +182,15 @@ def _details(facts: Mapping[str, Any], *, has_segments: bool) -> Iterator[str]:
 
 
 def _tier_lines(state: Mapping[str, Any], before: Mapping[str, Any] | None) -> Iterator[str]:
-    told = {each["id"]: each for each in state["rlmm"]}
+    described = {each["id"]: each for each in state["rlmm"]}
     kept = {each["id"]: each for each in state["remote"]}
-    if not told and not kept:
+    if not described and not kept:
         yield "    remote tier  (empty)"
         return
-    known = sorted(told.keys() | kept.keys())
+    known = sorted(described.keys() | kept.keys())
     rows = [["remote tier", "offsets", "epochs", "checkpoint", "state"]]
     for name in known:
-        facts = told.get(name) or kept[name]
+        facts = described.get(name) or kept[name]
         rows.append(
             [
                 name,
@@ -204,7 +204,7 @@ def _tier_lines(state: Mapping[str, Any], before: Mapping[str, Any] | None) -> I
     yield f"    {table[0]}"
     for line, name in zip(table[1:], known, strict=True):
         old = None if before is None else [_named(before[key], name) for key in ("rlmm", "remote")]
-        yield f"{_mark(before, old, [told.get(name), kept.get(name)])}{line}"
+        yield f"{_mark(before, old, [described.get(name), kept.get(name)])}{line}"
         records = _records(kept[name].get("records", ())) if name in kept else "not in the store"
         yield from paragraph(f"{'records':<12} {records}", " " * 6, " " * 19)
 

@@ -1,8 +1,8 @@
-"""Lets followers fetch, and build what they need of the remote tier, when a step says so.
+"""Holds followers' fetches, and the start of their auxiliary state, until a step lets them go.
 
-Brokers get their fetchers from `Turnstile.new_fetcher`. Each fetch waits here, then goes out with
-what the log is by then; so does one after a pause, which is over when its time is and a step says
-so. Everything else is the real fetcher's.
+Brokers get their fetchers from `Turnstile.new_fetcher`. Each fetch waits here, then asks for what
+the log needs by then. A pause after an error ends when its time is over and a step lets it fetch.
+Everything else is the real fetcher's.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ __all__ = ["Fetched", "Turnstile"]
 
 
 class Fetched(NamedTuple):
-    """What a follower asked its leader for, and what came."""
+    """A follower's request to its leader, and the answer."""
 
     asked: Asked
     data: Any
-    """The one partition's answer; None if the leader had nothing new to say."""
+    """The one partition's answer; None if the leader had nothing new."""
 
 
 class Turnstile:
-    """One for all brokers of a stage, which are told apart by their ids."""
+    """The gate of all brokers of a stage, by node id."""
 
     def __init__(self) -> None:
         self._fetchers: dict[int, GatedFetcher] = {}
@@ -40,11 +40,11 @@ class Turnstile:
         self._failures: dict[int, str] = {}
 
     def new_fetcher(self, *args: Any, **kwargs: Any) -> ReplicaFetcher:
-        """Instead of `ReplicaFetcher`, for whom it is called the same way."""
+        """Make a gated fetcher; the parameters are those of `ReplicaFetcher`."""
         return GatedFetcher(self, *args, **kwargs)
 
     def state(self, node_id: int, topic_id: bytes) -> State | None:
-        """Where a broker stands with its leader; None if it follows nobody."""
+        """Return the state of a broker's fetching; None if it follows no leader."""
         fetcher = self._fetchers.get(node_id)
         state = None if fetcher is None else fetcher.state(topic_id, 0)
         return None if state is None else state.state
@@ -52,7 +52,7 @@ class Turnstile:
     # -- for the player ----------------------------------------------------------------------------
 
     async def fetch(self, node_id: int) -> Fetched:
-        """Have a broker fetch once, and do with the answer all that it does."""
+        """Let a broker fetch once and process the answer."""
         future: asyncio.Future[Fetched] = asyncio.get_running_loop().create_future()
         self._fetching[node_id] = future
         self.may_fetch(node_id).set()
@@ -65,8 +65,7 @@ class Turnstile:
             self.may_fetch(node_id).clear()
 
     async def build(self, node_id: int) -> str:
-        """Have a broker build what it needs of the remote tier: why it could not, "" if it
-        could."""
+        """Let a broker build its auxiliary state; return the failure, or ""."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._building[node_id] = future
         self._failures[node_id] = ""
@@ -80,43 +79,43 @@ class Turnstile:
     # -- for the fetchers --------------------------------------------------------------------------
 
     def made(self, node_id: int, fetcher: GatedFetcher) -> None:
-        """A broker has a new fetcher: it follows another leader."""
+        """Note a broker's new fetcher: it follows another leader."""
         self._fetchers[node_id] = fetcher
 
     def may_fetch(self, node_id: int) -> asyncio.Event:
-        """Set while a broker may fetch."""
+        """Return the event that is set while a broker may fetch."""
         return self._may_fetch.setdefault(node_id, asyncio.Event())
 
     def may_build(self, node_id: int) -> asyncio.Event:
-        """Set while a broker may build its auxiliary state."""
+        """Return the event that is set while a broker may build its auxiliary state."""
         return self._may_build.setdefault(node_id, asyncio.Event())
 
     def passed(self, node_id: int, fetched: Fetched) -> None:
-        """A broker has fetched."""
+        """Note that a broker has fetched."""
         self.may_fetch(node_id).clear()
         future = self._fetching.get(node_id)
         if future is not None and not future.done():
             future.set_result(fetched)
 
     def built(self, node_id: int) -> None:
-        """A broker has built, or could not."""
+        """Note that a broker has built, or failed to."""
         self.may_build(node_id).clear()
         future = self._building.get(node_id)
         if future is not None and not future.done():
             future.set_result(None)
 
     def failed(self, node_id: int, why: str) -> None:
-        """A broker leaves its partition alone for a while."""
+        """Note why a broker paused its partition."""
         self._failures[node_id] = why
 
 
 class GatedFetcher(ReplicaFetcher):
-    """Follows the play's partition at the pace of a turnstile, if it does not follow others."""
+    """Follows the play's partition when the turnstile lets it, and other partitions as usual."""
 
     def __init__(self, turnstile: Turnstile, *args: Any, **kwargs: Any) -> None:
         self._turnstile = turnstile
         self._answer: tuple[Any] | None = None
-        self._paused: list[FetchState] = []  # their time is over, their step has not come
+        self._paused: list[FetchState] = []  # the pause is over, the step has not come
         super().__init__(*args, **kwargs)
         turnstile.made(self._node_id, self)
 
@@ -126,7 +125,7 @@ class GatedFetcher(ReplicaFetcher):
             await super()._fetch()
             return
         await self._turnstile.may_fetch(self._node_id).wait()
-        self._touched.update(dict.fromkeys(self._states))  # meanwhile it may have changed
+        self._touched.update(dict.fromkeys(self._states))  # they may have changed while it waited
         self._update_session()
         if not self._session.asked:
             return
@@ -147,7 +146,7 @@ class GatedFetcher(ReplicaFetcher):
         self._turnstile.built(self._node_id)
 
     def fail(self, state: FetchState, why: str, *, fatal: bool = False) -> None:
-        """As `ReplicaFetcher`."""
+        """Fail as `ReplicaFetcher` does, and note why."""
         self._turnstile.failed(self._node_id, why)
         super().fail(state, why, fatal=fatal)
 
@@ -159,7 +158,7 @@ class GatedFetcher(ReplicaFetcher):
             super()._resume(state)
 
     def end_pauses(self) -> None:
-        """A step lets it fetch."""
+        """Resume paused partitions: a step lets them fetch."""
         paused, self._paused = self._paused, []
         for state in paused:
             if self.is_current(state):

@@ -1,4 +1,4 @@
-"""What all parts of a play say alike."""
+"""Names that all parts of a play share."""
 
 from __future__ import annotations
 
@@ -9,4 +9,4 @@ VOTERS = {"X": 8, "Y": 9}
 
 
 class PlayError(Exception):
-    """The cluster does not do what the scenario says; the text says what."""
+    """The cluster does not do what the scenario says; the text describes it."""

@@ -110,7 +110,7 @@ def plant_log(document):
 def plant_given(document):
     """Another beginning than can be made."""
     document["given"]["brokers"]["A"]["epochs"].append([17, 17])
-    return "in what is given: "
+    return "at the beginning: "
 
 
 @pytest.mark.parametrize(
@@ -172,13 +172,13 @@ def test_what_is_compared():
     assert state_differs(found, {"brokers": {"A": {"leo": 3}}, "isr": ["B", "A"]}) == []
     assert state_differs(found, {"rlmm": [{"id": "uuid-1"}, {"id": "uuid-2", "start": 3}]}) == []
     assert state_differs(found, {"brokers": {"A": {"hw": 1, "role": "leader"}}}) == [
-        "broker A: high watermark 2, and not 1",
-        "broker A: no role, and not leader",
+        "broker A: high watermark 2, expected 1",
+        "broker A: no role, expected leader",
     ]
-    assert state_differs(found, {"isr": ["A"]}) == ["the partition: isr A B, and not A"]
+    assert state_differs(found, {"isr": ["A"]}) == ["the partition: isr A B, expected A"]
     assert state_differs(found, {"rlmm": [{"id": "uuid-1"}, {"id": "uuid-3"}]}) == [
         "remote metadata: there is no uuid-3",
-        "remote metadata: uuid-2 is there, and should not be",
+        "remote metadata: uuid-2 should not exist",
     ]
     assert state_differs(found, {"partition_state": "online"}) == [
         "nobody looks at partition_state"
@@ -206,7 +206,7 @@ SOUND = {
         ({"log_start": 3}, "offsets out of order"),
         ({"records": [[3, "d", 1]]}, "the records are not those from 2 to 4"),
         ({"epochs": [[0, 0], [1, 5]]}, "leader epochs out of order"),
-        ({"copied_to": 0}, "nobody has what is between 0 and 2"),
+        ({"copied_to": 0}, "no tier has the records between 0 and 2"),
     ],
 )
 def test_what_no_state_may_be(change, told):
@@ -219,7 +219,7 @@ def test_what_no_state_may_be(change, told):
     if told is None:
         assert unsound(state) == []
         assert unsound({**state, "remote": []}) == [
-            "remote tier: uuid-1 is finished, and not in the store"
+            "remote tier: uuid-1 is finished, but not in the store"
         ]
     else:
         (found,) = unsound(state)
