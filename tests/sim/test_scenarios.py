@@ -96,7 +96,7 @@ def by_kafkas_cache(partition, offset, log, metadata):
         (
             "kip405-s5-remote-divergence",
             by_kafkas_cache,
-            "without an epoch reads offset 2: the answer: error OFFSET_OUT_OF_RANGE, and not NONE",
+            "without an epoch reads offset 2: the answer: error OFFSET_OUT_OF_RANGE, expected NONE",
         ),
     ],
 )
