@@ -145,20 +145,18 @@ def remote_tier(
     StartError, OSError."""
     if not config.remote_log_storage_system_enable:
         return None
+    from tidelog.tiered.cluster_access import ClusterAccess
     from tidelog.tiered.tier import RemoteTier
 
-    tier = RemoteTier(
-        config=config,
-        runtime=runtime,
+    cluster = ClusterAccess(
         cluster_id=cluster_id,
-        replicas=replicas,
-        logs=replicas.logs,
         image=lambda: metadata.image,
         create_topic=topics.create,
         new_channel=new_channel,
         catch_up=catch_up or _nothing_is_newer,
-        meters=meters,
-        on_failure=on_failure,
+    )
+    tier = RemoteTier(
+        config, runtime, replicas=replicas, cluster=cluster, meters=meters, on_failure=on_failure
     )
     tier.open()
     return tier

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from tidelog.cluster.metadata.image import REMOTE_LOG_METADATA_TOPIC
-from tidelog.tiered.shared import id_of, until_ready
+from tidelog.tiered.segments import id_of, until_ready
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.records import Record, build_batch
 from tidelog_scenarios.actor import MovedClock
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from tidelog.replication.partition import Partition
     from tidelog.server import BrokerServer
-    from tidelog.tiered.tasks import TieredPartition
+    from tidelog.tiered.tasks.partition import TieredPartition
     from tidelog.tiered.tier import RemoteTier
     from tidelog_scenarios.turnstile import Turnstile
 

@@ -11,8 +11,8 @@ import pytest
 from support.remote import PARTITION, remote_segment
 from tidelog.metrics.meters import BROKER_TOPIC_METRICS, Meters, Name
 from tidelog.runtime import DetachedExecutor
-from tidelog.tiered.aux_state import fetch_aux_state
 from tidelog.tiered.pools import Pool
+from tidelog.tiered.tasks.aux_state import fetch_aux_state
 from tidelog_storage.remote.api import (
     IndexKind,
     RemoteResourceNotFound,
@@ -29,10 +29,10 @@ CHECKPOINT = b"0\n3\n0 0\n1 70\n2 100\n"
 
 
 class Tier:
-    """The parts of `Shared` that are asked, and what they answer."""
+    """The parts of `RemoteSegments` that are asked, and what they answer."""
 
     def __init__(self) -> None:
-        self.metadata = self.storage = self.pools = self
+        self.metadata = self.storage = self
         self.meters = Meters()
         self.segment: RemoteSegment | None = remote_segment(1, 0, 99, epochs=((0, 0), (1, 70)))
         self.indexes = {
@@ -60,11 +60,11 @@ class Tier:
 
 def fetch(tier: Tier) -> AuxState:
     async def test() -> AuxState:
-        tier.follower = Pool(DetachedExecutor("remote-follower", 2), 2)  # type: ignore[attr-defined]
+        pool = Pool(DetachedExecutor("remote-follower", 2), 2)
         try:
-            return await fetch_aux_state(tier, PARTITION, 1, 80)  # type: ignore[arg-type]
+            return await fetch_aux_state(tier, pool, PARTITION, 1, 80)  # type: ignore[arg-type]
         finally:
-            tier.follower.close()  # type: ignore[attr-defined]
+            pool.close()
 
     return asyncio.run(test())
 

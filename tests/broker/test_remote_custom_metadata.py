@@ -24,7 +24,7 @@ WHERE = b"where it is"
 
 def updates(it: TieredCluster) -> list[SegmentUpdate]:
     """Of all segments, as the metadata topic has them."""
-    client = it.tier(1).metadata._client
+    client = it.tier(1).metadata.client
     found = []
     for index in range(client.partition_count):
         offset = 0
@@ -86,8 +86,7 @@ def test_a_copy_is_undone_with_what_the_store_has_answered(
                 if is_cut:
                     it.log(1, "a")._truncations += 1
                 for state in (DELETING, DELETED) if is_deleted else ():
-                    change = tiered.copier._shared.change(segment, state)
-                    await tier.metadata.update(change)
+                    await tier.segments.publish(segment, state)
             finally:
                 faults.gate.set()
             name = uuid_to_str(segment.segment_id.bytes)

@@ -56,7 +56,7 @@ def test_what_a_store_does_not_give_back_stays_here(
             await it.create("a", 1, 1, **segmented(1))
             await it.produce("a", ["v0", "v1", "v2"])
             await until(lambda: faults.count("copy") >= 2, "it is tried again, by a new id")
-            assert "does not give it back" in caplog.text
+            assert "does not return it" in caplog.text
             assert FINISHED not in [each.state for each in known(it)]
             log = it.log(1, "a")
             assert (log.highest_remote_offset, log.local_log_start_offset) == (-1, 0)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.data_path import ManualClock
 from tidelog.metrics.meters import Meters
 from tidelog.runtime import DetachedExecutor
-from tidelog.tiered.gauges import tell_quota
+from tidelog.tiered.gauges import register_quota
 from tidelog.tiered.pools import Pool, PoolFullError
 from tidelog.tiered.quotas import RateQuota
 
@@ -211,7 +211,7 @@ def test_a_quota_tells_how_long_who_came_late_had_to_wait() -> None:
     assert quota.throttle_times_ms(40) == (0.0, 0.0)
     meters = Meters()
     clock = ManualClock()
-    tell_quota(meters, "fetch", quota, clock)
+    register_quota(meters, "fetch", quota, clock)
     quota.record(50, clock.monotonic())
     told = {str(name): samples[0].value for name, samples in meters.gauges()}
     assert told == {

@@ -12,7 +12,7 @@ from support.clusters import in_thread, librdkafka, run, until
 from support.metadata import broker_config
 from support.tiered_cluster import segmented, tiered_cluster
 from tidelog.metrics.meters import BROKER_TOPIC_METRICS, Name
-from tidelog.tiered.tasks import Pace, Repeated
+from tidelog.tiered.tasks.repeated import Pace, Repeated
 from tidelog_storage.config import LogConfig
 from tidelog_storage.remote.api import (
     RemoteStorageError,
@@ -117,12 +117,12 @@ def test_after_a_failure_nothing_but_a_new_role_or_the_end_wakes_work(error: Exc
             repeated.wake()
             await asyncio.sleep(0.02)
             assert work.runs == 1
-        repeated.begin_anew()
+        repeated.restart()
         await until(lambda: work.runs == 2)
         work.gate.clear()
-        repeated.begin_anew()
+        repeated.restart()
         await until(lambda: work.runs == 3)
-        repeated.begin_anew()  # of what fails now this is not the role any more
+        repeated.restart()  # of what fails now this is not the role any more
         work.gate.set()
         await until(lambda: work.runs == 4)
         repeated.wake()

@@ -70,7 +70,7 @@ class Purged(Moved):
 
     def is_led_by_others(self) -> bool:
         """Whether A, cut off from the controllers, can still tell what it deletes."""
-        client = self.tier("A")._client
+        client = self.tier("A")._topic.client
         own = self.stage.ids["A"]
         return all(client.leader_of(index) not in (-1, own) for index in range(2))
 

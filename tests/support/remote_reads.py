@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from sim.disk import SimDisk
@@ -119,8 +120,7 @@ class ReadsWorld:
             self.metadata,
             self.pool,
             quota=RateQuota(quota),
-            clock=LoopClock(),
-            rng=CountingRng(),
+            runtime=SimpleNamespace(clock=LoopClock(), rng=CountingRng()),  # type: ignore[arg-type]
             meters=self.meters,
         )
 

@@ -15,7 +15,7 @@ from tidelog_protocol.records import iter_batches, iter_records
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
-    from tidelog.tiered.tasks import TieredPartition
+    from tidelog.tiered.tasks.partition import TieredPartition
     from tidelog.tiered.tier import RemoteTier
     from tidelog_storage.log import Log
 

@@ -10,6 +10,7 @@ path.offload("foo", 0)
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -64,8 +65,7 @@ class TieredPath(DataPath):
             self.metadata,  # type: ignore[arg-type] - the look-ups that reads need
             self.pool,  # type: ignore[arg-type]
             quota=RateQuota(quota),
-            clock=LoopClock(),
-            rng=CountingRng(),
+            runtime=SimpleNamespace(clock=LoopClock(), rng=CountingRng()),  # type: ignore[arg-type]
             meters=self.meters,
         )
         loop = asyncio.get_running_loop()

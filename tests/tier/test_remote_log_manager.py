@@ -153,7 +153,7 @@ def test_quotas_are_as_they_are_set(tmp_path: Path) -> None:
         }
         async with Held(tmp_path, brokers=1, settings=settings) as cluster:
             tier = cluster.node(0).server._tier
-            copies, fetches = tier._shared.copy_quota, tier.reads._quota
+            copies, fetches = tier._copy_quota, tier.reads._quota
 
             def set_to() -> list[tuple[int, int, int]]:
                 return [

@@ -24,7 +24,7 @@ from tidelog.metrics.meters import Name
 from tidelog.replication.partition import TRANSACTION_COMMITTED
 from tidelog.replication.purgatory import DelayedOperation, Purgatory
 from tidelog.tiered.reads.reader import RemoteRead
-from tidelog.tiered.shared import id_of
+from tidelog.tiered.segments import id_of
 from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.remote.api import RemoteResourceNotFound
 

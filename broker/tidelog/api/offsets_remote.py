@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tidelog.metrics.broker_gauges import tell_purgatories
 from tidelog.metrics.meters import Name
 from tidelog.replication.purgatory import DelayedOperation, Purgatory
-from tidelog.tiered.shared import id_of
+from tidelog.tiered.segments import id_of
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from tidelog.healing.peer_copies import NoCopyError, take
 from tidelog.network.peers import PeerError
-from tidelog.tiered.shared import id_of
+from tidelog.tiered.segments import id_of
 from tidelog_protocol.errors import ProtocolError
 from tidelog_storage.remote.api import (
     RemoteStorageError,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from tidelog.healing.peer_copies import PeerCopies
     from tidelog.replication.partition import Partition
     from tidelog.seams import Runtime
-    from tidelog.tiered.tasks import TieredPartition
+    from tidelog.tiered.tasks.partition import TieredPartition
     from tidelog.tiered.tier import RemoteTier
     from tidelog_storage.log import Log
     from tidelog_storage.remote.api import RemoteSegment, RemoteStorage, SegmentFiles

@@ -1,5 +1,5 @@
-"""Gauges of the remote tier, by Kafka's names: how much waits to be copied or deleted, how much is
-there."""
+"""Gauges of the remote tier with Kafka's names: sizes of the tier and of what waits to be copied or
+deleted."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ if TYPE_CHECKING:
     from tidelog.seams import Clock
     from tidelog.tiered.metadata.topic import TopicBasedMetadata
     from tidelog.tiered.quotas import RateQuota
-    from tidelog.tiered.tasks import TieredPartition
+    from tidelog.tiered.tasks.partition import TieredPartition
     from tidelog_storage.remote.api import RemoteLogMetadata
     from tidelog_storage.remote.index_cache import IndexCache
 
-__all__ = ["tell_gauges", "tell_index_cache", "tell_passed_over", "tell_quota"]
+__all__ = ["register_index_cache", "register_partitions", "register_passed_over", "register_quota"]
 
-# Counted by the rooms that do the work, and told as 0 before.
+_MANAGER = ("kafka.log.remote", "RemoteLogManager")
+# Meters that the tasks and reads count; they show as 0 before.
 _COUNTED = (
     "BuildRemoteLogAuxStateErrorsPerSec",
     "BuildRemoteLogAuxStateRequestsPerSec",
@@ -36,91 +37,85 @@ _COUNTED = (
 )
 
 
-def tell_gauges(
+def register_partitions(
     meters: Meters,
     partitions: Mapping[tuple[str, int], TieredPartition],
     metadata: RemoteLogMetadata,
 ) -> None:
-    """Register the gauges; each is computed when somebody asks."""
+    """Register the gauges of partitions; each is computed when it is read."""
 
-    def tell(name: str, value_of: Callable[[TieredPartition], int]) -> None:
+    def register(name: str, value_of: Callable[[TieredPartition], int]) -> None:
         meters.gauge(
             Name(*BROKER_TOPIC_METRICS, name), lambda: _samples(partitions.values(), value_of)
         )
 
     meters.declare(Name(*BROKER_TOPIC_METRICS, name) for name in _COUNTED)
-    tell("RemoteCopyLagBytes", lambda each: each.copier.lag()[0])
-    tell("RemoteCopyLagSegments", lambda each: each.copier.lag()[1])
-    tell("RemoteDeleteLagBytes", lambda each: each.expiration.lag[0])
-    tell("RemoteDeleteLagSegments", lambda each: each.expiration.lag[1])
-    tell("RemoteLogMetadataCount", lambda each: _remote(metadata, each)[0])
-    tell("RemoteLogSizeBytes", lambda each: _remote(metadata, each)[1])
-    tell("RemoteLogSizeComputationTime", lambda each: each.expiration.planning_ms)
-    _tell_percents(meters, partitions)
-    _tell_damages(meters, partitions)
+    register("RemoteCopyLagBytes", lambda each: each.copier.lag()[0])
+    register("RemoteCopyLagSegments", lambda each: each.copier.lag()[1])
+    register("RemoteDeleteLagBytes", lambda each: each.expiration.lag[0])
+    register("RemoteDeleteLagSegments", lambda each: each.expiration.lag[1])
+    register("RemoteLogMetadataCount", lambda each: _remote(metadata, each)[0])
+    register("RemoteLogSizeBytes", lambda each: _remote(metadata, each)[1])
+    register("RemoteLogSizeComputationTime", lambda each: each.expiration.planning_ms)
 
-
-def _tell_percents(meters: Meters, partitions: Mapping[tuple[str, int], TieredPartition]) -> None:
-    """KIP-1257: how full a partition is, the whole of it and its local part."""
-
-    def tell(name: str, which: int) -> None:
+    def register_each(name: str, value_of: Callable[[TieredPartition], int | None]) -> None:
         def read() -> Iterator[Sample]:
             for (topic, number), each in partitions.items():
-                percents = each.expiration.percents
-                if each.leads and percents is not None:
-                    yield Sample((("partition", str(number)), ("topic", topic)), percents[which])
+                value = value_of(each) if each.leads else None
+                if value is not None:
+                    yield Sample((("partition", str(number)), ("topic", topic)), value)
 
-        meters.gauge(Name("kafka.log.remote", "RemoteLogManager", name), read)
+        meters.gauge(Name(*_MANAGER, name), read)
 
-    tell("RetentionSizeInPercent", 0)
-    tell("LocalRetentionSizeInPercent", 1)
-
-
-def _tell_damages(meters: Meters, partitions: Mapping[tuple[str, int], TieredPartition]) -> None:
-    """Offsets whose remote segments are damaged, and could not be repaired. Kafka does not look."""
-
-    def read() -> Iterator[Sample]:
-        for (topic, number), each in partitions.items():
-            if each.leads:
-                ranges = {(one.start_offset, one.end_offset + 1) for one in each.damaged.values()}
-                damaged = sum(end - start for start, end in ranges)
-                yield Sample((("partition", str(number)), ("topic", topic)), damaged)
-
-    meters.gauge(Name("kafka.log.remote", "RemoteLogManager", "DamagedOffsets"), read)
+    # KIP-1257: how full a partition and its local part are.
+    register_each("RetentionSizeInPercent", lambda each: _percent(each, 0))
+    register_each("LocalRetentionSizeInPercent", lambda each: _percent(each, 1))
+    register_each("DamagedOffsets", _damaged_offsets)
 
 
-def tell_index_cache(meters: Meters, cache: IndexCache) -> None:
-    """Register how much local disk the indexes of remote segments take; Kafka does not tell."""
+def _percent(each: TieredPartition, which: int) -> int | None:
+    percents = each.expiration.percents
+    return None if percents is None else percents[which]
+
+
+def _damaged_offsets(each: TieredPartition) -> int:
+    """Count the offsets of damaged remote segments. Kafka has no such gauge."""
+    ranges = {(one.start_offset, one.end_offset + 1) for one in each.damaged.values()}
+    return sum(end - start for start, end in ranges)
+
+
+def register_index_cache(meters: Meters, cache: IndexCache) -> None:
+    """Register the local size of the index cache. Kafka has no such gauge."""
     place = ("tidelog.tiered", "RemoteIndexCache")
     meters.gauge(Name(*place, "SizeBytes"), lambda: [Sample((), cache.bytes)])
     meters.gauge(Name(*place, "Segments"), lambda: [Sample((), len(cache))])
 
 
-def tell_passed_over(meters: Meters, topic: TopicBasedMetadata) -> None:
-    """Register how many records of the metadata topic counted for nothing, as nobody could read
-    them or as what they say may not be; Kafka does not tell."""
+def register_passed_over(meters: Meters, topic: TopicBasedMetadata) -> None:
+    """Register how many records of the metadata topic were ignored, because they are unreadable or
+    make an illegal transition. Kafka has no such gauges."""
     place = ("tidelog.tiered", "RemoteLogMetadata")
     meters.gauge(Name(*place, "UnreadableRecords"), lambda: [Sample((), topic.unreadable)])
     meters.gauge(Name(*place, "IllegalRecords"), lambda: [Sample((), topic.illegal)])
 
 
-def tell_quota(meters: Meters, kind: str, quota: RateQuota, clock: Clock) -> None:
-    """Register what a quota of `kind` "copy" or "fetch" does (KIP-956)."""
+def register_quota(meters: Meters, kind: str, quota: RateQuota, clock: Clock) -> None:
+    """Register the rate and the waits of a quota; `kind` is "copy" or "fetch" (KIP-956)."""
 
-    def tell(group: str, name: str, value_of: Callable[[float], float]) -> None:
+    def register(group: str, name: str, value_of: Callable[[float], float]) -> None:
         read = Name("kafka.server", group, name)
         meters.gauge(read, lambda: [Sample((), value_of(clock.monotonic()))])
 
-    throttled = f"remote-{kind}-throttle-time"
-    tell(f"RLM{kind.capitalize()}", "byte-rate", quota.rate)
-    tell("RemoteLogManager", f"{throttled}-avg", lambda now_s: quota.throttle_times_ms(now_s)[0])
-    tell("RemoteLogManager", f"{throttled}-max", lambda now_s: quota.throttle_times_ms(now_s)[1])
+    times_ms, throttled = quota.throttle_times_ms, f"remote-{kind}-throttle-time"
+    register(f"RLM{kind.capitalize()}", "byte-rate", quota.rate)
+    register("RemoteLogManager", f"{throttled}-avg", lambda now_s: times_ms(now_s)[0])
+    register("RemoteLogManager", f"{throttled}-max", lambda now_s: times_ms(now_s)[1])
 
 
 def _samples(
     partitions: Iterable[TieredPartition], value_of: Callable[[TieredPartition], int]
 ) -> list[Sample]:
-    """For each topic; who does not lead a partition tells nothing of it."""
+    """Sum up by topic; only leaders count."""
     values: dict[str, int] = {}
     for each in partitions:
         if each.leads:
@@ -131,7 +126,7 @@ def _samples(
 
 
 def _remote(metadata: RemoteLogMetadata, each: TieredPartition) -> tuple[int, int]:
-    """Number of segments that are known, and bytes of those that the store should have."""
+    """Return the number of known segments, and the bytes of those that the store should have."""
     try:
         segments = list(metadata.segments(each.partition))
     except RemoteStorageNotReady:

@@ -1,7 +1,7 @@
-"""The stores and metadata managers that the configuration names, built and configured (KIP-405).
+"""Builds the store and the metadata manager that the configuration names (KIP-405).
 
-A class is named `module.Class` or `module:Class`. Kafka's own names stand for what we have of the
-same kind, so that its configuration files can be used.
+A class is named `module.Class` or `module:Class`. Kafka's class names stand for tidelog's own
+equivalents, so that Kafka's configuration files work.
 """
 
 from __future__ import annotations
@@ -13,20 +13,33 @@ import re
 import sys
 from typing import TYPE_CHECKING, Any, cast
 
+from tidelog.cluster.metadata.image import REMOTE_LOG_METADATA_TOPIC
 from tidelog.config.tiered_keys import is_known_to_our_stores, is_our_store
 from tidelog.start_error import StartError, one_line
+from tidelog.tiered.metadata.client import MetadataTopicClient
 from tidelog.tiered.metadata.client_settings import ClientSettings
+from tidelog.tiered.metadata.files import MetadataFiles
 from tidelog.tiered.metadata.settings import MetadataSettings
+from tidelog.tiered.metadata.topic import TopicBasedMetadata
 from tidelog_storage.remote.api import RemoteLogMetadata, RemoteStorage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from tidelog.config.broker import BrokerConfig
+    from tidelog.replication.replica_manager import ReplicaManager
+    from tidelog.seams import Runtime
+    from tidelog.tiered.cluster_access import ClusterAccess
     from tidelog_storage.remote.directory_store import DirectoryStore
     from tidelog_storage.seams import FileSystem
 
-__all__ = ["is_topic_based", "load_class", "metadata_properties", "new_metadata", "new_storage"]
+__all__ = [
+    "load_class",
+    "metadata_manager",
+    "metadata_properties",
+    "new_metadata",
+    "new_storage",
+]
 
 log = logging.getLogger("tidelog.tiered")
 
@@ -37,7 +50,8 @@ _OURS = {
 }
 _CLASS_NAME = ".class.name"
 _CLIENTS = "remote.log.metadata.common.client"
-_NAMES_KEY = re.compile(r"[\w.-]+: ")  # what is wrong with a setting begins with its name
+_NAMES_KEY = re.compile(r"[\w.-]+: ")  # an error of a setting begins with its name
+_METADATA_FOLDER = "remote-log-metadata"  # in the first log directory
 _TOPIC_BASED = (
     "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager",
     "tidelog.tiered.metadata.topic.TopicBasedMetadata",
@@ -46,9 +60,9 @@ _TOPIC_BASED = (
 
 
 def load_class(key: str, name: str, path: str | None) -> type[Any]:
-    """The class that the setting `key` names; StartError if there is none.
+    """Load the class that the setting `key` names; StartError if there is none.
 
-    `path` are folders to look in before all others, as in PYTHONPATH.
+    `path` has folders to search first, as in PYTHONPATH.
     """
     name = _OURS.get(name, name)
     for folder in reversed((path or "").split(os.pathsep)):
@@ -71,7 +85,7 @@ def load_class(key: str, name: str, path: str | None) -> type[Any]:
 
 
 def new_storage(config: BrokerConfig, files: FileSystem, cluster_id: str) -> RemoteStorage:
-    """The remote store; the directory store unless another is named."""
+    """Build the remote store: the directory store unless another is named."""
     key = "remote.log.storage.manager.class.name"
     name = config.remote_log_storage_manager_class_name or _DIRECTORY_STORE
     wanted = load_class(key, name, config.remote_log_storage_manager_class_path)
@@ -80,7 +94,7 @@ def new_storage(config: BrokerConfig, files: FileSystem, cluster_id: str) -> Rem
     prefix = config.remote_log_storage_manager_impl_prefix
     given = config.given_with_prefix(prefix)
     if is_our_store(config.remote_log_storage_manager_class_name):
-        _tell_unknown(prefix, [key for key in given if not is_known_to_our_stores(key)])
+        _warn_of_unknown(prefix, [key for key in given if not is_known_to_our_stores(key)])
     properties = given | _place(config, cluster_id)
     storage: RemoteStorage = _built(key, wanted, RemoteStorage, prefix, properties, *arguments)
     if arguments:
@@ -91,33 +105,34 @@ def new_storage(config: BrokerConfig, files: FileSystem, cluster_id: str) -> Rem
     return storage
 
 
-def is_topic_based(config: BrokerConfig) -> bool:
-    """Whether the metadata is kept in our own topic."""
+def _is_topic_based(config: BrokerConfig) -> bool:
+    """Return whether tidelog's own topic keeps the metadata."""
     return config.remote_log_metadata_manager_class_name in _TOPIC_BASED
 
 
-def _tell_unknown(prefix: str, keys: Iterable[str]) -> None:
-    """Not refused: configuration files of Apache Kafka name what its own plug-ins and their clients
-    know."""
+def _warn_of_unknown(prefix: str, keys: Iterable[str]) -> None:
+    """Warn of unknown settings. They are not refused, because Kafka's configuration files have
+    settings of Kafka's own plug-ins and clients."""
     for key in keys:
-        log.warning("%s%s: there is no such setting here, it has no effect", prefix, key)
+        log.warning("%s%s: tidelog has no such setting, it has no effect", prefix, key)
 
 
 def metadata_properties(config: BrokerConfig, cluster_id: str) -> dict[str, str]:
-    """What the metadata manager is given: how to reach the listener it may use, unless its own
-    settings say otherwise, as in Kafka; and where it is."""
+    """Return the properties of the metadata manager: its settings, its broker, and the address of
+    the listener that it may use. Its own settings win over the address, as in Kafka."""
     prefix = config.remote_log_metadata_manager_impl_prefix
     given = config.given_with_prefix(prefix)
-    if is_topic_based(config):
+    if _is_topic_based(config):
         known = (MetadataSettings.knows, ClientSettings.knows)
-        _tell_unknown(prefix, [key for key in given if not any(knows(key) for knows in known)])
+        _warn_of_unknown(prefix, [key for key in given if not any(knows(key) for knows in known)])
     properties = _reaching_the_listener(config) | given | _place(config, cluster_id)
     properties["log.dir"] = config.log_directories()[0]
     return properties
 
 
 def _reaching_the_listener(config: BrokerConfig) -> dict[str, str]:
-    """Nothing if no listener is named; StartError if there is none of that name."""
+    """Return the address of the named listener, nothing if none is named; StartError if it does not
+    exist."""
     listener = config.remote_log_metadata_manager_listener_name
     if listener is None:
         return {}
@@ -134,8 +149,43 @@ def _reaching_the_listener(config: BrokerConfig) -> dict[str, str]:
     }
 
 
+def metadata_manager(
+    config: BrokerConfig,
+    runtime: Runtime,
+    replicas: ReplicaManager,
+    cluster: ClusterAccess,
+    on_failure: Callable[[BaseException], None],
+) -> RemoteLogMetadata:
+    """Build the metadata manager: tidelog's own topic unless a class is named."""
+    if not _is_topic_based(config):
+        return new_metadata(config, cluster.cluster_id)
+    properties = metadata_properties(config, cluster.cluster_id)
+    folder = f"{properties['log.dir']}/{_METADATA_FOLDER}"
+    timeout_ms = config.request_timeout_ms
+    try:
+        client = MetadataTopicClient(
+            REMOTE_LOG_METADATA_TOPIC,
+            replicas=replicas,
+            image=cluster.image,
+            new_channel=cluster.new_channel,
+            settings=ClientSettings.of(properties, request_timeout_ms=timeout_ms),
+            listener=(config.remote_log_metadata_manager_listener_name or "").upper(),
+        )
+        topic = TopicBasedMetadata(
+            client,
+            cluster.create_topic,
+            on_failure=on_failure,
+            files=MetadataFiles(runtime.async_files, folder),
+        )
+        topic.configure(properties)
+    except ValueError as error:
+        prefix = config.remote_log_metadata_manager_impl_prefix
+        raise StartError(f"{prefix}{error}") from error
+    return topic
+
+
 def new_metadata(config: BrokerConfig, cluster_id: str) -> RemoteLogMetadata:
-    """A user's metadata manager."""
+    """Build a user's metadata manager."""
     key = "remote.log.metadata.manager.class.name"
     wanted = load_class(
         key,
@@ -161,8 +211,8 @@ def _built(
     properties: Mapping[str, str],
     *arguments: object,
 ) -> Any:
-    """An object of the class that the setting `key` names, configured; StartError if it has not all
-    methods of the protocol, or whatever it raises."""
+    """Build and configure an object of the class that the setting `key` names. StartError if it
+    lacks a method of the protocol, or for any error that it raises."""
     name = f"{wanted.__module__}.{wanted.__qualname__}"
     methods = [method for method in vars(protocol) if not method.startswith("_")]
     for method in methods:

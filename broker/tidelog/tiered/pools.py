@@ -1,7 +1,7 @@
 """Bounded pools of threads for calls to a remote store, by Kafka's names (KIP-405, KIP-950).
 
-A pool bounds how many calls run at once, whoever asks; a call that hangs holds one place of its own
-pool and nothing else. Sizes may change at any time. Used on the loop alone.
+A pool bounds how many calls run at once. A call that hangs holds one place of its own pool and
+nothing else. Sizes may change at any time. Used on the loop only.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T")
 THREADS_MAX = 1000  # of one pool, whatever its size is set to
 
 _TASKS_IDLE = Name("kafka.log.remote", "RemoteLogManager", "RemoteLogManagerTasksAvgIdlePercent")
-# Kafka tells the reader pool under both names until its next major version.
+# Kafka has the reader pool under both names until its next major version.
 _READER = (
     ("kafka.log.remote", "RemoteStorageThreadPool"),
     ("org.apache.kafka.storage.internals.log", "RemoteStorageThreadPool"),
@@ -35,7 +35,7 @@ _READER = (
 
 
 class PoolFullError(Exception):
-    """As many calls wait for a place as may."""
+    """The maximum number of calls waits for a place already."""
 
 
 class Pool:
@@ -47,7 +47,7 @@ class Pool:
     def __init__(
         self, executor: Executor, threads_max: int, *, pending_max: int | None = None
     ) -> None:
-        """`executor` has threads enough; `pending_max`: how many calls may wait for a place."""
+        """`executor` has enough threads; at most `pending_max` calls may wait for a place."""
         self._executor = executor
         self._threads_max = threads_max
         self._pending_max = pending_max
@@ -57,7 +57,7 @@ class Pool:
 
     @property
     def threads_max(self) -> int:
-        """How many calls may run at a time; set it to change it."""
+        """The number of calls that may run at a time; set it to change it."""
         return self._threads_max
 
     @threads_max.setter
@@ -67,25 +67,24 @@ class Pool:
 
     @property
     def running(self) -> int:
-        """Calls that hold a place, abandoned ones included."""
+        """The number of calls that hold a place, including abandoned ones."""
         return len(self._running)
 
     @property
     def pending(self) -> int:
-        """Calls that wait for a place."""
+        """The number of calls that wait for a place."""
         return len(self._waiting)
 
     @property
     def is_full(self) -> bool:
-        """Whether it takes no call now."""
+        """Whether the pool accepts no call now."""
         is_busy = len(self._running) >= self._threads_max
         return is_busy and self._pending_max is not None and self.pending >= self._pending_max
 
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a function on a thread when there is a place; PoolFullError if too many wait.
 
-        A caller that is cancelled while the function runs leaves it to itself: its place is taken
-        until it returns.
+        If the caller is cancelled, the function runs on and holds its place until it returns.
         """
         ended = self.begin(function, *args, **kwargs)
         try:
@@ -96,7 +95,7 @@ class Pool:
     def begin(
         self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
     ) -> asyncio.Future[T]:
-        """As `run`; the future is done when the function has returned."""
+        """Begin a call like `run`; the future is done when the function has returned."""
         assert not self._closed, "the pool is closed"
         if self.is_full:
             raise PoolFullError(f"{self._pending_max} calls wait already")
@@ -106,7 +105,7 @@ class Pool:
         return ended
 
     def withdraw(self, ended: asyncio.Future[Any]) -> bool:
-        """Take back a call that still waits for a place; whether it did."""
+        """Withdraw a call that still waits for a place; return whether it did."""
         is_waiting = self._waiting.pop(ended, None) is not None
         if is_waiting:
             ended.cancel()
@@ -128,7 +127,7 @@ class Pool:
         except asyncio.CancelledError:
             ended.cancel()
             raise
-        except BaseException as error:  # noqa: BLE001 - it is the caller's
+        except BaseException as error:  # noqa: BLE001 - the caller gets it
             if not ended.done():
                 ended.set_exception(error)
         else:
@@ -141,7 +140,7 @@ class Pool:
             self._grant()
 
     def close(self) -> None:
-        """Begin nothing any more, and wait for nothing."""
+        """Begin no more calls, and do not wait for running ones."""
         self._closed = True
         for ended in list(self._waiting):
             self.withdraw(ended)
@@ -173,10 +172,10 @@ class Pools:
             config.remote_log_reader_max_pending_tasks,
         )
         if meters is not None:
-            self._tell(meters)
+            self._register_gauges(meters)
 
-    def _tell(self, meters: Meters) -> None:
-        meters.gauge(_TASKS_IDLE, lambda: _idle(self.copier))  # of this pool alone, as in Kafka
+    def _register_gauges(self, meters: Meters) -> None:
+        meters.gauge(_TASKS_IDLE, lambda: _idle(self.copier))  # only this pool, as in Kafka
         for place in _READER:
             meters.gauge(Name(*place, "RemoteLogReaderAvgIdlePercent"), lambda: _idle(self.reader))
             meters.gauge(
@@ -192,7 +191,7 @@ class Pools:
         self.reader.threads_max = config.remote_log_reader_threads
 
     def by_name(self) -> Mapping[str, Pool]:
-        """All of them."""
+        """Return all pools."""
         return {
             "copier": self.copier,
             "expiration": self.expiration,
@@ -201,11 +200,11 @@ class Pools:
         }
 
     def close(self) -> None:
-        """Wait for nothing that runs."""
+        """Close all pools without waiting for running calls."""
         for pool in self.by_name().values():
             pool.close()
 
 
 def _idle(pool: Pool) -> list[Sample]:
-    """The part of its places that nobody has."""
+    """Return the share of free places."""
     return [Sample((), max(0.0, 1 - pool.running / pool.threads_max))]

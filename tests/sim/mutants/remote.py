@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
-from tidelog.tiered import copying, deletion, expiration, shared
-from tidelog.tiered.copying import Copier
-from tidelog.tiered.deletion import Deletions
 from tidelog.tiered.metadata.topic import TopicBasedMetadata
+from tidelog.tiered.segments import RemoteSegments
+from tidelog.tiered.tasks import copying, deletion
+from tidelog.tiered.tasks.copying import Copier
+from tidelog.tiered.tasks.deletion import Deletions
 from tidelog_storage.log_state import LogState
 from tidelog_storage.remote.api import SegmentState
 
@@ -44,18 +46,13 @@ def failed_copies_count(patch: Patch) -> None:
 def deletions_are_finished_when_they_fail(patch: Patch) -> None:
     """Nobody tries again what the store did not delete."""
 
-    async def delete_segment(tier: Any, segment: Any, pool: Any) -> None:
-        await tier.metadata.update(tier.change(segment, SegmentState.DELETE_SEGMENT_STARTED))
-        try:
-            await pool.run(tier.storage.delete_segment, segment)
-        except shared.RemoteResourceNotFound:
-            pass
-        except Exception:  # noqa: BLE001 - the bug
-            pass
-        await tier.metadata.update(tier.change(segment, SegmentState.DELETE_SEGMENT_FINISHED))
+    async def delete(self: Any, segment: Any, pool: Any) -> None:
+        await self.publish(segment, SegmentState.DELETE_SEGMENT_STARTED)
+        with contextlib.suppress(Exception):  # the bug
+            await pool.run(self.storage.delete_segment, segment)
+        await self.publish(segment, SegmentState.DELETE_SEGMENT_FINISHED)
 
-    for module in (shared, copying, deletion, expiration):
-        patch(module, "delete_segment", delete_segment)
+    patch(RemoteSegments, "delete", delete)
 
 
 def nobody_marks(patch: Patch) -> None:

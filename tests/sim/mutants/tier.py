@@ -9,11 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tidelog.tiered import aux_state, copying, deletion, expiration, shared, tier
-from tidelog.tiered.copying import Copier
-from tidelog.tiered.expiration import Expiration
+from tidelog.tiered import segments, tier
 from tidelog.tiered.metadata.topic import TopicBasedMetadata
 from tidelog.tiered.reads import loading, reader
+from tidelog.tiered.tasks import aux_state, copying
+from tidelog.tiered.tasks.copying import Copier
+from tidelog.tiered.tasks.expiration import Expiration
 from tidelog_storage.log_state import LogState
 from tidelog_storage.remote import chunks, lineage
 from tidelog_storage.remote.api import RemoteResourceNotFound, SegmentState
@@ -63,17 +64,17 @@ def one_id_for_all_tries(patch: Patch) -> None:
 
     async def copy(self: Any, candidate: Any, term: int) -> None:
         number = candidate.start_offset.to_bytes(16, "big")
-        held = self._shared
+        held = self._tools
 
         class SameIds:
             uuid = staticmethod(lambda: number)
-            uniform = held.rng.uniform
+            uniform = held.runtime.rng.uniform
 
-        self._shared = replace(held, rng=SameIds())
+        self._tools = replace(held, runtime=replace(held.runtime, rng=SameIds()))
         try:
             await real(self, candidate, term)
         finally:
-            self._shared = held
+            self._tools = held
 
     patch(Copier, "_copy", copy)
 
@@ -151,13 +152,12 @@ def segments_go_before_the_log_start_moves(patch: Patch) -> None:
 def the_store_before_the_metadata(patch: Patch) -> None:
     """The objects go first, and who dies then leaves a segment that is nowhere."""
 
-    async def delete_segment(tier: Any, segment: Any, pool: Any) -> None:
-        await pool.run(tier.storage.delete_segment, segment)
-        await tier.metadata.update(tier.change(segment, SegmentState.DELETE_SEGMENT_STARTED))
-        await tier.metadata.update(tier.change(segment, SegmentState.DELETE_SEGMENT_FINISHED))
+    async def delete(self: Any, segment: Any, pool: Any) -> None:
+        await pool.run(self.storage.delete_segment, segment)
+        await self.publish(segment, SegmentState.DELETE_SEGMENT_STARTED)
+        await self.publish(segment, SegmentState.DELETE_SEGMENT_FINISHED)
 
-    for module in (shared, copying, deletion, expiration):
-        patch(module, "delete_segment", delete_segment)
+    patch(segments.RemoteSegments, "delete", delete)
 
 
 def the_log_start_stays_when_the_tier_goes(patch: Patch) -> None:
@@ -224,8 +224,8 @@ def copies_of_dead_branches_count(patch: Patch) -> None:
                 return OffsetAndEpoch(highest, epoch)
         return OffsetAndEpoch(-1, -1)
 
-    patch(shared, "copied_up_to", copied_up_to)
-    patch(shared, "kept_up_to", lambda copied, *_: copied)
+    patch(segments, "copied_up_to", copied_up_to)
+    patch(segments, "kept_up_to", lambda copied, *_: copied)
 
 
 def followers_begin_with_one_epoch(patch: Patch) -> None:

@@ -82,9 +82,9 @@ class TopicBasedMetadata:
         self.illegal = 0
         self.on_ready: Callable[[TopicIdPartition], None] | None = None
         """Called whenever a partition has caught up."""
-        self._client = client
+        self.client = client
         self._creation = Creation(client, create_topic, on_failure)
-        self._files = files
+        self.files = files
         self._settings = MetadataSettings.of({})
         self._consumer = MetadataConsumer(client, self)
         self._tracked: dict[_Key, Tracked] = {}
@@ -110,13 +110,13 @@ class TopicBasedMetadata:
 
     def on_image(self) -> None:
         """The cluster has changed. StartError goes to `on_failure` if the topic is another one."""
-        has_topic = bool(self._client.partition_count)
+        has_topic = bool(self.client.partition_count)
         if has_topic and not self._creation.has_right_count(self._settings):
             return
         if self._is_open:
             if not has_topic:
                 self._retelling.wake()
-            elif self._client.topic_id != self._topic_id:
+            elif self.client.topic_id != self._topic_id:
                 self._outlive_topic()
         self._consumer.wake()
 
@@ -175,10 +175,10 @@ class TopicBasedMetadata:
         seconds_max = settings.retry_ms_max / 1000
         if not await self._creation.find(settings, settings.retry_s, seconds_max):
             return
-        topic_id = self._topic_id = self._client.topic_id
+        topic_id = self._topic_id = self.client.topic_id
         self._is_open = True
-        if self._files is not None:
-            committed = await self._files.committed(topic_id)
+        if self.files is not None:
+            committed = await self.files.committed(topic_id)
             if topic_id == self._topic_id:
                 self._committed = committed
         self._consumer.start()
@@ -199,9 +199,9 @@ class TopicBasedMetadata:
         """The topic was deleted, and there is a new one."""
         log.warning(
             "%s was deleted: it is created again, and leaders publish what they know",
-            self._client.name,
+            self.client.name,
         )
-        self._topic_id = self._client.topic_id
+        self._topic_id = self.client.topic_id
         self._committed = {}
         for tracked in self._tracked.values():
             tracked.outlive()
@@ -226,10 +226,10 @@ class TopicBasedMetadata:
             await self._has_new.wait()
 
     async def _restore(self, tracked: Tracked) -> None:
-        if self._files is None:
+        if self.files is None:
             return
         topic_id = self._topic_id
-        saved = await self._files.load(tracked.partition, topic_id)
+        saved = await self.files.load(tracked.partition, topic_id)
         if saved is not None and saved.metadata_partition == tracked.index:
             tracked.cache = PartitionMetadata.restore(saved.snapshot)
             tracked.has_file = True
@@ -256,10 +256,10 @@ class TopicBasedMetadata:
             if not waiting:
                 break
             try:
-                end_offset = await self._client.end_offset(index)
+                end_offset = await self.client.end_offset(index)
             except TopicError as error:
                 log.debug("%s", error)
-                await asyncio.sleep(self._client.settings.consumer.retry_s)
+                await asyncio.sleep(self.client.settings.consumer.retry_s)
                 continue
             for tracked, asks, next_offset in waiting:
                 if tracked.asks != asks:
@@ -296,7 +296,7 @@ class TopicBasedMetadata:
                 continue
             if not tracked.cache.apply(event) and not tracked.is_older:
                 self.illegal += 1
-                log.info("%s-%d at %d: illegal, %s", self._client.name, index, offset, event)
+                log.info("%s-%d at %d: illegal, %s", self.client.name, index, offset, event)
             tracked.is_saved = False
         for tracked in list(here.values()):
             if tracked.is_begun and tracked.next_offset < chunk.next_offset:
@@ -315,7 +315,7 @@ class TopicBasedMetadata:
             return decode(value)
         except (ProtocolError, ValueError) as error:
             self.unreadable += 1
-            log.warning("%s-%d at %d is passed over: %s", self._client.name, index, offset, error)
+            log.warning("%s-%d at %d is passed over: %s", self.client.name, index, offset, error)
             return None
 
     def lost(self, index: int) -> None:
@@ -337,14 +337,14 @@ class TopicBasedMetadata:
         """There is a file of the partition before there is anything of it in the store: a broker
         that dies finds what it has to delete if the topic is gone when it comes back."""
         tracked = self._tracked.get((partition.topic_id, partition.partition))
-        if tracked is None or tracked.has_file or self._files is None:
+        if tracked is None or tracked.has_file or self.files is None:
             return
         if not tracked.is_caught_up:
             raise _not_ready(partition)
         try:
-            await self._files.note(self._topic_id, tracked.saved())
+            await self.files.note(self._topic_id, tracked.saved())
         except OSError as error:
-            raise RetriableRemoteStorageError(f"{self._files.folder}: {error}") from error
+            raise RetriableRemoteStorageError(f"{self.files.folder}: {error}") from error
         tracked.has_file = True
 
     async def update(self, update: SegmentUpdate) -> None:
@@ -374,11 +374,11 @@ class TopicBasedMetadata:
             raise _not_ready(partition)
         topic_id = self._topic_id
         try:
-            offset = await self._client.publish(tracked.index, encode(event))
+            offset = await self.client.publish(tracked.index, encode(event))
         except TopicError as error:
             raise RetriableRemoteStorageError(str(error)) from error
         if topic_id != self._topic_id:
-            raise RetriableRemoteStorageError(f"{self._client.name} was deleted meanwhile")
+            raise RetriableRemoteStorageError(f"{self.client.name} was deleted meanwhile")
         if tracked is not self._tracked.get((partition.topic_id, partition.partition)):
             raise _not_ready(partition)
         if tracked.next_offset > offset:
@@ -389,7 +389,7 @@ class TopicBasedMetadata:
             async with asyncio.timeout(self._settings.consume_wait_ms / 1000):
                 await waiter.seen
         except TimeoutError:
-            text = f"{self._client.name}-{tracked.index}: {offset} was not read in time"
+            text = f"{self.client.name}-{tracked.index}: {offset} was not read in time"
             raise RetriableRemoteStorageError(text) from None
         finally:
             tracked.waiters.remove(waiter)
@@ -437,7 +437,7 @@ class TopicBasedMetadata:
 
     async def _save(self) -> None:
         """Write the files; one that fails is written the next time."""
-        if self._files is None or not self._is_open:
+        if self.files is None or not self._is_open:
             return
         begun = [tracked for tracked in self._tracked.values() if tracked.is_begun]
         changed = [tracked for tracked in begun if not tracked.is_saved]
@@ -449,7 +449,7 @@ class TopicBasedMetadata:
         for tracked in self._new.values():  # their files are as old as this offset
             positions[tracked.index] = self._committed.get(tracked.index, 0)
         try:
-            await self._files.save(self._topic_id, saved, assigned, positions)
+            await self.files.save(self._topic_id, saved, assigned, positions)
         except OSError as error:
             log.warning("the files of the remote log metadata were not written: %s", error)
             for tracked in changed:
@@ -474,7 +474,7 @@ class TopicBasedMetadata:
     def close(self) -> None:
         """Publish and read no more; closing twice is allowed."""
         self._is_open = False
-        self._client.close()
+        self.client.close()
 
 
 def _not_ready(partition: TopicIdPartition) -> RemoteStorageNotReady:

@@ -1,9 +1,8 @@
-"""What remote reads wait for: indexes and chunks on their way from the store, and reading ahead.
+"""Loads indexes and chunks from the store, for reads that wait and for reading ahead.
 
-Owns the flights: one for each thing that is being loaded, shared by all reads that wait for it.
-Threads are the reader pool's. A flight that no read waits for any more is given up while it waits
-for a thread. After that it is finished and kept: a store slower than the readers' patience serves
-their next try.
+Owns the flights: one for each load, shared by all reads that wait for it. The reader pool has the
+threads. A flight without waiting reads is given up while it waits for a thread. Once it has a
+thread it is finished and kept, so that a slow store serves the next attempt of its readers.
 """
 
 from __future__ import annotations
@@ -23,8 +22,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from tidelog.tiered.pools import Pool
-    from tidelog.tiered.reads.reader import RemoteRead, RemoteRecords
-    from tidelog_storage.remote.api import RemoteSegment
+    from tidelog_storage.remote.api import RemoteSegment, TopicIdPartition
     from tidelog_storage.remote.sources import Loaded, Sources
 
     Following = Callable[[RemoteSegment], RemoteSegment | None]
@@ -45,7 +43,7 @@ class LostError(Exception):
 
 @dataclass(slots=True, eq=False)
 class _Flight:
-    """A load on its way, and how many reads wait for it."""
+    """A load in progress, and the number of reads that wait for it."""
 
     load: Load
     ended: asyncio.Future[Loaded]
@@ -54,8 +52,8 @@ class _Flight:
 
 
 class _Ahead(NamedTuple):
-    """Where a reader stopped, how much it asks for at a time, and how many bytes to have ready
-    behind it. `following` tells the segment after one."""
+    """Where a reader stopped, how many bytes it asks for at a time, and how many to load behind
+    it. `following` returns the segment after one."""
 
     segment: RemoteSegment
     position: int
@@ -65,8 +63,8 @@ class _Ahead(NamedTuple):
 
 
 class Loader:
-    """The `Source` of one broker's remote reads. `on_damage` hears of segments whose bytes cannot
-    be right, or are gone."""
+    """The loads of one broker's remote reads. `on_damage` is called with segments that are damaged
+    or lost."""
 
     def __init__(self, sources: Sources, pool: Pool, now_ms: Callable[[], int]) -> None:
         self.sources = sources
@@ -80,16 +78,17 @@ class Loader:
     def __len__(self) -> int:
         return len(self._flights)
 
-    # ---- for a read (see `reader.Source`) ------------------------------------------------------
+    # ---- for a read ---------------------------------------------------------------------------
 
     def find(self, segment: RemoteSegment, offset: int, position: int) -> Chunk | None:
-        """From memory."""
+        """Return the chunk in memory with this offset, or with this byte."""
         return self.sources.find(segment, offset, position, self._now_ms())
 
     async def chunk(
         self, segment: RemoteSegment, offset: int, wanted: int, *, position: int | None = None
     ) -> Chunk:
-        """From memory, or loaded. RemoteStorageError; LostError; PoolFullError."""
+        """Return the chunk to read an offset from, from memory or loaded; a batch begins at
+        `position` if it is given. RemoteStorageError; LostError; PoolFullError."""
         while True:
             found = self.sources.chunk(segment, offset, wanted, self._now_ms(), position=position)
             loaded = found if isinstance(found, Chunk) else await self._loaded(found)
@@ -97,7 +96,7 @@ class Loader:
                 return loaded
 
     async def indexes(self, segment: RemoteSegment, *, with_times: bool = False) -> RemoteIndexes:
-        """As `chunk`."""
+        """Return the segment's indexes; `times` only with `with_times`. Raises like `chunk`."""
         while True:
             found = self.sources.find_indexes(segment, self._now_ms(), with_times=with_times)
             loaded = found or await self._loaded(Load(segment, with_times=with_times))
@@ -135,7 +134,7 @@ class Loader:
         return flight
 
     def _land(self, flight: _Flight) -> None:
-        """Keep what came; once, before any read goes on with it."""
+        """Keep the result; once, before any read continues with it."""
         load, ended = flight.load, flight.ended
         error = asyncio.CancelledError() if ended.cancelled() else ended.exception()
         if self._flights.get(load.key) is not flight:
@@ -150,7 +149,7 @@ class Loader:
             self.sources.give_up(load, error, self._now_ms())
 
     def close(self) -> None:
-        """Give up everything; what a thread has begun is left to it."""
+        """Give up all flights; threads finish what they have begun."""
         self._is_closed = True
         for flight in list(self._flights.values()):
             if not self._pool.withdraw(flight.ended):
@@ -159,22 +158,28 @@ class Loader:
 
     # ---- reading ahead ------------------------------------------------------------------------
 
-    def read_on(self, request: RemoteRead, records: RemoteRecords, following: Following) -> None:
-        """A consumer was served: have ready what it asks for next, if it goes on like that."""
-        if self._is_closed or records.place is None:
+    def read_on(
+        self,
+        partition: TopicIdPartition,
+        offsets: tuple[int, int],
+        place: tuple[RemoteSegment, int],
+        wanted: int,
+        following: Following,
+    ) -> None:
+        """Load ahead for a consumer that was served the offsets [first, next) up to a place, in
+        case it reads on."""
+        if self._is_closed:
             return
         sources, now_ms = self.sources, self._now_ms()
-        window_bytes = sources.chunks.read_on(
-            request.partition, request.offset, records.next_offset, now_ms
-        )
-        segment, position = records.place
+        window_bytes = sources.chunks.read_on(partition, *offsets, now_ms)
+        segment, position = place
         sources.chunks.passed(segment.segment_id, position, now_ms)
-        self._go_ahead(_Ahead(segment, position, request.max_bytes, window_bytes, following))
+        self._go_ahead(_Ahead(segment, position, wanted, window_bytes, following))
 
     def _go_ahead(self, ahead: _Ahead) -> None:
-        """Begin to load what is missing of the next bytes, while there are idle threads and room.
-        Of what is near only the next piece, and behind a segment's end some more: each costs the
-        loop time."""
+        """Begin to load the next bytes while there are idle threads and room. From the page cache
+        only the next piece is read, and some more behind a segment's end, because each costs time
+        on the loop."""
         segment, position, wanted, left_bytes, following = ahead
         segments = 1
         while left_bytes > 0 and not self._is_closed:
@@ -199,8 +204,8 @@ class Loader:
             position = end
 
     def _load_ahead(self, load: Load, ahead: _Ahead) -> int | None:
-        """Do a load that no read waits for; where the next one begins. None if that is known only
-        when this one is there, which then goes on."""
+        """Begin a load without a waiting read; return where the next one begins. None if only this
+        load shows that; its end then continues."""
         if load.key not in self._flights:
             if not self._may_load_ahead(load):
                 return None
@@ -214,7 +219,7 @@ class Loader:
             self._go_ahead(ahead)
 
     def _may_load_ahead(self, load: Load) -> bool:
-        """Half of the threads at most, and none that a read waits for."""
+        """Return whether to load ahead: with at most half of the threads, if no read waits."""
         pool = self._pool
         is_idle = not pool.pending and 2 * pool.running < pool.threads_max
         wanted = self._ahead_bytes + load.bytes

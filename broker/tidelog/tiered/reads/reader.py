@@ -3,9 +3,9 @@
     fetch:    segment of (epoch, offset) -> chunk -> cut -> next chunks in memory -> aborted
     look-up:  segment after segment -> time index -> chunk -> record
 
-Both are coroutines that wait only in `Source`, for what is not in memory; if everything is there,
+Both are coroutines that wait only in `Loader`, for data that is not in memory; if all of it is,
 they end without waiting. The segment of an offset is looked up once, in the metadata as it is then;
-log start and leader epochs are those of the moment they are needed.
+log start and leader epochs are read when they are needed.
 
 KIP-405, rules beyond it: a read is cut where the leader epoch it began in ends, in the segment or
 in the log's lineage, because behind that the segment may be of a dead branch; the same holds for
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog_protocol.errors import ProtocolError
 from tidelog_protocol.records import iter_records, read_header
@@ -28,49 +28,16 @@ from tidelog_storage.types import AbortedTransaction, OffsetAndTimestamp
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from tidelog.tiered.reads.loading import Loader
     from tidelog_storage.indexes import AbortedEntry
     from tidelog_storage.log import Log
-    from tidelog_storage.remote.api import RemoteSegment, TopicIdPartition
+    from tidelog_storage.remote.api import RemoteLogMetadata, RemoteSegment, TopicIdPartition
     from tidelog_storage.remote.chunks import Chunk
     from tidelog_storage.remote.index_cache import RemoteIndexes
 
-__all__ = ["Metadata", "RemoteRead", "RemoteRecords", "Source", "read", "search"]
+__all__ = ["RemoteRead", "RemoteRecords", "read", "search"]
 
 _PAUSE_SEGMENTS = 200  # between two pauses of a search
-
-
-class Metadata(Protocol):
-    """The look-ups of `RemoteLogMetadata` that reads need."""
-
-    def segment_for(
-        self, partition: TopicIdPartition, epoch: int, offset: int
-    ) -> RemoteSegment | None:
-        """The finished segment that holds this offset of this epoch."""
-        ...
-
-    def next_segment_with_txn_index(
-        self, partition: TopicIdPartition, epoch: int, offset: int
-    ) -> RemoteSegment | None:
-        """The first such segment at or behind this offset of this epoch."""
-        ...
-
-
-class Source(Protocol):
-    """Where a read gets its data (`loading.py`)."""
-
-    def find(self, segment: RemoteSegment, offset: int, position: int) -> Chunk | None:
-        """The chunk in memory with this offset, or with this byte."""
-        ...
-
-    async def chunk(
-        self, segment: RemoteSegment, offset: int, wanted: int, *, position: int | None = None
-    ) -> Chunk:
-        """The chunk to read an offset from; a batch begins at `position`, if it is given."""
-        ...
-
-    async def indexes(self, segment: RemoteSegment, *, with_times: bool = False) -> RemoteIndexes:
-        """The segment's indexes; `times` only if they are asked for."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +69,9 @@ class RemoteRecords(NamedTuple):
     place: tuple[RemoteSegment, int] | None = None
 
 
-async def read(request: RemoteRead, log: Log, metadata: Metadata, source: Source) -> RemoteRecords:
+async def read(
+    request: RemoteRead, log: Log, metadata: RemoteLogMetadata, source: Loader
+) -> RemoteRecords:
     """Read for a consumer. RemoteResourceNotFound: the offset is in no segment (any more)."""
     offset = request.offset
     while True:
@@ -138,7 +107,7 @@ def _cut(chunk: Chunk, offset: int, end_offset: int, max_bytes: int) -> tuple[in
 
 
 def _segment_at(
-    partition: TopicIdPartition, offset: int, log: Log, metadata: Metadata
+    partition: TopicIdPartition, offset: int, log: Log, metadata: RemoteLogMetadata
 ) -> tuple[RemoteSegment, int]:
     """The segment to read an offset from, and the first offset that must not be read from it."""
     epoch = log.epochs.epoch_for_offset(offset)
@@ -159,7 +128,7 @@ def _end_in(segment: RemoteSegment, epoch: int, log: Log) -> int:
 
 
 async def _take(
-    request: RemoteRead, offset: int, segment: RemoteSegment, source: Source, *, end_offset: int
+    request: RemoteRead, offset: int, segment: RemoteSegment, source: Loader, *, end_offset: int
 ) -> RemoteRecords | None:
     """Batches of one segment; None if it has none from `offset` on and below `end_offset`."""
     parts: list[memoryview] = []
@@ -198,7 +167,7 @@ class _Aborted:
         self._found: dict[AbortedTransaction, None] = {}
 
     async def collect(
-        self, segment: RemoteSegment, metadata: Metadata, source: Source
+        self, segment: RemoteSegment, metadata: RemoteLogMetadata, source: Loader
     ) -> list[AbortedTransaction]:
         """Of the segment that was read; of later ones of the lineage, while what began below the
         bound may end there; of local ones."""
@@ -252,7 +221,11 @@ class _Aborted:
 
 
 async def search(
-    timestamp: int, partition: TopicIdPartition, log: Log, metadata: Metadata, source: Source
+    timestamp: int,
+    partition: TopicIdPartition,
+    log: Log,
+    metadata: RemoteLogMetadata,
+    source: Loader,
 ) -> OffsetAndTimestamp | None:
     """The first remote record of the log as new as `timestamp` (ms) or newer.
 
@@ -278,7 +251,7 @@ async def search(
 
 
 async def _search_segment(
-    timestamp: int, offset: int, segment: RemoteSegment, source: Source, *, end_offset: int
+    timestamp: int, offset: int, segment: RemoteSegment, source: Loader, *, end_offset: int
 ) -> OffsetAndTimestamp | None:
     indexes = await source.indexes(segment, with_times=True)
     assert indexes.times is not None

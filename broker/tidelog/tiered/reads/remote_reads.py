@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from tidelog.config.broker import BrokerConfig
     from tidelog.metrics.meters import Meters
-    from tidelog.seams import Clock, Rng
+    from tidelog.seams import Runtime
     from tidelog.tiered.pools import Pool
     from tidelog.tiered.quotas import RateQuota
     from tidelog.tiered.reads.reader import RemoteRead, RemoteRecords
@@ -57,12 +57,12 @@ _ERRORS = Name(*BROKER_TOPIC_METRICS, "RemoteFetchErrorsPerSec")
 
 @dataclass(slots=True, eq=False)
 class PendingRead(Generic[T]):
-    """A read under way, or its end: `is_done` with a `result` or an `error`.
+    """A read in progress or done: `is_done` with a `result` or an `error`.
 
-    `trouble` is the error that it is being retried for. RemoteResourceNotFound stands for an
-    offset that is in no remote segment; any other error is the remote tier's. `begun_s` is set for
-    fetches: they alone are timed and counted, as in Kafka. `retry_ms` after the first failure
-    nothing is tried again; None: as long as a client waits.
+    `trouble` is the error for which the read is retried. RemoteResourceNotFound: the offset is in
+    no remote segment; other errors are failures of the remote tier. `begun_s` is set for fetches:
+    only these are timed and counted, as in Kafka. Retries end `retry_ms` after the first failure;
+    None: they continue while a client waits.
     """
 
     topic: str
@@ -77,7 +77,7 @@ class PendingRead(Generic[T]):
     task: asyncio.Task[None] | None = None  # of a read that waits
 
     def cancel(self) -> None:
-        """No client waits for it any more. Nothing happens to a read that is done."""
+        """Cancel the read unless it is done: no client waits for it."""
         if self.task is not None and not self.is_done:
             self.task.cancel()
 
@@ -96,8 +96,7 @@ class RemoteReads:
         pool: Pool,
         *,
         quota: RateQuota,
-        clock: Clock,
-        rng: Rng,
+        runtime: Runtime,
         meters: Meters | None = None,
     ) -> None:
         """`pool` is the reader pool, `quota` remote.log.manager.fetch.max.bytes.per.second."""
@@ -108,8 +107,7 @@ class RemoteReads:
         self._pool = pool
         self._loader = Loader(sources, pool, self._now_ms)
         self._quota = quota
-        self._clock = clock
-        self._rng = rng
+        self._clock, self._rng = runtime.clock, runtime.rng
         self.meters = meters
         self._timer = None if meters is None else meters.timer(_READ_TIMER)
         self._tasks: dict[asyncio.Task[None], None] = {}
@@ -118,16 +116,16 @@ class RemoteReads:
         self._is_closed = False
 
     def __len__(self) -> int:
-        """Reads that are not done."""
+        """Return the number of reads that are not done."""
         return len(self._tasks)
 
     def watch_damage(self, on_damage: Callable[[RemoteSegment], None] | None) -> None:
-        """Tell of segments that the store does not give as they were copied."""
+        """Call `on_damage` with segments that the store does not return as they were copied."""
         self._loader.on_damage = on_damage
 
     @property
     def flights(self) -> int:
-        """What is being loaded or waits for it."""
+        """The number of loads that run or wait for a thread."""
         return len(self._loader)
 
     # ---- reads --------------------------------------------------------------------------------
@@ -153,16 +151,21 @@ class RemoteReads:
         return self._start(PendingRead(topic, on_done, begun_s=begun_s), work)
 
     def _served(self, request: RemoteRead, records: RemoteRecords, log: Log) -> None:
-        if records.size:
+        if records.size and records.place is not None:
             self._quota.record(records.size, self._clock.monotonic())
             self._mark(_BYTES, request.partition.topic, records.size)
-            # First the answer goes: then the client is busy with it.
-            following = partial(self._following, log)
-            loop = asyncio.get_running_loop()
-            loop.call_soon(self._loader.read_on, request, records, following)
+            # The answer is sent first; the client then takes time to handle it.
+            asyncio.get_running_loop().call_soon(
+                self._loader.read_on,
+                request.partition,
+                (request.offset, records.next_offset),
+                records.place,
+                request.max_bytes,
+                partial(self._following, log),
+            )
 
     def _following(self, log: Log, segment: RemoteSegment) -> RemoteSegment | None:
-        """The segment that a reader comes to next."""
+        """Return the next segment for a reader."""
         offset = segment.end_offset + 1
         epoch = log.epochs.epoch_for_offset(offset)
         if epoch is None or offset >= log.local_log_start_offset:
@@ -177,8 +180,8 @@ class RemoteReads:
     ) -> PendingRead[OffsetAndTimestamp | None]:
         """Look for a remote record as new as `timestamp` (KIP-1075); None: look in the local part.
 
-        `on_done` as in `fetch`. The client may wait far longer than a tier that is away is worth,
-        and the other partitions of its request with it: what may heal has as long as for a fetch.
+        `on_done` as in `fetch`. Retries end as early as those of a fetch: the client's time-out may
+        be much longer, and the other partitions of its request would wait with it.
         """
         pending: PendingRead[OffsetAndTimestamp | None] = PendingRead(
             partition.topic, on_done, retry_ms=self.fetch_wait_ms
@@ -190,7 +193,7 @@ class RemoteReads:
     def _start(
         self, pending: PendingRead[T], work: Callable[[], Coroutine[Any, Any, T]]
     ) -> PendingRead[T]:
-        """Read as far as memory reaches, then on in a task."""
+        """Read from memory at once, and the rest in a task."""
         if self._is_closed:
             self._fail(pending, RemoteStorageError("the broker stops"))
             return pending
@@ -206,7 +209,7 @@ class RemoteReads:
     async def _drive(
         self, pending: PendingRead[T], work: Callable[[], Coroutine[Any, Any, T]]
     ) -> None:
-        """Bring a read to its end, trying again what may heal until then or until cancelled."""
+        """Run a read to its end; retriable failures are retried until then or until cancelled."""
         backoff_s = _BACKOFF_MIN_S
         is_lost = False
         while True:
@@ -215,8 +218,8 @@ class RemoteReads:
             except RetriableRemoteStorageError as error:
                 self._troubled(pending, error)
             except LostError as error:
-                # The store has no such object. If the segment was deleted meanwhile, its metadata
-                # says so, and the next try what that means.
+                # The store has no such object. If the segment was deleted meanwhile, the next
+                # attempt sees that in the metadata.
                 if is_lost:
                     if self._loader.on_damage is not None:
                         self._loader.on_damage(error.segment)
@@ -242,8 +245,8 @@ class RemoteReads:
         self._failing.pop(pending.topic, None)
 
     def _troubled(self, pending: PendingRead[Any], error: RetriableRemoteStorageError) -> None:
-        """A try failed of what may heal: it is tried again unless that has gone on for too long.
-        That metadata is still being read is no trouble of the store: look-ups wait for it."""
+        """Note a retriable failure; fail the read after too many. Metadata that is not ready is no
+        failure of the store: look-ups wait for it."""
         if pending.retry_ms is not None and isinstance(error, RemoteStorageNotReady):
             return
         pending.trouble = error
@@ -262,8 +265,8 @@ class RemoteReads:
             self.failed(pending.topic, error, of_fetch=was_read and pending.begun_s is not None)
 
     def failed(self, topic: str, error: BaseException, *, of_fetch: bool) -> None:
-        """A consumer gets a failure. Callers that cancel a read which was in trouble for as long as
-        they could wait report it here themselves."""
+        """Count and log a failure that a consumer gets. A caller that cancels a read in trouble at
+        its time-out reports the failure here."""
         if of_fetch:
             self._mark(_ERRORS, topic)
         level = logging.DEBUG if topic in self._failing else logging.WARNING
@@ -277,24 +280,24 @@ class RemoteReads:
     # ---- the caches ---------------------------------------------------------------------------
 
     def forget(self, segment_ids: Iterable[UUID]) -> None:
-        """Segments were deleted: drop what is cached of them at once."""
+        """Drop the cached data of deleted segments."""
         self.sources.forget(segment_ids, self._now_ms())
 
     def reconfigure(self, config: BrokerConfig) -> None:
-        """Follow dynamic settings; the threads and the quota are their owners'."""
+        """Follow dynamic settings, except those of the threads and the quota."""
         self.fetch_wait_ms = config.remote_fetch_max_wait_ms
         self.list_offsets_timeout_ms = config.remote_list_offsets_request_timeout_ms
         size_bytes = config.remote_log_index_file_cache_total_size_bytes
         self.sources.indexes.resize(size_bytes, self._now_ms())
 
     def _keep_clean(self) -> None:
-        """While there is something in the caches, look after it now and then."""
+        """Schedule the next cleaning of the caches."""
         if self._cleaning is None and not self._is_closed:
             loop = asyncio.get_running_loop()
             self._cleaning = loop.call_later(_CLEAN_INTERVAL_S, self._clean)
 
     def _clean(self) -> None:
-        """Files are closed and removed on a thread: while the queue is full, at the next time."""
+        """Expire cached data. A thread closes and removes files, unless the queue is full."""
         self._cleaning = None
         leftovers = None if self._pool.is_full else self.sources.expire(self._now_ms())
         if leftovers is not None:
@@ -303,7 +306,7 @@ class RemoteReads:
             self._keep_clean()
 
     async def close(self) -> None:
-        """Cancel all reads and let go of the caches; what a thread has begun is left to it."""
+        """Cancel all reads and clear the caches; threads finish what they have begun."""
         self._is_closed = True
         if self._cleaning is not None:
             self._cleaning.cancel()
@@ -324,7 +327,7 @@ class RemoteReads:
 
 
 def _cleaned(ended: asyncio.Future[None]) -> None:
-    """What fails is left for the next start."""
+    """Log a failed removal; the next start removes the files."""
     error = None if ended.cancelled() else ended.exception()
     if error is not None:
         _log.warning("index cache: %s", error)
