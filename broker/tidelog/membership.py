@@ -210,7 +210,9 @@ class Membership:
             previous_broker_epoch=logs.clean_broker_epoch,
             ended_broker_epoch=logs.ended_broker_epoch,
         )
-        replicas.use_controller(door.ask, lambda: lifecycle.broker_epoch)
+        replicas.use_controller(
+            door.ask, lambda: lifecycle.broker_epoch, config.replica_lag_time_max_ms
+        )
         fetchers = FetcherManager(
             replicas,
             lambda host, port: self._channel(

@@ -202,10 +202,10 @@ class BrokerServer:
             loop,
             logs,
             topic_configs(config.given, config.node_id),
-            lag_ms_max=config.replica_lag_time_max_ms,
             on_disk_failure=disks.failed,
-            meters=self.meters if config.metrics_prometheus_listener else None,
         )
+        if config.metrics_prometheus_listener:
+            replicas.bytes_out = self.meters.topic_count("BytesOutPerSec")
         disks.on_spare_failure.append(replicas.directory_failed)
         groups = self._groups = GroupCoordinator(
             config=config,

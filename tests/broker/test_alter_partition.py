@@ -68,7 +68,7 @@ class Leader:
         self.path = DataPath(folder)
         self.controller = Controller()
         self.path.apply(brokers={n: BrokerImage(n, "h", 1, epoch=40 + n) for n in (1, 2, 3)})
-        self.path.replicas.use_controller(self.controller.ask, lambda: 41)
+        self.path.replicas.use_controller(self.controller.ask, lambda: 41, 30_000)
 
     def fetch(self, *offsets: int, topic: str = "foo", replica: int = 2, epoch: int = 42) -> Any:
         return self.path.fetch(

@@ -163,7 +163,7 @@ def topic_of(name: str) -> CreateTopicsRequest:
 def test_a_log_that_finds_no_descriptor_is_opened_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidelog.replication.hosted_partitions._OPEN_AGAIN_S", 0.05)
+    monkeypatch.setattr("tidelog.replication.replica_manager._OPEN_AGAIN_S", 0.05)
 
     async def test() -> None:
         files = NoDescriptors()

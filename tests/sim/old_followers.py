@@ -13,7 +13,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
-from tidelog.replication import hosted_partitions, replica_fetcher
+from tidelog.replication import replica_fetcher, replica_manager
 from tidelog.replication.partition import Partition
 from tidelog.replication.truncation import Truncation
 from tidelog_storage import log
@@ -80,9 +80,9 @@ def followers(kind: str) -> Iterator[None]:
         if kind != "real":
             stack.enter_context(patch(log, "check_replicated", take_any_epoch))
         if kind == "high-watermark":
-            stack.enter_context(patch(hosted_partitions, "Partition", HighWatermarkPartition))
+            stack.enter_context(patch(replica_manager, "Partition", HighWatermarkPartition))
         elif kind == "KIP-101":
-            stack.enter_context(patch(hosted_partitions, "Partition", EndOffsetPartition))
+            stack.enter_context(patch(replica_manager, "Partition", EndOffsetPartition))
             stack.enter_context(
                 patch(replica_fetcher, "follower_truncation", cut_at_the_end_offset)
             )

@@ -181,8 +181,9 @@ class DataPath:
             self.timers,
             self.logs,
             topic_configs({}, node_id),
-            meters=meters,
         )
+        if meters is not None:
+            self.replicas.bytes_out = meters.topic_count("BytesOutPerSec")
         self.image = ClusterImage(
             cluster_id="test", brokers={node_id: BrokerImage(node_id, "127.0.0.1", 9092)}
         )

@@ -80,7 +80,7 @@ class Scenario:
         path = DataPath(
             self.folder / self.letters[node], node_id=node, clock=self.clock, apply_first=False
         )
-        path.replicas.use_controller(self._ask_controller, lambda: BROKER_EPOCH)
+        path.replicas.use_controller(self._ask_controller, lambda: BROKER_EPOCH, 30_000)
         path.image = self.image
         old = None
         if path.logs.has_new_directory:  # topics come after the first image, else theirs were lost

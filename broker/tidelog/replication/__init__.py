@@ -7,8 +7,8 @@ in_sync.py            decisions about the in-sync replicas and read replicas: pu
 reads.py              parameters and result of reading one partition in a Fetch
 
 All partitions:
-replica_manager.py    as requests see them: append, read, delete records
-hosted_partitions.py  which are here: follows the cluster's image, opens and deletes
+replica_manager.py    which are here, by the cluster's image; append, read, delete records
+assigned_logs.py      their logs: opens, deletes, sets aside
 roles.py              listeners to changes of their roles
 topic_configs.py      the configuration of their logs
 isr_proposals.py      proposes changes of the in-sync replicas

@@ -1,8 +1,11 @@
-"""The operations of requests on partitions of this broker: append, read, delete records.
+"""The partitions of this broker: which are here, by the cluster's image, and their requests.
 
-It owns the order "append to all, then wake", and the progress of followers by their reads. The API
-handlers, the fetchers and the internal topics call it. `hosted_partitions.py` owns the partitions.
-It does not know wire versions.
+It owns the partitions, those that are offline, their purgatories and the role listeners; the order
+"append to all, then wake"; and the progress of followers by their reads. The publisher calls it
+first with each new image; the API handlers, the fetchers and the internal topics call it too. It
+does not know wire versions.
+
+Kafka: ReplicaManager.
 """
 
 from __future__ import annotations
@@ -10,30 +13,283 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from tidelog.replication.assigned_logs import AssignedLogs
 from tidelog.replication.delayed_answers import DelayedAnswers
-from tidelog.replication.hosted_partitions import HostedPartitions
+from tidelog.replication.lost_logs import LOST
 from tidelog.replication.partition import Partition, ReadResult
+from tidelog.replication.purgatory import Purgatory
+from tidelog.replication.replica_state import ReplicaRules
+from tidelog.replication.roles import RoleListeners
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.primitives import ZERO_UUID
+from tidelog_storage.checkpoints import CheckpointError
 from tidelog_storage.open_files import lacks_descriptors
-from tidelog_storage.types import StorageError
+from tidelog_storage.types import StorageError, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+    from typing import Any
 
+    from tidelog.cluster.metadata.delta import MetadataDelta
+    from tidelog.cluster.metadata.image import ClusterImage, PartitionImage, TopicImage
+    from tidelog.metrics.meters import TopicCount
+    from tidelog.replication.aux_state import AuxStateOf
     from tidelog.replication.fetch_sessions import FetchedPartition
+    from tidelog.replication.isr_proposals import IsrProposals
     from tidelog.replication.partition import FetchParams
+    from tidelog.replication.purgatory import Timers
+    from tidelog.replication.roles import RoleListener
+    from tidelog.seams import Clock
+    from tidelog_storage.config import LogConfig
+    from tidelog_storage.manager import LogManager
     from tidelog_storage.types import AppendResult
 
 __all__ = ["ReplicaManager"]
 
 _log = logging.getLogger(__name__)
 
+_RECOVERING = 1
+_OPEN_AGAIN_S = 1.0
 _UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-class ReplicaManager(HostedPartitions):
-    """The partitions of this broker, with the operations of requests."""
+class ReplicaManager:
+    """The partitions that the cluster's image assigns to this broker.
+
+    Invariant: `_partitions` has exactly the partitions of `image` whose replicas name this broker
+    and whose log could be opened; the others of them are in `_offline`.
+    """
+
+    def __init__(
+        self,
+        node_id: int,
+        clock: Clock,
+        timers: Timers,
+        logs: LogManager,
+        log_config: Callable[[ClusterImage, str], LogConfig],
+        *,
+        on_disk_failure: Callable[[str, BaseException], None] | None = None,
+    ) -> None:
+        """`timers` is the running loop; `log_config` the configuration of a topic under an image.
+        `on_disk_failure` is called with a log directory in which a log could not be opened or
+        written: the partition is then offline."""
+        self.node_id = node_id
+        self.clock = clock
+        self.logs = logs
+        self.image: ClusterImage | None = None
+        self.fetch_purgatory: Purgatory[tuple[str, int]] = Purgatory(timers)
+        self.produce_purgatory: Purgatory[tuple[str, int]] = Purgatory(timers)
+        self.delete_records_purgatory: Purgatory[tuple[str, int]] = Purgatory(timers, purge_min=1)
+        # The purgatories to check on a change of role; those of the remote tier are added.
+        self.purgatories = [
+            self.fetch_purgatory,
+            self.produce_purgatory,
+            self.delete_records_purgatory,
+        ]
+        self.rules = ReplicaRules(lambda: int(clock.monotonic() * 1000))
+        self.bytes_out: TopicCount | None = None
+        """Counts records read by consumers, from disk and from the remote tier; None if metrics
+        are off. Set before the handlers are built."""
+        self._log_config = log_config
+        self._on_disk_failure = on_disk_failure
+        self._timers = timers
+        self._isr_proposals: IsrProposals | None = None
+        self.ask_controller: Callable[[Any], Awaitable[Any]] | None = None
+        self._roles = RoleListeners()
+        self.aux_state_of: AuxStateOf | None = None
+        """What followers need of the remote tier; set together with it, before any follower."""
+        self._assigned = AssignedLogs(node_id, clock, logs, self.suspect)
+        self.lost_logs = self._assigned.lost
+        self.on_suspect: Callable[[TopicPartition], None] | None = None
+        """Called with a partition in which a read, or its opening, found damage."""
+        self.suspects: set[TopicPartition] = set()
+        """Suspect partitions from before there was a listener."""
+        self._partitions: dict[tuple[str, int], Partition] = {}
+        self._offline: dict[tuple[str, int], bytes] = {}  # the value is the topic id
+
+    # ---- the image ----------------------------------------------------------------------------
+
+    def apply(self, delta: MetadataDelta, image: ClusterImage) -> None:
+        """Follow a new image: delete, create, lead, reconfigure; then wake parked requests."""
+        self.image = image
+        self.rules.brokers = image.brokers
+        if delta.old is None:
+            self._assigned.set_strays_aside(image)
+        for deleted in delta.deleted_topics:
+            self._delete_topic(deleted)
+        for changed in delta.topics.values():
+            self._apply_topic(changed.new, changed.partitions)
+        for name in image.topics if delta.configures(self.node_id) else delta.topic_configs:
+            topic, change = image.topics.get(name), delta.topics.get(name)
+            if topic is not None and (change is None or change.old is not None):
+                self._reconfigure(topic)
+        if delta.brokers and self.delete_records_purgatory:
+            self.delete_records_purgatory.check_all(list(self._partitions))  # the dead don't count
+
+    def _apply_topic(self, topic: TopicImage, partitions: Iterable[PartitionImage]) -> None:
+        config: LogConfig | None = None
+        for state in partitions:
+            if self.node_id not in state.replicas:
+                self._leave((topic.name, state.partition), delete=False)
+                continue
+            key = TopicPartition(topic.name, state.partition)
+            partition = self._partitions.get(key)
+            if partition is None:
+                assert self.image is not None
+                config = config or self._log_config(self.image, topic.name)
+                partition = self._open(key, topic.topic_id, state, config)
+                if partition is None:
+                    continue
+            if state.partition_epoch > partition.partition_epoch or (
+                # the answer to a change of the ISR came first, and does not contain the replicas
+                state.partition_epoch == partition.partition_epoch
+                and state.replicas != partition.replicas
+            ):
+                self._update(partition, state)
+
+    def _update(self, partition: Partition, state: PartitionImage) -> None:
+        key = partition.topic_partition
+        before = (partition.is_leader, partition.leader_epoch)
+        partition.update(state)
+        if before != (partition.is_leader, partition.leader_epoch):
+            self._roles.changed(partition)
+        if state.leader_recovery_state == _RECOVERING and self._isr_proposals is not None:
+            self._isr_proposals.recovered(partition)
+        self._wake_all(key)
+
+    def _open(
+        self, key: TopicPartition, topic_id: bytes, state: PartitionImage, config: LogConfig
+    ) -> Partition | None:
+        """Open or create a partition; a directory that fails takes it offline, not the broker."""
+        try:
+            log = self._assigned.open(key, topic_id, state, config)
+        except (OSError, StorageError, CheckpointError) as error:
+            self._take_offline(key, topic_id, error)
+            return None
+        self._offline.pop(key, None)
+        partition = self._partitions[key] = Partition(key, topic_id, log, self.node_id, self.rules)
+        return partition
+
+    def suspect(self, key: TopicPartition) -> None:
+        """Have a partition scrubbed that seems damaged."""
+        if self.on_suspect is None:
+            self.suspects.add(key)
+        else:
+            self.on_suspect(key)
+
+    def _let_go(self, partition: Partition) -> None:
+        del self._partitions[partition.topic_partition]
+        self._roles.stopped(partition, delete=False)
+        partition.remove()
+
+    def _take_offline(self, key: TopicPartition, topic_id: bytes, error: Exception) -> None:
+        is_told = self._offline.get(key) == topic_id
+        self._offline[key] = topic_id
+        if isinstance(error, OSError) and not lacks_descriptors(error):
+            self.disk_failed(key, error)
+            return
+        if error is not LOST or not is_told:
+            _log.error("%s is offline: %s", key, error)
+        if lacks_descriptors(error):
+            self._timers.call_at(self._timers.time() + _OPEN_AGAIN_S, self._open_again, key)
+
+    def directory_failed(self, log_dir: str, error: OSError) -> None:
+        """Take all partitions of a failed log directory offline, as Kafka does."""
+        lost = [
+            partition
+            for partition in self._partitions.values()
+            if self.logs.log_dir(partition.topic_partition) == log_dir
+        ]
+        for partition in lost:
+            self._let_go(partition)
+            self._offline[partition.topic_partition] = partition.topic_id
+        self.logs.fail(log_dir, error)
+        for partition in lost:
+            self._wake_all(partition.topic_partition)
+
+    def _open_again(self, key: TopicPartition) -> None:
+        """Open a log again that failed to open only for lack of descriptors."""
+        topic = None if self.image is None else self.image.topics.get(key.topic)
+        if key in self._offline and topic is not None:
+            self._apply_topic(topic, topic.partitions)
+
+    def disk_failed(
+        self, key: TopicPartition, error: Exception, log_dir: str | None = None
+    ) -> None:
+        """The log of a partition could not be written: report its directory (`log_dir` if that is
+        not the current one) to `on_disk_failure`.
+
+        An append or a read that lacked a descriptor is not a disk failure.
+        """
+        if lacks_descriptors(error.__cause__):
+            return
+        if self._on_disk_failure is not None:
+            self._on_disk_failure(log_dir or self.logs.log_dir_wanted(key), error)
+
+    def _reconfigure(self, topic: TopicImage) -> None:
+        assert self.image is not None
+        config = self._log_config(self.image, topic.name)
+        for state in topic.partitions:
+            partition = self._partitions.get((topic.name, state.partition))
+            if partition is not None:
+                partition.log.config = config
+                partition.config_changed()
+                self._roles.config_changed(partition)
+                self._wake_all(partition.topic_partition)
+
+    def _delete_topic(self, topic: TopicImage) -> None:
+        if self.bytes_out is not None:
+            self.bytes_out.forget(topic.name)
+        for state in topic.partitions:
+            self._leave((topic.name, state.partition), delete=True)
+
+    def _leave(self, key: tuple[str, int], *, delete: bool) -> None:
+        self._offline.pop(key, None)
+        self.lost_logs.forget(TopicPartition(*key))
+        partition = self._partitions.pop(key, None)
+        if partition is not None:
+            self._roles.stopped(partition, delete=delete)
+            partition.remove()
+            self._assigned.delete(partition.topic_partition)
+            self._wake_all(partition.topic_partition)
+
+    def follow_roles(self, listener: RoleListener) -> None:
+        """Add a role listener: the remote tier, before the first image, or the moves of
+        replicas."""
+        self._roles.listeners.append(listener)
+
+    def log_replaced(self, partition: Partition) -> None:
+        """Report that a replica's log was replaced by one in another directory: listeners start
+        again, as after an election."""
+        self._roles.changed(partition)
+        self._wake_all(partition.topic_partition)
+
+    # ---- look-up ------------------------------------------------------------------------------
+
+    def partition(self, topic: str, index: int) -> Partition | ErrorCode:
+        """Return the replica, or the error for a request."""
+        partition = self._partitions.get((topic, index))
+        return self._missing(topic, index) if partition is None else partition
+
+    def partition_by_id(self, topic_id: bytes, index: int) -> Partition | ErrorCode:
+        """Like `partition`, by topic id."""
+        name = None if self.image is None else self.image.topic_names.get(topic_id)
+        return ErrorCode.UNKNOWN_TOPIC_ID if name is None else self.partition(name, index)
+
+    def _missing(self, topic: str, index: int) -> ErrorCode:
+        if (topic, index) in self._offline:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        if self.image is not None and self.image.partition(topic, index) is not None:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def hosted(self, key: TopicPartition) -> Partition | None:
+        """Return the replica; None if none is open here."""
+        return self._partitions.get(key)
+
+    def partitions(self) -> Iterator[Partition]:
+        """Return all replicas here."""
+        return iter(list(self._partitions.values()))
 
     # ---- appending ----------------------------------------------------------------------------
 
@@ -67,7 +323,8 @@ class ReplicaManager(HostedPartitions):
         if lacks_descriptors(cause):
             return  # the next append may get a descriptor
         if isinstance(cause, OSError) and self._partitions.get(key) is partition:
-            self._lose(partition, cause)
+            self._let_go(partition)
+            self._take_offline(key, partition.topic_id, cause)
             # Later: a woken operation may be in the middle of its own append.
             self._timers.call_at(self._timers.time(), self._wake_all, key)
 
@@ -210,3 +467,48 @@ class ReplicaManager(HostedPartitions):
         if not operation.decided:
             self.delete_records_purgatory.park(operation, operation.pending_keys(), timeout_ms)
         return operation
+
+    # ---- waking, and the controller ----------------------------------------------------------
+
+    def _wake_all(self, key: tuple[str, int]) -> None:
+        """Check all parked requests after a change of role, in-sync replicas or configuration."""
+        for purgatory in self.purgatories:
+            purgatory.check(key)
+
+    def use_controller(
+        self,
+        ask_controller: Callable[[Any], Awaitable[Any]],
+        broker_epoch: Callable[[], int],
+        lag_ms_max: int,
+    ) -> None:
+        """Start to manage in-sync replicas: changes are sent to the active controller, and lagging
+        followers are detected.
+
+        `broker_epoch` is this broker's, -1 before it is registered; `lag_ms_max`
+        replica.lag.time.max.ms.
+        """
+        # Only clusters need them.
+        from tidelog.replication.alter_partition import AlterPartitionManager  # noqa: PLC0415
+        from tidelog.replication.isr_proposals import IsrProposals  # noqa: PLC0415
+
+        self.ask_controller = ask_controller
+        self.rules.lag_ms_max = lag_ms_max
+        self._isr_proposals = IsrProposals(
+            AlterPartitionManager(self.node_id, ask_controller, broker_epoch, self._isr_settled),
+            self.partitions,
+            self._timers,
+            lag_ms_max,
+        )
+
+    def _isr_settled(self, partition: Partition) -> None:
+        self._wake_all(partition.topic_partition)
+
+    async def stop(self) -> None:
+        """No more changes of in-sync replicas; `close` comes after."""
+        if self._isr_proposals is not None:
+            await self._isr_proposals.close()
+
+    def close(self) -> None:
+        """Close: answer parked requests with what there is."""
+        for purgatory in self.purgatories:
+            purgatory.close()

@@ -11,7 +11,7 @@ __all__ = ["RoleListener", "RoleListeners"]
 
 
 class RoleListener(Protocol):
-    """Called in the middle of `HostedPartitions.apply`: do any work later.
+    """Called in the middle of `ReplicaManager.apply`: do any work later.
 
     A replica's role is reported again when its log was replaced by one in another directory.
     """

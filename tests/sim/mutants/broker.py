@@ -8,7 +8,7 @@ from tidelog import maintenance
 from tidelog.cluster.metadata import durable
 from tidelog.cluster.metadata.log import MetadataLog
 from tidelog.coordinators.groups.coordinator import GroupCoordinator
-from tidelog.replication import hosted_partitions, replica_manager
+from tidelog.replication import replica_manager
 from tidelog.replication.partition import Partition
 from tidelog.replication.purgatory import Purgatory
 from tidelog_protocol.errors import ErrorCode
@@ -83,7 +83,7 @@ def leak_parked_requests(patch: Patch) -> None:
 
 def take_no_descriptors_for_a_broken_disk(patch: Patch) -> None:
     """EMFILE ends the broker, as an error of its disk."""
-    for module in (durable, maintenance, hosted_partitions, replica_manager):
+    for module in (durable, maintenance, replica_manager):
         patch(module, "lacks_descriptors", lambda _error: False)
 
 

@@ -14,7 +14,7 @@ from tidelog.cluster.quorum.core import QuorumCore
 from tidelog.coordinators.groups.shard import GroupShard
 from tidelog.replication import internal_topics, replica_fetcher
 from tidelog.replication import partition as partition_module
-from tidelog.replication.hosted_partitions import HostedPartitions
+from tidelog.replication.assigned_logs import AssignedLogs
 from tidelog.replication.partition import Partition
 from tidelog.replication.truncation import Truncation
 from tidelog_storage import recovery, replicated, scan
@@ -254,7 +254,7 @@ def cut_rotten_metadata(patch: Patch) -> None:
 
 def keep_strays(patch: Patch) -> None:
     """Logs of topics and replicas that went while a broker was away stay there for good."""
-    patch(HostedPartitions, "_set_strays_aside", lambda *_: None)
+    patch(AssignedLogs, "set_strays_aside", lambda *_: None)
 
 
 def ignore_the_log_start(patch: Patch) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidelog import foundation, server
-from tidelog.replication.hosted_partitions import HostedPartitions
+from tidelog.replication.assigned_logs import AssignedLogs
 from tidelog.replication.lost_logs import LostLogs
 from tidelog_storage import directory, folders
 from tidelog_storage.checkpoints import write_partition_metadata
@@ -35,11 +35,11 @@ class _AnyId(bytes):
 def delete_strays(patch: Patch) -> None:
     """What the metadata does not know is deleted."""
 
-    def set_aside(self: HostedPartitions, keys: Any, _reason: str) -> None:
+    def set_aside(self: AssignedLogs, keys: Any, _reason: str) -> None:
         for key in keys:
-            self._delete_log(key)
+            self.delete(key)
 
-    patch(HostedPartitions, "_set_aside", set_aside)
+    patch(AssignedLogs, "_set_aside", set_aside)
 
 
 def adopt_logs_without_an_id(patch: Patch) -> None:

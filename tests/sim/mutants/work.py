@@ -12,9 +12,9 @@ from tidelog.api import produce
 from tidelog.cluster.controller.changes import Election, PartitionDraft
 from tidelog.coordinators.groups import shard
 from tidelog.coordinators.groups.group import Group
-from tidelog.replication import hosted_partitions
+from tidelog.replication import assigned_logs
+from tidelog.replication.assigned_logs import AssignedLogs
 from tidelog.replication.fetch_sessions import FetchedPartition, FetchSession
-from tidelog.replication.hosted_partitions import HostedPartitions
 from tidelog.replication.partition import Partition
 from tidelog_storage import retention, validator
 from tidelog_storage.compaction import offset_map, rewriting
@@ -119,20 +119,20 @@ def tombstones_delete_nothing(patch: Patch) -> None:
 
 def adopt_a_log_by_its_name(patch: Patch) -> None:
     """A log that is found at the start is the topic's of its name, whichever topic that is now."""
-    is_assigned, opened = hosted_partitions._is_assigned, HostedPartitions._open
+    is_assigned, opened = assigned_logs._is_assigned, AssignedLogs.open
 
     def is_named(image: Any, key: Any, _topic_id: bytes, node_id: int) -> bool:
         topic = image.topics.get(key.topic)
         return topic is not None and is_assigned(image, key, topic.topic_id, node_id)
 
     def open_any(self: Any, key: Any, topic_id: bytes, *rest: Any) -> Any:
-        log = self.logs.get(key)
+        log = self._logs.get(key)
         if log is not None:
             log.topic_id = topic_id
         return opened(self, key, topic_id, *rest)
 
-    patch(hosted_partitions, "_is_assigned", is_named)
-    patch(HostedPartitions, "_open", open_any)
+    patch(assigned_logs, "_is_assigned", is_named)
+    patch(AssignedLogs, "open", open_any)
 
 
 def twins_go_on(patch: Patch) -> None:
