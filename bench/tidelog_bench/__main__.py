@@ -26,7 +26,7 @@ from tidelog_bench.peers.kafka_jars import JarsUnavailableError
 from tidelog_bench.peers.kfake import Kfake
 from tidelog_bench.peers.tidelog import Tidelog
 from tidelog_bench.peers.tiered import S3_NAME
-from tidelog_bench.rounds import Samples, run_rounds
+from tidelog_bench.rounds import Plan, Samples, run_rounds
 from tidelog_bench.spark_case import SparkQuery
 from tidelog_bench.tier_cases import TIER_NAMES, measure_tiers
 from tidelog_bench.transaction_cases import TRANSACTION_CASES
@@ -56,8 +56,18 @@ def main() -> int:
     samples = Samples()
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="tidelog-bench-", dir=options.data) as folder:
-        shown = _measure_clusters(Path(folder), samples, options)
-        shown = _measure_tiers(Path(folder), samples, options) or shown
+        plan = Plan(
+            Path(folder),
+            samples,
+            _say,
+            rounds=1 if options.quick else options.rounds,
+            scale=1 / 3 if options.quick else 1.0,
+            seed=options.seed,
+            only=options.only,
+            peers=options.peers or (),
+        )
+        shown = measure_clusters(plan)
+        shown = measure_tiers(plan) or shown
         peers = []
         if cases or spark or options.only in START_CASE:
             peers = [PEERS[name](Path(folder) / name.replace(" ", "-")) for name in names]
@@ -68,7 +78,7 @@ def main() -> int:
         try:
             cases += [spark] if spark is not None else []
             if cases:
-                _measure_cases(cases, peers, samples, Path(folder), options)
+                _measure_cases(plan, cases, peers)
         finally:
             if spark is not None:
                 spark.close()
@@ -139,58 +149,11 @@ def _measure_starts(peers: Sequence[Peer], samples: Samples, rounds: int) -> Non
                     samples.add(START_CASE, YARDSTICK, yardstick)
 
 
-def _measure_clusters(folder: Path, samples: Samples, options: argparse.Namespace) -> list[str]:
-    """Three brokers; the names of those measured."""
-    if not any(options.only in name for name in CLUSTER_NAMES):
-        return []
-    return measure_clusters(
-        folder,
-        samples,
-        only=options.only,
-        peers=options.peers or (),
-        rounds=1 if options.quick else options.rounds,
-        scale=1 / 3 if options.quick else 1.0,
-        seed=options.seed,
-        say=_say,
-    )
-
-
-def _measure_tiers(folder: Path, samples: Samples, options: argparse.Namespace) -> list[str]:
-    """Brokers with a remote tier; the names of those measured."""
-    if not any(options.only in name for name in TIER_NAMES):
-        return []
-    return measure_tiers(
-        folder,
-        samples,
-        only=options.only,
-        peers=options.peers or (),
-        rounds=1 if options.quick else options.rounds,
-        scale=1 / 3 if options.quick else 1.0,
-        seed=options.seed,
-        say=_say,
-    )
-
-
-def _measure_cases(
-    cases: Sequence[Case],
-    peers: Sequence[Peer],
-    samples: Samples,
-    folder: Path,
-    options: argparse.Namespace,
-) -> None:
+def _measure_cases(plan: Plan, cases: Sequence[Case], peers: Sequence[Peer]) -> None:
     try:
         for peer in peers:
             peer.start()
-        run_rounds(
-            cases,
-            peers,
-            samples,
-            folder,
-            rounds=1 if options.quick else options.rounds,
-            scale=1 / 3 if options.quick else 1.0,
-            seed=options.seed,
-            say=_say,
-        )
+        run_rounds(plan, cases, peers)
     finally:
         for peer in peers:
             peer.remove()

@@ -25,11 +25,11 @@ from tidelog_bench.peers.tidelog import TidelogCluster, TidelogServe
 from tidelog_bench.rounds import run_rounds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from tidelog_bench.peers.cluster import PeerCluster
-    from tidelog_bench.rounds import Samples
+    from tidelog_bench.rounds import Plan
 
 __all__ = ["CLUSTER_NAMES", "measure_clusters"]
 
@@ -111,66 +111,42 @@ CLUSTER_CASES: Sequence[Case] = tuple(_cases())
 CLUSTER_NAMES = [*(case.name for case in STARTS), *names_of(CLUSTER_CASES)]
 
 
-def measure_clusters(
-    folder: Path,
-    samples: Samples,
-    *,
-    only: str,
-    peers: Collection[str],
-    rounds: int,
-    scale: float,
-    seed: int,
-    say: Callable[[str], None],
-) -> list[str]:
-    """Run the cases whose names contain `only`; return the peers that are installed."""
-    names = [name for name in CLUSTERS if not peers or name in peers]
+def measure_clusters(plan: Plan) -> list[str]:
+    """Run the cases of three brokers; return the peers that are installed."""
+    if not any(plan.only in name for name in CLUSTER_NAMES):
+        return []
+    names = [name for name in CLUSTERS if not plan.peers or name in plan.peers]
     clusters = []
     for name in names:
-        cluster = CLUSTERS[name](folder / f"{name}-cluster")
+        cluster = CLUSTERS[name](plan.folder / f"{name}-cluster")
         try:
             cluster.prepare()
         except JarsUnavailableError as missing:
-            say(f"without a cluster of {name}: {missing}")
+            plan.say(f"without a cluster of {name}: {missing}")
         else:
             clusters.append(cluster)
     names = [cluster.name for cluster in clusters]
     for start in STARTS:
-        if only in start.name:
-            _measure_start(start, names, folder, samples, rounds, say)
-    cases = [case for case in CLUSTER_CASES if only in case.name]
+        if plan.only in start.name:
+            _measure_start(plan, start, names)
+    cases = [case for case in CLUSTER_CASES if plan.only in case.name]
     if cases:
         try:
             for cluster in clusters:
                 cluster.start()
-            run_rounds(
-                cases,
-                clusters,
-                samples,
-                folder,
-                rounds=rounds,
-                scale=scale,
-                seed=seed,
-                say=say,
-            )
+            run_rounds(plan, cases, clusters)
         finally:
             for cluster in clusters:
                 cluster.remove()
     return names
 
 
-def _measure_start(
-    case: ClusterStart,
-    names: Sequence[str],
-    folder: Path,
-    samples: Samples,
-    rounds: int,
-    say: Callable[[str], None],
-) -> None:
+def _measure_start(plan: Plan, case: ClusterStart, names: Sequence[str]) -> None:
     """In turn, the first of each left out: it warms the page cache."""
-    rng = random.Random(rounds)
-    for number in range(rounds + 1):
+    rng = random.Random(plan.rounds)
+    for number in range(plan.rounds + 1):
         for name in rng.sample(names, len(names)):
-            figures = case.run(name, folder / f"start-{name}")
-            say(f"  {case.name}: {name}: {figures['cold start']:.0f} ms")
+            figures = case.run(name, plan.folder / f"start-{name}")
+            plan.say(f"  {case.name}: {name}: {figures['cold start']:.0f} ms")
             if number:
-                samples.add(case.name, name, figures)
+                plan.samples.add(case.name, name, figures)

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from tidelog_bench.page_cache import warm_up_page_cache
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
     from tidelog_bench.cases import Case
     from tidelog_bench.peers.peer import Served
 
-__all__ = ["Samples", "Spread", "calibrate", "run_rounds"]
+__all__ = ["Plan", "Samples", "Spread", "calibrate", "run_rounds"]
 
 _CALIBRATION_LOOPS = 1_500_000
 
@@ -81,52 +81,51 @@ def calibrate() -> float:
     return 1e3 * (time.perf_counter() - started)
 
 
-def run_rounds(
-    cases: Sequence[Case],
-    peers: Sequence[Served],
-    samples: Samples,
-    folder: Path,
-    *,
-    rounds: int,
-    scale: float,
-    seed: int,
-    say: Callable[[str], None],
-) -> None:
-    """Warm up (a round, mostly of part of the work, that counts for nothing), then measure.
+class Plan(NamedTuple):
+    """What a run measures, and where its figures go."""
 
-    `folder` is where the peers' data is.
-    """
-    rng = random.Random(seed)
-    for number in range(rounds + 1):
+    folder: Path
+    """Holds the peers' data."""
+    samples: Samples
+    say: Callable[[str], None]
+    rounds: int
+    scale: float = 1.0
+    """Share of each case's usual work."""
+    seed: int = 1
+    """Of the order of cases and peers."""
+    only: str = ""
+    """Part of the names of the cases to run."""
+    peers: Collection[str] = ()
+    """Names of the peers to run; empty means all."""
+
+
+def run_rounds(plan: Plan, cases: Sequence[Case], peers: Sequence[Served]) -> None:
+    """Warm up (one round that is not counted, mostly of part of the work), then measure."""
+    rng = random.Random(plan.seed)
+    for number in range(plan.rounds + 1):
         warm_up = number == 0
-        say("warm-up" if warm_up else f"round {number} of {rounds}")
+        plan.say("warm-up" if warm_up else f"round {number} of {plan.rounds}")
         order = list(cases)
         rng.shuffle(order)
         for case in order:
-            samples.calibration.append(calibrate())
-            share = case.warm_up_share if warm_up else 1.0
+            plan.samples.calibration.append(calibrate())
+            scale = plan.scale * (case.warm_up_share if warm_up else 1.0)
             for peer in rng.sample(list(peers), len(peers)):
                 if case.megabytes:
-                    written = case.megabytes * scale * share * peer.replication_factor
-                    samples.file_writes.append(warm_up_page_cache(folder, written))
-                _run_one(case, peer, samples, scale * share, warm_up, say)
+                    written = case.megabytes * scale * peer.replication_factor
+                    plan.samples.file_writes.append(warm_up_page_cache(plan.folder, written))
+                figures = _run_one(plan, case, peer, scale)
+                if not warm_up and figures is not None:
+                    plan.samples.add(case.name, peer.name, figures)
 
 
-def _run_one(
-    case: Case,
-    peer: Served,
-    samples: Samples,
-    scale: float,
-    warm_up: bool,
-    say: Callable[[str], None],
-) -> None:
+def _run_one(plan: Plan, case: Case, peer: Served, scale: float) -> Mapping[str, float] | None:
     try:
         figures = case.run(peer, scale)
     except Exception as error:  # noqa: BLE001 - one peer's trouble must not cost the others' figures
-        samples.failures.append(f"{case.name}, {peer.name}: {error}")
-        say(f"  {case.name}: {peer.name} FAILED: {error}")
-        return
+        plan.samples.failures.append(f"{case.name}, {peer.name}: {error}")
+        plan.say(f"  {case.name}: {peer.name} FAILED: {error}")
+        return None
     shown = ", ".join(f"{name} {figure:.4g}" for name, figure in figures.items())
-    say(f"  {case.name}: {peer.name}: {shown}")
-    if not warm_up:
-        samples.add(case.name, peer.name, figures)
+    plan.say(f"  {case.name}: {peer.name}: {shown}")
+    return figures

@@ -32,14 +32,14 @@ from tidelog_bench.peers.tiered import (
 from tidelog_bench.rounds import run_rounds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
     from typing import Any
 
     from tidelog_bench.loads.load import Load
     from tidelog_bench.peers.cluster import PeerCluster
     from tidelog_bench.peers.peer import Peer, Served
-    from tidelog_bench.rounds import Samples
+    from tidelog_bench.rounds import Plan
 
 __all__ = ["TIER_NAMES", "measure_tiers"]
 
@@ -250,41 +250,29 @@ GROUPS: Sequence[tuple[Sequence[Case], Mapping[str, Callable[..., Any]], Mapping
 TIER_NAMES = [name for cases, _, _ in GROUPS for name in names_of(cases)]
 
 
-def measure_tiers(
-    folder: Path,
-    samples: Samples,
-    *,
-    only: str,
-    peers: Collection[str],
-    rounds: int,
-    scale: float,
-    seed: int,
-    say: Callable[[str], None],
-) -> list[str]:
-    """Run the cases whose names contain `only`; return the peers that ran."""
+def measure_tiers(plan: Plan) -> list[str]:
+    """Run the cases of a remote tier; return the peers that ran."""
     names: dict[str, None] = {}
     for number, (every, makers, settings) in enumerate(GROUPS):
-        cases = [case for case in every if only in case.name]
+        cases = [case for case in every if plan.only in case.name]
         if not cases:
             continue
         chosen = []
         for name, make in makers.items():
-            if peers and name not in peers:
+            if plan.peers and name not in plan.peers:
                 continue
-            peer = make(folder / f"{name}-tiered-{number}", settings)
+            peer = make(plan.folder / f"{name}-tiered-{number}", settings)
             try:
                 peer.prepare()
             except (JarsUnavailableError, GoUnavailableError) as missing:
-                say(f"without a tiered {name}: {missing}")
+                plan.say(f"without a tiered {name}: {missing}")
             else:
                 chosen.append(peer)
                 names[name] = None
         try:
             for peer in chosen:
                 peer.start()
-            run_rounds(
-                cases, chosen, samples, folder, rounds=rounds, scale=scale, seed=seed, say=say
-            )
+            run_rounds(plan, cases, chosen)
         finally:
             for peer in chosen:
                 peer.remove()

@@ -9,7 +9,7 @@ import pytest
 
 from tidelog_bench import results
 from tidelog_bench.cases import CASES, METRICS, START_CASE
-from tidelog_bench.rounds import Samples, run_rounds
+from tidelog_bench.rounds import Plan, Samples, run_rounds
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,16 +43,8 @@ class CountingCase:
 def measured(case: CountingCase, folder: Path, rounds: int = 3) -> Samples:
     samples = Samples()
     peers = [NamedPeer("tidelog"), NamedPeer("kafka")]
-    run_rounds(
-        [case],  # type: ignore[list-item]
-        peers,  # type: ignore[arg-type]
-        samples,
-        folder,
-        rounds=rounds,
-        scale=1.0,
-        seed=1,
-        say=lambda line: None,
-    )
+    plan = Plan(folder, samples, lambda line: None, rounds)
+    run_rounds(plan, [case], peers)  # type: ignore[list-item, arg-type]
     return samples
 
 
