@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -300,6 +301,26 @@ async def test_a_stopped_manager_follows_no_image(tmp_path: Path) -> None:
         nodes.managers[3].stop()
         nodes.create("b", 1)
         assert nodes.fetcher_of(3, "b") is None
+
+
+@played
+async def test_a_log_that_is_opened_late_is_followed(tmp_path: Path) -> None:
+    async with nodes_in(tmp_path) as nodes:
+        path = nodes.paths[3]
+        create = path.logs.create
+
+        def refuse(*_: Any, **__: Any) -> Any:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        path.logs.create = refuse  # type: ignore[method-assign]
+        nodes.create("a", 1)
+        assert nodes.fetcher_of(3, "a") is None
+        path.logs.create = create  # type: ignore[method-assign]
+        path.timers.advance_ms(1000)
+        assert nodes.fetcher_of(3, "a") is not None
+        nodes.produce(1, "a")
+        await nodes.settle()
+        assert nodes.agree("a")
 
 
 @played

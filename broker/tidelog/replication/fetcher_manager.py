@@ -73,6 +73,7 @@ class FetcherManager:
         self._sources: dict[_Key, _Source] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._closed = False
+        replicas.on_open_again = self._follow_topic
 
     # ---- the image ----------------------------------------------------------------------------
 
@@ -91,6 +92,12 @@ class FetcherManager:
             for state in partitions:
                 self._follow(image, topic, state)
         self._stop_idle()
+
+    def _follow_topic(self, topic: TopicImage) -> None:
+        image = self._replicas.image
+        if image is not None and not self._closed:
+            for state in topic.partitions:
+                self._follow(image, topic, state)
 
     def _follow(self, image: ClusterImage, topic: TopicImage, state: PartitionImage) -> None:
         key = (topic.topic_id, state.partition)

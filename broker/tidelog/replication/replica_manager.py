@@ -100,6 +100,8 @@ class ReplicaManager:
         """What followers need of the remote tier; set together with it, before any follower."""
         self._assigned = AssignedLogs(node_id, clock, logs, self.suspect)
         self.lost_logs = self._assigned.lost
+        self.on_open_again: Callable[[TopicImage], None] | None = None
+        """Called with the topic of a log that was opened late, for lack of descriptors."""
         self.on_suspect: Callable[[TopicPartition], None] | None = None
         """Called with a partition in which a read, or its opening, found damage."""
         self.suspects: set[TopicPartition] = set()
@@ -212,6 +214,8 @@ class ReplicaManager:
         topic = None if self.image is None else self.image.topics.get(key.topic)
         if key in self._offline and topic is not None:
             self._apply_topic(topic, topic.partitions)
+            if self.on_open_again is not None:
+                self.on_open_again(topic)
 
     def disk_failed(
         self, key: TopicPartition, error: Exception, log_dir: str | None = None

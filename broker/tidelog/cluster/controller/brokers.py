@@ -1,18 +1,18 @@
 """Pure decisions about brokers: registration, heartbeats, fencing, controlled shutdown (KIP-631).
 
-A broker registers fenced and becomes active with a heartbeat that shows it has applied its own
-registration. One that falls silent is fenced: out of all ISRs, its leaderships elsewhere. One that
-wants to leave says so: it leads nothing new, its leaderships go, and when no broker takes it for
-a leader any more it may stop.
+A broker registers fenced and becomes active with a heartbeat that shows that it has applied its own
+registration. A silent broker is fenced: it leaves all ISRs, and others take its leaderships. A
+broker that asks to shut down leads nothing new, its leaderships move, and it may stop once no
+broker takes it for a leader.
 
-While a life of a broker has a session, no other one registers under its id: two processes would
-lead the same partitions. A directory id proves nothing, as a directory may be a copy. Two things
-prove that the registered life is over: its epoch in the clean-shutdown mark, which the registration
-names (`previous_broker_epoch`), or a heartbeat in its name that wants it fenced, sent by the next
-holder of its locks. Kafka knows neither: there a restarted broker waits for the end of the session.
+While a registered process has a session, no other one registers with its id: two processes would
+lead the same partitions. A directory id proves nothing, because a directory may be a copy. Two
+things prove that the registered process has ended: its epoch in the clean-shutdown mark, which the
+registration contains (`previous_broker_epoch`), or a heartbeat in its name that asks to be fenced,
+from the next holder of its locks. In Kafka a restarted broker waits for the end of the session.
 
-A new life leaves the ISRs in which another broker is known to run (it may have lost what was not on
-its disk), and what it led begins a new leader epoch.
+A new registration leaves the ISRs in which another broker is known to run, because its process may
+have lost records that were not on disk. The partitions that it led begin a new leader epoch.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ def register_broker(
     is_taken: bool,
     heard: Collection[int],
 ) -> tuple[list[Message], BrokerRegistrationResponse]:
-    """Register a broker's life; `epoch` is the offset its record gets.
+    """Register a broker; `epoch` is the offset of its record.
 
-    `is_taken` and `heard` (brokers known to run) are the sessions'. The same life registering again
-    (its address has changed) keeps epoch and state. Raises RefusedError.
+    `is_taken` and `heard` (brokers known to run) come from the sessions. A process that registers
+    again, because its address has changed, keeps epoch and state. Raises RefusedError.
     """
     node_id = request.broker_id
     old = image.brokers.get(node_id)
@@ -109,11 +109,11 @@ def _end_of_life(
     heard: Collection[int],
     previous_epoch: int,
 ) -> list[Message]:
-    # After a crash it may lack what it once acknowledged: another replica in sync has more, and is
-    # waited for even if it has not been heard yet.
+    # After a crash it may lack acknowledged records. Another in-sync replica has them, and the
+    # partition waits for it even if it was not heard yet.
     was_clean = previous_epoch == old.epoch
     changes = Changes(image, config, leaving=old.node_id, heard=heard if was_clean else None)
-    changes.after_restart(old.node_id)  # also of one whose fencing has not come to all partitions
+    changes.after_restart(old.node_id)  # its fencing may not have reached all partitions
     if changes.keeps_eligible and not was_clean:
         changes.without_unclean(old.node_id)
     return changes.records
@@ -186,7 +186,7 @@ def _check_features(image: ClusterImage, request: BrokerRegistrationRequest) -> 
 
 
 def unregister_broker(image: ClusterImage, config: BrokerConfig, node_id: int) -> list[Message]:
-    """Forget a broker: out of all ISRs, then out of the cluster. Raises RefusedError."""
+    """Remove a broker from all ISRs and from the cluster. Raises RefusedError."""
     broker = image.brokers.get(node_id)
     if broker is None:
         raise RefusedError(
@@ -210,7 +210,7 @@ def unregister_broker(image: ClusterImage, config: BrokerConfig, node_id: int) -
 
 
 class BrokerState(Enum):
-    """What a broker may do, as the controller has it."""
+    """What the controller allows a broker."""
 
     FENCED = "registered; neither leads nor is in sync"
     UNFENCED = "active"
@@ -219,7 +219,7 @@ class BrokerState(Enum):
 
 
 def state_of(broker: BrokerImage) -> BrokerState:
-    """A broker's state by the image."""
+    """Return a broker's state in the image."""
     if broker.fenced:
         return BrokerState.FENCED
     if broker.in_controlled_shutdown:
@@ -234,9 +234,9 @@ def heartbeat(
     sessions: Sessions,
     now: float,
 ) -> tuple[list[Message], BrokerHeartbeatResponse]:
-    """Decide a heartbeat. Raises RefusedError STALE_BROKER_EPOCH for an earlier life.
+    """Decide a heartbeat. Raises RefusedError STALE_BROKER_EPOCH for an earlier registration.
 
-    Only looks at sessions: the caller notes the heartbeat (`touch`, and `leave`).
+    The sessions stay unchanged: the caller records the heartbeat (`touch`, and `leave`).
     """
     check_broker_epoch(image, request.broker_id, request.broker_epoch)
     broker = image.brokers[request.broker_id]
@@ -255,7 +255,7 @@ def heartbeat(
             records = _leave(image, config, broker)
         elif present is not BrokerState.FENCED:
             records = fence(image, config, broker.node_id, is_silent=not request.want_fence)
-    if not records:  # else the next heartbeat says it again
+    if not records:  # otherwise the next heartbeat repeats it
         records = _offline_directories(image, config, broker, request.offline_log_dirs)
     return records, BrokerHeartbeatResponse(
         is_caught_up=request.current_metadata_offset >= broker.epoch,
@@ -280,8 +280,8 @@ def _next_state(
     leads = has_leaderships(image, broker.node_id)
     if present is BrokerState.CONTROLLED_SHUTDOWN:
         known = session.shutdown_offset if session.shutdown_offset >= 0 else image.offset
-        everybody_knows = lowest_active_offset is None or known <= lowest_active_offset
-        may_go = request.want_fence or (everybody_knows and not leads)
+        all_applied_it = lowest_active_offset is None or known <= lowest_active_offset
+        may_go = request.want_fence or (all_applied_it and not leads)
         return BrokerState.SHUTDOWN_NOW if may_go else BrokerState.CONTROLLED_SHUTDOWN
     if not request.want_shut_down:
         return BrokerState.FENCED if request.want_fence else BrokerState.UNFENCED
@@ -292,10 +292,10 @@ def _next_state(
 def fence(
     image: ClusterImage, config: BrokerConfig, node_id: int, *, is_silent: bool = True
 ) -> list[Message]:
-    """A broker is silent or gone: out of all ISRs, its leaderships elsewhere.
+    """Fence a broker: remove it from all ISRs and move its leaderships.
 
-    One that is not silent wants to be fenced for a moment: no unclean leader takes its place. The
-    steps after this one are `finish`'s.
+    A broker that is not silent asks to be fenced for a moment: no unclean leader replaces it. This
+    is the first step; `finish` returns the others.
     """
     return [
         *_without(image, config, node_id, is_silent=is_silent),
@@ -308,8 +308,8 @@ def fence(
 def finish(
     image: ClusterImage, config: BrokerConfig, node_id: int, epoch: int, *, is_silent: bool
 ) -> list[Message]:
-    """The next step of what a broker's new state implies for its partitions, [] after the last one
-    and when another life of it has registered. `is_silent` as for `fence`."""
+    """Return the next step of a change of a broker's state, [] after the last one or when the
+    broker has registered again. `is_silent` as for `fence`."""
     broker = image.brokers.get(node_id)
     if broker is None or broker.epoch != epoch:
         return []
@@ -323,7 +323,7 @@ def finish(
 def _without(
     image: ClusterImage, config: BrokerConfig, node_id: int, *, is_silent: bool = True
 ) -> list[Message]:
-    """Take a broker out of all ISRs and elect elsewhere: the next step of that."""
+    """Return the next step of removing a broker from all ISRs and moving its leaderships."""
     changes = Changes(image, config, leaving=node_id, in_steps=True)
     changes.without(node_id, election=None if is_silent else Election.ONLINE)
     return changes.records
@@ -353,7 +353,7 @@ def _leave(image: ClusterImage, config: BrokerConfig, broker: BrokerImage) -> li
 def _offline_directories(
     image: ClusterImage, config: BrokerConfig, broker: BrokerImage, offline: list[bytes]
 ) -> list[Message]:
-    """Replicas in directories that failed are out of sync (KIP-858)."""
+    """Remove replicas in failed directories from the ISRs (KIP-858)."""
     lost = [directory for directory in broker.log_dirs if directory in offline]
     if not lost:
         return []
@@ -375,7 +375,7 @@ def _offline_directories(
 def allocate_producer_ids(
     image: ClusterImage, node_id: int, broker_epoch: int
 ) -> tuple[list[Message], range]:
-    """A block of ids for a broker (KIP-730). Raises RefusedError STALE_BROKER_EPOCH."""
+    """Return a block of ids for a broker (KIP-730). Raises RefusedError STALE_BROKER_EPOCH."""
     check_broker_epoch(image, node_id, broker_epoch)
     first = image.next_producer_id
     block = range(first, first + PRODUCER_ID_BLOCK)

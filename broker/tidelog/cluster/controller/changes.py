@@ -1,14 +1,14 @@
-"""One partition's next state: who leads, who is in sync, which epochs rise (Kafka's
+"""One partition's next state: its leader, in-sync replicas and epochs (Kafka's
 PartitionChangeBuilder).
 
-Every decision of the controller that touches a partition goes through `PartitionDraft`: the caller
-says what is to be (in-sync replicas, replicas), and `record` adds what follows from it: a leader
-that is alive and in sync, the end of a reassignment whose new replicas are all in sync, the
-eligible leader replicas. Pure; knows nothing of requests.
+Every change of a partition goes through `PartitionDraft`: the caller sets the new replicas and
+in-sync replicas, and `record` derives the rest: a leader that is alive and in sync, the end of a
+reassignment whose new replicas are all in sync, and the eligible leader replicas. It is pure and
+knows nothing of requests.
 
-Invariants of what comes out, with eligible leader replicas off: the ISR is never empty (its last
-member stays, without leading); the leader is in the ISR or there is none; a new leader, or a
-replica taken away, begins a new leader epoch.
+Invariants of the result, with eligible leader replicas off: the ISR is never empty (its last member
+stays, without leading); the leader is in the ISR or there is none; a new leader, or a removed
+replica, begins a new leader epoch.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Election(Enum):
 
 
 class Rules:
-    """What holds for the partition's topic and for the brokers at this moment."""
+    """The settings of the partition's topic and the current states of the brokers."""
 
     __slots__ = ("default_directory", "election", "eligible_enabled", "may_lead", "min_isr")
 
@@ -50,10 +50,10 @@ class Rules:
         eligible_enabled: bool = False,
         election: Election = Election.ONLINE,
     ) -> None:
-        """`may_lead(partition, broker)`: alive, staying, and its directory there.
+        """`may_lead(partition, broker)`: the broker is active and has the replica's directory.
 
-        `min_isr` is the effective one, not above the replication factor. `eligible_enabled`:
-        eligible leader replicas (KIP-966) are kept.
+        `min_isr` is the effective one, at most the replication factor. `eligible_enabled`: eligible
+        leader replicas (KIP-966) are kept.
         """
         self.may_lead = may_lead
         self.default_directory = default_directory
@@ -63,7 +63,7 @@ class Rules:
 
 
 class PartitionDraft:
-    """A partition on its way from one state to the next; set what is to be, then `record`."""
+    """The next state of a partition: set its fields, then call `record`."""
 
     __slots__ = (
         "_eligible",
@@ -90,11 +90,11 @@ class PartitionDraft:
         self.removing: list[int] = list(partition.removing_replicas)
         self.recovery_state = partition.leader_recovery_state
         self.unclean_shutdowns: Sequence[int] = ()
-        """Brokers whose logs may lack what they once acknowledged: not eligible any more."""
+        """Brokers whose logs may lack acknowledged records: they are no longer eligible."""
         self.refreshed: Sequence[int] = ()
-        """Brokers that have the replica in another directory than was known."""
+        """Brokers that have the replica in another directory than the known one."""
         self.assigned: dict[int, bytes] = {}
-        """Directories that brokers have told the replica to be in."""
+        """Directories of the replica that its brokers have reported."""
         self._rules = rules
         self._eligible: list[int] = list(partition.eligible_leader_replicas)
         self._last_known: list[int] = list(partition.last_known_eligible_leader_replicas)
@@ -102,14 +102,14 @@ class PartitionDraft:
         self._record = PartitionChangeRecord()
 
     def record(self, topic_id: bytes) -> PartitionChangeRecord | None:
-        """The change, or None if nothing changes. Call it once."""
+        """Return the change, or None if nothing changes. Call it once."""
         old = self.partition
         record = self._record = PartitionChangeRecord(topic_id=topic_id, partition_id=old.partition)
         self._complete_reassignment()
         self._collect_eligible()
         self._elect()
         if record.leader == NO_LEADER_CHANGE and not set(old.replicas) <= set(self.replicas):
-            # A replica that goes must not be taken for a member of the epoch that goes on.
+            # A new leader epoch, because a removed replica must not count as part of the old one.
             record.leader = old.leader
         self._set_eligible()
         if (
@@ -128,7 +128,7 @@ class PartitionDraft:
     # ---- reassignment -------------------------------------------------------------------------
 
     def _complete_reassignment(self) -> None:
-        """A reassignment ends when every replica that is to stay is in sync (KIP-455)."""
+        """End a reassignment when all its target replicas are in sync (KIP-455)."""
         if not self.adding and not self.removing:
             return
         isr = [replica for replica in self.isr if replica not in self.removing]
@@ -179,7 +179,8 @@ class PartitionDraft:
         return known and self._rules.may_lead(self.partition, replica)
 
     def _last_known_leader(self) -> int:
-        """The last leader of a partition of which nobody is left (KIP-966, balanced recovery)."""
+        """Return the last leader of a partition without in-sync or eligible replicas (KIP-966,
+        balanced recovery)."""
         known = self.partition.last_known_eligible_leader_replicas
         if (
             self._rules.eligible_enabled
@@ -194,7 +195,7 @@ class PartitionDraft:
     # ---- eligible leader replicas (KIP-966) ---------------------------------------------------
 
     def _collect_eligible(self) -> None:
-        """Who leaves an ISR below the minimum still has all that was committed."""
+        """Keep replicas that leave an ISR below the minimum: they have all committed records."""
         if not self._rules.eligible_enabled:
             return
         if len(self.isr) >= self._rules.min_isr:
@@ -214,7 +215,7 @@ class PartitionDraft:
             self._record.eligible_leader_replicas = list(self._eligible)
 
     def _set_last_known_leader(self) -> None:
-        """The leader is noted when the last in-sync replica goes, for as long as nobody leads."""
+        """Record the leader when the last in-sync replica leaves, until there is a new one."""
         if not self._rules.eligible_enabled:
             return
         record, old = self._record, self.partition

@@ -1,10 +1,10 @@
 """Pure decisions about configuration: AlterConfigs and IncrementalAlterConfigs → ConfigRecords.
 
-In Apache Kafka the broker that is asked checks broker settings and forwards, and the controller
-checks the rest; here it is one place, in the same order and with the same codes and texts (KIP-226,
-KIP-339). A resource is changed as a whole or not at all.
+In Apache Kafka the receiving broker checks broker settings and forwards the rest to the controller.
+Here one module checks all, in the same order and with the same codes and texts (KIP-226, KIP-339).
+A resource is changed as a whole or not at all.
 
-Not here: loggers (there are none to set), client metrics and groups, policies.
+Not supported: loggers, client metrics, groups and policies.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _NOT_SERVED = {RESOURCE_CLIENT_METRICS: "CLIENT_METRICS", RESOURCE_GROUP: "GROUP
 
 
 class Change(NamedTuple):
-    """One key of a request. A legacy AlterConfigs sets each of its keys."""
+    """One key of a request. A legacy AlterConfigs sets all its keys."""
 
     name: str
     operation: int
@@ -63,7 +63,7 @@ class Change(NamedTuple):
 
 
 class Resource(NamedTuple):
-    """One resource of a request. `replaces`: keys it doesn't name are deleted (legacy)."""
+    """One resource of a request. `replaces`: keys that are not named are deleted (legacy)."""
 
     type: int
     name: str
@@ -109,7 +109,7 @@ def legacy_resources(request: AlterConfigsRequest) -> list[Resource]:
 def alter_configs(
     image: ClusterImage, config: BrokerConfig, resources: Sequence[Resource]
 ) -> Decision[ResourceResult]:
-    """Decide a request's changes; a `validate_only` caller drops the records."""
+    """Decide a request's changes; for `validate_only` the caller drops the records."""
     named = [(resource.type, resource.name) for resource in resources]
     records: list[ConfigRecord] = []
     results = []
@@ -129,13 +129,13 @@ def alter_configs(
 def refused_by_the_asked(
     config: BrokerConfig, resources: Sequence[Resource]
 ) -> dict[int, RefusedError]:
-    """What a broker refuses before it forwards the rest, by index: the settings of another broker,
-    and loggers, which are each broker's own."""
+    """Return what a broker refuses before it forwards the rest, by index: settings of another
+    broker, and loggers."""
     named = [(resource.type, resource.name) for resource in resources]
     refused = {}
     for index, resource in enumerate(resources):
         try:
-            if named.count(named[index]) == 1:  # the controller says what is wrong with others
+            if named.count(named[index]) == 1:  # the controller refuses duplicates
                 _check_keys(resource)
                 _check_owner(config, resource)
         except RefusedError as refusal:
@@ -191,7 +191,7 @@ def validate_topic_configs(
     overrides: Mapping[str, str],
     existing: Mapping[str, str] | None = None,
 ) -> str | None:
-    """What is wrong with a topic's settings, on top of the broker's; None if nothing is.
+    """Return the error in a topic's settings, given the broker's defaults; None without one.
 
     `existing` are the topic's settings before the change.
     """
@@ -260,14 +260,14 @@ def _alter_broker(
     except ConfigError as error:
         raise _invalid(error.message) from None
     _check_threads(config.with_dynamic({**others, **current}), wanted)
-    # A record even for an unchanged value: it is how a broker is told to reload files it names.
+    # An unchanged value gets a record too: it makes the broker reload the files that it names.
     return [_record(resource, name, value) for name, value in changed.items()]
 
 
 def _check_dynamic(settings: Mapping[str, str], *, per_broker: bool) -> None:
-    """Only dynamic keys may be set, and some of them for one broker only.
+    """Refuse keys that are not dynamic, and per-broker keys in the cluster-wide defaults.
 
-    Names that are not declared pass, as in Kafka: they belong to somebody's plug-in.
+    Unknown names pass, as in Kafka: they may belong to a plug-in.
     """
     declared = sorted(name for name in settings if name in BrokerConfig.KEYS)
     fixed = [name for name in declared if update_mode(name) == READ_ONLY]
@@ -287,7 +287,7 @@ def _check_dynamic(settings: Mapping[str, str], *, per_broker: bool) -> None:
 
 
 def _check_threads(old: BrokerConfig, new: BrokerConfig) -> None:
-    """A pool grows or shrinks by a factor of two at a time."""
+    """Refuse to change the size of a pool by more than a factor of two."""
     for name in _POOLS:
         before, after = (getattr(config, name.replace(".", "_")) for config in (old, new))
         if before // 2 <= after <= before * 2:
@@ -301,7 +301,7 @@ def _check_threads(old: BrokerConfig, new: BrokerConfig) -> None:
 
 
 def _check_node_id(image: ClusterImage, config: BrokerConfig, name: str) -> None:
-    """A broker of the cluster; which of them was asked, who forwards does not tell."""
+    """Refuse ids of unknown brokers; a forwarded request does not name its receiver."""
     node_id = parse_node_id(name)
     if node_id is None:
         raise _invalid(f"Node id must be an integer, but it is: {name}")
@@ -310,7 +310,7 @@ def _check_node_id(image: ClusterImage, config: BrokerConfig, name: str) -> None
 
 
 def parse_node_id(name: str) -> int | None:
-    """A broker resource's name as an id; None if it is no int32."""
+    """Return a broker resource's name as an id; None if it is no int32."""
     digits = name[1:] if name[:1] in ("-", "+") else name
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 10):
         return None
@@ -318,7 +318,7 @@ def parse_node_id(name: str) -> int | None:
 
 
 def _alter_logger(config: BrokerConfig, resource: Resource) -> list[ConfigRecord]:
-    """There are no loggers to set here: Kafka's answer for a logger it doesn't have."""
+    """Refuse each logger as Kafka refuses an unknown one: tidelog has none to set."""
     node_id = parse_node_id(resource.name)
     if node_id is None:
         raise _invalid(f"Node id must be an integer, but it is: {resource.name}")
@@ -337,7 +337,7 @@ def _alter_logger(config: BrokerConfig, resource: Resource) -> list[ConfigRecord
 def _changed(
     resource: Resource, current: Mapping[str, str], keys: Mapping[str, ConfigKey]
 ) -> dict[str, str | None]:
-    """New values by key, None for a deletion."""
+    """Return the new values by key, None for a deletion."""
     changed: dict[str, str | None] = {}
     for change in resource.changes:
         changed[change.name] = _new_value(change, current, keys)

@@ -1,18 +1,18 @@
 """The controller: decides operations on the cluster's metadata and commits them, one by one.
 
-The decisions themselves are pure and live in the modules beside this one; here they meet the
-metadata log. Each is taken against `MetadataLog.latest` and appended without an await in between,
-so operations never see each other half done; the answer goes out when everything the decision saw
-is committed, so no client hears of a state that a crash could take back.
+The decisions are pure functions in the modules beside this one. Each is taken against
+`MetadataLog.latest` and appended without an await in between, so no operation sees another one half
+done. The response is sent when everything that the decision saw is committed, so no client sees a
+state that a crash could revert.
 
-In a cluster, every node has a controller and one is active: the one whose node leads the metadata
-quorum. The others refuse with NotControllerError. The active one knows its brokers' sessions, which
-start again with each election.
+In a cluster every node has a controller. The active one is on the node that leads the metadata
+quorum; the others refuse with NotControllerError. The active one keeps the sessions of the brokers,
+which start again with each election.
 
 Called by the API handlers, `auto_topics.py`, a timer (`tick`) and, at start, the server.
 """
 
-# ruff: noqa: PLC0415 - a broker that starts in a tenth of a second imports what it decides by later
+# ruff: noqa: PLC0415 - decisions are imported at their first use, to keep the start short
 
 from __future__ import annotations
 
@@ -68,9 +68,7 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger(__name__)
 
-PRODUCER_ID_BLOCK = 1000
 TICK_SECONDS = 0.25  # how often `tick` is to be called
-_UNCLEAN_KEY = "unclean.leader.election.enable"
 _PLAINTEXT = 0
 _UNFENCE = -1
 _TOPIC_DELETION_DISABLED_SINCE = 3  # older DeleteTopics don't know the code
@@ -82,7 +80,7 @@ class Controller:
     def __init__(
         self, log: MetadataLog, config: BrokerConfig, rng: Rng, clock: Clock | None = None
     ) -> None:
-        """A cluster of one needs no `clock`: there are no sessions."""
+        """A lone broker needs no `clock`, because it has no sessions."""
         self._log = log
         self._config = config
         self._rng = rng
@@ -103,12 +101,11 @@ class Controller:
         rack: str | None = None,
         log_dirs: Sequence[bytes] = (),
     ) -> int:
-        """Register the only broker's new incarnation and let it lead; its broker epoch.
+        """Register the only broker's new incarnation and let it lead; return its broker epoch.
 
-        `endpoints`: name, host and port of each listener.
-
-        Every partition it can lead begins a new leader epoch: followers and consumers learn that
-        the last incarnation may have lost records that were not on disk (KIP-101, KIP-320).
+        `endpoints` are name, host and port of each listener. Every partition that the broker can
+        lead begins a new leader epoch, because the last incarnation may have lost records that were
+        not on disk (KIP-101, KIP-320).
         """
         node_id = self._config.node_id
         epoch = self._log.next_offset
@@ -136,7 +133,7 @@ class Controller:
         return epoch
 
     def _elections(self, node_id: int) -> list[Message]:
-        """A new leader epoch for each partition that this broker leads or may take over."""
+        """Return a new leader epoch for each partition that this broker leads or may take over."""
         return [
             tables.PartitionChangeRecord(
                 partition_id=partition.partition, topic_id=topic.topic_id, leader=node_id
@@ -154,7 +151,8 @@ class Controller:
         return self._clock.monotonic()
 
     def _lead(self, now: float) -> Sessions:
-        """The sessions, begun anew by a new leader. NotControllerError if this node isn't."""
+        """Return the sessions, which a new leader starts again; NotControllerError if this node
+        does not lead."""
         if not self._log.is_leader:
             raise NotControllerError
         if self._sessions is None:
@@ -195,7 +193,7 @@ class Controller:
         try:
             records, response = heartbeat(self._log.latest, self._config, request, sessions, now)
         except RefusedError:
-            await self._log.commit()  # a broker ends by it: the newer life must not get lost
+            await self._log.commit()  # the broker ends now: the newer registration must be durable
             raise
         sessions.touch(request.broker_id, now, request.current_metadata_offset)
         is_cut = len(records) > partitions.CHANGES_PER_STEP_MAX
@@ -245,14 +243,10 @@ class Controller:
         self, request: AllocateProducerIdsRequest
     ) -> AllocateProducerIdsResponse:
         """AllocateProducerIds; NotControllerError, RefusedError."""
-        from tidelog.cluster.controller.brokers import allocate_producer_ids
         from tidelog_protocol.messages.controller import AllocateProducerIdsResponse
 
         self._lead(self._now())
-        records, block = allocate_producer_ids(
-            self._log.latest, request.broker_id, request.broker_epoch
-        )
-        await self._log.commit(records)
+        block = await self._allocate_producer_ids(request.broker_id, request.broker_epoch)
         return AllocateProducerIdsResponse(
             producer_id_start=block.start, producer_id_len=len(block)
         )
@@ -291,10 +285,10 @@ class Controller:
     # ---- time ---------------------------------------------------------------------------------
 
     async def tick(self) -> None:
-        """Do what is due; to be called every `TICK_SECONDS`. Only the active controller does it.
+        """Do the periodic work of the active controller; call it every `TICK_SECONDS`.
 
-        Silent brokers are fenced; now and then leadership goes back to preferred replicas, and
-        leaderless partitions of topics that allow it get an unclean leader.
+        It fences silent brokers. At intervals it moves leadership back to preferred replicas, and
+        elects unclean leaders for leaderless partitions of topics that allow it.
         """
         if not self._log.is_leader:
             return
@@ -320,13 +314,15 @@ class Controller:
     async def _in_steps(
         self, decide: Callable[[ClusterImage, BrokerConfig], list[Message]]
     ) -> None:
-        """Commit what `decide` says until it says nothing: thousands of partitions in one go would
-        keep this loop, and those of all who apply the records, for too long."""
+        """Commit the records that `decide` returns until it returns none.
+
+        Thousands of partitions in one batch would block the loops of all brokers for too long.
+        """
         while records := decide(self._log.latest, self._config):
             await self._log.commit(records)
 
     async def _finish(self, node_id: int, epoch: int, *, is_silent: bool) -> None:
-        """What a broker's new state implies for more partitions than one step changes."""
+        """Commit the remaining steps of a change of a broker's state."""
         from tidelog.cluster.controller.brokers import finish
 
         try:
@@ -335,11 +331,11 @@ class Controller:
             )
         except StorageError:
             if self._sessions is not None:
-                self._sessions.is_settled = False  # the next tick goes on
+                self._sessions.is_settled = False  # the next tick continues
             raise
 
     async def _settle(self, now: float) -> None:
-        """Finish what the controller before this one, or a step that failed, left undone."""
+        """Finish the steps that an earlier controller or a failed commit left undone."""
         from tidelog.cluster.controller.partitions import settle
 
         sessions = self._lead(now)
@@ -348,7 +344,7 @@ class Controller:
             sessions.is_settled = True
 
     async def _fence_silent(self, now: float) -> None:
-        """One by one, so that each election sees the brokers that are left."""
+        """Fence silent brokers one by one, so that each election sees the remaining ones."""
         from tidelog.cluster.controller import partitions
         from tidelog.cluster.controller.brokers import fence
 
@@ -357,7 +353,7 @@ class Controller:
             node_id = sessions.expired(self._log.latest, now)
             if node_id is None:
                 return
-            _logger.warning("broker %d is fenced: not heard of for too long", node_id)
+            _logger.warning("broker %d is fenced: its session timed out", node_id)
             epoch = self._log.latest.brokers[node_id].epoch
             records = fence(self._log.latest, self._config, node_id)
             await self._log.commit(records)
@@ -409,11 +405,12 @@ class Controller:
     ) -> list[ResourceResult]:
         """AlterConfigs and IncrementalAlterConfigs; StorageError if it cannot be written."""
         from tidelog.cluster.controller.configs import alter_configs
+        from tidelog.cluster.controller.partitions import UNCLEAN_KEY
 
         decision = alter_configs(self._log.latest, self._config, resources)
         await self._log.commit(() if validate_only else decision.records)
         if not validate_only and any(
-            isinstance(record, tables.ConfigRecord) and record.name == _UNCLEAN_KEY
+            isinstance(record, tables.ConfigRecord) and record.name == UNCLEAN_KEY
             for record in decision.records
         ):
             from tidelog.cluster.controller.elections import elect_unclean
@@ -424,13 +421,14 @@ class Controller:
     # ---- producer ids -------------------------------------------------------------------------
 
     async def allocate_producer_ids(self) -> range:
-        """A block of producer ids that no other broker gets, also after a crash (KIP-730)."""
-        image = self._log.latest
-        broker = image.brokers[self._config.node_id]
-        first = image.next_producer_id
-        block = range(first, first + PRODUCER_ID_BLOCK)
-        record = tables.ProducerIdsRecord(
-            broker_id=broker.node_id, broker_epoch=broker.epoch, next_producer_id=block.stop
-        )
-        await self._log.commit([record])
+        """Return a block of producer ids that no other broker gets, even after a crash
+        (KIP-730)."""
+        broker = self._log.latest.brokers[self._config.node_id]
+        return await self._allocate_producer_ids(broker.node_id, broker.epoch)
+
+    async def _allocate_producer_ids(self, node_id: int, broker_epoch: int) -> range:
+        from tidelog.cluster.controller.brokers import allocate_producer_ids
+
+        records, block = allocate_producer_ids(self._log.latest, node_id, broker_epoch)
+        await self._log.commit(records)
         return block

@@ -1,4 +1,4 @@
-"""What the controller's pure functions give back, and how they refuse."""
+"""The results and the errors of the controller's pure functions."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ T = TypeVar("T")
 
 
 class Decision(NamedTuple, Generic[T]):
-    """What to write, as one batch, and what to answer once that is committed."""
+    """The records to commit as one batch, and the results to return after that."""
 
     records: Sequence[Message]
     results: list[T]
 
 
 class RefusedError(Exception):
-    """An expected error of one topic or resource: code and text of its answer."""
+    """An expected error of one topic or resource, with the code and text for the client."""
 
     def __init__(self, code: ErrorCode, message: str | None) -> None:
         super().__init__(message)
@@ -30,7 +30,7 @@ class RefusedError(Exception):
 
 
 def repeated(names: Iterable[str]) -> list[str]:
-    """Names that come more than once, in the order of their second coming."""
+    """Return the names that occur more than once, in the order of their second occurrence."""
     seen: set[str] = set()
     found: dict[str, None] = {}
     for name in names:

@@ -1,7 +1,7 @@
-"""Pure decision about DeleteTopics, which names topics in two ways at once (KIP-4, KIP-516).
+"""Pure decision about DeleteTopics, which takes topics by name or by id (KIP-4, KIP-516).
 
-Kafka shuffles the answers, so that their order tells nothing about topics one may not see; without
-authorization there is nothing to hide and they come in the order of the request.
+Kafka shuffles the results, so that their order reveals nothing about topics that a client may not
+see. There is no authorization here, so results have the order of the request.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _UNKNOWN_TOPIC_ID = "This server does not host this topic ID."
 
 
 def delete_topics(image: ClusterImage, request: DeleteTopicsRequest) -> Decision[Result]:
-    """Decide a DeleteTopics: each topic is answered once, however often it is asked for."""
+    """Decide a DeleteTopics; each topic has one result, however often it is named."""
     asked: Counter[Asked] = Counter((name, ZERO_UUID) for name in request.topic_names)
     asked.update((topic.name, topic.topic_id) for topic in request.topics)
     records: list[Message] = []
@@ -42,7 +42,7 @@ def delete_topics(image: ClusterImage, request: DeleteTopicsRequest) -> Decision
             results.append(_result(name, topic_id, refusal))
             continue
         if name is None and asked[topic.name, ZERO_UUID]:
-            continue  # asked for by name as well: answered there
+            continue  # it is also named, which has the result
         if name is not None and asked[None, topic.topic_id]:
             message = "The provided topic name maps to an ID that was already supplied."
             twice = RefusedError(ErrorCode.INVALID_REQUEST, message)
@@ -54,7 +54,7 @@ def delete_topics(image: ClusterImage, request: DeleteTopicsRequest) -> Decision
 
 
 def refuse_deletion(request: DeleteTopicsRequest, code: ErrorCode) -> list[Result]:
-    """The same error for all topics: deletion is switched off."""
+    """Return the same error for all topics: delete.topic.enable is false."""
     asked = [(name, ZERO_UUID) for name in request.topic_names]
     asked += [(topic.name or "", topic.topic_id) for topic in request.topics]
     return [_result(name or None, topic_id, RefusedError(code, None)) for name, topic_id in asked]

@@ -1,4 +1,4 @@
-"""Pure decisions about log directories: where brokers say that replicas lie (KIP-858)."""
+"""Pure decision about the log directories of replicas: AssignReplicasToDirs (KIP-858)."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _Topic = _Directory.TopicData
 def assign_replicas_to_dirs(
     image: ClusterImage, config: BrokerConfig, request: AssignReplicasToDirsRequest
 ) -> tuple[list[Message], AssignReplicasToDirsResponse]:
-    """Note the directories of a broker's replicas, each with an answer of its own, in order.
+    """Record the directories of a broker's replicas; each has its own result, in order.
 
-    What lies in a directory that the broker does not have is not in sync. RefusedError
-    STALE_BROKER_EPOCH if the sender is not the broker's present life.
+    A replica in a directory that the broker does not have is not in sync. RefusedError
+    STALE_BROKER_EPOCH if the sender's registration is not the current one.
     """
     check_broker_epoch(image, request.broker_id, request.broker_epoch)
     changes = Changes(image, config)

@@ -1,5 +1,5 @@
-"""Pure decisions about elections that nobody's death asks for: ElectLeaders, and the rounds that
-bring leadership back to preferred replicas and leaderless partitions back to life (KIP-183, 460).
+"""Pure decisions about elections that no broker's failure causes: ElectLeaders, and the periodic
+elections of preferred and of unclean leaders (KIP-183, 460).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def elect_leaders(
 ) -> tuple[list[Message], ElectLeadersResponse]:
     """Decide an ElectLeaders; RefusedError for an unknown type.
 
-    Asked for all partitions, the answer leaves out those that need no election.
+    If the request is for all partitions, the response omits those that need no election.
     """
     if request.election_type not in (PREFERRED, UNCLEAN):
         raise RefusedError(
@@ -98,7 +98,7 @@ def _refused(code: ErrorCode) -> RefusedError:
 
 
 def prefer_leaders(image: ClusterImage, config: BrokerConfig) -> list[Message]:
-    """One round of bringing leadership back to the first replicas that are in sync."""
+    """Move leadership to first replicas that are in sync: one step."""
     changes = Changes(image, config, in_steps=True)
     for topic, partition in changes.partitions():
         if partition.leader != partition.replicas[0]:
@@ -107,7 +107,7 @@ def prefer_leaders(image: ClusterImage, config: BrokerConfig) -> list[Message]:
 
 
 def elect_unclean(image: ClusterImage, config: BrokerConfig) -> list[Message]:
-    """One round of electing whoever lives, for leaderless partitions of topics that allow it."""
+    """Elect a living replica for leaderless partitions of topics that allow it: one step."""
     changes = Changes(image, config, in_steps=True)
     for topic, partition in changes.partitions():
         if partition.leader == NO_LEADER and changes.unclean_allowed(topic.name):

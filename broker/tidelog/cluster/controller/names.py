@@ -1,4 +1,4 @@
-"""Which names a topic can have."""
+"""Legal topic names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012
 
 
 def invalid_topic_reason(name: str) -> str | None:
-    """Why a name can't be a topic's, in Kafka's words; None if it can."""
+    """Return why a name is illegal, in Kafka's words; None if it is legal."""
     if not name:
         reason = "the empty string is not allowed"
     elif name in (".", ".."):

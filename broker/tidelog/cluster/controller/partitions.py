@@ -1,9 +1,8 @@
-"""Pure decisions about who leads and who is in sync: AlterPartition, ElectLeaders, lost brokers.
+"""Pure decisions about leaders and in-sync replicas: AlterPartition, ElectLeaders, lost brokers.
 
-An operation works on one `Changes`: the image, with what the operation has changed so far on top,
-so that a partition touched twice in one request is judged as it then is. What a change implies is
-`changes.py`'s business. Checks, their order and their codes: replication.md 4 and 9 (KIP-497, 704,
-841, 903).
+An operation works on one `Changes`: the image plus the changes of the operation so far, so that the
+second change of a partition in one request sees the first. `changes.py` derives what each change
+implies. Checks, their order and their codes are Kafka's (KIP-497, 704, 841, 903).
 """
 
 from __future__ import annotations
@@ -57,9 +56,9 @@ class Changes:
         heard: Collection[int] | None = None,
         in_steps: bool = False,
     ) -> None:
-        """`returning` may lead though the image has it fenced, `leaving` may not though it lives.
+        """`returning` may lead although it is fenced in the image; `leaving` may not lead.
 
-        `heard`: only these may lead, the others may have gone unnoticed. `in_steps`:
+        `heard`: only these may lead, because the others may have failed unnoticed. `in_steps`:
         `partitions` ends after `CHANGES_PER_STEP_MAX` changes.
         """
         self.image = image
@@ -76,13 +75,13 @@ class Changes:
     # ---- looking ------------------------------------------------------------------------------
 
     def partition(self, topic: TopicImage, index: int) -> PartitionImage | None:
-        """A partition as it is after the changes so far, or None."""
+        """Return a partition after the changes so far, or None."""
         if not 0 <= index < len(topic.partitions):
             return None
         return self._changed.get((topic.topic_id, index), topic.partitions[index])
 
     def partitions(self) -> Iterator[tuple[TopicImage, PartitionImage]]:
-        """All partitions, by topic name, until a step is full."""
+        """Yield all partitions, by topic name, until a step is full."""
         for name in sorted(self.image.topics):
             topic = self.image.topics[name]
             for old in topic.partitions:
@@ -91,7 +90,7 @@ class Changes:
                 yield topic, self._changed.get((topic.topic_id, old.partition), old)
 
     def may_lead(self, partition: PartitionImage, node_id: int) -> bool:
-        """Whether a broker is there to stay, and its directory with the replica."""
+        """Return whether a broker is active, not leaving, and has the replica's directory."""
         if node_id == self._leaving or (self._heard is not None and node_id not in self._heard):
             return False
         if node_id != self._returning and not self.image.is_active(node_id):
@@ -99,7 +98,7 @@ class Changes:
         return self._holds(partition, node_id)
 
     def _holds(self, partition: PartitionImage, node_id: int) -> bool:
-        """Whether the directory that has the replica is one the broker still has (KIP-858)."""
+        """Return whether the broker still has the replica's directory (KIP-858)."""
         broker = self.image.brokers.get(node_id)
         known = dict(zip(partition.replicas, partition.directories, strict=False))
         directory = known.get(node_id, ZERO_UUID)
@@ -109,11 +108,11 @@ class Changes:
 
     @property
     def keeps_eligible(self) -> bool:
-        """Whether the cluster keeps eligible leader replicas (KIP-966)."""
+        """Return whether the cluster keeps eligible leader replicas (KIP-966)."""
         return self.image.features.get(_ELIGIBLE_FEATURE, 0) > 0
 
     def unclean_allowed(self, topic: str) -> bool:
-        """Whether the topic prefers a leader to its records."""
+        """Return whether the topic allows unclean elections, which may lose records."""
         text = self._setting(topic, UNCLEAN_KEY)
         if text is None:
             return bool(self._config.log_defaults.unclean_leader_election_enable)
@@ -124,7 +123,7 @@ class Changes:
         return self._inherited.get(name) if own is None else own
 
     def _rules(self, topic: TopicImage, election: Election | None) -> Rules:
-        """The same for all partitions of a topic: a broker that goes may have thousands."""
+        """Return the rules of a topic, computed once for all its partitions."""
         key = (topic.topic_id, election)
         rules = self._rules_of.get(key)
         if rules is None:
@@ -155,7 +154,7 @@ class Changes:
         *,
         election: Election | None = None,
     ) -> PartitionImage | None:
-        """Change a partition as `fill` says, elect if need be; None if that changes nothing.
+        """Change a partition by `fill`, elect if needed; return it, or None if nothing changes.
 
         `election` None: what the topic's settings allow.
         """
@@ -200,10 +199,10 @@ class Changes:
             self.change(topic, partition, leave, election=election)
 
     def after_restart(self, node_id: int) -> None:
-        """A broker begins a new life: take from it what its last life still leads.
+        """End the leaderships of a broker's previous registration.
 
-        It stays in sync only where no other broker in sync is known to run, as after a stop of the
-        whole cluster.
+        The broker stays in sync only where no other in-sync broker is known to run, as after a stop
+        of the whole cluster.
         """
         for topic, partition in self.partitions():
             if node_id not in partition.isr:
@@ -219,7 +218,8 @@ class Changes:
                 self.change(topic, partition, election=Election.ONLINE)
 
     def without_unclean(self, node_id: int) -> None:
-        """A broker came back from a crash: what it has is not known to be all it acknowledged."""
+        """Take a broker out of ISRs and eligible replicas: after a crash it may lack acknowledged
+        records."""
         for topic, partition in self.partitions():
             if node_id in partition.isr or node_id in partition.eligible_leader_replicas:
 
@@ -231,17 +231,16 @@ class Changes:
                 self.change(topic, partition, distrust)
 
     def elect_leaderless(self) -> None:
-        """Elect where there is no leader, for a broker came back."""
+        """Elect where there is no leader, after a broker came back."""
         for topic, partition in self.partitions():
             if partition.leader == NO_LEADER:
                 self.change(topic, partition)
 
     def settle(self, heard: Collection[int]) -> None:
-        """Do what the states of the brokers imply and was not done; without unclean elections.
+        """Do what the states of the brokers imply and was not done yet, without unclean elections.
 
-        `heard` are the brokers that are known to run.
-
-        An ISR without a leader stays as it is: each of its members may be back in a moment.
+        `heard` are the brokers that are known to run. An ISR without a leader stays as it is: each
+        of its members may come back soon.
         """
         for topic, partition in self.partitions():
             if partition.leader == NO_LEADER:
@@ -249,7 +248,7 @@ class Changes:
                     self.change(topic, partition, election=Election.ONLINE)
                 continue
             if self.image.is_active(partition.leader) and partition.leader not in heard:
-                # It may have gone unnoticed, and a fenced member may be back, with all records,
+                # It may have failed unnoticed, and a fenced member with all records may be back
                 # from a stop of the whole cluster: see `after_restart`.
                 continue
             present = [member for member in partition.isr if self.image.is_active(member)]
@@ -262,8 +261,8 @@ class Changes:
 
 
 def settle(image: ClusterImage, config: BrokerConfig, heard: Collection[int]) -> list[Message]:
-    """The next step of what a controller begins with, [] after the last one: the controller before
-    may have ended between two steps of a broker's fencing, leaving or coming back."""
+    """Return the next step of a new controller, [] after the last one: the previous controller may
+    have ended between two steps of a broker's fencing, shutdown or return."""
     changes = Changes(image, config, in_steps=True)
     changes.settle(heard)
     return changes.records
@@ -275,9 +274,9 @@ def settle(image: ClusterImage, config: BrokerConfig, heard: Collection[int]) ->
 def alter_partition(
     image: ClusterImage, config: BrokerConfig, request: AlterPartitionRequest, api_version: int
 ) -> tuple[list[Message], AlterPartitionResponse]:
-    """Decide an AlterPartition: every partition has an answer of its own, in order.
+    """Decide an AlterPartition; each partition has its own result, in order.
 
-    Raises RefusedError STALE_BROKER_EPOCH if the sender is not the broker's present life.
+    Raises RefusedError STALE_BROKER_EPOCH if the sender's registration is not the current one.
     """
     check_broker_epoch(image, request.broker_id, request.broker_epoch)
     changes = Changes(image, config)
@@ -325,8 +324,8 @@ def _alter(
     if changed is None:
         return partition
     if changed.leader != sender:
-        # The change ended a reassignment that takes the leader away: committed, and yet an error,
-        # for the sender has to see the new metadata before it asks again.
+        # The change completed a reassignment that removes the leader. It is committed, and still an
+        # error: the sender must see the new metadata before it asks again.
         raise RefusedError(ErrorCode.NEW_LEADER_ELECTED, None)
     return changed
 
@@ -336,7 +335,7 @@ def _epoch_error(partition: PartitionImage, sender: int, data: PartitionData) ->
         data.leader_epoch > partition.leader_epoch
         or data.partition_epoch > partition.partition_epoch
     ):
-        return ErrorCode.NOT_CONTROLLER  # the sender has seen more than we: we lead no more
+        return ErrorCode.NOT_CONTROLLER  # the sender has newer metadata: this node leads no more
     if data.leader_epoch < partition.leader_epoch:
         return ErrorCode.FENCED_LEADER_EPOCH
     if sender != partition.leader:
@@ -362,7 +361,7 @@ def _isr_error(
 
 
 def _is_eligible(image: ClusterImage, node_id: int, broker_epoch: int) -> bool:
-    """Whether a broker may be in an ISR: alive, staying, and in the life that the leader saw."""
+    """Return whether a broker may be in an ISR: active, and registered as the leader saw it."""
     if not image.is_active(node_id):
         return False
     return broker_epoch in (_NO_EPOCH, image.brokers[node_id].epoch)
@@ -385,7 +384,7 @@ def _altered(partition: PartitionImage) -> AlteredPartition:
 
 
 def check_broker_epoch(image: ClusterImage, node_id: int, broker_epoch: int) -> None:
-    """RefusedError STALE_BROKER_EPOCH unless the broker is registered in this very life."""
+    """RefusedError STALE_BROKER_EPOCH unless this is the broker's current registration."""
     broker = image.brokers.get(node_id)
     if broker is None:
         raise RefusedError(
@@ -399,7 +398,7 @@ def check_broker_epoch(image: ClusterImage, node_id: int, broker_epoch: int) -> 
 
 
 def has_leaderships(image: ClusterImage, node_id: int) -> bool:
-    """Whether a broker leads any partition."""
+    """Return whether a broker leads any partition."""
     return any(
         partition.leader == node_id
         for topic in image.topics.values()

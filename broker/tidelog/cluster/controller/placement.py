@@ -1,11 +1,10 @@
-"""Which brokers get the replicas of new partitions.
+"""The placement of replicas of new partitions on brokers.
 
-Brokers are laid out so that neighbours are in different racks as far as possible. The first
-replica, the preferred leader, goes round the brokers that are not fenced, one further with each
-partition, from a random start; the others follow it around, each in a rack that has the fewest of
-the partition's replicas so far. So leaders and replicas spread evenly, and a partition's replicas
-over the racks. Brokers that are about to stop get nothing; those that have stopped are fenced, and
-get what the others are too few for.
+The brokers are a ring in which neighbours are in different racks, as far as possible. The first
+replica, the preferred leader, goes to the next unfenced broker with each partition, from a random
+start. The other replicas go to the brokers behind it, each in a rack with the fewest replicas of
+the partition. So leaders and replicas spread evenly, and each partition over the racks. Brokers in
+controlled shutdown get no replicas. Fenced brokers get some only if the others are too few.
 """
 
 from __future__ import annotations
@@ -23,13 +22,13 @@ if TYPE_CHECKING:
 
 
 class PlacementError(Exception):
-    """There are not enough brokers; the text is the client's."""
+    """There are not enough brokers; the text goes to the client."""
 
 
 def place(
     brokers: Iterable[BrokerImage], partitions: int, replication_factor: int, rng: Rng
 ) -> list[tuple[int, ...]]:
-    """Replicas of that many new partitions. PlacementError if the cluster is too small."""
+    """Return the replicas of the new partitions; PlacementError if the cluster is too small."""
     ring = _ring(broker for broker in brokers if broker.fenced or not broker.in_controlled_shutdown)
     unfenced = [broker for broker in ring if not broker.fenced]
     fenced = [broker for broker in ring if broker.fenced]
@@ -58,7 +57,7 @@ def place(
 
 
 def _over_racks(candidates: list[BrokerImage], replication_factor: int) -> tuple[int, ...]:
-    """The first candidate, then always the first of those whose rack has the fewest."""
+    """Choose the first candidate, then each time the first in a rack with the fewest replicas."""
     chosen: list[int] = []
     used: dict[str | None, int] = {}
     left = list(candidates)
@@ -71,7 +70,7 @@ def _over_racks(candidates: list[BrokerImage], replication_factor: int) -> tuple
 
 
 def assignment_problem(image: ClusterImage, brokers: Sequence[int]) -> str | None:
-    """Why these can't be a partition's replicas, in Kafka's words; None if they can."""
+    """Return why these cannot be a partition's replicas, in Kafka's words; None if they can."""
     start = "The manual partition assignment includes"
     if not brokers:
         return f"{start} an empty replica list."
@@ -86,13 +85,13 @@ def assignment_problem(image: ClusterImage, brokers: Sequence[int]) -> str | Non
 
 
 def directory_of(image: ClusterImage, node_id: int) -> bytes:
-    """The broker's only log directory; the broker itself chooses (zero) when it has several."""
+    """Return the broker's only log directory; zero if it has several and chooses itself."""
     broker = image.brokers.get(node_id)
     return broker.log_dirs[0] if broker is not None and len(broker.log_dirs) == 1 else ZERO_UUID
 
 
 def _ring(brokers: Iterable[BrokerImage]) -> list[BrokerImage]:
-    """Brokers by id, one of each rack in turn."""
+    """Return the brokers by id, one of each rack in turn."""
     racks: dict[str, list[BrokerImage]] = {}
     for broker in sorted(brokers):
         racks.setdefault(broker.rack or "", []).append(broker)

@@ -1,10 +1,10 @@
 """Pure decisions about moving replicas: AlterPartitionReassignments and its list (KIP-455, 860).
 
-A reassignment goes in steps, each a committed change: (1) the replicas that come are added, those
-that go are marked; both lists together are the replicas now. (2) The leader takes the new ones into
-the ISR as they catch up. (3) The change that brings the last of them in also takes away those that
-go (`changes.py`), electing another leader if it was one of them. If the ISR is already as it has to
-be, all happens at once.
+A reassignment has three steps, each a committed change: (1) New replicas are added, and replicas to
+be removed are marked; the partition has both. (2) The leader adds the new ones to the ISR as they
+catch up. (3) The change that adds the last of them also removes the marked ones (`changes.py`), and
+elects another leader if the leader is removed. If the ISR has all target replicas already, all
+steps are one change.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 def alter_reassignments(
     image: ClusterImage, config: BrokerConfig, request: AlterPartitionReassignmentsRequest
 ) -> tuple[list[Message], AlterPartitionReassignmentsResponse]:
-    """Decide an AlterPartitionReassignments: each partition for itself, in order."""
+    """Decide an AlterPartitionReassignments; each partition has its own result, in order."""
     changes = Changes(image, config)
     responses = []
     for topic in request.topics:
@@ -94,7 +94,7 @@ def _alter(
 
 
 def is_moving(partition: PartitionImage) -> bool:
-    """Whether a reassignment is under way."""
+    """Return whether a reassignment is in progress."""
     return bool(partition.adding_replicas or partition.removing_replicas)
 
 
@@ -117,7 +117,7 @@ def _begin(
         )
 
     def move(draft: PartitionDraft) -> None:
-        # What an earlier reassignment added and this one keeps is still not one of the originals.
+        # A replica that an earlier reassignment added, and this one keeps, is still a new one.
         still_coming = partition.adding_replicas
         draft.removing = sorted(set(partition.replicas) - set(target))
         draft.adding = sorted(
@@ -131,7 +131,7 @@ def _begin(
 
 
 def _cancel(changes: Changes, topic: TopicImage, partition: PartitionImage) -> None:
-    """Back to the replicas before: those added go, those marked stay."""
+    """Revert a reassignment: remove the added replicas and keep the marked ones."""
     if not is_moving(partition):
         raise RefusedError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, None)
     added = partition.adding_replicas
@@ -147,7 +147,7 @@ def _cancel(changes: Changes, topic: TopicImage, partition: PartitionImage) -> N
     def revert(draft: PartitionDraft) -> None:
         if isr:
             draft.isr = isr
-        else:  # all who are in sync go: the first that stays may lack records
+        else:  # all in-sync replicas are removed: the first of the others may lack records
             draft.isr = replicas[:1]
             draft.recovery_state = RECOVERING
         draft.replicas = replicas
@@ -160,7 +160,7 @@ def _cancel(changes: Changes, topic: TopicImage, partition: PartitionImage) -> N
 def list_reassignments(
     image: ClusterImage, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
-    """The reassignments under way, of all topics or of those named."""
+    """Return the reassignments in progress, of all topics or of the named ones."""
     asked: Iterable[tuple[str, Iterable[int] | None]] = (
         [(name, None) for name in sorted(image.topics)]
         if request.topics is None

@@ -1,4 +1,4 @@
-"""Which new topics join the remote tier by their names (`remote.storage.topics`)."""
+"""New topics with remote storage by their names (`remote.storage.topics`)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ REMOTE_STORAGE_ENABLE = "remote.storage.enable"
 
 
 def joins_tier(name: str, configs: Mapping[str, str], config: BrokerConfig) -> bool:
-    """Whether a topic that is created with these settings gets remote storage without asking.
+    """Return whether a new topic with these settings gets remote storage by its name.
 
-    Not if it says something itself, and not if it could not have it: internal and compacted ones.
+    A topic with a setting of its own does not, nor do internal and compacted topics.
     """
     patterns = config.remote_storage_topics
     if not patterns or REMOTE_STORAGE_ENABLE in configs or is_internal_topic(name):

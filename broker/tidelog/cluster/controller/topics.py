@@ -1,10 +1,10 @@
-"""Pure decisions about topics: a request against an image → metadata records and the answer.
+"""Pure decisions about topics: a request and an image → metadata records and the response.
 
-Each function looks, touches nothing and returns a `Decision`. The records of a decision go into the
-metadata log as one batch, so that an operation happens as a whole or not at all. Error codes, their
-order and their texts are Apache Kafka 4.3's (KIP-4, 195, 464, 516, 525, 599 without quotas).
+Each function returns a `Decision` and changes nothing. The records of a decision are one batch of
+the metadata log, so that an operation happens as a whole or not at all. Error codes, their order
+and their texts are Apache Kafka 4.3's (KIP-4, 195, 464, 516, 525, 599 without quotas).
 
-Not here: authorization, quotas, create-topic policies, and manual reassignment.
+Not supported: authorization, quotas and create-topic policies.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ PARTITIONS_PER_REQUEST_MAX = 10_000
 def create_topics(
     image: ClusterImage, request: CreateTopicsRequest, config: BrokerConfig, rng: Rng
 ) -> Decision[CreateTopicsResponse.CreatableTopicResult]:
-    """Decide a CreateTopics. Results: as requested, then duplicates, then the forbidden name."""
+    """Decide a CreateTopics. Results: as requested, then duplicates, then the prohibited name."""
     names = [topic.name for topic in request.topics]
     duplicates = repeated(names)
     records: list[Message] = []
@@ -138,7 +138,7 @@ def _check_new_name(image: ClusterImage, name: str) -> None:
     if reason is not None:
         raise RefusedError(ErrorCode.INVALID_TOPIC_EXCEPTION, reason)
     if "." in name or "_" in name:
-        # Metric names of Kafka turn '.' to '_', so two such topics could not be told apart.
+        # Kafka replaces '.' by '_' in the names of metrics: two such topics would be one there.
         unified = name.replace(".", "_")
         for other in image.topics:
             if other.replace(".", "_") == unified:
@@ -166,7 +166,7 @@ def _new_replicas(
     config: BrokerConfig,
     rng: Rng,
 ) -> list[tuple[int, ...]]:
-    """Replicas by partition, from the request's assignment or placed by us."""
+    """Return the replicas by partition, from the request's assignment or by `place`."""
     if topic.assignments:
         return _assigned_replicas(image, topic)
     if topic.replication_factor < -1 or topic.replication_factor == 0:
@@ -228,7 +228,7 @@ def _assigned_replicas(
 def _check_assignment(
     image: ClusterImage, partition: int, brokers: Sequence[int], factor: int | None
 ) -> int:
-    """Check one partition's assignment; returns its replication factor."""
+    """Check one partition's assignment and return its replication factor."""
     problem = assignment_problem(image, brokers)
     if problem is None and factor is not None and len(brokers) != factor:
         problem = (
@@ -250,7 +250,7 @@ def _partition_record(
     image: ClusterImage, topic_id: bytes, index: int, replicas: Sequence[int]
 ) -> PartitionRecord:
     isr = [broker for broker in replicas if image.is_active(broker)]
-    assert isr, "a partition is placed on at least one broker that is there to stay"
+    assert isr, "a partition has at least one active broker"
     return PartitionRecord(
         partition_id=index,
         topic_id=topic_id,
