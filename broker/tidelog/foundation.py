@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from tidelog.cluster.formatting import look, not_formatted, random_cluster_id
-from tidelog.cluster.metadata.log import METADATA_PARTITION
+from tidelog.cluster.metadata.settings import METADATA_PARTITION, MetadataLogSettings
 from tidelog.start_error import StartError, system_words
 from tidelog_storage.checkpoints import PARTITION_METADATA
 from tidelog_storage.config import LogConfig
@@ -20,7 +20,6 @@ from tidelog_storage.manager import LogManager
 if TYPE_CHECKING:
     from asyncio import BaseProtocol
     from collections.abc import Callable, Mapping
-    from typing import Any
 
     from tidelog.cluster.metadata.image import ClusterImage
     from tidelog.config.broker import BrokerConfig, Endpoint
@@ -172,21 +171,23 @@ def metadata_log_settings(
     logs: LogManager,
     cluster_id: str,
     on_failure: Callable[[BaseException], None],
-) -> dict[str, Any]:
+) -> MetadataLogSettings:
     """Return the settings of a node's metadata log."""
-    return {
-        "files": logs.files_of(config.metadata_directory()),
-        "executor": runtime.executor,
-        "clock": runtime.clock,
-        "directory": config.metadata_directory(),
-        "node_id": config.node_id,
-        "cluster_id": cluster_id,
-        "segment_bytes": config.metadata_log_segment_bytes,
-        "snapshot_bytes": config.metadata_log_max_record_bytes_between_snapshots,
-        "snapshot_interval_s": config.metadata_log_max_snapshot_interval_ms / 1000,
-        "on_failure": on_failure,
-        "report": log.warning,
-    }
+    voters = tuple(voter.node_id for voter in config.quorum_voters())
+    return MetadataLogSettings(
+        files=logs.files_of(config.metadata_directory()),
+        executor=runtime.executor,
+        clock=runtime.clock,
+        directory=config.metadata_directory(),
+        node_id=config.node_id,
+        cluster_id=cluster_id,
+        voters=voters or (config.node_id,),
+        segment_bytes=config.metadata_log_segment_bytes,
+        snapshot_bytes=config.metadata_log_max_record_bytes_between_snapshots,
+        snapshot_interval_s=config.metadata_log_max_snapshot_interval_ms / 1000,
+        on_failure=on_failure,
+        report=log.warning,
+    )
 
 
 def metrics_endpoint(

@@ -27,7 +27,7 @@ from tidelog.assembly import joined
 from tidelog.cluster.controller.controller import TICK_SECONDS
 from tidelog.cluster.forwarding import ControllerDoor, Forwarding
 from tidelog.cluster.lifecycle import BrokerLifecycle
-from tidelog.cluster.metadata.replicated import ReplicatedMetadataLog
+from tidelog.cluster.metadata.log import MetadataLog
 from tidelog.cluster.quorum.core import Timeouts
 from tidelog.cluster.quorum.driver import Quorum
 from tidelog.network.connections import Connections
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from tidelog.cluster.controller.controller import Controller
+    from tidelog.cluster.metadata.settings import MetadataLogSettings
     from tidelog.config.broker import BrokerConfig, Endpoint
     from tidelog.network.dispatch import Handler, RequestContext
     from tidelog.publisher import MetadataPublisher
@@ -88,7 +89,7 @@ class Membership:
             frame_bytes_max=config.socket_request_max_bytes,
             idle_ms_max=config.connections_max_idle_ms,
         )
-        self._metadata: ReplicatedMetadataLog | None = None
+        self._metadata: MetadataLog | None = None
         self._quorum: Quorum | None = None
         self._built: _Parts | None = None
         self._lost_replicas: LostReplicas | None = None
@@ -128,16 +129,11 @@ class Membership:
                 endpoint.host, endpoint.port, self._connections.factory
             )
 
-    def new_metadata_log(
-        self, cluster_id: str, settings: Mapping[str, Any]
-    ) -> ReplicatedMetadataLog:
-        """Create this node's copy of the metadata log, from the `settings` of a lone broker's, and
-        its part in the quorum."""
+    def new_metadata_log(self, settings: MetadataLogSettings) -> MetadataLog:
+        """Create this node's copy of the metadata log, and its part in the quorum."""
         config, runtime = self._config, self._runtime
         voters = config.quorum_voters()
-        metadata = self._metadata = ReplicatedMetadataLog(
-            voters=[voter.node_id for voter in voters], **settings
-        )
+        metadata = self._metadata = MetadataLog(settings)
         self._quorum = Quorum(
             metadata,
             {
@@ -146,7 +142,7 @@ class Membership:
                 if voter.node_id != config.node_id
             },
             node_id=config.node_id,
-            cluster_id=cluster_id,
+            cluster_id=settings.cluster_id,
             clock=runtime.clock,
             rng=runtime.rng,
             timeouts=Timeouts(

@@ -28,6 +28,7 @@ from tidelog.cluster.auto_topics import AutoTopics
 from tidelog.cluster.controller.controller import Controller
 from tidelog.cluster.metadata.log import MetadataLog
 from tidelog.cluster.metadata.replay import ReplayError
+from tidelog.cluster.quorum.driver import Quorum
 from tidelog.coordinators.groups.admin import GroupAdmin
 from tidelog.coordinators.groups.coordinator import GroupCoordinator
 from tidelog.coordinators.transactions.transactions import Transactions
@@ -106,6 +107,7 @@ class BrokerServer:
         self._logs: LogManager | None = None
         self._disks: DiskWatch | None = None
         self._metadata: MetadataLog | None = None
+        self._quorum: Quorum | None = None
         self._controller: Controller | None = None
         self._auto_topics: AutoTopics | None = None
         self._replicas: ReplicaManager | None = None
@@ -243,7 +245,7 @@ class BrokerServer:
         self._follow_images(metadata, replicas)
         metadata.open()
         if membership is None:
-            await self._register()
+            await self._register(metadata)
         else:
             membership.open()
             await self._join(membership, logs)
@@ -333,17 +335,29 @@ class BrokerServer:
             self.config, self.runtime, self._logs, cluster_id, self._fail
         )
         if self._membership is not None:
-            return self._membership.new_metadata_log(cluster_id, settings)
-        return MetadataLog(**settings)
+            return self._membership.new_metadata_log(settings)
+        metadata = MetadataLog(settings)
+        self._quorum = Quorum(
+            metadata,
+            {},
+            node_id=self.config.node_id,
+            cluster_id=cluster_id,
+            clock=self.runtime.clock,
+            rng=self.runtime.rng,
+        )
+        return metadata
 
-    async def _register(self) -> None:
+    async def _register(self, metadata: MetadataLog) -> None:
         assert self._controller is not None
         assert self._logs is not None
+        assert self._quorum is not None
+        self._quorum.start()
         self._broker_epoch = await self._controller.register_alone(
             self._listeners.registered,
             rack=self.config.broker_rack,
             log_dirs=[directory.directory_id for directory in self._logs.directories],
         )
+        metadata.start_publishing(self._broker_epoch)
 
     def _handlers(self, replicas: ReplicaManager, cluster_id: str) -> dict[ApiKey, Handler]:
         """Return the handlers of the clients' listener."""
@@ -443,6 +457,8 @@ class BrokerServer:
             await self._auto_topics.close()
         if membership is not None:
             await membership.leave_quorum()
+        elif self._quorum is not None:
+            await self._quorum.stop()
         if self._metadata is not None:
             await self._metadata.close()
         if membership is not None:

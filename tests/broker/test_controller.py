@@ -92,6 +92,8 @@ async def test_partitions_without_a_leader_are_taken_over(metadata: Metadata) ->
             change(partition_id=0, topic_id=ids["out"], leader=-1, isr=[]),
         ]
     )
+    await metadata.close()
+    metadata.start()
     await metadata.register()
     topics = metadata.log.image.topics
     assert topics["in"].partitions[0].leader == NODE_ID

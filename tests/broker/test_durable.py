@@ -98,7 +98,7 @@ def test_a_log_that_is_short_is_refused() -> None:
         await metadata.register()
         sizes = [metadata.disk.files().open(LOG).size()]
         await metadata.log.commit([setting("kept")])
-        await metadata.log.close()
+        await metadata.close()
         metadata.disk.kill()
         metadata.disk.files().open(LOG).truncate(sizes[0])
         with pytest.raises(StorageError, match="put back a whole copy"):

@@ -11,7 +11,8 @@ import pytest
 
 from sim.disk import SimDisk
 from support.metadata import CLUSTER_ID, DIRECTORY_ID, NODE_ID, Metadata
-from tidelog.cluster.metadata.log import METADATA_TOPIC_ID, RECORD_VERSIONS, decode_batch
+from tidelog.cluster.metadata.records import RECORD_VERSIONS, decode_batch
+from tidelog.cluster.metadata.settings import METADATA_TOPIC_ID
 from tidelog_protocol.batch import iter_batches
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages import metadata_records as tables
@@ -190,7 +191,7 @@ def test_first_start_and_restart() -> None:
         assert metadata.log.image.brokers[NODE_ID].epoch == epoch
         await metadata.log.commit([setting("a")])
         before = metadata.log.image
-        await metadata.log.close()
+        await metadata.close()
 
         metadata.seen.clear()
         metadata.start()
@@ -401,7 +402,7 @@ def test_a_failed_fsync_is_the_end() -> None:
         for records in ([setting("b")], []):
             with pytest.raises(StorageError, match="has failed"):
                 await metadata.log.commit(records)
-        await metadata.log.close()
+        await metadata.close()
 
     asyncio.run(run())
 
@@ -445,7 +446,7 @@ def test_close_waits_and_refuses_afterwards() -> None:
         metadata.executor.hold()
         task = asyncio.ensure_future(metadata.log.commit([setting("a")]))
         await asyncio.sleep(0)
-        closing = asyncio.ensure_future(metadata.log.close())
+        closing = asyncio.ensure_future(metadata.close())
         await asyncio.sleep(0)
         metadata.executor.release()
         await asyncio.gather(task, closing)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from support.quorum_nodes import CLUSTER_ID, PORT, QuorumNode, simulate
-from tidelog.cluster.metadata.log import METADATA_TOPIC_ID
 from tidelog.cluster.metadata.quorum_state import QuorumStateError
+from tidelog.cluster.metadata.settings import METADATA_TOPIC_ID
 from tidelog.network.peers import PeerChannel, PeerError
 from tidelog_protocol.batch import iter_batches
 from tidelog_protocol.errors import ErrorCode
@@ -273,7 +273,7 @@ def test_who_is_where_the_log_starts_with_another_history_gets_the_snapshot() ->
         for number in range(60):
             await leader.commit(f"b{number}")
         start = leader.metadata.log.log_start_offset
-        oldest = leader.metadata.oldest_snapshot()
+        oldest = leader.metadata.snapshotter.oldest()
         assert oldest == (start, epoch)
         outsider = Outsider(world, leader)
 

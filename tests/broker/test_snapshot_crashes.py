@@ -14,8 +14,9 @@ from broker.test_snapshots import FOLDER, open_single
 from sim.disk import MachineDiedError, SimDisk
 from support.metadata import CLUSTER_ID, NOW_MS, FixedClock, StepExecutor
 from support.quorum_nodes import setting, simulate
+from tidelog.cluster.metadata.log import MetadataLog
 from tidelog.cluster.metadata.replay import ImageBuilder
-from tidelog.cluster.metadata.replicated import ReplicatedMetadataLog
+from tidelog.cluster.metadata.settings import MetadataLogSettings
 from tidelog.cluster.metadata.snapshots import SnapshotId, encode_snapshot, list_snapshots
 from tidelog_storage.types import StorageError
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from support.quorum_nodes import QuorumNode, QuorumWorld
-    from tidelog.cluster.metadata.log import MetadataLog
 
 WAYS = ("kill", *(f"power {number}" for number in range(3)))
 
@@ -51,19 +51,19 @@ async def commit_until(log: MetadataLog, condition: Callable[[], bool]) -> None:
         await log.commit([setting("last", str(number))])
 
 
-def open_copy(
-    disk: SimDisk, executor: StepExecutor | None = None, **options: int
-) -> ReplicatedMetadataLog:
+def open_copy(disk: SimDisk, executor: StepExecutor | None = None, **options: int) -> MetadataLog:
     """One of three voters."""
-    log = ReplicatedMetadataLog(
-        voters=(1, 2, 3),
-        files=disk.files(),
-        executor=executor or StepExecutor(),
-        clock=FixedClock(),
-        directory="data",
-        node_id=1,
-        cluster_id=CLUSTER_ID,
-        **options,
+    log = MetadataLog(
+        MetadataLogSettings(
+            voters=(1, 2, 3),
+            files=disk.files(),
+            executor=executor or StepExecutor(),
+            clock=FixedClock(),
+            directory="data",
+            node_id=1,
+            cluster_id=CLUSTER_ID,
+            **options,
+        )
     )
     log.open()
     return log
@@ -116,7 +116,7 @@ def test_a_death_in_a_leaders_snapshot(way: str) -> None:
     while not is_done:
         disk = copy.deepcopy(whole)
         log = open_copy(disk)
-        before = log.newest_snapshot()
+        before = log.snapshotter.newest()
         snapshot, data = newer(log)
 
         def install() -> None:
@@ -144,12 +144,12 @@ def test_ones_own_snapshot_that_is_written_too_late() -> None:
         await log.flush()
         executor.hold()
         log.advance(log.next_offset)
-        assert log._snapshotting is not None
+        assert log.snapshotter.task is not None
         await asyncio.sleep(0)  # it has begun
         snapshot, data = newer(log)
         log.install_snapshot(*snapshot, data)
         executor.release()
-        await asyncio.wait([log._snapshotting])
+        await asyncio.wait([log.snapshotter.task])
         assert list_snapshots(disk.files(), FOLDER) == [snapshot]
         assert log.log.log_start_offset == snapshot.end_offset
 

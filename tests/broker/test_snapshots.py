@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sim.disk import SimDisk
-from support.metadata import CLUSTER_ID, DIRECTORY_ID, NOW_MS, FixedClock, StepExecutor
+from support.metadata import CLUSTER_ID, DIRECTORY_ID, NOW_MS, FixedClock, StepExecutor, only_voter
 from support.metadata import cluster as cluster_image
 from support.metadata import topic as topic_image
 from support.quorum_nodes import setting, simulate
 from tidelog.cluster.metadata.image import BrokerImage, ClusterImage
-from tidelog.cluster.metadata.log import MetadataLog
 from tidelog.cluster.metadata.replay import ImageBuilder
 from tidelog.cluster.metadata.snapshots import (
     SnapshotId,
@@ -26,6 +25,7 @@ from tidelog_protocol.errors import ProtocolError
 
 if TYPE_CHECKING:
     from support.quorum_nodes import QuorumWorld
+    from tidelog.cluster.metadata.log import MetadataLog
 
 FOLDER = "data/__cluster_metadata-0"
 FIELDS = (
@@ -116,17 +116,9 @@ def test_damage_is_found() -> None:
 def open_single(
     disk: SimDisk, snapshot_bytes: int = 2000, clock: FixedClock | None = None, **more: float
 ) -> MetadataLog:
-    log = MetadataLog(
-        files=disk.files(),
-        executor=StepExecutor(),
-        clock=clock or FixedClock(),
-        **more,
-        directory="data",
-        node_id=1,
-        cluster_id=CLUSTER_ID,
-        snapshot_bytes=snapshot_bytes,
+    log, _ = only_voter(
+        disk.files(), StepExecutor(), clock or FixedClock(), snapshot_bytes=snapshot_bytes, **more
     )
-    log.open()
     return log
 
 

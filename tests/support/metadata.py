@@ -10,6 +10,8 @@ from tidelog.cluster.auto_topics import AutoTopics
 from tidelog.cluster.controller.controller import Controller
 from tidelog.cluster.metadata.image import BrokerImage, ClusterImage, PartitionImage, TopicImage
 from tidelog.cluster.metadata.log import MetadataLog
+from tidelog.cluster.metadata.settings import MetadataLogSettings
+from tidelog.cluster.quorum.driver import Quorum
 from tidelog.config.broker import DEVELOPER_PROFILE, BrokerConfig
 
 if TYPE_CHECKING:
@@ -132,6 +134,33 @@ def cluster(
     )
 
 
+def only_voter(
+    files: FileSystem,
+    executor: StepExecutor,
+    clock: FixedClock,
+    *,
+    node_id: int = 1,
+    **settings: Any,
+) -> tuple[MetadataLog, Quorum]:
+    """The open metadata log of a quorum of one."""
+    log = MetadataLog(
+        MetadataLogSettings(
+            files=files,
+            executor=executor,
+            clock=clock,
+            directory="data",
+            node_id=node_id,
+            cluster_id=CLUSTER_ID,
+            voters=(node_id,),
+            **settings,
+        )
+    )
+    quorum = Quorum(log, {}, node_id=node_id, cluster_id=CLUSTER_ID, clock=clock, rng=CountedRng())
+    log.open()
+    quorum.start()
+    return log, quorum
+
+
 class Metadata:
     """A metadata log and its controller over a disk that may be crashed and opened again."""
 
@@ -147,25 +176,29 @@ class Metadata:
 
     def start(self, files: FileSystem | None = None) -> None:
         """A new life on the same disk."""
-        self.log = MetadataLog(
-            files=files or self.disk.files(),
-            executor=self.executor,
-            clock=self.clock,
-            directory="data",
+        self.log, self.quorum = only_voter(
+            files or self.disk.files(),
+            self.executor,
+            self.clock,
             node_id=NODE_ID,
-            cluster_id=CLUSTER_ID,
             on_failure=self.failures.append,
         )
         self.log.subscribe(lambda delta, new: self.seen.append((delta.old, new)))
-        self.log.open()
         self.controller = Controller(self.log, self.config, self.rng, self.clock)
         self.auto_topics = AutoTopics(self.controller.create_topics, self.config)
 
     async def register(self) -> int:
         """Register the broker, as the server does once it listens."""
-        return await self.controller.register_alone(
+        epoch = await self.controller.register_alone(
             [("PLAINTEXT", "127.0.0.1", 9092)], log_dirs=[DIRECTORY_ID]
         )
+        self.log.start_publishing(epoch)
+        return epoch
+
+    async def close(self) -> None:
+        """An orderly end."""
+        await self.quorum.stop()
+        await self.log.close()
 
 
 def names_of(records: Sequence[Message]) -> list[str]:

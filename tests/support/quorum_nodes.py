@@ -18,7 +18,8 @@ from sim.machine import SimClock, SimExecutor, SimRng
 from sim.network import SimNetwork
 from tidelog.api.describe_quorum import DescribeQuorumApi
 from tidelog.api.quorum import QuorumApi, view_of
-from tidelog.cluster.metadata.replicated import ReplicatedMetadataLog
+from tidelog.cluster.metadata.log import MetadataLog
+from tidelog.cluster.metadata.settings import MetadataLogSettings
 from tidelog.cluster.quorum.driver import Quorum
 from tidelog.network.connections import Connections
 from tidelog.network.dispatch import Dispatcher
@@ -74,16 +75,18 @@ class QuorumNode:
     async def _start(self) -> None:
         door = self.world.network.door(self.host)
         rng = SimRng(f"{self.world.seed}:{self.node_id}:{self.life}")
-        self.metadata = ReplicatedMetadataLog(
-            voters=self.world.voters,
-            files=self.disk.files(),
-            executor=SimExecutor(self),  # type: ignore[arg-type]
-            clock=self.clock,
-            directory="data",
-            node_id=self.node_id,
-            cluster_id=self.cluster_id,
-            on_failure=self.failures.append,
-            **self.options,
+        self.metadata = MetadataLog(
+            MetadataLogSettings(
+                voters=self.world.voters,
+                files=self.disk.files(),
+                executor=SimExecutor(self),  # type: ignore[arg-type]
+                clock=self.clock,
+                directory="data",
+                node_id=self.node_id,
+                cluster_id=self.cluster_id,
+                on_failure=self.failures.append,
+                **self.options,
+            )
         )
         self.metadata.subscribe(lambda delta, new: self.seen.append((delta.old, new)))
         self.metadata.subscribe_leadership(lambda *what: self.leadership.append(what))

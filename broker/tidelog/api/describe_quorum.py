@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.cluster.metadata.log import METADATA_PARTITION
+from tidelog.cluster.metadata.settings import METADATA_PARTITION
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 

@@ -19,7 +19,8 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from tidelog.api.describe_quorum import QuorumView, Replica
-from tidelog.cluster.metadata.log import METADATA_PARTITION, METADATA_TOPIC_ID, NotControllerError
+from tidelog.cluster.metadata.log import NotControllerError
+from tidelog.cluster.metadata.settings import METADATA_PARTITION, METADATA_TOPIC_ID
 from tidelog.cluster.quorum import events as e
 from tidelog.cluster.quorum.core import Role
 from tidelog_protocol.apis import ApiKey
@@ -211,7 +212,7 @@ class QuorumApi:
             return True
         if not start or (offset > start and first is not None and last_epoch >= first.epoch):
             return False  # nearly every fetch
-        oldest = metadata.oldest_snapshot()
+        oldest = metadata.snapshotter.oldest()
         if oldest is None:
             return False
         return last_epoch < oldest[1] or (offset == start and last_epoch != oldest[1])
@@ -242,7 +243,7 @@ class QuorumApi:
         return ErrorCode.NONE
 
     def _snapshot(self, asked: FetchRequest.FetchTopic.FetchPartition) -> FetchResponse:
-        newest = self._quorum.metadata.newest_snapshot()
+        newest = self._quorum.metadata.snapshotter.newest()
         if newest is None:
             return self._fetch_response(asked, error=ErrorCode.OFFSET_OUT_OF_RANGE)
         snapshot_id = FetchResponse.SnapshotId(end_offset=newest[0], epoch=newest[1])
@@ -279,7 +280,7 @@ class QuorumApi:
         if not answer.error_code:
             limit = max(1, min(request.max_bytes, SNAPSHOT_BYTES_MAX))
             try:
-                answer.size, answer.unaligned_records = quorum.metadata.read_snapshot(
+                answer.size, answer.unaligned_records = quorum.metadata.snapshotter.read(
                     wanted.end_offset, wanted.epoch, max(0, asked.position), limit
                 )
             except FileNotFoundError:

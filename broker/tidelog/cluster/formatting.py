@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tidelog.cluster.metadata.log import METADATA_FEATURE, METADATA_PARTITION, METADATA_VERSION
+from tidelog.cluster.metadata.records import METADATA_FEATURE, METADATA_VERSION
+from tidelog.cluster.metadata.settings import METADATA_PARTITION
 from tidelog.start_error import StartError
 from tidelog_protocol.primitives import uuid_to_str
 from tidelog_storage.checkpoints import (

@@ -24,7 +24,7 @@ from contextlib import suppress
 from enum import Enum, auto
 from typing import TYPE_CHECKING
 
-from tidelog.cluster.metadata.log import METADATA_FEATURE, METADATA_VERSION
+from tidelog.cluster.metadata.records import METADATA_FEATURE, METADATA_VERSION
 from tidelog.network.peers import PeerError
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.messages.controller import (
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from tidelog.cluster.metadata.delta import BrokerDelta, MetadataDelta
     from tidelog.cluster.metadata.image import ClusterImage
-    from tidelog.cluster.metadata.replicated import ReplicatedMetadataLog
+    from tidelog.cluster.metadata.log import MetadataLog
     from tidelog.config.broker import BrokerConfig, Endpoint
     from tidelog.seams import Clock, Rng
     from tidelog_protocol.schema import Message
@@ -98,7 +98,7 @@ class BrokerLifecycle:
         *,
         config: BrokerConfig,
         ask: Ask,
-        metadata: ReplicatedMetadataLog,
+        metadata: MetadataLog,
         clock: Clock,
         rng: Rng,
         endpoints: Sequence[Endpoint],

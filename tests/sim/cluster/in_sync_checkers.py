@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from sim.history import require
-from tidelog.cluster.metadata.log import decode_batch
+from tidelog.cluster.metadata.records import decode_batch
 from tidelog_protocol.batch import iter_batches
 from tidelog_protocol.messages.metadata_records import BrokerRegistrationChangeRecord
 from tidelog_storage.types import Records

@@ -16,8 +16,8 @@ from sim.disk import Inode
 from sim.history import Violation, require
 from sim.machine import PORT, SimRng
 from tidelog.cluster.lifecycle import State
-from tidelog.cluster.metadata.log import METADATA_FEATURE, METADATA_VERSION
 from tidelog.cluster.metadata.quorum_state import QUORUM_STATE
+from tidelog.cluster.metadata.records import METADATA_FEATURE, METADATA_VERSION
 from tidelog.network.peers import PeerChannel, PeerError
 from tidelog_protocol.messages.controller import BrokerRegistrationRequest
 from tidelog_protocol.messages.data import FetchRequest

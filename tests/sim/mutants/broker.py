@@ -58,6 +58,7 @@ def topics_before_fsync(patch: Patch) -> None:
     """Metadata is answered for before it is on disk."""
 
     async def commit(self: MetadataLog, records: Any = ()) -> None:
+        self.on_append = None  # nothing is flushed
         if records:
             self.append(records)
         self._publish(self.latest)

@@ -9,7 +9,7 @@ from tidelog.cluster.controller import partitions as controller_partitions
 from tidelog.cluster.controller.changes import PartitionDraft
 from tidelog.cluster.controller.sessions import Sessions
 from tidelog.cluster.metadata.durable import DurableEnd
-from tidelog.cluster.metadata.replicated import ReplicatedMetadataLog
+from tidelog.cluster.metadata.log import MetadataLog
 from tidelog.cluster.quorum.core import QuorumCore
 from tidelog.coordinators.groups.shard import GroupShard
 from tidelog.replication import internal_topics, replica_fetcher
@@ -200,7 +200,7 @@ def any_partition_epoch(patch: Patch) -> None:
 
 def vote_in_memory(patch: Patch) -> None:
     """Votes are not on disk: after a restart a voter votes again in the same epoch."""
-    patch(ReplicatedMetadataLog, "write_election", lambda *_: None)
+    patch(MetadataLog, "write_election", lambda *_: None)
 
 
 def commit_without_a_majority(patch: Patch) -> None:
@@ -211,12 +211,12 @@ def commit_without_a_majority(patch: Patch) -> None:
 def metadata_before_fsync(patch: Patch) -> None:
     """What a voter has fetched counts before it is on disk."""
 
-    async def flush(self: ReplicatedMetadataLog) -> int:
+    async def flush(self: MetadataLog) -> int:
         end = self._flushed = self.log.log_end_offset
         self._durable.advance(end)
         return end
 
-    patch(ReplicatedMetadataLog, "flush", flush)
+    patch(MetadataLog, "flush", flush)
 
 
 def follow_without_producers(patch: Patch) -> None:

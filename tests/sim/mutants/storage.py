@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tidelog.cluster.metadata import log as metadata_log
+from tidelog.cluster.metadata import loading as metadata_loading
 from tidelog_storage import directory as log_directory
 from tidelog_storage import recovery
 from tidelog_storage.checkpoints import write_clean_shutdown
@@ -120,7 +120,7 @@ def truncate_oldest_first(patch: Patch) -> None:
 
 def names_of_folders_are_not_synced(patch: Patch) -> None:
     """What is in a new directory is durable, and the directory's own name is not."""
-    for module in (log_directory, metadata_log):
+    for module in (log_directory, metadata_loading):
         patch(module, "make_durable_folder", lambda files, folder: files.make_dirs(folder))
 
 

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.cluster.controller import brokers as controller_brokers
 from tidelog.cluster.controller.sessions import Sessions
-from tidelog.cluster.metadata import replicated as replicated_metadata
+from tidelog.cluster.metadata import log as metadata_log
+from tidelog.cluster.metadata.log import MetadataLog
 from tidelog.cluster.metadata.quorum_state import QuorumStateError, read_quorum_state
-from tidelog.cluster.metadata.replicated import ReplicatedMetadataLog
 from tidelog.cluster.quorum.core import QuorumCore
 from tidelog.replication.partition import Partition
 from tidelog_protocol.errors import ErrorCode
@@ -45,11 +45,11 @@ def no_sessions_after_an_election(patch: Patch) -> None:
 def follow_the_image_of_another_life(patch: Patch) -> None:
     """A broker acts on what the image says of another process with its id."""
 
-    def start_publishing(self: ReplicatedMetadataLog, _broker_epoch: int = -1) -> None:
+    def start_publishing(self: MetadataLog, _broker_epoch: int = -1) -> None:
         original(self)
 
-    original = ReplicatedMetadataLog.start_publishing
-    patch(ReplicatedMetadataLog, "start_publishing", start_publishing)
+    original = MetadataLog.start_publishing
+    patch(MetadataLog, "start_publishing", start_publishing)
 
 
 def believe_a_claimed_replica_epoch(patch: Patch) -> None:
@@ -87,11 +87,11 @@ def rotten_vote_is_no_vote(patch: Patch) -> None:
 
     def read(files: Any, folder: str) -> Any:
         try:
-            return read_quorum_state(files, folder) or replicated_metadata.Election()
+            return read_quorum_state(files, folder) or metadata_log.Election()
         except QuorumStateError:
-            return replicated_metadata.Election()
+            return metadata_log.Election()
 
-    patch(replicated_metadata, "read_quorum_state", read)
+    patch(metadata_log, "read_quorum_state", read)
 
 
 MUTANTS = {

@@ -3,10 +3,13 @@
 image.py         an immutable state of the cluster: brokers, topics, leaders, settings
 delta.py         the difference between two images
 replay.py        metadata records -> the next image
-log.py           the durable log of those records, `__cluster_metadata-0`, of a quorum of one
-replicated.py    the same log, replicated: each voter has a copy; `tidelog.cluster.quorum` drives it
+log.py           this node's copy of the log of those records; `tidelog.cluster.quorum` drives it
+loading.py       from files to that log
+records.py       its first records, and the versions in which records are written
+settings.py      its name, and what it is built with
 quorum_state.py  the epoch and vote a voter must not forget
 durable.py       the durable end of the log: damage below it is an error
+snapshotter.py   when snapshots are taken, and those on disk
 snapshots.py     an image as a file, so that the log can be trimmed
 describe.py      the settings of brokers and topics as clients see them
 """

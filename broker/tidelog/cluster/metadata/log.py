@@ -1,85 +1,85 @@
-"""`__cluster_metadata-0`: the durable log of the cluster's metadata, and the image built from it.
+"""`__cluster_metadata-0`: this node's copy of the log of the cluster's metadata, and the image
+built from it.
 
 In Kafka's own record format over a plain `Log`, with the files Kafka keeps beside it
-(`partition.metadata`, `leader-epoch-checkpoint`, `quorum-state`), as far as a quorum of one voter
-has use for them. Only the controller writes it.
+(`partition.metadata`, `leader-epoch-checkpoint`, `quorum-state`). The active controller writes it;
+`quorum/driver.py` decides what is appended, committed and truncated, and which node leads.
 
 One operation is one batch: after a crash it is there whole or not at all. `append` puts it into
-the log and into `latest`, the image that the controller decides by; `commit` also waits until the
-batch is on disk. Then the image is published as `image` and the listeners are called, in the order
-they subscribed, and only after that does `commit` return. Batches appended while an fsync runs
-share the next one.
+the log and into `latest`, the image that the controller decides by; `commit` also waits until a
+majority of the voters has the batch on disk. Then the image is published as `image` and the
+listeners are called, in the order they subscribed, and only after that does `commit` return.
+Batches appended while an fsync runs share the next one.
+
+Images. Below the high watermark nothing ever changes, so `image` is made of that part alone. While
+this node leads, `latest` runs ahead of it by what is appended and not yet committed (`_pending`);
+otherwise it is `image`. A node leads, for the controller, only from when all that may have been
+committed before its epoch is in `image`. The only voter has that in its log: it leads at once, and
+its first commit flushes what it begins with.
 
 Failures: a refused append (disk full) fails that commit alone. A failed fsync leaves unknown what
 is on disk: everything waiting fails, nothing is accepted any more, and `on_failure` ends the
 broker.
 """
 
-# ruff: noqa: PLC0415 - what has to do with snapshots is imported with the first of them
-
 from __future__ import annotations
 
 import asyncio
 import logging
-import struct
 from collections import deque
 from typing import TYPE_CHECKING
 
 from tidelog.cluster.metadata.delta import MetadataDelta
-from tidelog.cluster.metadata.durable import DurableEnd, check_order, flush_log
-from tidelog.cluster.metadata.image import CLUSTER_METADATA_TOPIC, ClusterImage
+from tidelog.cluster.metadata.durable import DurableEnd, flush_log
+from tidelog.cluster.metadata.image import NO_CONTROLLER, ClusterImage
+from tidelog.cluster.metadata.loading import load_metadata_log
 from tidelog.cluster.metadata.quorum_state import (
+    QUORUM_STATE,
     Election,
     QuorumStateError,
     read_quorum_state,
     write_quorum_state,
 )
+from tidelog.cluster.metadata.records import (
+    METADATA_FEATURE,
+    RECORD_VERSIONS,
+    bootstrap_records,
+    decode_batch,
+    leader_change,
+)
 from tidelog.cluster.metadata.replay import ImageBuilder, replay
+from tidelog.cluster.metadata.snapshotter import Snapshotter
 from tidelog_protocol.batch import crc_is_valid, iter_batches
 from tidelog_protocol.errors import ErrorCode, ProtocolError
 from tidelog_protocol.messages import metadata_records as tables
-from tidelog_protocol.records import ControlType, Record, build_batch, iter_records
-from tidelog_storage.checkpoints import write_partition_metadata
-from tidelog_storage.config import LogConfig
-from tidelog_storage.folders import make_durable_folder
-from tidelog_storage.recovery import Checkpointed, load_log
-from tidelog_storage.types import Records, StorageError, TopicPartition, damage_below
+from tidelog_protocol.records import (
+    ControlType,
+    Record,
+    build_batch,
+    control_type,
+    iter_records,
+)
+from tidelog_storage.open_files import lacks_descriptors
+from tidelog_storage.types import UNDEFINED_OFFSET, Records, StorageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from tidelog.seams import Clock, Executor
+    from tidelog.cluster.metadata.settings import MetadataLogSettings
     from tidelog_protocol.batch import BatchHeader
     from tidelog_protocol.schema import Message
     from tidelog_storage.log import Log
-    from tidelog_storage.seams import FileSystem
+    from tidelog_storage.types import ReadOutcome
 
     Listener = Callable[[MetadataDelta, ClusterImage], None]
     LeadershipListener = Callable[[bool, int], None]
 
+__all__ = ["MetadataLog", "NotControllerError"]
+
 _logger = logging.getLogger(__name__)
 
-METADATA_PARTITION = TopicPartition(CLUSTER_METADATA_TOPIC, 0)
-METADATA_TOPIC_ID = bytes(15) + b"\x01"
-
-METADATA_FEATURE = "metadata.version"
-METADATA_VERSION = 30  # Apache Kafka's 4.3-IV0: what our records' versions follow
-BATCH_BYTES_MAX = 8 << 20
-SEGMENT_BYTES = 1 << 30
-SNAPSHOT_BYTES = 20 << 20  # metadata.log.max.record.bytes.between.snapshots
-SNAPSHOT_INTERVAL_S = 3600.0  # metadata.log.max.snapshot.interval.ms
-
-# Versions in which records are written at METADATA_VERSION; 0 for those not named.
-RECORD_VERSIONS: dict[type, int] = {
-    tables.RegisterBrokerRecord: 4,
-    tables.PartitionRecord: 2,
-    tables.PartitionChangeRecord: 2,
-    tables.BrokerRegistrationChangeRecord: 3,
-}
-
-_READ_BYTES = 1 << 20
-_CONTROL_KEY = struct.Struct(">hh")
-_LEADER_CHANGE = struct.Struct(">hi")  # version, leader; see LeaderChangeMessage v0
+_APPLY_BYTES = 1 << 20
+READ_BYTES_MAX = 8 << 20  # of one fetch; KRaft's MAX_FETCH_SIZE
 
 
 class NotControllerError(StorageError):
@@ -92,63 +92,51 @@ class NotControllerError(StorageError):
         super().__init__(ErrorCode.NOT_CONTROLLER, message)
 
 
-class MetadataLog:
-    """The metadata log of this node, which is its only voter.
+def superseded(node_id: int, own_epoch: int, epoch: int) -> StorageError:
+    """Return the error of a broker that the cluster knows by another epoch; -1: by none."""
+    what = (
+        f"broker {node_id} was unregistered: this process, with epoch {own_epoch}, ends. Its next"
+        " start registers it again"
+        if epoch < 0
+        else f"another process has registered as broker {node_id}, with epoch {epoch}: this one,"
+        f" with epoch {own_epoch}, ends. Give each process a node.id and directories of its own"
+    )
+    return StorageError(ErrorCode.STALE_BROKER_EPOCH, what)
 
-    `image`: committed, for all but the controller. `latest`: also with appends that are not on disk
-    yet. Invariant: image.offset <= latest.offset = the log's last record.
+
+class MetadataLog:
+    """This node's copy of the metadata log.
+
+    Invariants: `image.offset` < high watermark <= log end, but for the only voter before its first
+    commit; `is_leader` implies that only this node appends; the high watermark never goes back, nor
+    is anything below it ever cut.
     """
 
-    def __init__(
-        self,
-        *,
-        files: FileSystem,
-        executor: Executor,
-        clock: Clock,
-        directory: str,
-        node_id: int,
-        cluster_id: str,
-        segment_bytes: int = SEGMENT_BYTES,
-        snapshot_bytes: int = SNAPSHOT_BYTES,
-        snapshot_interval_s: float = SNAPSHOT_INTERVAL_S,
-        on_failure: Callable[[BaseException], None] | None = None,
-        report: Callable[[str], None] | None = None,
-    ) -> None:
-        """`directory` is the log directory that holds the `__cluster_metadata-0` folder;
-        `snapshot_bytes` how much the log grows before the next snapshot (KIP-630), which is also
-        taken with the first commit `snapshot_interval_s` after the last one (0: it is not)."""
-        self._files = files
-        self._executor = executor
-        self._clock = clock
-        self._folder = f"{directory}/{METADATA_PARTITION}"
-        self._node_id = node_id
-        self._config = LogConfig(
-            {
-                "segment.bytes": segment_bytes,
-                "max.message.bytes": BATCH_BYTES_MAX,
-                "retention.ms": -1,
-            }
-        )
-        self._on_failure = on_failure
-        self._report = report
+    def __init__(self, settings: MetadataLogSettings) -> None:
+        self._settings = settings
+        self._node_id = settings.node_id
+        self._executor = settings.executor
+        self._clock = settings.clock
+        self._log: Log | None = None
+        self._durable = DurableEnd(settings.files, settings.folder)
+        self._snapshotter = Snapshotter(settings)
         self._listeners: list[Listener] = []
         self._leadership_listeners: list[LeadershipListener] = []
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
-        self._flusher: asyncio.Task[None] | None = None
+        self._leading = False
+        self._leader_id = NO_CONTROLLER
+        self._leader_epoch = 0
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()  # for commits
+        self._watching: list[tuple[int, asyncio.Future[None]]] = []  # for images
+        self._pending: deque[ClusterImage] = deque()
         self._failed: BaseException | None = None
-        self._published = False
-        self._snapshot_bytes = snapshot_bytes
-        self._snapshot_interval_s = snapshot_interval_s
-        self._snapshot_at = clock.monotonic()  # the last one, or this log's start
-        self._snapshot_size = 0  # size of the log at the last snapshot
-        self._snapshot_epoch = 0
-        self._snapshotting: asyncio.Task[None] | None = None
         self._flushed = 0  # all records below are on disk; the recovery point may be lower
-        self._durable = DurableEnd(files, self._folder)
-        self._log: Log | None = None
-        self._voters: Sequence[int] = (node_id,)
+        self._cuts = 0  # number of truncations: a flush begun before one does not count
         self._transaction: list[Message] | None = None  # records of a transaction being replayed
-        self.image = ClusterImage(cluster_id=cluster_id)
+        self._publishing = False
+        self._broker_epoch = -1
+        self.on_append: Callable[[], None] | None = None
+        """Called after each append of this node's own: to be flushed and sent to the others."""
+        self.image = ClusterImage(cluster_id=settings.cluster_id)
         self.latest = self.image
 
     @property
@@ -160,8 +148,8 @@ class MetadataLog:
     def subscribe(self, listener: Listener) -> None:
         """Call `listener(delta, image)` after each change of `image`.
 
-        The first call comes with the first commit of this run (the broker's registration), so
-        that no listener acts on leaders of the run before.
+        The first delta is everything. It comes with `start_publishing`, so that no listener acts on
+        leaders of the run before.
         """
         self._listeners.append(listener)
 
@@ -173,121 +161,265 @@ class MetadataLog:
 
         Invariant: while it is, only this node appends, and `commit` may be called.
         """
-        return self._log is not None and self._failed is None
+        return self._leading and self._failed is None
 
     @property
     def leader_id(self) -> int:
-        """The active controller known to this node, -1 if there is none."""
-        return self._node_id if self.is_leader else -1
+        """The active controller as far as this node knows, -1 if there is none."""
+        return self._leader_id
 
     @property
     def leader_epoch(self) -> int:
         """The epoch of `leader_id`; grows with every election."""
-        return self.latest.leader_epoch
+        return self._leader_epoch
+
+    @property
+    def voters(self) -> Sequence[int]:
+        """The nodes that vote and whose copies count, by id."""
+        return self._settings.voters
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it was closed or the state of the disk is unknown: it takes no part in the
+        quorum."""
+        return self._failed is not None
+
+    @property
+    def high_watermark(self) -> int:
+        """The offset below which everything is committed."""
+        return self.log.high_watermark
 
     def subscribe_leadership(self, listener: LeadershipListener) -> None:
         """Call `listener(is_leader, epoch)` whenever this node begins or ceases to lead.
 
-        A node that begins has applied everything committed to `latest`. A quorum of one leads from
-        `open` on, which calls the listeners that have subscribed by then.
+        A node that begins has applied everything committed to `latest`.
         """
         self._leadership_listeners.append(listener)
 
     # ---- starting -----------------------------------------------------------------------------
 
     def open(self) -> ClusterImage:
-        """Load and replay the log, then lead it in a new epoch; a first start bootstraps it.
+        """Load the log; return the image of its newest snapshot. A leader reports later what is
+        committed.
 
-        Nothing is forced to disk but the epoch: the first commit does that. Raises ReplayError,
         ProtocolError or StorageError for a log that cannot be understood.
         """
-        log = self._load()
-        stored = self._stored_election()
-        epoch = max(log.epochs.latest_epoch, stored.epoch, self._snapshot_epoch) + 1
-        self.latest = self._replay_all(epoch)
-        # Durable before the first record of the epoch: an epoch is never led twice.
-        election = Election(epoch, leader_id=self._node_id)
-        write_quorum_state(self._files, self._folder, election, self._voters)
-        self._append_batch([self._leader_change()], epoch, control=True)
-        if METADATA_FEATURE not in self.latest.features:
-            self.append(bootstrap_records())
-        self.image = self.latest
-        for listener in self._leadership_listeners:
-            listener(True, epoch)
+        self._log, self.image = load_metadata_log(self._settings, self._durable, self._snapshotter)
+        self.latest = self.image
         return self.image
 
-    def _stored_election(self) -> Election:
-        """Read `quorum-state`. For a lone voter, the log's epochs replace a damaged file."""
+    def read_election(self) -> Election:
+        """Return this node's election state, at least the newest epoch of its log.
+
+        QuorumStateError if it cannot know how it voted: a file that is damaged, or missing beside a
+        log with records. Kafka takes a missing file for a node that never voted. The only voter
+        does not need to know: the log's epochs replace its file.
+        """
+        settings = self._settings
+        epoch = self.log_end()[0]
         try:
-            return read_quorum_state(self._files, self._folder) or Election()
+            stored = read_quorum_state(settings.files, settings.folder)
+            if stored is None and epoch and self._node_id in settings.voters:
+                path = f"{settings.folder}/{QUORUM_STATE}"
+                raise QuorumStateError(path, "is missing beside a metadata log with records")
         except QuorumStateError as error:
+            if not settings.is_only_voter:
+                raise
             _logger.warning("rewriting quorum-state: %s", error)
-            return Election()
+            stored = None
+        stored = stored or Election()
+        return stored if stored.epoch >= epoch else Election(epoch)
 
-    def _load(self) -> Log:
-        """Load the newest snapshot as `image`, and the log. StorageError for lost durable data."""
-        created = not self._files.exists(f"{self._folder}/partition.metadata")
-        if created:  # the vote may be the first durable file in it
-            make_durable_folder(self._files, self._folder)
-        promised = self._durable.read()
-        log_start_offset = 0 if created else self._load_snapshot()
-        log = self._log = load_log(
-            self._files,
-            self._folder,
-            METADATA_PARTITION,
-            self._config,
-            now_ms=self._clock.wall_ms(),
-            had_clean_shutdown=False,
-            checkpointed=Checkpointed(log_start_offset=log_start_offset, keep_below=promised),
-            topic_id=METADATA_TOPIC_ID,
-            report=self._report,
+    def write_election(self, election: Election) -> None:
+        """Write durably; if the disk fails, this node leaves the quorum."""
+        settings = self._settings
+        try:
+            write_quorum_state(settings.files, settings.folder, election, settings.voters)
+        except OSError as error:
+            if not lacks_descriptors(error):
+                self.fail(error)
+            raise
+
+    def log_end(self) -> tuple[int, int]:
+        """Epoch of the last record (0 without one) and the log's end, flushed or not."""
+        epoch = self.log.epochs.latest_epoch
+        return (epoch if epoch >= 0 else self._snapshotter.epoch), self.log.log_end_offset
+
+    def start_publishing(self, broker_epoch: int = -1) -> None:
+        """Call the listeners with `image` now, and from now on after every change.
+
+        Call it when the image has the broker's registration of this epoch: listeners must not act
+        on an earlier run, nor on another process that registers with its id, which ends this one.
+        -1 means that there is no broker here.
+        """
+        if not self._publishing:
+            self._publishing, self._broker_epoch = True, broker_epoch
+            self._tell(None)
+
+    # ---- operations of the quorum --------------------------------------------------------------
+
+    def leader_is(self, leader_id: int, epoch: int) -> None:
+        """Record the leader; -1 for none."""
+        self._leader_id, self._leader_epoch = leader_id, epoch
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Append the first record of an epoch of this node's; OSError or StorageError if the disk
+        refuses: the epoch has no record then."""
+        self.log.assign_epoch(epoch)
+        first = leader_change(self._node_id, self._settings.voters, self._clock.wall_ms())
+        self._append_batch([first], epoch, control=True)
+        if self.on_append is not None:
+            self.on_append()
+
+    def lead(self) -> None:
+        """Begin to decide: everything before this node's epoch is committed and in `image`.
+
+        ProtocolError or StorageError if the log of the only voter cannot be understood.
+        """
+        assert not self._leading
+        is_alone = self._settings.is_only_voter
+        if is_alone:
+            self.image = self._apply(self.log.log_end_offset)
+        assert self.image.offset + 1 == self.log.log_end_offset
+        assert is_alone or self.log.high_watermark == self.log.log_end_offset
+        assert self.image.leader_epoch == self._leader_epoch
+        self.latest = self.image
+        self._leading = True
+        if METADATA_FEATURE not in self.latest.features:
+            self.append(bootstrap_records())
+        if is_alone:
+            self.image = self.latest
+        for listener in self._leadership_listeners:
+            listener(True, self._leader_epoch)
+
+    def step_down(self) -> None:
+        """Stop leading: uncommitted records may be lost, and pending commits fail."""
+        if not self._leading:
+            return
+        self._leading = False
+        self._pending.clear()
+        self.latest = self.image
+        self._fail_commits(NotControllerError("a new controller was elected"))
+        for listener in self._leadership_listeners:
+            listener(False, self._leader_epoch)
+
+    def append_fetched(self, records: memoryview, epoch: int) -> None:
+        """Append the leader's batches unchanged; StorageError if they do not fit."""
+        self.log.append_as_follower(records, leader_epoch=epoch, now_ms=self._clock.wall_ms())
+
+    def truncate(self, epoch: int, end_offset: int) -> None:
+        """Truncate what the leader, whose records of `epoch` end at `end_offset`, does not have.
+
+        StorageError if that were committed records: then a voter has lost what it acknowledged.
+        """
+        own = self.log.end_offset_for_epoch(epoch)
+        cut = min(end_offset, self.log.log_end_offset)
+        if own.offset != UNDEFINED_OFFSET:
+            cut = min(cut, own.offset)
+        if cut < self.log.high_watermark:
+            error = StorageError(
+                ErrorCode.KAFKA_STORAGE_ERROR,
+                f"the metadata log is to be cut to {cut}, below what was committed,"
+                f" {self.log.high_watermark}: another controller has lost records",
+            )
+            self.fail(error)
+            raise error
+        if cut < self.log.log_end_offset:
+            self._cuts += 1
+            self._flushed = min(self._flushed, cut)
+            self._durable.lower(self._flushed)
+        self.log.truncate_to(cut, self._clock.wall_ms())
+
+    async def flush(self) -> int:
+        """Make the current log durable; return the offset below which it is."""
+        end, cuts = self.log.log_end_offset, self._cuts
+        try:
+            await flush_log(self.log, self._executor, end)
+        except Exception as error:
+            self.fail(error)
+            raise
+        if cuts == self._cuts and end > self._flushed and not self.has_failed:
+            self._flushed = end
+            self._durable.advance(end)
+        return self._flushed
+
+    def read(self, offset: int) -> ReadOutcome:
+        """Read batches for a follower at `offset`, committed or not."""
+        end = self.log.log_end_offset
+        return self.log.read(offset, READ_BYTES_MAX, upper_bound=end, min_one_batch=True)
+
+    @property
+    def snapshotter(self) -> Snapshotter:
+        """The snapshots of this log."""
+        return self._snapshotter
+
+    def install_snapshot(self, end_offset: int, epoch: int, data: bytes) -> None:
+        """Restart the log from a leader's snapshot; ProtocolError if it is damaged.
+
+        It replaces everything here, because the records of the snapshot are committed. Once it is
+        written, the next start completes this after a crash (`load_metadata_log`).
+        """
+        from tidelog.cluster.metadata.snapshots import (  # noqa: PLC0415 - with the first of them
+            SnapshotId,
+            decode_snapshot,
         )
-        check_order(log, promised, self._clock.wall_ms())
-        snapshot_end = self.image.offset + 1
-        if max(log.log_end_offset, snapshot_end) < promised:
-            raise damage_below(self._folder, log.log_end_offset, promised)
-        # A leader's snapshot, if the log ends in an older epoch: the crash preceded the truncation.
-        is_news = log.epochs.latest_epoch < self._snapshot_epoch and log.size_in_bytes > 0
-        if log.log_end_offset < snapshot_end or is_news:
-            log.truncate_fully_and_start_at(snapshot_end)
-        if log.log_start_offset > snapshot_end:
-            raise damage_below(self._folder, snapshot_end, log.log_start_offset)
-        if snapshot_end:
-            self._begin_at_snapshot(log, snapshot_end)
-            self._snapshot_size = log.size_in_bytes
-        if created:
-            write_partition_metadata(self._files, self._folder, METADATA_TOPIC_ID)
-        return log
 
-    def _load_snapshot(self) -> int:
-        """Load `image` from the newest snapshot, if there is one; return where the log starts."""
-        if not any(name.endswith(".checkpoint") for name in self._files.list(self._folder)):
-            return 0
-        from tidelog.cluster.metadata.snapshots import list_snapshots, read_snapshot
+        snapshot = SnapshotId(end_offset, epoch)
+        image = decode_snapshot(snapshot, data, self.image.cluster_id)
+        if end_offset <= self.image.offset:
+            return  # nothing here is older
+        self._cuts += 1
+        self._durable.lower(0)
+        self._snapshotter.install(snapshot, data, self.log)
+        self._flushed = end_offset
+        self._durable.advance(end_offset)
+        self._transaction = None
+        self.log.set_high_watermark(end_offset)
+        self.latest = image
+        self._publish(image)
 
-        snapshots = list_snapshots(self._files, self._folder)
-        if not snapshots:
-            return 0
-        newest = snapshots[-1]
-        self.image = read_snapshot(self._files, self._folder, newest, self.image.cluster_id)
-        self._snapshot_epoch = newest.epoch
-        return snapshots[0].end_offset
+    def advance(self, offset: int) -> None:
+        """Everything below `offset` is committed: apply it and complete the commits that wait.
 
-    def _begin_at_snapshot(self, log: Log, committed: int) -> None:
-        from tidelog.cluster.metadata.snapshots import begin_at_oldest
+        If the records on disk have changed, this node leaves the quorum.
+        """
+        offset = min(offset, self.log.log_end_offset)
+        if offset <= self.log.high_watermark and offset <= self.image.offset + 1:
+            return
+        self.log.set_high_watermark(offset)
+        if self._leading:
+            image = self.image
+            while self._pending and self._pending[0].offset < offset:
+                image = self._pending.popleft()
+        else:
+            try:
+                image = self.latest = self._apply(offset)
+            except (ProtocolError, StorageError) as error:  # the disk returns other bytes
+                self.fail(error)
+                return
+        self._publish(image)
+        # Half a transaction is in no image.
+        if self._transaction is None and self.image.offset < self._flushed:
+            self._snapshotter.maybe_take(self.log, self.image, lambda: self.has_failed)
+        while self._waiting and self._waiting[0][0] <= offset:
+            _resolve(self._waiting.popleft()[1])
 
-        log.set_high_watermark(committed)
-        begin_at_oldest(self._files, self._folder, log)
+    # ---- replay -------------------------------------------------------------------------------
 
-    def _replay_all(self, epoch: int) -> ClusterImage:
+    def _apply(self, offset: int) -> ClusterImage:
+        """Return the image with all batches below `offset`."""
         builder = ImageBuilder(self.image)
-        for header, batch in self._batches(self.image.offset + 1, self.log.log_end_offset):
+        epoch, controller_id = self.image.leader_epoch, self.image.controller_id
+        for header, batch in self._batches(self.image.offset + 1, offset):
             if not header.is_control:
                 self._apply_batch(builder, batch)
-        # A transaction left open at the end never happened: its controller is gone.
-        self._transaction = None
-        end = self.log.log_end_offset
-        return builder.build(offset=end - 1, leader_epoch=epoch, controller_id=self._node_id)
+                continue
+            record = next(iter_records(batch))
+            if control_type(record) == ControlType.LEADER_CHANGE and record.value is not None:
+                epoch = header.leader_epoch
+                controller_id = int.from_bytes(record.value[2:6], "big", signed=True)
+                self._transaction = None  # a new leader does not continue another's transaction
+        return builder.build(offset=offset - 1, leader_epoch=epoch, controller_id=controller_id)
 
     def _apply_batch(self, builder: ImageBuilder, batch: memoryview) -> None:
         """Apply a batch's records; those of an open transaction when it ends (KIP-868)."""
@@ -309,7 +441,7 @@ class MetadataLog:
         """Yield the batches of [position, end), batch boundaries. ProtocolError for a changed
         one."""
         while position < end:
-            outcome = self.log.read(position, _READ_BYTES, upper_bound=end, min_one_batch=True)
+            outcome = self.log.read(position, _APPLY_BYTES, upper_bound=end, min_one_batch=True)
             assert isinstance(outcome, Records)
             assert outcome.size, f"nothing to read at {position} of {self.log}"
             data = memoryview(b"".join(outcome.parts))
@@ -319,15 +451,6 @@ class MetadataLog:
                 if position <= header.base_offset < end:
                     yield header, data[start : start + header.size_in_bytes]
                 position = max(position, header.next_offset)
-
-    def _leader_change(self) -> Record:
-        """Build the first record of an epoch: the leader, and the voters, which may all have
-        granted."""
-        key = _CONTROL_KEY.pack(0, ControlType.LEADER_CHANGE)
-        voters = b"".join([voter.to_bytes(4, "big") + b"\0" for voter in self._voters])
-        listed = bytes([len(self._voters) + 1]) + voters
-        value = _LEADER_CHANGE.pack(0, self._node_id) + listed + listed + b"\0"
-        return Record(0, self._clock.wall_ms(), key, value)
 
     # ---- writing ------------------------------------------------------------------------------
 
@@ -339,11 +462,10 @@ class MetadataLog:
     def append(self, records: Sequence[Message]) -> int:
         """Append one operation as one batch and apply it to `latest`; return the log's end.
 
-        StorageError if it cannot be written: nothing happened. ReplayError for records that do not
-        fit: nothing was written.
+        NotControllerError if this node does not lead. StorageError if it cannot be written: nothing
+        happened. ReplayError for records that do not fit: nothing was written.
         """
-        if self._failed is not None:
-            raise StorageError(ErrorCode.KAFKA_STORAGE_ERROR, "the metadata log has failed")
+        self._check_leads()
         epoch = self.latest.leader_epoch
         latest = replay(
             self.latest,
@@ -356,147 +478,118 @@ class MetadataLog:
         values = [
             tables.encode_record(record, RECORD_VERSIONS.get(type(record), 0)) for record in records
         ]
-        end = self._append_batch(
+        self._append_batch(
             [Record(index, now_ms, None, value) for index, value in enumerate(values)], epoch
         )
-        assert end == latest.offset + 1
+        assert self.next_offset == latest.offset + 1
         self.latest = latest
-        return end
+        self._pending.append(latest)
+        if self.on_append is not None:
+            self.on_append()
+        return self.next_offset
 
-    def _append_batch(self, records: Sequence[Record], epoch: int, *, control: bool = False) -> int:
+    def _append_batch(
+        self, records: Sequence[Record], epoch: int, *, control: bool = False
+    ) -> None:
         batch = build_batch(records, leader_epoch=epoch, control=control)
         now_ms = records[0].timestamp
         self.log.append_as_leader(
             memoryview(bytearray(batch)), leader_epoch=epoch, now_ms=now_ms, from_client=False
         )
-        return self.log.log_end_offset
 
     async def commit(self, records: Sequence[Message] = ()) -> None:
-        """Append one operation; return when it is on disk and the listeners were called.
+        """Append one operation; return when a majority has it and the listeners were called.
 
         Without records: wait for everything appended so far, for decisions based on `latest`.
+        NotControllerError if this node does not lead, or ceases to before it knows: then the
+        operation may or may not happen.
         """
+        self._check_leads()
         end = self.append(records) if records else self.next_offset
-        if self._failed is not None:
-            raise StorageError(ErrorCode.KAFKA_STORAGE_ERROR, "the metadata log has failed")
-        if self._published and end <= self.image.offset + 1:
+        if end <= self.log.high_watermark:
             return
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((end, future))
-        if self._flusher is None:
-            self._flusher = loop.create_task(self._flush(), name="metadata-log-flush")
+        if not records and self.on_append is not None:
+            self.on_append()  # the first commit of the only voter may have none
         await future
 
-    async def _flush(self) -> None:
-        """Flush appended batches, round by round, until no commit waits."""
-        try:
-            while self._waiting:
-                image, end = self.latest, self.next_offset
-                if await flush_log(self.log, self._executor, end):
-                    self._durable.advance(end)
-                self._flushed = end
-                self.log.set_high_watermark(end)
-                self._publish(image)
-                self._maybe_snapshot()
-                while self._waiting and self._waiting[0][0] <= end:
-                    future = self._waiting.popleft()[1]
-                    if not future.done():
-                        future.set_result(None)
-        except Exception as error:  # noqa: BLE001 - whatever it is, what is on disk is unknown now
-            self._fail(error)
-        finally:
-            self._flusher = None
-
-    def _maybe_snapshot(self) -> None:
-        """Begin a snapshot of `image` if the log has grown enough, or for long enough, since the
-        last one."""
-        if (
-            self._snapshotting is None
-            and self._transaction is None  # half a transaction is in no image
-            and self._is_snapshot_due()
-            and self.image.offset < self._flushed
-        ):
-            loop = asyncio.get_running_loop()
-            self._snapshotting = loop.create_task(self._snapshot(), name="metadata-snapshot")
-
-    def _is_snapshot_due(self) -> bool:
-        if self.log.size_in_bytes - self._snapshot_size >= self._snapshot_bytes:
-            return True
-        interval_s = self._snapshot_interval_s
-        return interval_s > 0 and self._clock.monotonic() - self._snapshot_at >= interval_s
-
-    async def _snapshot(self) -> None:
-        """Write one snapshot, then trim what the previous one covers (KIP-630)."""
-        from tidelog.cluster.metadata.snapshots import trim, write_snapshot
-
-        size, now_ms = self.log.size_in_bytes, self._clock.wall_ms()
-        try:
-            await self._executor.run(write_snapshot, self._files, self._folder, self.image, now_ms)
-            if self._failed is None:
-                trim(self._files, self._folder, self.log, now_ms)
-                size = self.log.size_in_bytes
-        except (OSError, StorageError) as error:
-            if self._report is not None:
-                self._report(f"no snapshot of the metadata: {error}")  # the log still has it
-        finally:
-            self._snapshot_size = size
-            self._snapshot_at = self._clock.monotonic()
-            self._snapshotting = None
-
     async def wait_for(self, offset: int) -> None:
-        """Return when `image` shows everything up to `offset`."""
+        """Return when `image` shows everything up to `offset`, under any leader.
+
+        Any time may pass; the caller bounds it.
+        """
         if self.image.offset < offset:
-            await self.commit()
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._watching.append((offset, future))
+            await future
 
     def _publish(self, image: ClusterImage) -> None:
-        old = self.image if self._published else None
-        if image is old:
+        registered = image.brokers.get(self._node_id)
+        epoch = -1 if registered is None else registered.epoch
+        if self._publishing and self._broker_epoch not in (-1, epoch):
+            self.fail(superseded(self._node_id, self._broker_epoch, epoch))
             return
-        delta = MetadataDelta(old, image)
-        self.image = image
-        self._published = True
-        for listener in self._listeners:
-            listener(delta, image)
+        old, self.image = self.image, image
+        if self._publishing and image is not old:
+            self._tell(old)
+        if self._watching:
+            still = []
+            for offset, future in self._watching:
+                if offset > image.offset and not future.done():
+                    still.append((offset, future))
+                else:
+                    _resolve(future)
+            self._watching = still
 
-    def _fail(self, error: BaseException) -> None:
+    def _tell(self, old: ClusterImage | None) -> None:
+        delta = MetadataDelta(old, self.image)
+        for listener in self._listeners:
+            listener(delta, self.image)
+
+    # ---- the end ------------------------------------------------------------------------------
+
+    def _check_leads(self) -> None:
+        if self._failed is not None and self._settings.is_only_voter:  # no other node will lead
+            raise StorageError(ErrorCode.KAFKA_STORAGE_ERROR, "the metadata log has failed")
+        if not self.is_leader:
+            raise NotControllerError
+
+    def fail(self, error: BaseException) -> None:
+        """Fail the log: this node leaves the quorum, and the broker must stop."""
+        if self._failed is not None:
+            return
         self._failed = error
+        self._leading = False
+        self._fail_commits(StorageError(ErrorCode.KAFKA_STORAGE_ERROR, f"metadata log: {error}"))
+        if self._settings.on_failure is not None:
+            self._settings.on_failure(error)
+
+    def _fail_commits(self, error: StorageError) -> None:
         while self._waiting:
             future = self._waiting.popleft()[1]
             if not future.done():
-                future.set_exception(
-                    StorageError(ErrorCode.KAFKA_STORAGE_ERROR, f"metadata log: {error}")
-                )
-        if self._on_failure is not None:
-            self._on_failure(error)
+                future.set_exception(error)
 
     async def close(self) -> None:
-        """Wait for pending writes and close the log; later commits fail."""
-        while (task := self._flusher or self._snapshotting) is not None:
+        """Close the log, after the quorum has stopped; later commits fail."""
+        self.step_down()
+        for _, future in self._watching:
+            future.cancel()
+        self._watching.clear()
+        while (task := self._snapshotter.task) is not None:
             await asyncio.wait([task])
         if self._log is not None and self._failed is None:
             try:
                 self._log.close()
             except Exception as error:  # noqa: BLE001 - whatever it is, the stop has to go on
-                self._fail(error)
+                self.fail(error)
                 return
             self._failed = RuntimeError("closed")
             self._durable.advance(self._log.log_end_offset)
             self._durable.close()
 
 
-def bootstrap_records() -> list[Message]:
-    """Return the first records of a new cluster (KIP-778, KIP-868)."""
-    return [
-        tables.BeginTransactionRecord(name="Bootstrap records"),
-        tables.FeatureLevelRecord(name=METADATA_FEATURE, feature_level=METADATA_VERSION),
-        tables.EndTransactionRecord(),
-    ]
-
-
-def decode_batch(batch: memoryview) -> Iterator[Message]:
-    """Decode the metadata records of one batch; ProtocolError for unknown ones."""
-    for record in iter_records(batch):
-        if record.value is None:
-            raise ProtocolError("metadata record has no value")
-        yield tables.decode_record(record.value)[0]
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

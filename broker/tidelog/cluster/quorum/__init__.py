@@ -4,8 +4,10 @@
     events.py  its vocabulary: events and effects
     progress.py a leader's state of the other replicas
     driver.py  performs effects: timers, votes, the leader's flushes
+    requests.py requests to the other voters
     fetcher.py a follower's copy: fetch, append, truncate, load a snapshot if far behind
 
 The log itself, its images and snapshots are `tidelog.cluster.metadata`; `tidelog.api.quorum`
-handles the requests of other voters. A quorum of one imports none of this.
+handles the requests of other voters. The only voter elects itself when it starts,
+and imports neither `requests` nor `fetcher`.
 """

@@ -145,8 +145,10 @@ class QuorumCore:
         self.voted_id = stored.voted_id
         self.stored = stored
         if self.leader_id == node_id:
-            # Unsynced records are gone: this node must not continue in an epoch that it led.
-            self.epoch, self.leader_id, self.voted_id = stored.epoch + 1, NOBODY, NOBODY
+            # Unsynced records are gone: this node must not continue in an epoch that it led. The
+            # only voter elects itself at once, in the next one.
+            self.epoch = stored.epoch + bool(self.others)
+            self.leader_id, self.voted_id = NOBODY, NOBODY
         self.high_watermark = -1
         self.epoch_start_offset = -1
         self.progress: dict[int, Progress] = {}
@@ -174,8 +176,12 @@ class QuorumCore:
 
     @property
     def leads_committed(self) -> bool:
-        """Whether everything committed before this epoch is below the high watermark."""
-        return self.role is Role.LEADER and self.high_watermark > self.epoch_start_offset
+        """Whether everything committed before this epoch is below the high watermark, or this is
+        the only voter: what was committed is in its log."""
+        if self.role is not Role.LEADER:
+            return False
+        is_only_voter = self.is_voter and not self.others
+        return is_only_voter or self.high_watermark > self.epoch_start_offset
 
     @property
     def deadline(self) -> float:

@@ -5,9 +5,14 @@ Every event passes through `step`, which performs the effects before it returns,
 separates a check from its use. The server (start, stop) and `api/quorum.py` call it.
 
 Tasks: one that fetches while this node follows (one per epoch and leader; `fetcher.py`), one that
-flushes while it leads, and one for each request to another voter. After each await they check the
-core's role and epoch again.
+flushes while it leads, and one for each request to another voter (`requests.py`). After each await
+they check the core's role and epoch again.
+
+The only voter elects itself when it starts, with one durable write of its election and without
+timers or requests: nothing about other voters is imported.
 """
+
+# ruff: noqa: PLC0415 - requests to other voters are imported if there are any
 
 from __future__ import annotations
 
@@ -15,26 +20,18 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from tidelog.cluster.metadata.log import METADATA_PARTITION, NotControllerError
+from tidelog.cluster.metadata.log import NotControllerError
 from tidelog.cluster.quorum import events as e
 from tidelog.cluster.quorum.core import QuorumCore, Role, Timeouts
-from tidelog.cluster.quorum.fetcher import Fetcher
-from tidelog.network.peers import PeerError
-from tidelog_protocol.errors import ErrorCode
-from tidelog_protocol.messages.quorum import (
-    BeginQuorumEpochRequest,
-    DescribeQuorumRequest,
-    EndQuorumEpochRequest,
-    VoteRequest,
-)
 from tidelog_storage.open_files import lacks_descriptors
 from tidelog_storage.types import StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
-    from typing import Any
+    from collections.abc import Callable, Mapping
 
-    from tidelog.cluster.metadata.replicated import ReplicatedMetadataLog
+    from tidelog.cluster.metadata.log import MetadataLog
+    from tidelog.cluster.quorum.fetcher import Fetcher
+    from tidelog.cluster.quorum.requests import Requests
     from tidelog.network.peers import PeerChannel
     from tidelog.seams import Clock, Rng
 
@@ -42,7 +39,6 @@ __all__ = ["Quorum"]
 
 log = logging.getLogger("tidelog.cluster.quorum")
 
-RETRY_S = 0.05
 FETCH_WAIT_S_MAX = 0.5  # how long a leader may park a fetch, as in Kafka
 LEAVE_S_MAX = 0.5  # how long a stopping leader waits for the others' answers
 
@@ -52,7 +48,7 @@ class Quorum:
 
     def __init__(
         self,
-        metadata: ReplicatedMetadataLog,
+        metadata: MetadataLog,
         channels: Mapping[int, PeerChannel],
         *,
         node_id: int,
@@ -79,11 +75,15 @@ class Quorum:
         self._core: QuorumCore | None = None
         self._noted = e.Election()  # on disk, as far as this node knows
         self._timer: asyncio.TimerHandle | None = None
-        self._tasks: dict[asyncio.Task[None], None] = {}
         self._flusher: asyncio.Task[None] | None = None
-        self._fetcher = Fetcher(self)
+        self._fetcher: Fetcher | None = None
+        self._requests: Requests | None = None
+        if channels:
+            from tidelog.cluster.quorum.fetcher import Fetcher
+            from tidelog.cluster.quorum.requests import Requests
+
+            self._fetcher, self._requests = Fetcher(self), Requests(self)
         self._stopped = False
-        self._strangers: set[int] = set()  # voters that answered as nodes of another cluster
         self.on_progress: list[Callable[[], None]] = []
         """Called when records were appended, the high watermark moved or the role changed: parked
         fetches look again."""
@@ -98,9 +98,15 @@ class Quorum:
 
     def start(self) -> None:
         """Start to take part; the metadata log is open, and requests may arrive."""
-        self.metadata.on_append = self._appended
         self._noted = self.metadata.read_election()
         self._begin()
+        if self._is_alone:
+            self.step(e.Tick())  # its first commit flushes what it appends
+        self.metadata.on_append = self._appended
+
+    @property
+    def _is_alone(self) -> bool:
+        return self.core.is_voter and not self.core.others
 
     def _begin(self) -> None:
         self._core = QuorumCore(
@@ -113,8 +119,13 @@ class Quorum:
             now=self.clock.monotonic(),
         )
         self.metadata.leader_is(self._core.leader_id, self._core.epoch)
-        self._arm()
-        self._fetcher.follow()
+        if not self._is_alone:
+            self._arm()
+            self._follow()
+
+    def _follow(self) -> None:
+        if self._fetcher is not None:
+            self._fetcher.follow()
 
     def _begin_again(self) -> None:
         """Restart from the state on disk, as after a crash: no other node knows anything newer."""
@@ -127,14 +138,17 @@ class Quorum:
         """Leave the quorum. A leader notifies the others, so that one of them takes over at
         once."""
         if self._core is not None and self._core.role is Role.LEADER and not self.is_out:
-            self.step(e.Leave())
-            leaving = [
-                task for task in self._tasks if task.get_name().startswith("quorum-EndEpoch")
-            ]
-            if leaving:
-                await asyncio.wait(leaving, timeout=LEAVE_S_MAX)
+            if self._requests is not None:
+                self.step(e.Leave())
+                await self._requests.finish_leaving(LEAVE_S_MAX)
+            elif self._flusher is not None:  # no other node will have what is appended
+                await asyncio.wait([self._flusher])
         self.abandon()
-        tasks = [*self._tasks, *filter(None, [self._flusher, self._fetcher.task])]
+        tasks = [self._flusher] if self._flusher is not None else []
+        if self._requests is not None:
+            tasks = [*self._requests.tasks, *tasks]
+        if self._fetcher is not None and self._fetcher.task is not None:
+            tasks.append(self._fetcher.task)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -186,35 +200,19 @@ class Quorum:
                 self.metadata.advance(offset)
                 self._progress()
             case _:
-                for voter, request in self._requests(effect):
-                    self._ask(f"{type(effect).__name__}-{voter}", request)
+                if self._requests is not None:
+                    self._requests.send(effect)
 
     def _note(self, election: e.Election) -> None:
         """Make it durable. A process without descriptors is no failure of the disk."""
         try:
             self.metadata.write_election(election)
         except OSError as error:
-            if not lacks_descriptors(error):
+            if self._is_alone or not lacks_descriptors(error):
                 raise
             self._begin_again()
             raise NotControllerError("this node cannot note its vote now") from error
         self._noted = election
-
-    def _requests(self, effect: e.Effect) -> list[tuple[int, Coroutine[Any, Any, None]]]:
-        """Return the requests to other voters, by voter."""
-        match effect:
-            case e.AskVotes(epoch, pre_vote):
-                return [
-                    (voter, self._ask_vote(voter, epoch, pre_vote=pre_vote))
-                    for voter in self.core.others
-                ]
-            case e.BeginEpoch(epoch, voters):
-                return [(voter, self._begin_epoch(voter, epoch)) for voter in voters]
-            case e.EndEpoch(epoch, preferred):
-                return [
-                    (voter, self._end_epoch(voter, epoch, preferred)) for voter in self.core.others
-                ]
-        raise AssertionError(f"no rule for {effect}")
 
     def _role_changed(self) -> None:
         """Apply the core's current role. If a step changed it twice, only the last one counts."""
@@ -227,9 +225,11 @@ class Quorum:
             try:
                 metadata.begin_epoch(core.epoch)
             except (OSError, StorageError) as error:
+                if self._is_alone:
+                    raise
                 log.error("node %d cannot lead: %s", self.node_id, error)
                 asyncio.get_running_loop().call_soon(self._leave)
-        self._fetcher.follow()
+        self._follow()
         self._progress()
 
     def _arm(self) -> None:
@@ -283,104 +283,6 @@ class Quorum:
         finally:
             self._flusher = None
 
-    # ---- asking other voters ------------------------------------------------------------------
-
-    def _ask(self, name: str, coroutine: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(coroutine, name=f"quorum-{name}")
-        self._tasks[task] = None
-        task.add_done_callback(self._asked)
-
-    def _asked(self, task: asyncio.Task[None]) -> None:
-        self._tasks.pop(task, None)
-        if not task.cancelled() and task.exception() is not None and not self.is_out:
-            log.error("%s failed", task.get_name(), exc_info=task.exception())
-
-    async def _ask_vote(self, voter: int, epoch: int, *, pre_vote: bool) -> None:
-        """Ask for a vote until there is an answer or the election is over."""
-        role = Role.PROSPECTIVE if pre_vote else Role.CANDIDATE
-        while not self.is_out and self.core.role is role and self.core.epoch == epoch:
-            last_epoch, end = self.metadata.log_end()
-            partition = VoteRequest.PartitionData(
-                partition_index=0,
-                replica_epoch=epoch,
-                replica_id=self.node_id,
-                last_offset_epoch=last_epoch,
-                last_offset=end,
-                pre_vote=pre_vote,
-            )
-            topic = VoteRequest.TopicData(
-                topic_name=METADATA_PARTITION.topic, partitions=[partition]
-            )
-            request = VoteRequest(cluster_id=self.cluster_id, voter_id=voter, topics=[topic])
-            try:
-                response = await self.channels[voter].ask(request, timeout_s=self.request_timeout_s)
-            except PeerError:
-                await asyncio.sleep(RETRY_S)
-                continue
-            if self.is_out or not self._is_understood(voter, response):
-                return
-            answer = response.topics[0].partitions[0]
-            granted = answer.vote_granted and answer.error_code == ErrorCode.NONE
-            self.step(
-                e.VoteAnswered(
-                    voter, epoch, pre_vote, granted, answer.leader_epoch, answer.leader_id
-                )
-            )
-            return
-
-    async def _begin_epoch(self, voter: int, epoch: int) -> None:
-        """Announce the leader to a voter; repeat until it fetches."""
-        partition = BeginQuorumEpochRequest.PartitionData(
-            partition_index=0, leader_id=self.node_id, leader_epoch=epoch
-        )
-        topic = BeginQuorumEpochRequest.TopicData(
-            topic_name=METADATA_PARTITION.topic, partitions=[partition]
-        )
-        request = BeginQuorumEpochRequest(
-            cluster_id=self.cluster_id, voter_id=voter, topics=[topic]
-        )
-        await self._tell(voter, request)
-
-    async def _end_epoch(self, voter: int, epoch: int, preferred: tuple[int, ...]) -> None:
-        partition = EndQuorumEpochRequest.PartitionData(
-            partition_index=0,
-            leader_id=self.node_id,
-            leader_epoch=epoch,
-            preferred_candidates=[
-                EndQuorumEpochRequest.PartitionData.ReplicaInfo(candidate_id=candidate)
-                for candidate in preferred
-            ],
-        )
-        topic = EndQuorumEpochRequest.TopicData(
-            topic_name=METADATA_PARTITION.topic, partitions=[partition]
-        )
-        await self._tell(voter, EndQuorumEpochRequest(cluster_id=self.cluster_id, topics=[topic]))
-
-    async def _tell(self, voter: int, request: Any) -> None:
-        """Send once; of the answer only a newer epoch matters."""
-        try:
-            response = await self.channels[voter].ask(request, timeout_s=self.request_timeout_s)
-        except PeerError:
-            return
-        if self.is_out or not self._is_understood(voter, response):
-            return
-        answer = response.topics[0].partitions[0]
-        self.step(e.EpochTold(answer.leader_epoch, answer.leader_id))
-
-    def _is_understood(self, voter: int, response: Any) -> bool:
-        """Return whether the answer is about the metadata log: voters of other clusters refuse
-        requests. If most voters do, this node ends: it would wait for ever."""
-        code = ErrorCode(response.error_code)
-        if code is ErrorCode.NONE and response.topics:
-            self._strangers.discard(voter)
-            return True
-        log.error("voter %d answered %s", voter, code.name)
-        if code is ErrorCode.INCONSISTENT_CLUSTER_ID:
-            self._strangers.add(voter)
-            if 2 * len(self._strangers) > len(self.metadata.voters):
-                self.metadata.fail(_of_another_cluster(self.cluster_id))
-        return False
-
     # ---- catching up --------------------------------------------------------------------------
 
     async def catch_up(self) -> None:
@@ -390,25 +292,6 @@ class Quorum:
         """
         if self.metadata.is_leader:
             return
-        channel = self.channels.get(self.metadata.leader_id)
-        if channel is None:
+        if self._requests is None:
             raise NotControllerError("no controller is known")
-        topic = DescribeQuorumRequest.TopicData(
-            topic_name=METADATA_PARTITION.topic,
-            partitions=[DescribeQuorumRequest.PartitionData(partition_index=0)],
-        )
-        response = await channel.ask(DescribeQuorumRequest(topics=[topic]))
-        if response.error_code or not response.topics:
-            raise NotControllerError
-        answer = response.topics[0].partitions[0]
-        if answer.error_code:
-            raise NotControllerError
-        await self.metadata.wait_for(answer.high_watermark - 1)
-
-
-def _of_another_cluster(cluster_id: str) -> StorageError:
-    return StorageError(
-        ErrorCode.INCONSISTENT_CLUSTER_ID,
-        f"the directories here have cluster id {cluster_id}, most of controller.quorum.voters have"
-        " another: give this node directories of their cluster, or correct the voters",
-    )
+        await self.metadata.wait_for(await self._requests.committed() - 1)

@@ -11,7 +11,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 
-from tidelog.cluster.metadata.log import METADATA_PARTITION, METADATA_TOPIC_ID
+from tidelog.cluster.metadata.settings import METADATA_PARTITION, METADATA_TOPIC_ID
 from tidelog.cluster.quorum import events as e
 from tidelog.cluster.quorum.core import Role
 from tidelog.network.peers import PeerError

@@ -1,0 +1,77 @@
+"""Load the metadata log and its newest snapshot; a log that has lost durable records is refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tidelog.cluster.metadata.durable import check_order
+from tidelog.cluster.metadata.image import ClusterImage
+from tidelog.cluster.metadata.settings import METADATA_PARTITION, METADATA_TOPIC_ID
+from tidelog_storage.checkpoints import write_partition_metadata
+from tidelog_storage.config import LogConfig
+from tidelog_storage.folders import make_durable_folder
+from tidelog_storage.recovery import Checkpointed, load_log
+from tidelog_storage.types import damage_below
+
+if TYPE_CHECKING:
+    from tidelog.cluster.metadata.durable import DurableEnd
+    from tidelog.cluster.metadata.settings import MetadataLogSettings
+    from tidelog.cluster.metadata.snapshotter import Snapshotter
+    from tidelog_storage.log import Log
+
+__all__ = ["load_metadata_log"]
+
+BATCH_BYTES_MAX = 8 << 20
+
+
+def load_metadata_log(
+    settings: MetadataLogSettings,
+    durable: DurableEnd,
+    snapshotter: Snapshotter,
+) -> tuple[Log, ClusterImage]:
+    """Load the log; return it and the image of the newest snapshot, empty if there is none.
+
+    The high watermark is the end of that snapshot. StorageError for lost durable data.
+    """
+    files, folder, clock = settings.files, settings.folder, settings.clock
+    created = not files.exists(f"{folder}/partition.metadata")
+    if created:  # the vote may be the first durable file in it
+        make_durable_folder(files, folder)
+    promised = durable.read()
+    image = ClusterImage(cluster_id=settings.cluster_id)
+    log_start_offset = 0
+    if not created:
+        image, log_start_offset = snapshotter.load(image)
+    log = load_log(
+        files,
+        folder,
+        METADATA_PARTITION,
+        LogConfig(
+            {
+                "segment.bytes": settings.segment_bytes,
+                "max.message.bytes": BATCH_BYTES_MAX,
+                "retention.ms": -1,
+            }
+        ),
+        now_ms=clock.wall_ms(),
+        had_clean_shutdown=False,
+        checkpointed=Checkpointed(log_start_offset=log_start_offset, keep_below=promised),
+        topic_id=METADATA_TOPIC_ID,
+        report=settings.report,
+    )
+    check_order(log, promised, clock.wall_ms())
+    snapshot_end = image.offset + 1
+    if max(log.log_end_offset, snapshot_end) < promised:
+        raise damage_below(folder, log.log_end_offset, promised)
+    # A leader's snapshot, if the log ends in an older epoch: the crash preceded the truncation.
+    is_news = log.epochs.latest_epoch < snapshotter.epoch and log.size_in_bytes > 0
+    if log.log_end_offset < snapshot_end or is_news:
+        log.truncate_fully_and_start_at(snapshot_end)
+    if log.log_start_offset > snapshot_end:
+        raise damage_below(folder, snapshot_end, log.log_start_offset)
+    if snapshot_end:
+        snapshotter.begin_log(log, snapshot_end)
+    if created:
+        write_partition_metadata(files, folder, METADATA_TOPIC_ID)
+    log.set_high_watermark(max(log.log_start_offset, snapshot_end))
+    return log, image
