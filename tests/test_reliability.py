@@ -16,7 +16,7 @@ def commands() -> list[str]:
     return [found[1] for line in faults.splitlines() if (found := ROW.match(line))]
 
 
-def test_each_fault_is_replayed_by_tests_that_are_there():
+def test_each_fault_is_replayed_by_tests_that_are_there() -> None:
     assert len(commands()) >= 35
     missing = []
     for command in commands():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tidelog_bench import bench_log
 
 
-def test_a_quick_run():
+def test_a_quick_run() -> None:
     rows = bench_log.run(quick=True)
     assert len(rows) == 12
     assert all(row.microseconds > 0 for row in rows)

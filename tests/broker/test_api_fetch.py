@@ -171,7 +171,9 @@ class TestErrors:
         )
 
     @pytest.mark.parametrize(("version", "told"), [(12, False), (15, False), (16, True)])
-    def test_who_leads_instead(self, path: DataPath, version: int, told: bool) -> None:
+    def test_an_epoch_error_names_the_current_leader(
+        self, path: DataPath, version: int, told: bool
+    ) -> None:
         path.apply(brokers={**path.image.brokers, 2: BrokerImage(2, "other", 9093, "r1")})
         path.change("foo", leader=2, leader_epoch=3)
         name = "foo" if version < 13 else topic_id("foo")

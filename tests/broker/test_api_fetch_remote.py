@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,6 +13,9 @@ from tidelog.metrics.meters import BROKER_TOPIC_METRICS, Name
 from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.records import iter_batches
 from tidelog_storage.remote.api import RemoteStorageError, RetriableRemoteStorageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 EXPIRES = Name("kafka.server", "DelayedRemoteFetchMetrics", "ExpiresPerSec")
 
@@ -30,7 +34,9 @@ def local_start(path, index=0):
     return path.partition("foo", index).log.local_log_start_offset
 
 
-def test_a_consumer_reads_across_the_border_and_sees_each_record_once(tiered):
+def test_a_consumer_reads_across_the_border_and_sees_each_record_once(
+    tiered: Callable[..., None],
+) -> None:
     async def story(path):
         for isolation in (0, 1):
             seen = []
@@ -48,7 +54,7 @@ def test_a_consumer_reads_across_the_border_and_sees_each_record_once(tiered):
     tiered(story)
 
 
-def test_every_offset_can_be_the_first(tiered):
+def test_every_offset_can_be_the_first(tiered: Callable[..., None]) -> None:
     async def story(path):
         for offset in range(20):
             data = data_of(await path.fetched(("foo", 0, offset)))
@@ -57,7 +63,9 @@ def test_every_offset_can_be_the_first(tiered):
     tiered(story)
 
 
-def test_remote_partitions_are_read_at_once_and_local_ones_with_them(tiered):
+def test_remote_partitions_are_read_at_once_and_local_ones_with_them(
+    tiered: Callable[..., None],
+) -> None:
     async def story(path):
         border = local_start(path)
         path.executor.delay_s = 0.1
@@ -71,7 +79,9 @@ def test_remote_partitions_are_read_at_once_and_local_ones_with_them(tiered):
     tiered(story)
 
 
-def test_local_partitions_are_read_when_the_remote_ones_are_done(tiered):
+def test_local_partitions_are_read_when_the_remote_ones_are_done(
+    tiered: Callable[..., None],
+) -> None:
     async def story(path):
         path.executor.delay_s = 0.1
         assert path.fetch(("foo", 0, 0), ("foo", 1, 20)) is None
@@ -83,7 +93,7 @@ def test_local_partitions_are_read_when_the_remote_ones_are_done(tiered):
     tiered(story)
 
 
-def test_the_bytes_of_a_request_are_shared_in_its_order(tiered):
+def test_the_bytes_of_a_request_are_shared_in_its_order(tiered: Callable[..., None]) -> None:
     async def story(path):
         whole = len(bytes_of(data_of(await path.fetched(("foo", 0, 0)))))
         batch = whole // 2
@@ -109,7 +119,7 @@ def test_the_bytes_of_a_request_are_shared_in_its_order(tiered):
     tiered(story)
 
 
-def test_local_records_that_come_first_have_their_share_first(tiered):
+def test_local_records_that_come_first_have_their_share_first(tiered: Callable[..., None]) -> None:
     async def story(path):
         border = local_start(path)
         two = len(bytes_of(data_of(await path.fetched(("foo", 0, 0)))))
@@ -126,7 +136,9 @@ def test_local_records_that_come_first_have_their_share_first(tiered):
     tiered(story)
 
 
-def test_whoever_waits_for_nothing_still_waits_for_the_remote_tier(tiered):
+def test_whoever_waits_for_nothing_still_waits_for_the_remote_tier(
+    tiered: Callable[..., None],
+) -> None:
     """remote.fetch.max.wait.ms counts, whatever the request's own wait is."""
 
     async def story(path):
@@ -139,7 +151,9 @@ def test_whoever_waits_for_nothing_still_waits_for_the_remote_tier(tiered):
     tiered(story)
 
 
-def test_what_is_too_slow_answers_empty_and_comes_with_a_later_try(tiered):
+def test_what_is_too_slow_answers_empty_and_comes_with_a_later_try(
+    tiered: Callable[..., None],
+) -> None:
     async def story(path):
         path.executor.delay_s = 0.6
         border = local_start(path, 1)
@@ -159,7 +173,7 @@ def test_what_is_too_slow_answers_empty_and_comes_with_a_later_try(tiered):
     tiered(story)
 
 
-def test_the_wait_is_dynamic(tiered):
+def test_the_wait_is_dynamic(tiered: Callable[..., None]) -> None:
     async def story(path):
         path.executor.delay_s = 5
         path.reads.fetch_wait_ms = 50
@@ -170,7 +184,7 @@ def test_the_wait_is_dynamic(tiered):
     tiered(story)
 
 
-def test_a_failure_is_reported_and_the_next_fetch_succeeds(tiered):
+def test_a_failure_is_reported_and_the_next_fetch_succeeds(tiered: Callable[..., None]) -> None:
     async def story(path):
         path.store.error = RemoteStorageError("broken")
         border = local_start(path, 1)
@@ -186,7 +200,7 @@ def test_a_failure_is_reported_and_the_next_fetch_succeeds(tiered):
     tiered(story)
 
 
-def test_what_may_heal_is_tried_until_the_wait_is_over(tiered):
+def test_what_may_heal_is_tried_until_the_wait_is_over(tiered: Callable[..., None]) -> None:
     async def story(path):
         path.store.error = RetriableRemoteStorageError("away")
         started = asyncio.get_running_loop().time()
@@ -204,7 +218,7 @@ def test_what_may_heal_is_tried_until_the_wait_is_over(tiered):
     tiered(story)
 
 
-def test_corrupt_bytes_never_reach_a_consumer(tiered):
+def test_corrupt_bytes_never_reach_a_consumer(tiered: Callable[..., None]) -> None:
     async def story(path):
         path.store.change = lambda data: data[:-7] + bytes(7)
         answer = await path.fetched(("foo", 1, 0))
@@ -215,7 +229,7 @@ def test_corrupt_bytes_never_reach_a_consumer(tiered):
     tiered(story)
 
 
-def test_an_expired_offset_is_out_of_range(tiered):
+def test_an_expired_offset_is_out_of_range(tiered: Callable[..., None]) -> None:
     async def story(path):
         segments = next(iter(path.metadata.of.values())).segments()
         path.expire(segments[0])
@@ -231,7 +245,7 @@ def test_an_expired_offset_is_out_of_range(tiered):
     tiered(story)
 
 
-def test_a_full_queue_is_an_error_of_its_partition(tiered):
+def test_a_full_queue_is_an_error_of_its_partition(tiered: Callable[..., None]) -> None:
     async def story(path):
         path.executor.is_hung = True
         path.pool.threads_max = 1
@@ -244,7 +258,7 @@ def test_a_full_queue_is_an_error_of_its_partition(tiered):
     tiered(story, pending_max=1)
 
 
-def test_the_quota_answers_empty_after_the_requests_own_wait(tiered):
+def test_the_quota_answers_empty_after_the_requests_own_wait(tiered: Callable[..., None]) -> None:
     async def story(path):
         await path.fetched(("foo", 0, 0))
         assert path.reads.is_throttled()
@@ -263,7 +277,7 @@ def test_the_quota_answers_empty_after_the_requests_own_wait(tiered):
     tiered(story, quota=50)
 
 
-def test_a_client_that_leaves_cancels_its_reads(tiered):
+def test_a_client_that_leaves_cancels_its_reads(tiered: Callable[..., None]) -> None:
     async def story(path):
         path.executor.is_hung = True
         for number in range(200):
@@ -287,7 +301,11 @@ def test_a_client_that_leaves_cancels_its_reads(tiered):
         {"leader": 2, "leader_epoch": 1, "replicas": (2,), "isr": (2,)},
     ],
 )
-def test_a_partition_that_is_lost_ends_the_wait(tiered, change, epoch):
+def test_a_partition_that_is_lost_ends_the_wait(
+    tiered: Callable[..., None],
+    change: dict[str, Any],
+    epoch: int,
+) -> None:
     async def story(path):
         path.executor.is_hung = True
         asked = ("foo", 0, 0, {"current_leader_epoch": epoch})
@@ -312,7 +330,9 @@ def test_a_partition_that_is_lost_ends_the_wait(tiered, change, epoch):
     tiered(story)
 
 
-def test_a_topic_that_is_deleted_ends_the_wait_and_its_successor_shows_nothing_of_it(tiered):
+def test_a_topic_that_is_deleted_ends_the_wait_and_its_successor_shows_nothing_of_it(
+    tiered: Callable[..., None],
+) -> None:
     async def story(path):
         for again in (False, True):
             path.create("bar")
@@ -336,7 +356,7 @@ def test_a_topic_that_is_deleted_ends_the_wait_and_its_successor_shows_nothing_o
     tiered(story)
 
 
-def test_a_session_continues_through_both_tiers(tiered):
+def test_a_session_continues_through_both_tiers(tiered: Callable[..., None]) -> None:
     async def story(path):
         answer = await path.fetched(("foo", 0, 0), session_epoch=0)
         session, epoch, seen = answer.session_id, 1, offsets(data_of(answer))
@@ -353,7 +373,9 @@ def test_a_session_continues_through_both_tiers(tiered):
     tiered(story)
 
 
-def test_what_local_retention_takes_between_two_fetches_is_read_remotely(tiered):
+def test_what_local_retention_takes_between_two_fetches_is_read_remotely(
+    tiered: Callable[..., None],
+) -> None:
     async def story(path):
         path.fill("foo", 0, batches=9)
         path.copy("foo")

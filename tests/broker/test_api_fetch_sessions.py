@@ -60,7 +60,7 @@ class TestSessions:
         assert named(path.fetch(session_id=session, session_epoch=3)) == [("foo", 1)]
         assert named(path.fetch(("foo", 1, 2), session_id=session, session_epoch=4)) == []
 
-    def test_who_got_records_is_read_last_next_time(self, path: DataPath) -> None:
+    def test_a_partition_that_gave_records_is_read_last_next_time(self, path: DataPath) -> None:
         for index in range(3):
             path.produce("foo", index, batch(1, b"x" * 400))
         session = self.open(path, *[("foo", index, 0) for index in range(3)], max_bytes=1)

@@ -78,7 +78,7 @@ def test_ids_differ_and_epochs_are_0(path: DataPath, version: int) -> None:
     asyncio.run(main())
 
 
-def test_who_comes_while_a_block_is_asked_for_waits_for_that_one(path: DataPath) -> None:
+def test_requests_wait_for_a_block_that_is_already_asked_for(path: DataPath) -> None:
     async def main() -> None:
         blocks = Blocks()
         api = api_of(path, blocks)

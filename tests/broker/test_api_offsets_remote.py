@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -20,6 +21,9 @@ from tidelog_storage.remote.api import (
     RemoteStorageNotReady,
     RetriableRemoteStorageError,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 EXPIRES = Name("kafka.server", "DelayedRemoteListOffsetsMetrics", "ExpiresPerSec")
 FETCH_ERRORS = Name(*BROKER_TOPIC_METRICS, "RemoteFetchErrorsPerSec")
@@ -66,7 +70,7 @@ async def found(path, *partitions, **options):
     return [entry for topic in answer.topics for entry in topic.partitions]
 
 
-def test_times_in_both_tiers(tiered):
+def test_times_in_both_tiers(tiered: Callable[..., None]) -> None:
     async def story(path):
         border = path.partition("foo").log.local_log_start_offset
         assert 0 < border < 20
@@ -83,7 +87,7 @@ def test_times_in_both_tiers(tiered):
     tiered(story)
 
 
-def test_the_log_start_counts(tiered):
+def test_the_log_start_counts(tiered: Callable[..., None]) -> None:
     async def story(path):
         path.partition("foo").delete_records(5)
         (entry,) = await found(path, (0, 0))
@@ -93,7 +97,9 @@ def test_the_log_start_counts(tiered):
 
 
 @pytest.mark.parametrize("beyond", [-1, 0, 1])
-def test_a_log_start_that_passes_the_border_meanwhile(tiered, beyond):
+def test_a_log_start_that_passes_the_border_meanwhile(
+    tiered: Callable[..., None], beyond: int
+) -> None:
     """What is left of the look-up is local."""
 
     async def story(path):
@@ -118,7 +124,7 @@ def test_a_log_start_that_passes_the_border_meanwhile(tiered, beyond):
     tiered(story)
 
 
-def test_several_partitions_and_specials_in_one_request(tiered):
+def test_several_partitions_and_specials_in_one_request(tiered: Callable[..., None]) -> None:
     async def story(path):
         entries = await found(path, (0, time_of(3)), (1, -1), (2, time_of(19)), (9, 0))
         assert [(e.error_code, e.offset) for e in entries] == [(0, 3), (0, 20), (0, 19), (3, -1)]
@@ -129,7 +135,7 @@ def test_several_partitions_and_specials_in_one_request(tiered):
     tiered(story)
 
 
-def test_what_is_local_alone_waits_for_nothing(tiered):
+def test_what_is_local_alone_waits_for_nothing(tiered: Callable[..., None]) -> None:
     async def story(path):
         path.create("plain", configs={"remote.storage.enable": "false"})
         calls = path.executor.calls
@@ -139,7 +145,7 @@ def test_what_is_local_alone_waits_for_nothing(tiered):
     tiered(story)
 
 
-def test_a_slow_tier_times_out_what_is_open(tiered):
+def test_a_slow_tier_times_out_what_is_open(tiered: Callable[..., None]) -> None:
     async def story(path):
         await found(path, (1, 0))  # in memory from now on
         path.executor.is_hung = True
@@ -160,7 +166,9 @@ def test_a_slow_tier_times_out_what_is_open(tiered):
 
 
 @pytest.mark.parametrize(("version", "timeout_ms"), [(9, 0), (10, 0), (11, 0), (11, -1)])
-def test_without_a_time_out_of_its_own_the_brokers_holds(tiered, version, timeout_ms):
+def test_without_a_time_out_of_its_own_the_brokers_holds(
+    tiered: Callable[..., None], version: int, timeout_ms: int
+) -> None:
     async def story(path):
         path.reads.list_offsets_timeout_ms = 200
         path.executor.is_hung = True
@@ -174,7 +182,7 @@ def test_without_a_time_out_of_its_own_the_brokers_holds(tiered, version, timeou
     tiered(story)
 
 
-def test_failures(tiered):
+def test_failures(tiered: Callable[..., None]) -> None:
     async def story(path):
         path.store.error = RemoteStorageError("broken")
         (entry,) = await found(path, (0, 0))
@@ -191,7 +199,7 @@ def test_failures(tiered):
     tiered(story)
 
 
-def test_metadata_that_is_still_being_read_is_waited_for(tiered):
+def test_metadata_that_is_still_being_read_is_waited_for(tiered: Callable[..., None]) -> None:
     async def story(path):
         path.metadata.error = RemoteStorageNotReady("not yet")
         assert asked(path, (0, 0)) is None
@@ -208,7 +216,9 @@ def test_metadata_that_is_still_being_read_is_waited_for(tiered):
     tiered(story)
 
 
-def test_a_tier_that_stays_away_is_an_error_soon_not_at_the_deadline(tiered, caplog):
+def test_a_tier_that_stays_away_is_an_error_soon_not_at_the_deadline(
+    tiered: Callable[..., None], caplog: pytest.LogCaptureFixture
+) -> None:
     async def story(path):
         await found(path, (1, 0))  # in memory from now on
         path.store.error = RetriableRemoteStorageError("away")
@@ -232,7 +242,9 @@ def test_a_tier_that_stays_away_is_an_error_soon_not_at_the_deadline(tiered, cap
 
 
 @pytest.mark.parametrize("hangs", [False, True])
-def test_what_is_in_trouble_at_the_deadline_is_not_merely_slow(tiered, caplog, hangs):
+def test_what_is_in_trouble_at_the_deadline_is_not_merely_slow(
+    tiered: Callable[..., None], caplog: pytest.LogCaptureFixture, hangs: bool
+) -> None:
     async def story(path):
         path.store.error = RetriableRemoteStorageError("away")
         assert asked(path, (0, 0), timeout_ms=300) is None
@@ -251,7 +263,7 @@ def test_what_is_in_trouble_at_the_deadline_is_not_merely_slow(tiered, caplog, h
     tiered(story)
 
 
-def test_a_full_queue_is_an_error(tiered):
+def test_a_full_queue_is_an_error(tiered: Callable[..., None]) -> None:
     async def story(path):
         path.executor.is_hung = True
         path.pool.threads_max = 1
@@ -267,7 +279,9 @@ def test_a_full_queue_is_an_error(tiered):
     tiered(story, pending_max=1)
 
 
-def test_a_partition_that_is_lost_answers_so_and_the_others_go_on(tiered):
+def test_a_partition_that_is_lost_answers_so_and_the_others_go_on(
+    tiered: Callable[..., None],
+) -> None:
     async def story(path):
         path.executor.is_hung = True
         assert asked(path, (0, 0), (1, 0)) is None
@@ -284,7 +298,7 @@ def test_a_partition_that_is_lost_answers_so_and_the_others_go_on(tiered):
     tiered(story)
 
 
-def test_when_the_last_one_is_lost_the_answer_goes_out(tiered):
+def test_when_the_last_one_is_lost_the_answer_goes_out(tiered: Callable[..., None]) -> None:
     async def story(path):
         path.executor.is_hung = True
         assert asked(path, (0, 0)) is None
@@ -299,7 +313,7 @@ def test_when_the_last_one_is_lost_the_answer_goes_out(tiered):
     tiered(story)
 
 
-def test_a_client_that_leaves_cancels_its_look_ups(tiered):
+def test_a_client_that_leaves_cancels_its_look_ups(tiered: Callable[..., None]) -> None:
     async def story(path):
         path.executor.is_hung = True
         for _ in range(50):
@@ -322,11 +336,11 @@ BY_TIME = [
 ]
 
 
-def test_there_are_vectors():
+def test_there_are_vectors() -> None:
     assert len(BY_TIME) == 7
 
 
-def test_times_of_the_vectors(tmp_path):
+def test_times_of_the_vectors(tmp_path: Path) -> None:
     given = VECTORS["given"]
 
     async def story():

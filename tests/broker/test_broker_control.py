@@ -102,7 +102,7 @@ def test_a_life_begun_unnoticed_leaves_the_isrs_that_others_hold() -> None:
     assert after.brokers[1].fenced
 
 
-def test_after_a_stop_of_all_everybody_stays_in_sync() -> None:
+def test_after_a_stop_of_all_every_replica_stays_in_sync() -> None:
     image = image_of(partition(), partition((2, 3, 1)))
     _, after = register(image, registration(1, life=77, previous_broker_epoch=101))
     assert state(after, 0) == (-1, 6, (1, 2, 3), 8)
@@ -307,7 +307,7 @@ def test_the_last_broker_may_leave() -> None:
     assert beating(beat(1, 101, want_shut_down=True)) == (True, True, True)
 
 
-def test_who_leads_nothing_or_asks_to_be_fenced_leaves_at_once() -> None:
+def test_a_broker_that_leads_nothing_or_asks_to_be_fenced_may_stop_at_once() -> None:
     beating = Beating(image_of(partition((1, 2))))
     assert beating(beat(2, 102, want_shut_down=True)) == (True, True, True)
     assert state(beating.image) == (1, 5, (1,), 8)

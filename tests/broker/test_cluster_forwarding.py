@@ -36,7 +36,7 @@ def creation(name: str) -> CreateTopicsRequest:
     return CreateTopicsRequest(topics=[topic], timeout_ms=60_000)
 
 
-def test_who_says_not_controller() -> None:
+def test_not_controller_is_found_anywhere_in_a_response() -> None:
     Result = CreateTopicsResponse.CreatableTopicResult  # noqa: N806 - a class
     good, bad = Result(name="a"), Result(name="b", error_code=ErrorCode.NOT_CONTROLLER)
     assert says_not_controller(CreateTopicsResponse(topics=[good, bad]))

@@ -177,7 +177,7 @@ async def test_leadership_goes_back_in_one_round_of_steps(three: Three) -> None:
 
 
 @in_steps
-async def test_who_comes_back_from_a_stop_of_all_stays_in_sync(three: Three) -> None:
+async def test_replicas_that_return_from_a_stop_of_all_stay_in_sync(three: Three) -> None:
     """The leader was not heard of yet: its disk may be lost, and what is registered has all."""
     three.take_over()
     clean = {node_id: three.broker(node_id).epoch for node_id in (2, 3)}

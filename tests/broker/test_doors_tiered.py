@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,21 +18,24 @@ from tidelog.embedded.tiered import DIRECTORY_STORE, S3_STORE, tiered_settings, 
 from tidelog.start_error import StartError
 from tidelog_protocol.messages.admin import CreateTopicsRequest
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 ENABLE = "remote.log.storage.system.enable"
 STORE = "remote.log.storage.manager.class.name"
 
 
-def test_no_tier_is_no_setting():
+def test_no_tier_is_no_setting() -> None:
     assert tiered_settings(tiered=False) == {}
     assert with_tier({"a": "b"}, "/data", 3) == {"a": "b"}
 
 
-def test_topics_without_a_tier_are_refused():
+def test_topics_without_a_tier_are_refused() -> None:
     with pytest.raises(ClusterError, match="tiered topics need a remote tier"):
         tiered_settings(False, ["logs*"])
 
 
-def test_a_directory(tmp_path):
+def test_a_directory(tmp_path: Path) -> None:
     settings = tiered_settings(tmp_path, ["a*", "b"])
     assert settings == {
         ENABLE: "true",
@@ -41,7 +45,7 @@ def test_a_directory(tmp_path):
     }
 
 
-def test_a_bucket():
+def test_a_bucket() -> None:
     settings = tiered_settings("s3://bucket/some/prefix")
     assert settings == {
         ENABLE: "true",
@@ -54,7 +58,7 @@ def test_a_bucket():
 
 
 @pytest.mark.parametrize(("brokers", "factor", "enough"), [(1, 1, 1), (2, 2, 1), (3, 3, 2)])
-def test_defaults_are_beneath_what_is_said(brokers, factor, enough):
+def test_defaults_are_beneath_what_is_said(brokers: int, factor: int, enough: int) -> None:
     topic = "rlmm.config.remote.log.metadata.topic."
     properties = with_tier({ENABLE: "true"}, "/data", brokers)
     assert properties == {
@@ -76,7 +80,7 @@ def test_defaults_are_beneath_what_is_said(brokers, factor, enough):
     assert with_tier(said, "/data", brokers) == said | {f"{topic}replication.factor": str(factor)}
 
 
-def test_the_command_says_what_is_wrong(capsys):
+def test_the_command_says_what_is_wrong(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--tiered", "s3://", "--port", "0"]) == 1
     assert (
         capsys.readouterr().err == "tidelog: --tiered: s3://: not of the form s3://bucket/prefix\n"
@@ -86,12 +90,12 @@ def test_the_command_says_what_is_wrong(capsys):
 
 
 @pytest.mark.parametrize("place", ["http://bucket/x", "S3://bucket", "file:///tier", "s3:/bucket"])
-def test_an_address_of_another_kind_is_no_directory(place):
+def test_an_address_of_another_kind_is_no_directory(place: str) -> None:
     with pytest.raises(ClusterError, match="neither a directory nor of the form s3://bucket"):
         tiered_settings(place)
 
 
-def test_a_file_is_no_directory(tmp_path):
+def test_a_file_is_no_directory(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ClusterError, match=f"^{tmp_path}/file: not a directory$"):
         tiered_settings(tmp_path / "file")
@@ -99,7 +103,9 @@ def test_a_file_is_no_directory(tmp_path):
 
 
 @pytest.mark.parametrize("brokers", [("--brokers", "1"), ("--brokers", "2", "--isolated")], ids=str)
-def test_a_directory_that_cannot_be_made_is_one_line(brokers, tmp_path):
+def test_a_directory_that_cannot_be_made_is_one_line(
+    brokers: tuple[str, ...], tmp_path: Path
+) -> None:
     """It was told by the first copies alone: a warning for each, again and again."""
     (tmp_path / "file").touch()
     place = f"{tmp_path}/file/tier"
@@ -117,7 +123,7 @@ def test_a_directory_that_cannot_be_made_is_one_line(brokers, tmp_path):
 
 
 @pytest.mark.parametrize("folder", ["remote-log-metadata", "remote-log-index-cache"])
-def test_a_file_in_place_of_a_folder_of_the_tier_is_one_line(folder, tmp_path):
+def test_a_file_in_place_of_a_folder_of_the_tier_is_one_line(folder: str, tmp_path: Path) -> None:
     """Of the metadata's it was warned for ever, by a broker that could copy nothing."""
     (tmp_path / folder).touch()
     settings = {ENABLE: "true", "log.dirs": str(tmp_path)}
@@ -130,7 +136,7 @@ def test_a_file_in_place_of_a_folder_of_the_tier_is_one_line(folder, tmp_path):
         asyncio.run(served())
 
 
-def test_a_store_that_cannot_be_created_is_reported_in_python_too(tmp_path):
+def test_a_store_that_cannot_be_created_is_reported_in_python_too(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     reason = f"rsm.config.dir: {tmp_path}/file/tier cannot be written to: Not a directory"
     with pytest.raises(ClusterError, match=reason), tidelog.run(tiered=tmp_path / "file" / "tier"):
@@ -158,7 +164,7 @@ async def created(server: str, name: str, configs: dict[str, str]) -> str | None
     return {entry.name: entry.value for entry in result.configs}["remote.storage.enable"]
 
 
-def test_topics_join_by_their_names(tmp_path):
+def test_topics_join_by_their_names(tmp_path: Path) -> None:
     async def test():
         async with tidelog.Cluster(tiered=tmp_path, tiered_topics=["tiered-*", "o?e"]) as cluster:
             server = cluster.bootstrap_servers

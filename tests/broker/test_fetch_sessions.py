@@ -159,7 +159,7 @@ def test_an_answer_names_only_partitions_with_news() -> None:
     assert not names(0, Answer(11, 3))
 
 
-def test_who_got_records_goes_to_the_end() -> None:
+def test_a_partition_that_gave_records_goes_to_the_end_of_its_session() -> None:
     session = FetchSession(
         1, privileged=False, uses_topic_ids=False, partitions=partitions(3), now_ms=0
     )

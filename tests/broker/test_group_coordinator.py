@@ -423,7 +423,9 @@ def test_a_log_of_apache_kafka_is_served() -> None:
     stable_member(broker, "wire1")
 
 
-def test_a_corrupt_partition_is_not_served_and_the_others_are(caplog) -> None:
+def test_a_corrupt_partition_is_not_served_and_the_others_are(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     broker = GroupBroker(partitions=4)
     groups = {broker.coordinator.partition_for(name): name for name in "abcdefgh"}
     assert len(groups) == 4
@@ -437,7 +439,7 @@ def test_a_corrupt_partition_is_not_served_and_the_others_are(caplog) -> None:
     assert [committed(broker, groups[index]) for index in (1, 2, 3)] == [3, 3, 3]
 
 
-def test_a_rotten_offset_is_not_served(caplog) -> None:
+def test_a_rotten_offset_is_not_served(caplog: pytest.LogCaptureFixture) -> None:
     """A bit of the value has flipped: it still reads well, as another offset."""
     broker = GroupBroker(partitions=1)
     broker.ask(commit_request("g", 3), 7)

@@ -165,7 +165,7 @@ def test_a_damaged_remote_segment_is_copied_again_from_a_follower(tmp_path: Path
     run(test)
 
 
-def test_what_nobody_has_is_named_and_tried_again(
+def test_damage_without_a_sound_copy_is_logged_and_tried_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def test() -> None:

@@ -118,7 +118,7 @@ def test_a_folder_that_is_put_back_is_served(disk: Disk) -> None:
     disk.path.logs.abandon()
 
 
-def test_who_is_not_in_sync_begins_with_an_empty_log(disk: Disk) -> None:
+def test_a_lost_replica_outside_the_isr_begins_with_an_empty_log(disk: Disk) -> None:
     path = disk.restart(lost=[disk.where(0)])
     path.change("t", 0, replicas=(1, 2), isr=(2,), leader=2, leader_epoch=1)
     assert disk.ends() == [0, 3, 3, 3]

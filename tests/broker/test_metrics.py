@@ -17,7 +17,7 @@ from tidelog.runtime import system_runtime
 from tidelog.server import StartError
 
 
-def test_a_mark_counts_for_its_topic_and_for_all():
+def test_a_mark_counts_for_its_topic_and_for_all() -> None:
     meters = Meters()
     name = Name(*BROKER_TOPIC_METRICS, "RemoteFetchBytesPerSec")
     meters.mark_topic(name.name, "a", 5)
@@ -33,7 +33,7 @@ def test_a_mark_counts_for_its_topic_and_for_all():
     assert meters.count(name) == 13
 
 
-def test_declared_metrics_are_shown_before_the_first_count():
+def test_declared_metrics_are_shown_before_the_first_count() -> None:
     meters = Meters()
     name = Name(*BROKER_TOPIC_METRICS, "RemoteCopyErrorsPerSec")
     meters.declare([name])
@@ -46,7 +46,7 @@ def test_declared_metrics_are_shown_before_the_first_count():
     assert list(meters.counts()) == [(name, [Sample((), 1)])]
 
 
-def test_several_may_tell_of_one_gauge():
+def test_a_gauge_may_have_several_sources() -> None:
     meters = Meters()
     name = Name("kafka.server", "DelayedOperationPurgatory", "PurgatorySize")
     meters.gauge(name, lambda: [Sample((("delayedOperation", "Produce"),), 2)])
@@ -61,7 +61,7 @@ def test_several_may_tell_of_one_gauge():
     )
 
 
-def test_a_timer_has_the_number_and_duration_of_calls():
+def test_a_timer_has_the_number_and_duration_of_calls() -> None:
     meters = Meters()
     timer = meters.timer(Name("kafka.log.remote", "RemoteLogManager", "RateAndTimeMs"))
     assert timer.quantile_ms(0.5) == 0
@@ -77,7 +77,7 @@ def test_a_timer_has_the_number_and_duration_of_calls():
     assert round(told[(summary.name, "0.5")]) == 51
 
 
-def test_names_are_those_of_the_usual_jmx_rules():
+def test_names_are_those_of_the_usual_jmx_rules() -> None:
     assert (
         metric_name(Name("kafka.server", "BrokerTopicMetrics", "RemoteCopyLagBytes"))
         == "kafka_server_brokertopicmetrics_remotecopylagbytes"
@@ -93,7 +93,7 @@ def get(port: int) -> str:
         return answer.read().decode()
 
 
-def test_the_endpoint_serves_counts_and_current_gauges():
+def test_the_endpoint_serves_counts_and_current_gauges() -> None:
     async def test():
         meters = Meters()
         size = [1.0]
@@ -117,7 +117,7 @@ def test_the_endpoint_serves_counts_and_current_gauges():
     run(test)
 
 
-def test_a_broker_has_an_endpoint_when_it_is_asked_to():
+def test_a_broker_has_an_endpoint_when_it_is_asked_to() -> None:
     async def test():
         ports = Ports()
         (port,) = await ports.take(system_runtime(), "127.0.0.1", 1)
@@ -131,7 +131,7 @@ def test_a_broker_has_an_endpoint_when_it_is_asked_to():
     run(test)
 
 
-def test_each_broker_of_several_has_a_port_of_its_own():
+def test_each_broker_of_several_has_a_port_of_its_own() -> None:
     listener = "metrics.prometheus.listener"
     settings = {listener: "127.0.0.1:9404"}
     assert [metrics_listener(settings, index)[listener] for index in range(3)] == [
@@ -144,7 +144,7 @@ def test_each_broker_of_several_has_a_port_of_its_own():
 
 
 @pytest.mark.parametrize("address", ["9404", "host:port", "192.0.2.1:0"])
-def test_an_address_that_cannot_be_is_refused_by_its_key(address):
+def test_an_address_that_cannot_be_is_refused_by_its_key(address: str) -> None:
     async def test():
         with pytest.raises(StartError, match=r"^metrics\.prometheus\.listener: "):
             await tidelog.Cluster({"metrics.prometheus.listener": address}).start()

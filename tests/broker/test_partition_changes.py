@@ -153,7 +153,7 @@ def test_new_replicas_get_directories() -> None:
 # ---- eligible leader replicas (KIP-966) -------------------------------------------------------
 
 
-def test_who_leaves_below_the_minimum_stays_eligible() -> None:
+def test_a_replica_that_leaves_an_isr_below_the_minimum_stays_eligible() -> None:
     new = changed(partition(), (1, 2), eligible=True, min_isr=2, isr=[1, 2])
     assert new is not None
     assert new.eligible_leader_replicas == ()

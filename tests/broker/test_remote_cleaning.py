@@ -10,7 +10,7 @@ from support.remote_reads import ReadsWorld, simulated
 
 
 @simulated
-async def test_indexes_that_nobody_uses_go_and_their_files_too():
+async def test_unused_indexes_go_and_their_files_too() -> None:
     world = ReadsWorld()
     await world.read(0)
     assert len(world.cache) == 1
@@ -20,7 +20,7 @@ async def test_indexes_that_nobody_uses_go_and_their_files_too():
 
 
 @simulated
-async def test_memory_that_nobody_uses_is_let_go():
+async def test_unused_memory_is_freed() -> None:
     world = ReadsWorld()
     await world.read_all()
     assert world.chunks.weight > 0
@@ -32,7 +32,7 @@ async def test_memory_that_nobody_uses_is_let_go():
 
 @pytest.mark.parametrize("near", [False, True])
 @simulated
-async def test_what_cannot_be_cleaned_while_the_queue_is_full_is_cleaned_later(near):
+async def test_what_cannot_be_cleaned_while_the_queue_is_full_is_cleaned_later(near: bool) -> None:
     world = ReadsWorld(near=near, threads=1, pending_max=1)
     await world.read(20)
     (segment,) = [one for one in world.segments if one.start_offset <= 20 <= one.end_offset]

@@ -79,7 +79,7 @@ def test_nothing_that_is_set_means_what_the_broker_waits_and_what_a_chunk_is() -
 
 
 @pytest.mark.parametrize(("client", "given"), [("producer", PRODUCER), ("consumer", CONSUMER)])
-def test_everybodys_settings_count_and_a_clients_own_win(
+def test_common_client_settings_count_and_a_clients_own_win(
     client: str, given: dict[str, str]
 ) -> None:
     for others in ({}, prefixed("admin", given)):
@@ -94,7 +94,7 @@ def test_everybodys_settings_count_and_a_clients_own_win(
             assert getattr(getattr(settings_of(both), client), field) == int(text)
 
 
-def test_what_both_have_is_told_to_both() -> None:
+def test_common_settings_reach_both_clients() -> None:
     read = settings_of({key("common.client", "request.timeout.ms"): "5"})
     assert (read.producer.request_timeout_ms, read.consumer.request_timeout_ms) == (5, 5)
     read = settings_of({key("producer", "retry.backoff.ms"): "5"})
@@ -196,7 +196,7 @@ def far_client(config: Mapping[str, str], asked: list[Asked]) -> MetadataTopicCl
     )
 
 
-def test_publications_go_out_as_the_producer_is_told() -> None:
+def test_publications_follow_the_producers_settings() -> None:
     """Until the next attempt would begin when the time is over."""
     given = {"delivery.timeout.ms": "1000", "request.timeout.ms": "900", "retry.backoff.ms": "300"}
     asked: list[Asked] = []
@@ -212,7 +212,7 @@ def test_publications_go_out_as_the_producer_is_told() -> None:
         assert (one.request.acks, one.request.timeout_ms, one.timeout_s) == (-1, 900, 0.9)
 
 
-def test_reads_go_out_as_the_consumer_is_told() -> None:
+def test_reads_follow_the_consumers_settings() -> None:
     asked: list[Asked] = []
 
     async def main(_: SimLoop) -> None:

@@ -66,7 +66,7 @@ async def history(broker: Broker) -> None:
 
 
 @pytest.mark.parametrize("far", [False, True])
-def test_what_is_known_stays_and_is_told_again(tmp_path: Path, far: bool) -> None:
+def test_known_segments_stay_and_are_published_again(tmp_path: Path, far: bool) -> None:
     async def test() -> None:
         topic = MemoryTopic(COUNT)
         leader, follower = Broker(topic, tmp_path, far=far), Broker(topic, far=far)
@@ -130,7 +130,7 @@ def test_files_outlive_the_topic(tmp_path: Path, is_read: bool) -> None:
     run(test)
 
 
-def test_who_becomes_leader_tells_what_the_one_before_could_not() -> None:
+def test_the_next_leader_publishes_what_the_last_could_not() -> None:
     async def test() -> None:
         topic = MemoryTopic(COUNT)
         first, second = Broker(topic), Broker(topic)

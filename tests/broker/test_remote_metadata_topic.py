@@ -242,7 +242,7 @@ def test_failures_of_the_topic_are_retriable() -> None:
     run(test)
 
 
-def test_end_offsets_are_asked_until_they_are_told() -> None:
+def test_end_offsets_are_asked_until_they_are_known() -> None:
     async def test() -> None:
         broker = Broker(MemoryTopic(COUNT))
         broker.client.error = ErrorCode.OFFSET_NOT_AVAILABLE

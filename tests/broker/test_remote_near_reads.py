@@ -29,7 +29,7 @@ def a_world(batches=200, **options) -> ReadsWorld:
 
 
 @simulated
-async def test_a_catch_up_copies_every_byte_once_and_waits_for_nothing_but_opening():
+async def test_a_catch_up_copies_every_byte_once_and_waits_for_nothing_but_opening() -> None:
     world = a_world()
     assert await world.read_all(700) == world.local()
     assert world.store.bytes_read == len(world.local())
@@ -40,7 +40,7 @@ async def test_a_catch_up_copies_every_byte_once_and_waits_for_nothing_but_openi
 
 
 @simulated
-async def test_a_reader_finds_what_comes_next_ready_also_in_the_next_segment():
+async def test_a_reader_finds_what_comes_next_ready_also_in_the_next_segment() -> None:
     world = a_world()
     offset = waits = 0
     while offset < world.end:
@@ -58,7 +58,7 @@ async def test_a_reader_finds_what_comes_next_ready_also_in_the_next_segment():
 
 @pytest.mark.parametrize("epoch_batches", [1 << 30, 3, 5])
 @simulated
-async def test_readers_of_all_sizes_get_the_same(epoch_batches):
+async def test_readers_of_all_sizes_get_the_same(epoch_batches: int) -> None:
     world = a_world(100, epoch_batches=epoch_batches)
     for max_bytes in (1, 250, 333, 700, 1100, 3000, 1 << 20):
         assert await world.read_all(max_bytes) == world.local()
@@ -68,7 +68,7 @@ async def test_readers_of_all_sizes_get_the_same(epoch_batches):
 
 
 @simulated
-async def test_a_batch_larger_than_a_piece(monkeypatch):
+async def test_a_batch_larger_than_a_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(near, "_BATCH_BYTES_MAX", 2700)
     world = a_world(40, size=1300)
     assert await world.read_all(900) == world.local()
@@ -80,7 +80,7 @@ async def test_a_batch_larger_than_a_piece(monkeypatch):
 
 
 @simulated
-async def test_what_is_not_in_memory_is_for_threads():
+async def test_what_is_not_in_memory_is_for_threads() -> None:
     world = a_world()
     world.store.cold = {each.segment_id for each in world.segments[2:5]}
     assert await world.read_all(700) == world.local()
@@ -92,7 +92,7 @@ async def test_what_is_not_in_memory_is_for_threads():
 
 
 @simulated
-async def test_very_many_batches_are_for_threads(monkeypatch):
+async def test_very_many_batches_are_for_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(near, "BATCHES_MAX", 2)
     world = a_world()
     assert await world.read_all(700) == world.local()
@@ -100,7 +100,7 @@ async def test_very_many_batches_are_for_threads(monkeypatch):
 
 
 @simulated
-async def test_damaged_bytes_are_never_given():
+async def test_damaged_bytes_are_never_given() -> None:
     world = a_world()
     world.store.change = lambda data: bytes([*data[:100], *(one ^ 1 for one in data[100:])])
     pending = await world.read(0, 700)
@@ -110,7 +110,7 @@ async def test_damaged_bytes_are_never_given():
 
 
 @simulated
-async def test_bytes_that_are_cut_short_are_a_threads_error():
+async def test_bytes_that_are_cut_short_are_a_threads_error() -> None:
     world = a_world()
     world.store.change = lambda data: data[:30]
     pending = await world.read(0, 700)
@@ -135,7 +135,7 @@ async def test_a_store_that_fails_in_the_middle(error):
 
 
 @simulated
-async def test_what_nobody_reads_any_more_is_closed():
+async def test_a_near_segment_without_readers_is_closed() -> None:
     world = a_world()
     assert await world.read_all(700) == world.local()
     assert world.store.open
@@ -146,7 +146,7 @@ async def test_what_nobody_reads_any_more_is_closed():
 
 
 @simulated
-async def test_ten_thousand_cancelled_reads_leave_nothing():
+async def test_ten_thousand_cancelled_reads_leave_nothing() -> None:
     world = a_world()
     world.executor.is_hung = True
     for _ in range(10_000):
@@ -161,7 +161,7 @@ async def test_ten_thousand_cancelled_reads_leave_nothing():
 
 
 @simulated
-async def test_deleted_segments_are_let_go():
+async def test_deleted_segments_are_let_go() -> None:
     world = a_world()
     await world.read(0, 700)
     world.reads.forget([each.segment_id for each in world.segments])
@@ -173,7 +173,7 @@ async def test_deleted_segments_are_let_go():
 
 
 @simulated
-async def test_pieces_are_bounded_by_bytes():
+async def test_pieces_are_bounded_by_bytes() -> None:
     world = a_world()
     held = world.chunks
     held.capacity_bytes = 3 * PIECE_MEMORY
@@ -185,7 +185,9 @@ async def test_pieces_are_bounded_by_bytes():
 
 
 @simulated
-async def test_who_waits_is_read_for_on_the_loop_within_bounds(monkeypatch):
+async def test_waiting_fetches_read_on_the_loop_within_bounds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(near, "DEMAND_BYTES_MAX", 1100)
     world = a_world()
     await world.read(0, 700)
@@ -198,7 +200,7 @@ async def test_who_waits_is_read_for_on_the_loop_within_bounds(monkeypatch):
     assert world.executor.calls <= before + 1
 
 
-def test_only_what_reads_as_its_store_does_is_near():
+def test_only_what_reads_as_its_store_does_is_near() -> None:
     class Counting(DirectoryStore):
         def fetch_segment(self, segment, start, end=None):
             return super().fetch_segment(segment, start, end)
@@ -217,7 +219,7 @@ def test_only_what_reads_as_its_store_does_is_near():
 
 
 @simulated
-async def test_readers_right_behind_each_other_share_pieces():
+async def test_readers_right_behind_each_other_share_pieces() -> None:
     world = a_world()
     results = await asyncio.gather(*(world.read_all(700) for _ in range(5)))
     assert set(results) == {world.local()}
@@ -226,7 +228,7 @@ async def test_readers_right_behind_each_other_share_pieces():
 
 @pytest.mark.parametrize("seed", range(8))
 @simulated
-async def test_whatever_the_store_does_only_what_was_written_is_given(seed):
+async def test_whatever_the_store_does_only_what_was_written_is_given(seed: int) -> None:
     chance = random.Random(seed)
     world = a_world(120, chunk_bytes=chance.choice((700, 2000)))
     expected = world.local()
@@ -263,7 +265,7 @@ async def test_whatever_the_store_does_only_what_was_written_is_given(seed):
 
 @pytest.mark.parametrize("is_cold", [False, True])
 @simulated
-async def test_no_more_is_made_ready_than_the_window(is_cold):
+async def test_no_more_is_made_ready_than_the_window(is_cold: bool) -> None:
     world = a_world(400, window_bytes_max=6000)
     if is_cold:
         world.store.cold = {each.segment_id for each in world.segments}
@@ -278,7 +280,9 @@ async def test_no_more_is_made_ready_than_the_window(is_cold):
 
 
 @simulated
-async def test_of_small_segments_no_more_than_a_few_are_made_ready_at_a_time(monkeypatch):
+async def test_of_small_segments_no_more_than_a_few_are_made_ready_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Each takes the loop time, and eight of them may be megabytes."""
     monkeypatch.setattr(near, "PIECE_BYTES_MAX", 5000)  # so that a segment is one piece
     monkeypatch.setattr(near, "PIECE_BYTES_MIN", 5000)

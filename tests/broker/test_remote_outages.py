@@ -182,7 +182,7 @@ def test_too_much_custom_metadata_ends_copying_until_leadership_changes(tmp_path
     run(test)
 
 
-def test_a_remote_delete_that_fails_is_done_later_and_nobody_reads_what_goes(
+def test_a_failed_remote_delete_is_repeated_and_the_segment_is_not_read(
     tmp_path: Path,
 ) -> None:
     async def test() -> None:
@@ -272,7 +272,7 @@ def test_a_leader_that_dies_in_the_middle_of_a_copy_leaves_no_hole(tmp_path: Pat
     run(test)
 
 
-def test_a_copy_under_way_is_finished_by_who_led(tmp_path: Path) -> None:
+def test_a_deposed_leader_finishes_its_copy(tmp_path: Path) -> None:
     """And no other is begun by it."""
 
     async def test() -> None:

@@ -114,7 +114,7 @@ def no_files(config: BrokerConfig, cluster_id: str) -> object:
     return plugins.new_storage(config, None, cluster_id)
 
 
-def test_settings_that_mean_nothing_are_told(
+def test_settings_without_effect_are_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Else a mistyped endpoint has the store go to another one, and nobody knows why."""
@@ -145,7 +145,7 @@ def test_a_listener_that_there_is_not_is_refused() -> None:
         plugins.metadata_properties(config, "the-cluster")
 
 
-def test_a_metadata_manager_is_told_the_listener_it_may_use() -> None:
+def test_a_metadata_manager_gets_the_listener_it_may_use() -> None:
     config = broker_config(
         listeners="PLAINTEXT://127.0.0.1:19092,TIER://127.0.0.2:19093",
         listener_security_protocol_map="PLAINTEXT:PLAINTEXT,TIER:PLAINTEXT",

@@ -109,14 +109,14 @@ def bounds(data):
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("chunk_bytes", [100, 700, 1 << 20])
-def test_all_batches_come_back_once_and_in_order(seed, chunk_bytes):
+def test_all_batches_come_back_once_and_in_order(seed: int, chunk_bytes: int) -> None:
     tier = grown(seed, chunk_bytes=chunk_bytes)
     for max_bytes in (1, 500, 2000, 1 << 20):
         assert tier.read_all(max_bytes=max_bytes) == tier.local()
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_read_begins_with_the_batch_that_holds_its_offset(seed):
+def test_a_read_begins_with_the_batch_that_holds_its_offset(seed: int) -> None:
     tier = grown(seed, chunk_bytes=600)
     everything = bounds(tier.local())
     for offset in range(tier.view.local_log_start_offset):
@@ -133,7 +133,7 @@ def test_a_read_begins_with_the_batch_that_holds_its_offset(seed):
 
 @pytest.mark.parametrize("chunk_bytes", [100, 700, 1 << 20])
 @pytest.mark.parametrize("seed", range(3))
-def test_a_read_tells_where_the_next_one_begins(seed, chunk_bytes):
+def test_a_read_returns_where_the_next_one_begins(seed: int, chunk_bytes: int) -> None:
     """If an epoch ended with a chunk, and the next chunk was in memory, that was passed over."""
     tier = grown(seed, chunk_bytes=chunk_bytes)
     places = {}
@@ -153,7 +153,7 @@ def test_a_read_tells_where_the_next_one_begins(seed, chunk_bytes):
             offset = records.next_offset
 
 
-def test_the_first_batch_is_left_out_if_it_need_not_come():
+def test_the_first_batch_is_left_out_if_it_need_not_come() -> None:
     tier = Tier()
     for _ in range(20):
         append(tier.log, 1, size=300)
@@ -164,7 +164,7 @@ def test_the_first_batch_is_left_out_if_it_need_not_come():
     assert bounds(b"".join(tier.read(0, 800, min_one_batch=False).parts)) == [(0, 0), (1, 1)]
 
 
-def test_a_read_takes_no_more_than_is_in_memory_once_it_has_something():
+def test_a_read_takes_no_more_than_is_in_memory_once_it_has_something() -> None:
     tier = grown(chunk_bytes=600)
     first = tier.read(0)
     assert first.size <= 1200
@@ -173,7 +173,7 @@ def test_a_read_takes_no_more_than_is_in_memory_once_it_has_something():
     assert len(tier.store.fetched) == before
 
 
-def test_offsets_outside_of_the_tier_are_not_found():
+def test_offsets_outside_of_the_tier_are_not_found() -> None:
     tier = grown()
     tier.view.log_start_offset = 3
     for offset in (-1, 2, tier.log.log_end_offset):
@@ -184,7 +184,7 @@ def test_offsets_outside_of_the_tier_are_not_found():
         tier.read(3)
 
 
-def test_a_gap_at_a_segments_end_goes_on_in_the_next_one():
+def test_a_gap_at_a_segments_end_goes_on_in_the_next_one() -> None:
     """As compaction leaves them: the metadata's offsets reach further than the records."""
     tier = Tier()
     files, log = tier.files, tier.log
@@ -220,7 +220,7 @@ def test_a_gap_at_a_segments_end_goes_on_in_the_next_one():
 # ---- lineage -------------------------------------------------------------------------------------
 
 
-def test_a_read_is_cut_where_its_epoch_ends_in_the_lineage():
+def test_a_read_is_cut_where_its_epoch_ends_in_the_lineage() -> None:
     """KIP-405 scenario 3: the copied segment goes on with records that an unclean election lost."""
     tier = Tier()
     dead = open_log(tier.files, "data/dead-0", SETTINGS)
@@ -245,7 +245,7 @@ def test_a_read_is_cut_where_its_epoch_ends_in_the_lineage():
     assert bounds(b"".join(tier.read(2).parts)) == [(2, 3), (4, 5)]
 
 
-def test_a_dead_branch_hides_nothing():
+def test_a_dead_branch_hides_nothing() -> None:
     """KIP-405 scenario 5: two segments of one start offset, in either order."""
     for order in (1, -1):
         tier = Tier()
@@ -264,7 +264,7 @@ def test_a_dead_branch_hides_nothing():
         assert tier.read_all() == tier.local()
 
 
-def test_a_read_is_cut_where_its_epoch_ends_in_the_segment():
+def test_a_read_is_cut_where_its_epoch_ends_in_the_segment() -> None:
     """The branch left the epoch before the log did, and only its copy holds the first offsets."""
     tier = Tier()
     dead = open_log(tier.files, "data/dead-0", SETTINGS)
@@ -317,7 +317,7 @@ def mark(log, producer_id, kind):
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_aborted_transactions_are_those_of_a_local_read(seed):
+def test_aborted_transactions_are_those_of_a_local_read(seed: int) -> None:
     rng = random.Random(seed)
     tier = Tier(config(internal_segment_bytes=1500, index_interval_bytes=300, retention_ms=-1))
     log = tier.log
@@ -346,7 +346,7 @@ def test_aborted_transactions_are_those_of_a_local_read(seed):
         assert tier.read(0).aborted is None
 
 
-def test_a_follower_without_the_marker_gives_no_record_of_an_aborted_transaction():
+def test_a_follower_without_the_marker_gives_no_record_of_an_aborted_transaction() -> None:
     """Its log begins behind a remote segment in which the transaction is open; the leader has the
     marker locally, and has copied the segment after it."""
     tier = Tier()
@@ -378,7 +378,7 @@ def test_a_follower_without_the_marker_gives_no_record_of_an_aborted_transaction
     assert (read.next_offset, read.aborted) == (6, [(7, 3)])
 
 
-def test_the_marker_of_a_dead_branch_aborts_nothing():
+def test_the_marker_of_a_dead_branch_aborts_nothing() -> None:
     tier = Tier()
     dead = open_log(tier.files, "data/dead-0", SETTINGS)
     transactional(dead, 1, 0)
@@ -401,7 +401,7 @@ def test_the_marker_of_a_dead_branch_aborts_nothing():
     assert records.aborted == []
 
 
-def test_a_marker_below_the_log_start_of_a_forgotten_epoch_aborts_nothing():
+def test_a_marker_below_the_log_start_of_a_forgotten_epoch_aborts_nothing() -> None:
     """Records were deleted up to where the epoch changes before their segment was copied."""
     tier = Tier()
     log = tier.log
@@ -422,7 +422,7 @@ def test_a_marker_below_the_log_start_of_a_forgotten_epoch_aborts_nothing():
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_offsets_by_time_are_those_of_a_local_look_up(seed):
+def test_offsets_by_time_are_those_of_a_local_look_up(seed: int) -> None:
     tier = grown(seed, batches=40)
     newest = NOW + 100 * 40
     for timestamp in [0, NOW - 1, *range(NOW, newest, 37), newest + 1000]:
@@ -432,14 +432,14 @@ def test_offsets_by_time_are_those_of_a_local_look_up(seed):
         assert tier.search(timestamp) == expected
 
 
-def test_offsets_by_time_begin_at_the_log_start():
+def test_offsets_by_time_begin_at_the_log_start() -> None:
     tier = grown(1)
     for log_start in (5, 17, 30):
         tier.view.log_start_offset = log_start
         assert tier.search(0).offset == log_start
 
 
-def test_segments_that_are_too_old_are_not_fetched():
+def test_segments_that_are_too_old_are_not_fetched() -> None:
     tier = grown(2)
     last = tier.segments[-1]
     tier.store.fetched.clear()
@@ -452,7 +452,7 @@ def test_segments_that_are_too_old_are_not_fetched():
     assert tier.store.fetched == []
 
 
-def test_a_search_over_many_segments_pauses():
+def test_a_search_over_many_segments_pauses() -> None:
     tier = Tier(config(internal_segment_bytes=130, retention_ms=-1))
     for _ in range(450):
         append(tier.log, 1)

@@ -27,7 +27,7 @@ from tidelog_storage.remote.chunks import CorruptRemoteDataError
 
 
 @simulated
-async def test_a_catch_up_fetches_every_byte_once_and_finds_it_ready():
+async def test_a_catch_up_fetches_every_byte_once_and_finds_it_ready() -> None:
     world = ReadsWorld(200)
     assert await world.read_all() == world.local()
     size = len(world.local())
@@ -40,7 +40,7 @@ async def test_a_catch_up_fetches_every_byte_once_and_finds_it_ready():
 
 @pytest.mark.parametrize("committed", [False, True])
 @simulated
-async def test_nothing_is_passed_over_where_an_epoch_ends(committed):
+async def test_nothing_is_passed_over_where_an_epoch_ends(committed: bool) -> None:
     """What a reader was to go on with, if it began a chunk that was in memory."""
     world = ReadsWorld(epoch_batches=3)
     for max_bytes in (1, 300, 700, 1 << 20, 700):
@@ -48,7 +48,7 @@ async def test_nothing_is_passed_over_where_an_epoch_ends(committed):
 
 
 @simulated
-async def test_small_segments_are_read_whole_without_their_indexes():
+async def test_small_segments_are_read_whole_without_their_indexes() -> None:
     world = ReadsWorld(200, chunk_bytes=2000)
     assert await world.read_all() == world.local()
     starts = [what for _, what, _ in world.store.fetched]
@@ -57,7 +57,7 @@ async def test_small_segments_are_read_whole_without_their_indexes():
 
 
 @simulated
-async def test_a_reader_that_goes_on_waits_for_the_first_chunks_alone():
+async def test_a_reader_that_goes_on_waits_for_the_first_chunks_alone() -> None:
     world = ReadsWorld(200)
     offset = waits = reads = 0
     while offset < world.end:
@@ -72,7 +72,7 @@ async def test_a_reader_that_goes_on_waits_for_the_first_chunks_alone():
 
 
 @simulated
-async def test_reading_ahead_is_bounded_by_bytes():
+async def test_reading_ahead_is_bounded_by_bytes() -> None:
     world = ReadsWorld(400, capacity_bytes=5000, window_bytes_max=100_000)
     assert await world.read_all(700) == world.local()
     assert world.chunks.weight <= 5000
@@ -80,7 +80,7 @@ async def test_reading_ahead_is_bounded_by_bytes():
 
 
 @simulated
-async def test_readers_far_from_each_other_do_not_take_each_others_chunks():
+async def test_readers_far_from_each_other_do_not_take_each_others_chunks() -> None:
     world = ReadsWorld(300, capacity_bytes=20_000, threads=8)
     readers = []
     for number in range(4):
@@ -92,14 +92,14 @@ async def test_readers_far_from_each_other_do_not_take_each_others_chunks():
 
 
 @simulated
-async def test_readers_beside_each_other_share_what_is_fetched():
+async def test_readers_beside_each_other_share_what_is_fetched() -> None:
     world = ReadsWorld(300, capacity_bytes=20_000)
     await asyncio.gather(*[world.read_all(700) for _ in range(5)])
     assert world.store.bytes_fetched(of_log=True) == len(world.local())
 
 
 @simulated
-async def test_reading_ahead_leaves_threads_to_those_who_wait():
+async def test_reading_ahead_leaves_threads_to_waiting_reads() -> None:
     world = ReadsWorld(200, threads=4)
     world.executor.delay_s = 0.5
     for offset in (0, 5, 9):
@@ -111,7 +111,7 @@ async def test_reading_ahead_leaves_threads_to_those_who_wait():
 
 
 @simulated
-async def test_readers_of_one_chunk_wait_for_one_fetch():
+async def test_readers_of_one_chunk_wait_for_one_fetch() -> None:
     world = ReadsWorld()
     readers = [world.start(offset, 400) for offset in (0, 1, 0, 1, 0, 1)]
     await asyncio.gather(*[done for _, done in readers])
@@ -121,7 +121,7 @@ async def test_readers_of_one_chunk_wait_for_one_fetch():
 
 
 @simulated
-async def test_what_is_in_memory_is_done_at_once():
+async def test_what_is_in_memory_is_done_at_once() -> None:
     world = ReadsWorld()
     await world.read(0, 300)
     pending, _ = world.start(0, 300)
@@ -131,7 +131,7 @@ async def test_what_is_in_memory_is_done_at_once():
 
 
 @simulated
-async def test_an_offset_in_no_segment():
+async def test_an_offset_in_no_segment() -> None:
     world = ReadsWorld()
     for offset in (world.end + 1000, world.log.log_end_offset):
         pending = await world.read(offset)
@@ -142,7 +142,7 @@ async def test_an_offset_in_no_segment():
 
 
 @simulated
-async def test_meters():
+async def test_meters() -> None:
     world = ReadsWorld()
     pending = await world.read(0, 600)
     world.store.error = RemoteStorageError("broken")
@@ -160,7 +160,7 @@ async def test_meters():
 
 
 @simulated
-async def test_what_may_heal_is_tried_again_while_somebody_waits():
+async def test_a_transient_error_is_tried_again_while_a_read_waits() -> None:
     world = ReadsWorld()
     world.store.error = RetriableRemoteStorageError("away")
     pending, done = world.start(0)
@@ -176,7 +176,7 @@ async def test_what_may_heal_is_tried_again_while_somebody_waits():
 
 
 @simulated
-async def test_metadata_that_is_not_ready_is_waited_for():
+async def test_metadata_that_is_not_ready_is_waited_for() -> None:
     world = ReadsWorld()
     world.metadata.error = RemoteStorageNotReady("not yet")
     pending, done = world.start(0)
@@ -203,7 +203,7 @@ async def test_what_does_not_heal_is_an_error_at_once(error):
 
 
 @simulated
-async def test_corrupt_chunks_are_not_kept_and_the_next_read_is_right():
+async def test_corrupt_chunks_are_not_kept_and_the_next_read_is_right() -> None:
     world = ReadsWorld()
     await world.read(0, 300)
     world.reads.forget([segment.segment_id for segment in world.segments])
@@ -218,7 +218,7 @@ async def test_corrupt_chunks_are_not_kept_and_the_next_read_is_right():
 
 
 @simulated
-async def test_an_index_that_misleads_is_fetched_again():
+async def test_an_index_that_misleads_is_fetched_again() -> None:
     """Its chunks do not begin at batches: both go, and both come back right."""
     world = ReadsWorld()
 
@@ -236,7 +236,7 @@ async def test_an_index_that_misleads_is_fetched_again():
 
 
 @simulated
-async def test_an_object_that_is_lost_is_an_error_unless_its_segment_was_deleted():
+async def test_an_object_that_is_lost_is_an_error_unless_its_segment_was_deleted() -> None:
     world = ReadsWorld()
     world.store.delete_segment(world.segments[0])
     pending = await world.read(0)
@@ -248,7 +248,7 @@ async def test_an_object_that_is_lost_is_an_error_unless_its_segment_was_deleted
 
 
 @simulated
-async def test_too_many_that_wait_are_refused(caplog):
+async def test_too_many_that_wait_are_refused(caplog: pytest.LogCaptureFixture) -> None:
     world = ReadsWorld(400, threads=2, pending_max=3)
     world.executor.is_hung = True
     offsets = [segment.start_offset for segment in world.segments[:7]]
@@ -267,7 +267,7 @@ async def test_too_many_that_wait_are_refused(caplog):
 
 
 @simulated
-async def test_ten_thousand_cancelled_reads_leave_nothing():
+async def test_ten_thousand_cancelled_reads_leave_nothing() -> None:
     world = ReadsWorld(400, threads=2)
     world.executor.is_hung = True
     for number in range(10_000):
@@ -290,7 +290,7 @@ async def test_ten_thousand_cancelled_reads_leave_nothing():
 
 
 @simulated
-async def test_what_has_begun_is_kept_for_the_next_try():
+async def test_what_has_begun_is_kept_for_the_next_try() -> None:
     world = ReadsWorld()
     world.executor.delay_s = 2
     for _ in range(2):  # indexes, then a chunk
@@ -304,7 +304,7 @@ async def test_what_has_begun_is_kept_for_the_next_try():
 
 
 @simulated
-async def test_whoever_comes_while_the_same_is_given_up_gets_it():
+async def test_whoever_comes_while_the_same_is_given_up_gets_it() -> None:
     world = ReadsWorld(threads=1)
     world.executor.delay_s = 1
     first, first_done = world.start(world.segments[1].start_offset)  # takes the only thread
@@ -318,7 +318,7 @@ async def test_whoever_comes_while_the_same_is_given_up_gets_it():
 
 
 @simulated
-async def test_deleted_segments_are_forgotten_at_once():
+async def test_deleted_segments_are_forgotten_at_once() -> None:
     world = ReadsWorld()
     await world.read_all()
     gone = world.segments[1]
@@ -329,7 +329,9 @@ async def test_deleted_segments_are_forgotten_at_once():
 
 
 @simulated
-async def test_a_failure_is_logged_once_until_a_read_is_right_again(caplog):
+async def test_a_failure_is_logged_once_until_a_read_is_right_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     world = ReadsWorld()
     for _ in range(2):
         caplog.clear()
@@ -344,7 +346,7 @@ async def test_a_failure_is_logged_once_until_a_read_is_right_again(caplog):
 
 
 @simulated
-async def test_dynamic_settings_are_followed():
+async def test_dynamic_settings_are_followed() -> None:
     world = ReadsWorld()
     await world.read(0)
     await world.read(world.segments[1].start_offset)
@@ -363,7 +365,7 @@ async def test_dynamic_settings_are_followed():
 
 
 @simulated
-async def test_the_fetch_quota():
+async def test_the_fetch_quota() -> None:
     world = ReadsWorld(quota=100)
     assert not world.reads.is_throttled()
     await world.read(0, 600)
@@ -376,7 +378,7 @@ async def test_the_fetch_quota():
 
 
 @simulated
-async def test_offsets_by_time():
+async def test_offsets_by_time() -> None:
     world = ReadsWorld(100)
     for timestamp in (0, NOW + 15, NOW + 333, NOW + 500):
         done = asyncio.get_running_loop().create_future()
@@ -389,7 +391,7 @@ async def test_offsets_by_time():
 
 
 @simulated
-async def test_an_index_that_is_loaded_without_times_is_loaded_again_with_them():
+async def test_an_index_that_is_loaded_without_times_is_loaded_again_with_them() -> None:
     world = ReadsWorld(100)
     read, read_done = world.start(0)
     done = asyncio.get_running_loop().create_future()
@@ -405,7 +407,7 @@ async def test_an_index_that_is_loaded_without_times_is_loaded_again_with_them()
 
 
 @simulated
-async def test_closing_cancels_what_is_under_way_and_takes_no_more():
+async def test_closing_cancels_what_is_under_way_and_takes_no_more() -> None:
     world = ReadsWorld(200, threads=2)
     world.executor.is_hung = True
     started = [world.start(segment.start_offset) for segment in world.segments[:5]]
@@ -421,7 +423,7 @@ async def test_closing_cancels_what_is_under_way_and_takes_no_more():
 
 
 @simulated
-async def test_a_consumer_of_many_partitions_fetches_little_twice():
+async def test_a_consumer_of_many_partitions_fetches_little_twice() -> None:
     """Every fetch asks all partitions; what each is in the middle of has to stay."""
     settings = config(internal_segment_bytes=100_000, index_interval_bytes=1000, retention_ms=-1)
     world = ReadsWorld(

@@ -243,7 +243,7 @@ def test_out_of_range(
 
 
 @played
-async def test_who_looks_for_its_start_does_not_hold_up_others(tmp_path: Path) -> None:
+async def test_a_replica_that_looks_for_its_start_does_not_hold_up_others(tmp_path: Path) -> None:
     async with follower(tmp_path) as one:
         one.fill("a", 0)
         other = one.follow("other")

@@ -67,7 +67,7 @@ def test_a_new_leader_forgets_and_an_old_one_does_not(in_sync: bool) -> None:
         (None, False),
     ],
 )
-def test_who_may_join(broker: BrokerImage | None, eligible: bool) -> None:
+def test_which_replicas_may_join_the_isr(broker: BrokerImage | None, eligible: bool) -> None:
     rules = ReplicaRules()
     rules.brokers = {} if broker is None else {2: broker}
     assert rules.is_eligible(2, fetched(7)) is eligible

@@ -30,7 +30,9 @@ def path(tmp_path: Path) -> Iterator[DataPath]:
 @pytest.mark.parametrize(
     "refusal", [ErrorCode.INELIGIBLE_REPLICA, ErrorCode.OPERATION_NOT_ATTEMPTED]
 )
-def test_who_may_not_join_after_all_holds_back_nothing(path: DataPath, refusal: ErrorCode) -> None:
+def test_a_refused_isr_expansion_holds_back_no_high_watermark(
+    path: DataPath, refusal: ErrorCode
+) -> None:
     """2.1 rule 4: the high watermark is looked at again when a change of the ISR is given up."""
     path.create("foo", replicas=(1, 2), isr=(1,))
     partition = path.partition("foo")

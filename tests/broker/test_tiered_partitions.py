@@ -130,7 +130,7 @@ def test_fetch_route(path: DataPath, given: dict[str, Any], out: dict[str, str])
         assert partition.remotes[FOLLOWER].log_end_offset == before, "no progress"
 
 
-def test_divergence_is_told_before_where_the_offset_is(path: DataPath) -> None:
+def test_divergence_is_checked_before_the_tier_of_the_offset(path: DataPath) -> None:
     tiered(path, epochs=[(0, 0), (3, 4)])
     assert read(path, 4, by=FOLLOWER, last_fetched_epoch=2).diverging == OffsetAndEpoch(4, 0)
     moved = read(path, 4, by=FOLLOWER, last_fetched_epoch=0)
@@ -335,7 +335,7 @@ class Listener:
         self.told.append(("config", partition.topic_partition.partition, partition.log.is_tiered))
 
 
-def test_the_tier_hears_of_roles(path: DataPath) -> None:
+def test_changes_of_roles_reach_the_tier(path: DataPath) -> None:
     listener = Listener()
     path.replicas.follow_roles(listener)
 

@@ -70,7 +70,9 @@ def test_a_later_batch_does_not_begin_what_an_earlier_one_asked_for(partition: P
     assert refusal(verifications, guard, partition, 0) is ErrorCode.NONE
 
 
-def test_who_has_no_state_begins_with_0_in_the_second_protocol(partition: Partition) -> None:
+def test_a_producer_without_state_begins_with_0_in_the_second_protocol(
+    partition: Partition,
+) -> None:
     verifications = Verifications()
     guard = verifications.begin(partition, PRODUCER, EPOCH, 5)
     assert refusal(verifications, guard, partition, 5) is ErrorCode.NONE

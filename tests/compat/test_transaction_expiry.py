@@ -69,7 +69,7 @@ async def heard(bootstrap: str, version: int) -> list[tuple[str, object]]:
     return said
 
 
-def test_who_comes_back_after_expiry_hears_what_kafka_says(tmp_path: Path) -> None:
+def test_a_producer_that_returns_after_expiry_gets_kafkas_answer(tmp_path: Path) -> None:
     require_jars()
     answers = []
     for kind in (Tidelog, ApacheKafka):

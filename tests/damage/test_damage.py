@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,6 +12,9 @@ from damage.directory import build
 from damage.play import UNDETECTABLE, Verdict, play
 from damage.three import Three
 from support.clusters import run
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 CASES = [case for case in all_cases() if str(case) not in UNDETECTABLE]
 OF_THREE = [
@@ -40,7 +44,7 @@ def test_no_damaged_file_loses_anything_in_silence(originals, tmp_path, case):
         assert outcome.said[0], "a refused start says why"
 
 
-def test_three_brokers_lose_nothing_with_the_files_of_one(tmp_path):
+def test_three_brokers_lose_nothing_with_the_files_of_one(tmp_path: Path) -> None:
     cases = {str(case): case for case in cases_of_three()}
 
     async def test():

@@ -50,7 +50,7 @@ def kinds(history: ClientHistory) -> list[str]:
 THREE = [send("a", 0, 0), send("b", 1, 2), send("c", 2, 4)]
 
 
-def test_a_history_as_it_should_be():
+def test_a_history_as_it_should_be() -> None:
     history = ClientHistory(sends=THREE, polls=[poll(0, "ab", 3), poll(2, "c", 6)])
     assert kinds(history) == []
 
@@ -83,7 +83,7 @@ def test_records(sends, polls, wanted):
     assert kinds(ClientHistory(sends=sends, polls=polls)) == wanted
 
 
-def test_what_was_deleted_compacted_or_lost_with_leave_is_excused():
+def test_what_was_deleted_compacted_or_lost_with_leave_is_excused() -> None:
     polls = [poll(0, "a.c", 6)]
     assert kinds(ClientHistory(sends=THREE, polls=polls, deleted={PLACE: 2})) == []
     assert kinds(ClientHistory(sends=THREE, polls=polls, deleted={PLACE: 1})) == ["lost"]
@@ -94,7 +94,7 @@ def test_what_was_deleted_compacted_or_lost_with_leave_is_excused():
     assert kinds(ClientHistory(sends=THREE, polls=polls, losses=[early, elsewhere])) == ["lost"]
 
 
-def test_the_last_record_of_a_key_stays():
+def test_the_last_record_of_a_key_stays() -> None:
     sends = [send("a", 0, 0, key=b"1"), send("b", 1, 2, key=b"2"), send("c", 2, 4, key=b"1")]
     history = ClientHistory(sends=sends, polls=[poll(0, ".bc", 6)], compacted={"t"})
     assert kinds(history) == []
@@ -104,7 +104,7 @@ def test_the_last_record_of_a_key_stays():
     assert kinds(history) == []
 
 
-def test_a_deletion_may_go_with_all_that_it_deletes():
+def test_a_deletion_may_go_with_all_that_it_deletes() -> None:
     sends = [send("a", 0, 0, key=b"1"), send("b", 1, 2, key=b"2")]
     sends.append(send("c", 2, 4, key=b"1", is_deletion=True))
     history = ClientHistory(sends=sends, polls=[poll(0, ".b.", 6)], compacted={"t"})
@@ -118,7 +118,7 @@ def test_a_deletion_may_go_with_all_that_it_deletes():
     assert kinds(history) == []
 
 
-def test_a_loss_may_last():
+def test_a_loss_may_last() -> None:
     polls = [poll(0, "abc", 6), poll(0, "ax", 7, client="d")]  # from a leader that was forgotten
     sends = [*THREE, send("x", None, 6, UNKNOWN)]
     history = ClientHistory(sends=sends, polls=polls, losses=[Loss(2, PLACE, 1)])
@@ -129,7 +129,7 @@ def test_a_loss_may_last():
     assert kinds(history) == ["inconsistent offset"]
 
 
-def test_what_was_deleted_may_come_again():
+def test_what_was_deleted_may_come_again() -> None:
     sends, polls = [send("a", 0, 0, is_once=True)], [poll(0, "a", 2), poll(5, "a", 4)]
     assert kinds(ClientHistory(sends=sends, polls=polls)) == ["duplicate"]
     assert kinds(ClientHistory(sends=sends, polls=polls, deleted={PLACE: 1})) == []
@@ -165,7 +165,7 @@ def test_transactions(outcome, polls, wanted):
     assert kinds(ClientHistory(sends=sends, polls=polls, transactions=[own])) == wanted
 
 
-def test_transactions_that_read_each_other():
+def test_transactions_that_read_each_other() -> None:
     one, two = Transaction("one", OK, Span(5, 6)), Transaction("two", OK, Span(5, 6))
     sends = [send("a", 0, 0, transaction=one), send("b", 0, 0, transaction=two, place=OTHER)]
     polls = [
@@ -198,7 +198,7 @@ def test_a_group_consumes_a_record_in_one_transaction(outcomes, groups, wanted):
     assert kinds(history) == wanted
 
 
-def test_cycles():
+def test_cycles() -> None:
     assert list(find_cycles({1: {2}, 2: {3}, 3: set()})) == []
     assert list(find_cycles({1: {2}, 2: {3, 4}, 3: {2}, 4: set()})) == [[2, 3, 2]]
     chain = {node: {node + 1} for node in range(20_000)}
@@ -224,7 +224,7 @@ def test_ends_and_starts(answers, wanted):
     assert kinds(ClientHistory(listed=answers, quiet_since=50)) == wanted
 
 
-def test_an_end_below_an_acknowledged_record():
+def test_an_end_below_an_acknowledged_record() -> None:
     history = ClientHistory(sends=[send("a", 7, 0)], listed=[listed(7, 1, 60)], quiet_since=50)
     assert kinds(history) == ["stale log end"]
     history.listed = [listed(8, 1, 60)]
@@ -249,7 +249,7 @@ def test_committed_offsets(offset, wanted):
     assert kinds(history) == wanted
 
 
-def test_two_leaders_in_an_epoch():
+def test_two_leaders_in_an_epoch() -> None:
     led = [Led("c", PLACE, 1, 3, Span(0, 1)), Led("d", PLACE, 2, 4, Span(0, 1))]
     assert kinds(ClientHistory(led=led)) == []
     led.append(Led("c", PLACE, 2, 3, Span(5, 6)))
@@ -304,7 +304,7 @@ def test_a_process_that_was_replaced_is_fenced(calls, wanted):
     assert kinds(ClientHistory(member_calls=[*RETURN, *calls])) == wanted
 
 
-def test_an_assignment_stays_with_its_instance():
+def test_an_assignment_stays_with_its_instance() -> None:
     calls = [member("sync", "a", 0, assignment=b"t:0"), member("sync", "b", 2, assignment=b"t:0")]
     assert kinds(ClientHistory(member_calls=calls)) == []
     calls[1].assignment = b""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,6 +14,11 @@ pytest.importorskip("prometheus_client", reason="the metrics extra is not instal
 from support.spark import MARKS
 from tidelog_pipeline import demo, steps
 from tidelog_pipeline.flights import load_flights
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.timeout(900), *MARKS]  # the first one counts
 
@@ -31,7 +37,12 @@ class Lent:
         self.stopped += 1
 
 
-def test_the_whole_demo(spark, monkeypatch, tmp_path, capsys):
+def test_the_whole_demo(
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     lent = Lent(spark)
     monkeypatch.setattr(demo, "session", lambda *_args, **_settings: lent)
     monkeypatch.setattr(steps, "load_flights", lambda: load_flights().iloc[::5])

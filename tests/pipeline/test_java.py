@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import stat
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tidelog_pipeline import java
 from tidelog_pipeline.jars import connector_versions
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def fake_java(folder, version: str):
@@ -19,13 +23,13 @@ def fake_java(folder, version: str):
     return program
 
 
-def test_java_home_first(monkeypatch, tmp_path):
+def test_java_home_first(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fake_java(tmp_path / "home" / "bin", "21.0.1")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "home"))
     assert java.find_java_home() == str(tmp_path / "home")
 
 
-def test_java_on_path_needs_no_java_home(monkeypatch, tmp_path):
+def test_java_on_path_needs_no_java_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     fake_java(tmp_path / "bin", "17.0.9")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
@@ -33,7 +37,9 @@ def test_java_on_path_needs_no_java_home(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("version", ["11.0.2", "25.0.1"])
-def test_a_java_that_spark_can_not_use_is_refused_by_name(monkeypatch, tmp_path, version):
+def test_a_java_that_spark_can_not_use_is_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str
+) -> None:
     old = fake_java(tmp_path / "bin", version)
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/bin")
@@ -45,7 +51,7 @@ def test_a_java_that_spark_can_not_use_is_refused_by_name(monkeypatch, tmp_path,
     assert str(old) in str(refusal.value)
 
 
-def test_no_java_at_all(monkeypatch, tmp_path):
+def test_no_java_at_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(java.importlib.util, "find_spec", lambda _name: None)
@@ -53,7 +59,9 @@ def test_no_java_at_all(monkeypatch, tmp_path):
         java.find_java_home()
 
 
-def test_the_wheels_java_is_started_without_the_module_it_lacks(monkeypatch, tmp_path):
+def test_the_wheels_java_is_started_without_the_module_it_lacks(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     program = tmp_path / "java"
     program.write_text('#!/bin/sh\nfor a do echo "$a"; done\n')
     program.chmod(0o755)
@@ -69,6 +77,6 @@ def test_the_wheels_java_is_started_without_the_module_it_lacks(monkeypatch, tmp
     assert done.stdout.splitlines() == ["-Xmx1g", "a b", "Main"]
 
 
-def test_the_lines_first_connector_is_tried_before_the_exact_one():
+def test_the_lines_first_connector_is_tried_before_the_exact_one() -> None:
     assert connector_versions("4.0.5") == ["4.0.0", "4.0.5"]
     assert connector_versions("4.2.0") == ["4.2.0"]

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 pd = pytest.importorskip("pandas", reason="the demo extra is not installed")
 
@@ -11,7 +16,7 @@ from tidelog_pipeline.report import Checks, plot  # noqa: E402
 RIGHT = pd.DataFrame({"carrier": ["AA", "UA"], "departures": [3, 5]})
 
 
-def test_equal_tables_in_any_order_pass():
+def test_equal_tables_in_any_order_pass() -> None:
     checks = Checks()
     checks.table("delays", RIGHT.iloc[::-1], RIGHT)
     checks.number("rows", 8, 8)
@@ -33,13 +38,13 @@ def test_a_differing_value_or_row_fails(wrong):
     assert [check.name for check in checks.failed] == ["delays"]
 
 
-def test_a_differing_number_fails():
+def test_a_differing_number_fails() -> None:
     checks = Checks()
     checks.number("rows", 7, 8)
     assert [(check.from_spark, check.from_pandas) for check in checks.failed] == [("7", "8")]
 
 
-def test_the_plot_is_a_picture(tmp_path):
+def test_the_plot_is_a_picture(tmp_path: Path) -> None:
     figures = pd.DataFrame(
         {
             "carrier": ["AA", "UA"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,6 +17,9 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from tidelog_pipeline import report, tiers
 from tidelog_pipeline.flights import Event
 from tidelog_pipeline.replay import create_topic, replay
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SEGMENT_BYTES = 1 << 20
 PARTITIONS = 2
@@ -49,7 +53,7 @@ async def read_all(servers: str, topic: str, ends: dict[int, int]) -> list[int]:
 
 
 @pytest.mark.timeout(300)
-def test_most_bytes_are_remote_only_and_read_from_there():
+def test_most_bytes_are_remote_only_and_read_from_there() -> None:
     with tiers.tiered_cluster() as (servers, view):
         configs = {"retention.ms": "-1", **tiers.tiered_topic(SEGMENT_BYTES)}
         asyncio.run(
@@ -78,7 +82,7 @@ def test_most_bytes_are_remote_only_and_read_from_there():
             http.client.HTTPConnection("127.0.0.1", port, timeout=10).request("GET", "/")
 
 
-def test_what_never_becomes_remote_is_said(monkeypatch):
+def test_what_never_becomes_remote_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tiers, "WAIT_SECONDS_MAX", 0.0)
     with tiers.tiered_cluster() as (servers, view):
         asyncio.run(create_topic(servers, "t", 1, {"segment.bytes": str(SEGMENT_BYTES)}))
@@ -96,7 +100,7 @@ def told(remote_only: int, local: int, *served: int) -> report.TierReport:
     return report.TierReport(tiers.TopicBytes("t", (one,)), reads, "whole")
 
 
-def test_a_history_that_is_mostly_remote_and_was_read_there_passes():
+def test_a_history_that_is_mostly_remote_and_was_read_there_passes() -> None:
     assert told(9_000_000, 1_000_000, 9_000_000, 1_000_000).failed == []
 
 
@@ -109,11 +113,13 @@ def test_a_history_that_is_mostly_remote_and_was_read_there_passes():
         (0, 0, 0, 0, "only 0% of the bytes were remote only"),
     ],
 )
-def test_one_that_is_not_or_was_read_elsewhere_fails(remote_only, local, remote, disks, fault):
+def test_one_that_is_not_or_was_read_elsewhere_fails(
+    remote_only: int, local: int, remote: int, disks: int, fault: str
+) -> None:
     assert told(remote_only, local, remote, disks).failed == [fault]
 
 
-def test_the_report_says_how_many_bytes_came_from_where(tmp_path):
+def test_the_report_says_how_many_bytes_came_from_where(tmp_path: Path) -> None:
     # What is local may be in the tier as well, and batches at a border are read twice.
     tier_report = told(9_000_000, 1_000_000, 9_200_000, 900_000)
     assert tier_report.summary == (

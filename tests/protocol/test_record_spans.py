@@ -60,7 +60,7 @@ def test_spans_equal_records(drawn, data):
     assert list(iter_payload(moved, joined)) == [whole[index] for index in chosen]
 
 
-def test_what_does_not_fit_is_refused():
+def test_what_does_not_fit_is_refused() -> None:
     header, payload = batch_of([(0, 1, b"k", b"v" * 100, [("h", None)]), (1, 1, None, None, [])])
     for end in range(len(payload)):
         with pytest.raises(ProtocolError):
@@ -74,7 +74,7 @@ def test_what_does_not_fit_is_refused():
 
 @settings(max_examples=300, derandomize=True, deadline=None)
 @given(st.binary(max_size=40), st.integers(0, 3))
-def test_noise_is_refused_in_words(noise, count):
+def test_noise_is_refused_in_words(noise: bytes, count: int) -> None:
     try:
         record_spans(noise, count)
     except ProtocolError:

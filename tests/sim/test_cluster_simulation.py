@@ -34,22 +34,22 @@ def test_all_promises_hold(brokers, seed):
     assert verdict.counts["batches consumed"] > 0
 
 
-def test_plans_hold_every_fault():
+def test_plans_hold_every_fault() -> None:
     drawn = {fault.kind for seed in range(60) for fault in draw_cluster_plan(seed, 3)}
     habits = {FILE_ROT, NAMES_APART}  # of a run, and in no plan
     assert drawn == {*FAULTS} - habits
 
 
-def test_seeds_choose_how_many_brokers_there_are():
+def test_seeds_choose_how_many_brokers_there_are() -> None:
     assert {brokers_of(seed) for seed in range(100)} == set(range(1, 8))
 
 
-def test_a_seed_gives_the_same_run_twice():
+def test_a_seed_gives_the_same_run_twice() -> None:
     first, second = run_seed(2, brokers=3), run_seed(2, brokers=3)
     assert first == second
 
 
-def test_a_seed_gives_the_same_run_under_every_hash_seed():
+def test_a_seed_gives_the_same_run_under_every_hash_seed() -> None:
     program = (
         "from sim.run import run_seed\n"
         "for seed, brokers in ((4, 3), (1, 5), (10, 3)):\n"
@@ -68,7 +68,7 @@ def test_a_seed_gives_the_same_run_under_every_hash_seed():
     assert len(traces) == 1
 
 
-def test_three_brokers_become_one_cluster():
+def test_three_brokers_become_one_cluster() -> None:
     async def main(loop):
         machines = Machines(loop, 1, 3)
         await asyncio.gather(*(machine.start() for machine in machines))
@@ -107,7 +107,9 @@ class Echo(asyncio.Protocol):
         ([("here", "elsewhere")], True, True),
     ],
 )
-def test_a_cut_link_holds_what_is_sent_until_it_heals(links, arrives, answered):
+def test_a_cut_link_holds_what_is_sent_until_it_heals(
+    links: list[tuple[str, str]], arrives: bool, answered: bool
+) -> None:
     async def main(loop):
         network = SimNetwork(loop, 1)
         served = []
@@ -133,7 +135,7 @@ def test_a_cut_link_holds_what_is_sent_until_it_heals(links, arrives, answered):
 
 
 @pytest.mark.parametrize(("port", "arrives"), [(1, b""), (2, b"?")])
-def test_a_cut_may_be_of_one_port(port, arrives):
+def test_a_cut_may_be_of_one_port(port: int, arrives: bytes) -> None:
     async def main(loop):
         network = SimNetwork(loop, 1)
         served = Echo()
@@ -148,7 +150,7 @@ def test_a_cut_may_be_of_one_port(port, arrives):
     assert simulate(1, main)[0] == arrives
 
 
-def test_who_connects_over_a_cut_waits():
+def test_a_connection_over_a_cut_waits() -> None:
     async def main(loop):
         network = SimNetwork(loop, 1)
         await network.door("there").listen("there", 1, Echo)
@@ -163,7 +165,7 @@ def test_who_connects_over_a_cut_waits():
     assert simulate(1, main)[0]
 
 
-def test_a_machine_that_dies_behind_a_cut_is_missed_when_it_heals():
+def test_a_machine_that_dies_behind_a_cut_is_missed_when_it_heals() -> None:
     async def main(loop):
         network = SimNetwork(loop, 1)
         await network.door("there").listen("there", 1, Echo)
@@ -181,7 +183,7 @@ def test_a_machine_that_dies_behind_a_cut_is_missed_when_it_heals():
     assert isinstance(after, ConnectionResetError)
 
 
-def test_a_paused_lane_stands_still_and_goes_on():
+def test_a_paused_lane_stands_still_and_goes_on() -> None:
     async def main(loop):
         ticks = []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from typing import TYPE_CHECKING
 
 from sim.cluster.faults import ClusterFault
 from sim.loop import simulate
@@ -11,6 +12,9 @@ from sim.raw_logs import read_log
 from sim.run import run_seed
 from sim.stage import FOLDER, Stage
 from tidelog_storage import replicated
+
+if TYPE_CHECKING:
+    import pytest
 
 WORK = {
     "brokers added",
@@ -39,7 +43,7 @@ def rotten(seed):
     )
 
 
-def test_everything_is_done_within_some_seeds():
+def test_everything_is_done_within_some_seeds() -> None:
     missing = set(WORK)
     for seed in range(100, 130):
         verdict = run_seed(seed, brokers=4)
@@ -50,7 +54,7 @@ def test_everything_is_done_within_some_seeds():
     assert not missing
 
 
-def test_bits_that_flip_are_repaired_and_go_nowhere():
+def test_bits_that_flip_are_repaired_and_go_nowhere() -> None:
     for seed in (3, 4):
         verdict = run_seed(seed, rotten(seed), 3)
         assert verdict.failure is None
@@ -76,10 +80,10 @@ async def taken_over(loop):
         return stage.log_end("B")
 
 
-def test_a_follower_takes_over_no_rot():
+def test_a_follower_takes_over_no_rot() -> None:
     assert simulate("rot:0", taken_over)[0] == 0, "nothing of an answer that has bad bytes"
 
 
-def test_a_follower_that_takes_over_rot_is_found(monkeypatch):
+def test_a_follower_that_takes_over_rot_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replicated, "crc_is_valid", lambda *_: True)
     assert simulate("rot:0", taken_over)[0] == 3

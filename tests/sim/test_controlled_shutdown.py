@@ -33,6 +33,6 @@ async def stopped_together(loop, *names):
     ],
 )
 @pytest.mark.parametrize("seed", range(3))
-def test_leaving_is_prompt(names, seconds_max, seed):
+def test_leaving_is_prompt(names: str, seconds_max: float, seed: int) -> None:
     seconds, _ = simulate(f"leaving:{names}:{seed}", lambda loop: stopped_together(loop, *names))
     assert seconds < seconds_max

@@ -7,6 +7,6 @@ from sim.cuts import run_cuts
 SEEDS = 60
 
 
-def test_all_promises_hold():
+def test_all_promises_hold() -> None:
     deaths = sum(run_cuts(seed).deaths for seed in range(SEEDS))
     assert deaths > SEEDS

@@ -17,14 +17,14 @@ def fresh(seed=1, **options):
     return disk, files
 
 
-def test_a_killed_process_loses_nothing_written():
+def test_a_killed_process_loses_nothing_written() -> None:
     disk, files = fresh()
     files.open("data/t-0/a", create=True).append([b"one", b"two"])
     disk.kill()
     assert disk.files().read_bytes("data/t-0/a") == b"onetwo"
 
 
-def test_power_failure_keeps_what_was_synced_and_some_of_the_rest():
+def test_power_failure_keeps_what_was_synced_and_some_of_the_rest() -> None:
     lengths = set()
     for seed in range(60):
         disk, files = fresh(seed)
@@ -40,7 +40,7 @@ def test_power_failure_keeps_what_was_synced_and_some_of_the_rest():
     assert max(lengths) > 190
 
 
-def test_power_failure_may_tear_the_unsynced_end():
+def test_power_failure_may_tear_the_unsynced_end() -> None:
     torn = 0
     for seed in range(60):
         disk, files = fresh(seed)
@@ -52,7 +52,7 @@ def test_power_failure_may_tear_the_unsynced_end():
     assert 5 < torn < 55
 
 
-def test_unsynced_names_may_vanish_in_order():
+def test_unsynced_names_may_vanish_in_order() -> None:
     survivors = set()
     for seed in range(40):
         disk, files = fresh(seed)
@@ -63,7 +63,7 @@ def test_unsynced_names_may_vanish_in_order():
     assert survivors == {"", "a", "ab", "abc"}
 
 
-def test_an_atomic_write_is_old_or_new_and_durable_once_it_returns():
+def test_an_atomic_write_is_old_or_new_and_durable_once_it_returns() -> None:
     for seed in range(20):
         disk, files = fresh(seed)
         files.write_atomic("data/checkpoint", b"old")
@@ -73,7 +73,7 @@ def test_an_atomic_write_is_old_or_new_and_durable_once_it_returns():
         assert not disk.files().exists("data/checkpoint.tmp")
 
 
-def test_a_full_disk_takes_nothing_of_a_write():
+def test_a_full_disk_takes_nothing_of_a_write() -> None:
     disk, files = fresh(capacity_bytes=10)
     file = files.open("data/t-0/a", create=True)
     file.append([b"12345678"])
@@ -84,7 +84,7 @@ def test_a_full_disk_takes_nothing_of_a_write():
     assert disk.used_bytes() == 8
 
 
-def test_a_dead_life_can_not_touch_the_disk():
+def test_a_dead_life_can_not_touch_the_disk() -> None:
     disk, files = fresh()
     file = files.open("data/t-0/a", create=True)
     disk.kill()
@@ -92,7 +92,7 @@ def test_a_dead_life_can_not_touch_the_disk():
         file.append([b"x"])
 
 
-def test_folders_move_and_vanish_with_what_is_in_them():
+def test_folders_move_and_vanish_with_what_is_in_them() -> None:
     _, files = fresh()
     files.open("data/t-0/a", create=True).append([b"x"])
     files.rename("data/t-0", "data/t-0.x-delete")
@@ -102,7 +102,7 @@ def test_folders_move_and_vanish_with_what_is_in_them():
     assert files.list("data") == []
 
 
-def test_a_lock_is_held_until_released_or_until_death():
+def test_a_lock_is_held_until_released_or_until_death() -> None:
     disk, files = fresh()
     lock = files.lock("data/.lock")
     with pytest.raises(BlockingIOError):
@@ -113,7 +113,7 @@ def test_a_lock_is_held_until_released_or_until_death():
     disk.files().lock("data/.lock")
 
 
-def test_a_flipped_bit_stays_flipped_after_a_power_failure():
+def test_a_flipped_bit_stays_flipped_after_a_power_failure() -> None:
     disk = SimDisk(1)
     files = disk.files()
     files.write_atomic("t", b"\x00\x00")
@@ -128,7 +128,7 @@ def apart(seed=1):
     return disk, disk.files()
 
 
-def test_where_names_are_apart_later_ones_may_survive_without_earlier_ones():
+def test_where_names_are_apart_later_ones_may_survive_without_earlier_ones() -> None:
     survivors = set()
     for seed in range(60):
         disk, files = apart(seed)
@@ -142,7 +142,7 @@ def test_where_names_are_apart_later_ones_may_survive_without_earlier_ones():
     assert survivors == {(), ("data/t-0/a",), ("data/b",), ("data/b", "data/t-0/a")}
 
 
-def test_where_names_are_apart_a_sync_does_not_keep_the_folder_it_is_in():
+def test_where_names_are_apart_a_sync_does_not_keep_the_folder_it_is_in() -> None:
     kept = set()
     for seed in range(20):
         disk, files = apart(seed)
@@ -153,7 +153,7 @@ def test_where_names_are_apart_a_sync_does_not_keep_the_folder_it_is_in():
     assert kept == {False, True}
 
 
-def test_where_names_are_apart_a_renamed_folder_keeps_what_was_synced_in_it():
+def test_where_names_are_apart_a_renamed_folder_keeps_what_was_synced_in_it() -> None:
     for seed in range(20):
         disk, files = apart(seed)
         files.make_dirs("data/t-0")
@@ -167,7 +167,7 @@ def test_where_names_are_apart_a_renamed_folder_keeps_what_was_synced_in_it():
         assert list(disk.names) == ["data/t-1/a"]
 
 
-def test_a_view_that_lacks_its_second_descriptor_does_not_wait_for_its_own_first():
+def test_a_view_that_lacks_its_second_descriptor_does_not_wait_for_its_own_first() -> None:
     disk, files = fresh()
     file = files.open("data/t-0/a", create=True)
     disk.descriptors.limit = 1

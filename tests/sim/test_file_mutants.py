@@ -185,12 +185,12 @@ PLAYS = {
 }
 
 
-def test_each_planted_bug_has_its_play():
+def test_each_planted_bug_has_its_play() -> None:
     assert PLAYS.keys() == planted_bugs.PLAYED.keys()
 
 
 @pytest.mark.parametrize("name", PLAYS)
-def test_a_play_holds_and_finds_its_planted_bug(name):
+def test_a_play_holds_and_finds_its_planted_bug(name: str) -> None:
     PLAYS[name]()
     with planted(name), pytest.raises(AssertionError):
         PLAYS[name]()

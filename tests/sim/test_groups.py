@@ -13,7 +13,9 @@ from tidelog.cluster.metadata.image import PartitionImage
 
 
 @pytest.mark.parametrize(("heard", "term"), [(7, (2, 0)), (8, None)])
-def test_a_coordinator_that_nothing_newer_is_seen_of_may_be_an_earlier_one(heard, term):
+def test_a_coordinator_that_nothing_newer_is_seen_of_may_be_an_earlier_one(
+    heard: int, term: tuple[int, int] | None
+) -> None:
     """Those who knew of the next one were dead or still loading (seed 729 of three brokers)."""
     in_sync = InSyncChecker(Mock())
     in_sync.image_offset = heard

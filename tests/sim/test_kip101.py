@@ -58,12 +58,12 @@ async def a_follower_restarts_before_the_leader_dies(loop):
         return stage.values("A"), stage.values("B")
 
 
-def test_scenario_1_loses_what_was_acknowledged():
+def test_scenario_1_loses_what_was_acknowledged() -> None:
     with planted("trust-who-crashed"):  # as controllers were then: a restart left the ISR as it was
         assert play(a_follower_restarts_before_the_leader_dies, "high-watermark") == (["m1"],) * 2
 
 
-def test_scenario_1_with_epochs():
+def test_scenario_1_with_epochs() -> None:
     with planted("trust-who-crashed"):
         assert play(a_follower_restarts_before_the_leader_dies, "real") == (["m1", "m2"],) * 2
 
@@ -88,11 +88,11 @@ async def two_leaders_die_one_after_the_other(loop):
         return [stage.values(name) for name in "ABC"]
 
 
-def test_fast_elections_lose_what_two_have_acknowledged():
+def test_fast_elections_lose_what_two_have_acknowledged() -> None:
     assert play(two_leaders_die_one_after_the_other, "high-watermark") == [["m1"]] * 3
 
 
-def test_fast_elections_with_epochs():
+def test_fast_elections_with_epochs() -> None:
     assert play(two_leaders_die_one_after_the_other, "real") == [["m1", "m2"]] * 3
 
 
@@ -126,14 +126,14 @@ async def both_lose_power_and_the_shorter_one_leads(loop):
         return stage.values("A"), stage.values("B")
 
 
-def test_scenario_2_mixes_records():
+def test_scenario_2_mixes_records() -> None:
     assert play(both_lose_power_and_the_shorter_one_leads, "high-watermark") == (
         ["m1", "m2", "m4"],
         ["m1", "m3", "m4"],
     )
 
 
-def test_scenario_2_with_epochs():
+def test_scenario_2_with_epochs() -> None:
     assert play(both_lose_power_and_the_shorter_one_leads, "real") == (["m1", "m3", "m4"],) * 2
 
 
@@ -168,13 +168,13 @@ async def three_unclean_elections(loop):
 
 
 @pytest.mark.parametrize("kind", ["high-watermark", "KIP-101"])
-def test_three_unclean_elections_mix_records(kind):
+def test_three_unclean_elections_mix_records(kind: str) -> None:
     a, b = play(three_unclean_elections, kind)
     assert a == ["m0", "a1", "a2", "a3", "a4", "a5"]
     assert b == ["m0", "b1", "b2", "a3", "a4", "a5"]
 
 
-def test_three_unclean_elections_with_epochs():
+def test_three_unclean_elections_with_epochs() -> None:
     assert play(three_unclean_elections, "real") == (["m0", "a1", "a2", "a3", "a4", "a5"],) * 2
 
 
@@ -209,11 +209,11 @@ async def three_clean_elections(loop):
         return [stage.values(name) for name in "ABC"]
 
 
-def test_three_clean_elections_mix_records():
+def test_three_clean_elections_mix_records() -> None:
     a, b, c = play(three_clean_elections, "KIP-101")
     assert a == c == ["m0", "a1", "a2", "c1"]
     assert b == ["m0", "b1", "b2", "c1"]
 
 
-def test_three_clean_elections_with_epochs():
+def test_three_clean_elections_with_epochs() -> None:
     assert play(three_clean_elections, "real") == [["m0", "a1", "a2", "c1"]] * 3

@@ -9,7 +9,9 @@ from sim.cluster.directories import MovingWorld
 
 
 @pytest.mark.parametrize("seed", [0, 2])
-def test_replicas_move_between_directories_and_nothing_is_lost(seed, monkeypatch):
+def test_replicas_move_between_directories_and_nothing_is_lost(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sim.run, "ClusterWorld", MovingWorld)
     verdict = sim.run.run_seed(seed, brokers=3)
     replay = f"cd tests && python -m sim --directories --brokers 3 --seed {seed}"

@@ -41,7 +41,7 @@ async def exchange(loop: SimLoop) -> list[str]:
     return seen
 
 
-def test_virtual_time_costs_none():
+def test_virtual_time_costs_none() -> None:
     async def main(loop):
         async with asyncio.timeout(7200):
             await asyncio.sleep(3600)
@@ -51,14 +51,14 @@ def test_virtual_time_costs_none():
     assert now == 3600
 
 
-def test_one_seed_one_run():
+def test_one_seed_one_run() -> None:
     runs = [simulate(seed, exchange) for seed in (7, 7, 8)]
     assert runs[0][0] == runs[1][0]
     assert runs[0][1].trace == runs[1][1].trace
     assert runs[0][1].trace != runs[2][1].trace
 
 
-def test_seeds_change_the_order_between_lanes_but_never_within():
+def test_seeds_change_the_order_between_lanes_but_never_within() -> None:
     orders = {tuple(simulate(seed, exchange)[0]) for seed in range(20)}
     assert len(orders) > 5
     for order in orders:
@@ -66,7 +66,7 @@ def test_seeds_change_the_order_between_lanes_but_never_within():
             assert [item for item in order if item[0] == lane] == [f"{lane}{n}" for n in range(5)]
 
 
-def test_the_trace_does_not_depend_on_the_hash_seed():
+def test_the_trace_does_not_depend_on_the_hash_seed() -> None:
     program = "from sim.test_loop import simulate, exchange; print(simulate(3, exchange)[1].trace)"
     tests = str(Path(__file__).parent.parent)
     traces = {
@@ -82,7 +82,7 @@ def test_the_trace_does_not_depend_on_the_hash_seed():
     assert len(traces) == 1
 
 
-def test_a_wait_that_nothing_can_end_is_an_error():
+def test_a_wait_that_nothing_can_end_is_an_error() -> None:
     async def main(_loop):
         await asyncio.get_running_loop().create_future()
 
@@ -93,7 +93,7 @@ def test_a_wait_that_nothing_can_end_is_an_error():
     loop.close()
 
 
-def test_a_closed_lane_never_runs_again_not_even_its_finally():
+def test_a_closed_lane_never_runs_again_not_even_its_finally() -> None:
     async def main(loop):
         touched = []
 
@@ -115,7 +115,7 @@ def test_a_closed_lane_never_runs_again_not_even_its_finally():
     assert touched == []
 
 
-def test_task_groups_and_timeouts_work():
+def test_task_groups_and_timeouts_work() -> None:
     async def main(_loop):
         async with asyncio.TaskGroup() as group:
             first = group.create_task(asyncio.sleep(1, "one"))
@@ -128,7 +128,7 @@ def test_task_groups_and_timeouts_work():
     assert simulate(1, main)[0] == ("one", "two")
 
 
-def test_a_wait_for_less_than_time_can_move_ends():
+def test_a_wait_for_less_than_time_can_move_ends() -> None:
     """A slower clock was short of a deadline by so little: its timer came again for ever (seed
     754 of three brokers)."""
 

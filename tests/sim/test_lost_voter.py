@@ -8,5 +8,5 @@ from sim.lost_voter import run_lost_voter
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_the_last_copy_is_not_forgotten(seed):
+def test_the_last_copy_is_not_forgotten(seed: int) -> None:
     run_lost_voter(seed)

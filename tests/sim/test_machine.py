@@ -32,7 +32,7 @@ async def ask(machine):
     return await connection.ask(MetadataRequest(topics=None), 12)
 
 
-def test_a_broker_serves_over_the_simulated_network():
+def test_a_broker_serves_over_the_simulated_network() -> None:
     async def scenario(machine):
         assert await machine.start()
         response = await ask(machine)
@@ -45,7 +45,7 @@ def test_a_broker_serves_over_the_simulated_network():
 
 
 @pytest.mark.parametrize(("how", "has_marker"), [("stop", True), ("kill", False), ("power", False)])
-def test_only_an_orderly_end_leaves_the_mark(how, has_marker):
+def test_only_an_orderly_end_leaves_the_mark(how: str, has_marker: bool) -> None:
     async def scenario(machine):
         assert await machine.start()
         before = (await ask(machine)).cluster_id
@@ -65,7 +65,7 @@ def test_only_an_orderly_end_leaves_the_mark(how, has_marker):
 
 
 @pytest.mark.parametrize("operation", range(1, 30, 4))
-def test_a_process_can_die_inside_any_file_operation_of_its_start(operation):
+def test_a_process_can_die_inside_any_file_operation_of_its_start(operation: int) -> None:
     async def scenario(machine):
         machine.disk.die_at = operation
         started = await machine.start()
@@ -77,7 +77,7 @@ def test_a_process_can_die_inside_any_file_operation_of_its_start(operation):
     assert started or deaths == [(1, "kill")]
 
 
-def test_a_server_that_refuses_to_start_is_not_kept():
+def test_a_server_that_refuses_to_start_is_not_kept() -> None:
     """A machine may try it hundreds of times."""
 
     async def scenario(machine):
@@ -91,7 +91,7 @@ def test_a_server_that_refuses_to_start_is_not_kept():
     assert on_machine(4, scenario)[0] == (True, [False, True])
 
 
-def test_a_client_waits_while_the_broker_is_down():
+def test_a_client_waits_while_the_broker_is_down() -> None:
     async def scenario(machine):
         client = Client(machine, "client")
         asking = asyncio.get_running_loop().create_task(
@@ -110,7 +110,7 @@ def history(durable=False):
     return PartitionHistory(TopicHistory("t", bytes(16), 1, config), 0)
 
 
-def test_an_offset_means_one_record_to_everybody():
+def test_an_offset_means_one_record_to_every_reader() -> None:
     partition = history()
     partition.learn(3, b"a", 1, acked=True)
     partition.learn(3, b"a", 1, acked=False)
@@ -118,7 +118,7 @@ def test_an_offset_means_one_record_to_everybody():
         partition.learn(3, b"b", 1, acked=False)
 
 
-def test_a_power_failure_voids_what_was_not_durable():
+def test_a_power_failure_voids_what_was_not_durable() -> None:
     partition = history()
     partition.learn(3, b"a", 1, acked=True)
     partition.cut(1, 2)
@@ -127,7 +127,7 @@ def test_a_power_failure_voids_what_was_not_durable():
     assert partition.facts == {3: b"b"}
 
 
-def test_an_acknowledgement_after_fsync_is_for_ever():
+def test_an_acknowledgement_after_fsync_is_for_ever() -> None:
     partition = history(durable=True)
     partition.learn(3, b"a", 1, acked=True)
     assert partition.floor(0) == 4

@@ -61,7 +61,7 @@ def run(main, seed=1):
     return result
 
 
-def test_bytes_arrive_in_order_in_pieces():
+def test_bytes_arrive_in_order_in_pieces() -> None:
     async def main(network):
         await network.door("b").listen("b", 9, Echo)
         transport, protocol = await network.door("a").connect("b", 9, Collector)
@@ -75,7 +75,7 @@ def test_bytes_arrive_in_order_in_pieces():
     assert pieces > 10
 
 
-def test_buffered_protocols_are_filled_to_their_size():
+def test_buffered_protocols_are_filled_to_their_size() -> None:
     made = []
 
     async def main(network):
@@ -92,7 +92,7 @@ def test_buffered_protocols_are_filled_to_their_size():
     assert run(main) == b"abcdefghijklmnopqrstuvwxyz"
 
 
-def test_nobody_listens():
+def test_a_port_without_a_listener_refuses() -> None:
     async def main(network):
         with pytest.raises(ConnectionRefusedError):
             await network.door("a").connect("b", 9, Collector)
@@ -100,7 +100,7 @@ def test_nobody_listens():
     run(main)
 
 
-def test_a_close_arrives_after_what_was_written():
+def test_a_close_arrives_after_what_was_written() -> None:
     async def main(network):
         made = []
 
@@ -120,7 +120,7 @@ def test_a_close_arrives_after_what_was_written():
     assert run(main) == (b"last words", None, None)
 
 
-def test_a_dead_hosts_peers_see_a_reset_and_it_sees_nothing():
+def test_a_dead_hosts_peers_see_a_reset_and_it_sees_nothing() -> None:
     async def main(network):
         await network.door("b").listen("b", 9, Collector)
         _, here = await network.door("a").connect("b", 9, Collector)
@@ -132,7 +132,7 @@ def test_a_dead_hosts_peers_see_a_reset_and_it_sees_nothing():
     assert isinstance(run(main), ConnectionResetError)
 
 
-def test_a_reader_that_pauses_makes_the_writer_pause():
+def test_a_reader_that_pauses_makes_the_writer_pause() -> None:
     async def main(network):
         made = []
 
@@ -156,7 +156,7 @@ def test_a_reader_that_pauses_makes_the_writer_pause():
     assert run(main) == HIGH_WATER_BYTES + 1
 
 
-def test_messages_over_a_slow_link_are_overtaken():
+def test_messages_over_a_slow_link_are_overtaken() -> None:
     async def main(network):
         order = []
 

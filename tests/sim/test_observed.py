@@ -37,7 +37,7 @@ def observe(world: Any, loop: SimLoop) -> ClientHistory:
     return history
 
 
-def test_the_history_has_every_call():
+def test_the_history_has_every_call() -> None:
     loop = SimLoop(1)
     world = World(loop, 1, ())
     history = observe(world, loop)
@@ -63,7 +63,7 @@ def test_the_history_has_every_call():
     assert any(answer.offset >= 0 for answer in history.committed)
 
 
-def test_transactions_have_their_ends():
+def test_transactions_have_their_ends() -> None:
     loop = SimLoop(1)
     history = observe(LoneWorld(loop, 1), loop)
     assert anomalies(history) == []
@@ -83,7 +83,7 @@ def test_transactions_have_their_ends():
         ("pass-over-a-batch", "lost", 0),
     ],
 )
-def test_planted_bugs_are_found_by_what_clients_saw(name, kind, seed):
+def test_planted_bugs_are_found_by_what_clients_saw(name: str, kind: str, seed: int) -> None:
     for tried in range(seed, seed + 20):
         loop = SimLoop(tried)
         with planted(name):
@@ -97,7 +97,9 @@ def test_planted_bugs_are_found_by_what_clients_saw(name, kind, seed):
     ("name", "kind", "seed"),
     [("any-end-is-the-oldest", "aborted read", 0), ("zombie-members-commit", "consumed twice", 4)],
 )
-def test_planted_bugs_of_transactions_are_found_by_what_clients_saw(name, kind, seed):
+def test_planted_bugs_of_transactions_are_found_by_what_clients_saw(
+    name: str, kind: str, seed: int
+) -> None:
     loop = SimLoop(seed)
     with planted(name):
         history = observe(LoneWorld(loop, seed), loop)

@@ -124,19 +124,19 @@ FOUND_AT = {
 }
 
 
-def test_each_planted_bug_has_one_place_where_it_is_looked_for():
+def test_each_planted_bug_has_one_place_where_it_is_looked_for() -> None:
     looked_for = [bug for ground in GROUNDS for bug in ground.bugs]
     assert sorted(looked_for) == sorted(ALL)
 
 
-def test_docs_say_how_many_there_are():
+def test_docs_say_how_many_there_are() -> None:
     docs = (ROOT / "docs/reliability.md").read_text()
     assert re.findall(r"(\d+) bugs planted one by one", docs) == [str(len(ALL))]
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("bug", FOUND_AT)
-def test_a_planted_bug_is_found(bug):
+def test_a_planted_bug_is_found(bug: str) -> None:
     ground = GROUND_OF[bug]
     seeds = dict.fromkeys((FOUND_AT[bug], *filter(ground.suits, range(SEEDS_MAX))))
     with planted(bug):
@@ -147,7 +147,7 @@ def test_a_planted_bug_is_found(bug):
     assert failure.startswith(seen_as), failure
 
 
-def test_a_hunt_counts_seeds_in_their_order_however_they_end():
+def test_a_hunt_counts_seeds_in_their_order_however_they_end() -> None:
     hunt = Hunt("vote-in-memory", range(5))
     jobs = [hunt.next() for _ in range(3)]
     end(hunt, jobs[2], is_found=True)
@@ -164,7 +164,7 @@ def end(hunt, job, is_found):
     hunt.ended[job.seed] = Tried(job, is_found, "Violation" if is_found else "", 1.0)
 
 
-def test_a_hunt_that_finds_nothing_says_so():
+def test_a_hunt_that_finds_nothing_says_so() -> None:
     hunt = Hunt("vote-in-memory", range(2))
     for _ in range(2):
         assert not hunt.is_over()
@@ -174,7 +174,7 @@ def test_a_hunt_that_finds_nothing_says_so():
     assert "survives 2 seeds" in hunt.line()
 
 
-def test_a_bug_is_not_found_by_a_run_that_fails_without_it(monkeypatch):
+def test_a_bug_is_not_found_by_a_run_that_fails_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
     ground = GROUND_OF["delete-strays"]._replace(run=lambda *_: "Violation: at any rate")
     monkeypatch.setitem(GROUND_OF, "delete-strays", ground)
     done = attempt(Hunt("delete-strays", range(2)).next())
@@ -182,7 +182,7 @@ def test_a_bug_is_not_found_by_a_run_that_fails_without_it(monkeypatch):
     assert done.failure == "fails without it, too: Violation: at any rate"
 
 
-def test_a_bug_that_no_longer_fits_is_not_found(monkeypatch):
+def test_a_bug_that_no_longer_fits_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
     def run(*_):
         raise TypeError("an argument is missing")
 

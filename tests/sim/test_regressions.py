@@ -86,11 +86,11 @@ def roll(log) -> None:
         pytest.param(50256, 5, id="a controller refused by what it knew before it was cut off"),
     ],
 )
-def test_a_seed_that_failed_once_holds(seed, brokers):
+def test_a_seed_that_failed_once_holds(seed: int, brokers: int) -> None:
     assert run_seed(seed, brokers=brokers).failure is None
 
 
-def test_a_process_that_dies_inside_a_swap_has_lost_nothing():
+def test_a_process_that_dies_inside_a_swap_has_lost_nothing() -> None:
     """Old segments had gone and the compacted one had not its name yet: the last look at that life
     missed the records that the next start finds under `.swap` (seed 50409 of three brokers)."""
     swaps = 0
@@ -118,7 +118,9 @@ def test_a_process_that_dies_inside_a_swap_has_lost_nothing():
 
 
 @pytest.mark.parametrize("brokers", [1, 3])
-def test_what_is_wrong_at_a_death_is_the_verdict_and_the_process_is_dead(brokers, monkeypatch):
+def test_what_is_wrong_at_a_death_is_the_verdict_and_the_process_is_dead(
+    brokers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Inside a step it was raised into the broker's code, which caught it and lived on with half a
     step done: the verdict was of what came of that later (seed 50409)."""
     wrong = Mock(side_effect=Violation("it was wrong by then"))
@@ -144,7 +146,7 @@ def test_what_is_wrong_at_a_death_is_the_verdict_and_the_process_is_dead(brokers
 
 
 @pytest.mark.parametrize("flush_messages", ["1", "3"])
-def test_indexes_below_the_recovery_point_are_durable(flush_messages):
+def test_indexes_below_the_recovery_point_are_durable(flush_messages: str) -> None:
     """A log flushed while active was sealed later, and its indexes were never synced."""
     disk, files = fresh()
     log = open_log(files, settings=settings(flush_messages=flush_messages))
@@ -154,7 +156,7 @@ def test_indexes_below_the_recovery_point_are_durable(flush_messages):
     assert log.recovery_point > log.segments.first.base_offset + 20
 
 
-def test_a_flush_that_runs_during_a_roll_speaks_for_the_records_alone():
+def test_a_flush_that_runs_during_a_roll_speaks_for_the_records_alone() -> None:
     """Its offset became the recovery point, with the sealed segment's indexes below it."""
     disk, files = fresh()
     log = open_log(files, settings=settings())
@@ -170,7 +172,7 @@ def test_a_flush_that_runs_during_a_roll_speaks_for_the_records_alone():
     assert unsynced_indexes(disk, log.recovery_point) == []
 
 
-def test_producers_outlive_what_was_deleted_locally():
+def test_producers_outlive_what_was_deleted_locally() -> None:
     """A power failure took the snapshot at the local log start, and what it was made of was in the
     remote tier alone: an aborted transaction was forgotten (seed 135 of one broker with a tier)."""
     disk, files = fresh()
@@ -196,7 +198,7 @@ def test_producers_outlive_what_was_deleted_locally():
     assert again.producers.first_unstable_offset == 0
 
 
-def test_an_orderly_stop_syncs_the_indexes_of_a_log_that_was_flushed():
+def test_an_orderly_stop_syncs_the_indexes_of_a_log_that_was_flushed() -> None:
     """Nothing was left to flush, so the active segment's new indexes were not synced either."""
     disk, files = fresh()
     log = open_log(files, settings=settings(flush_messages="1"))
@@ -208,7 +210,7 @@ def test_an_orderly_stop_syncs_the_indexes_of_a_log_that_was_flushed():
     assert all(inode.synced == len(inode.data) for inode in written)
 
 
-def test_epochs_reach_down_to_a_log_start_that_a_crash_took_back():
+def test_epochs_reach_down_to_a_log_start_that_a_crash_took_back() -> None:
     """DeleteRecords cut the epochs durably and the log start in memory; a kill came between."""
     _, files = fresh()
     log = open_log(files, settings=settings())
@@ -222,7 +224,7 @@ def test_epochs_reach_down_to_a_log_start_that_a_crash_took_back():
     assert [tuple(entry) for entry in again.epochs.entries] == [(0, 0), (2, 4), (5, 8)]
 
 
-def test_what_is_appended_after_a_seal_is_flushed_with_the_indexes_before():
+def test_what_is_appended_after_a_seal_is_flushed_with_the_indexes_before() -> None:
     """The recovery point goes back to the sealed segment until they are durable."""
     disk, files = fresh()
     log = open_log(files, settings=settings())
@@ -238,7 +240,7 @@ def test_what_is_appended_after_a_seal_is_flushed_with_the_indexes_before():
 
 
 @pytest.mark.parametrize("compacted", [-1, 0, 1])
-def test_nothing_is_kept_behind_a_gap(compacted):
+def test_nothing_is_kept_behind_a_gap(compacted: int) -> None:
     """A power failure took the end of a sealed segment at a batch's boundary, and left the next."""
     disk, files = fresh()
     log = open_log(files, settings=settings())
@@ -259,7 +261,7 @@ def test_nothing_is_kept_behind_a_gap(compacted):
         assert len(again.segments) == 1
 
 
-def test_what_recovery_cuts_off_stays_off():
+def test_what_recovery_cuts_off_stays_off() -> None:
     """The cut was not synced: the next power failure brought the torn bytes back, in a segment that
     was sealed and durable by then."""
     disk, files = fresh()
@@ -274,7 +276,7 @@ def test_what_recovery_cuts_off_stays_off():
 
 
 @pytest.mark.parametrize("room", [0, 100])
-def test_a_follower_without_room_keeps_its_leader_epochs(room):
+def test_a_follower_without_room_keeps_its_leader_epochs(room: int) -> None:
     """The epochs of what a full disk refused stayed, above the log end; when it came again, with
     older epochs before them, the real start of the older one was overwritten (seed 50017 of four
     brokers). Room for nothing, or for the epochs alone."""
@@ -300,7 +302,7 @@ def test_a_follower_without_room_keeps_its_leader_epochs(room):
 
 
 @pytest.mark.parametrize("follows", [False, True])
-def test_what_follows_a_marker_without_room_in_its_index_has_another_offset(follows):
+def test_what_follows_a_marker_without_room_in_its_index_has_another_offset(follows: bool) -> None:
     """The marker was in the log, and the log end below it; and a clean stop forgot the abort."""
     disk, files = fresh()
     log = open_log(files, settings=settings())
@@ -325,7 +327,7 @@ def test_what_follows_a_marker_without_room_in_its_index_has_another_offset(foll
 
 
 @pytest.mark.parametrize("power", [False, True])
-def test_a_log_that_began_anew_forgot_its_epochs(power):
+def test_a_log_that_began_anew_forgot_its_epochs(power: bool) -> None:
     """They were dropped in memory alone: after a crash the empty log claimed the last of them."""
     disk, files = fresh()
     log = open_log(files, settings=settings())
@@ -338,7 +340,7 @@ def test_a_log_that_began_anew_forgot_its_epochs(power):
     assert (again.log_end_offset, again.epochs.entries) == (100, [])
 
 
-def test_committed_offsets_do_not_go_back_when_the_coordinator_changes():
+def test_committed_offsets_do_not_go_back_when_the_coordinator_changes() -> None:
     """A new leader's high watermark began below what was acknowledged, and so did its answers."""
     broker = GroupBroker(partitions=1)
     partition = OffsetCommitRequest.OffsetCommitRequestPartition(
@@ -364,7 +366,7 @@ def test_committed_offsets_do_not_go_back_when_the_coordinator_changes():
     assert waiting.answer.groups[0].topics[0].partitions[0].committed_offset == 5
 
 
-def test_offsets_are_not_forgotten_between_their_marker_and_its_commit():
+def test_offsets_are_not_forgotten_between_their_marker_and_its_commit() -> None:
     """A fetch of stable offsets waited for what was there before it; meanwhile the marker of a
     transaction was written, whose offsets no longer waited then and were not yet committed. Of two
     members of a group both copied the same records (seed 424 of three brokers, with members)."""

@@ -22,7 +22,7 @@ def damage_of(node_id, topic):
     return Damage(machine, (topic.name, topic.topic_id), f"data/{topic.name}-0", Mock())
 
 
-def test_a_replica_may_refuse_its_own_bad_bytes_alone():
+def test_a_replica_may_refuse_its_own_bad_bytes_alone() -> None:
     """A batch whose last offset has rotted is not served (seed 565 of two brokers)."""
     rot, topic = Rot(Mock()), TopicHistory("t", b"t" * 16, 2, {})
     assert not rot.refuses(CORRUPT, 1, topic.partition(0))
@@ -33,7 +33,9 @@ def test_a_replica_may_refuse_its_own_bad_bytes_alone():
     assert not rot.refuses(ErrorCode.UNKNOWN_SERVER_ERROR, 1, topic.partition(0))
 
 
-def test_a_replica_refuses_until_it_has_read_again_what_was_the_reading(monkeypatch):
+def test_a_replica_refuses_until_it_has_read_again_what_was_the_reading(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     rot, topic = Rot(Mock()), TopicHistory("t", b"t" * 16, 1, {})
     damage = damage_of(1, topic)
     monkeypatch.setattr(damage, "undo", lambda: True)
@@ -54,7 +56,7 @@ def test_a_replica_refuses_until_it_has_read_again_what_was_the_reading(monkeypa
         (3, [4], None, True),  # no voter
     ],
 )
-def test_who_waits_for_a_controller_does_not_take_it(voters, away, rotten, keeps):
+def test_faults_leave_a_majority_of_voters_without_rot(voters, away, rotten, keeps):
     world = Mock(away=dict.fromkeys(away))
     world.machines.voters = voters
     world.metadata_rot.machine = None if rotten is None else Mock()
@@ -63,7 +65,7 @@ def test_who_waits_for_a_controller_does_not_take_it(voters, away, rotten, keeps
     assert ClusterFaults(world, ()).keeps_quorum(1) is keeps
 
 
-def test_a_fault_that_does_not_end_is_a_violation(monkeypatch):
+def test_a_fault_that_does_not_end_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another one, which it waited for, had failed: the run went on for ever (seed 1184)."""
 
     async def main(loop):

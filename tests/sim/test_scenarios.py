@@ -23,7 +23,7 @@ VECTORS = {
 }
 
 
-def test_all_are_there():
+def test_all_are_there() -> None:
     assert list(VECTORS) == [
         "hw-propagation",
         "kip101-s1-lost-message",
@@ -53,7 +53,7 @@ def test_cluster_vector(name):
         ("unclean-election", "a consumer that had read offset 4"),
     ],
 )
-def test_followers_of_earlier_days_fail(name, step):
+def test_followers_of_earlier_days_fail(name: str, step: str) -> None:
     with followers("high-watermark"):
         assert step in play(VECTORS[name])
 

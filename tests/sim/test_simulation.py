@@ -20,7 +20,7 @@ SEEDS_PER_TEST = 6
 
 
 @pytest.mark.parametrize("first", range(0, 36, SEEDS_PER_TEST))
-def test_all_promises_hold(first):
+def test_all_promises_hold(first: int) -> None:
     for seed in range(first, first + SEEDS_PER_TEST):
         verdict = run_seed(seed)
         assert verdict.failure is None, f"cd tests && python -m sim --seed {seed}"
@@ -29,12 +29,12 @@ def test_all_promises_hold(first):
         assert seed % 2 or verdict.counts["partitions compacted"] > 0
 
 
-def test_plans_hold_every_fault():
+def test_plans_hold_every_fault() -> None:
     drawn = {fault.kind for seed in range(60) for fault in draw_plan(seed)}
     assert drawn == {*FAULTS} - {NAMES_APART}  # that is a habit of the disk
 
 
-def test_a_seed_gives_the_same_run_twice():
+def test_a_seed_gives_the_same_run_twice() -> None:
     for seed in (1, 5):
         first, second = run_seed(seed), run_seed(seed)
         assert first.trace == second.trace
@@ -42,7 +42,7 @@ def test_a_seed_gives_the_same_run_twice():
     assert run_seed(2).trace != first.trace
 
 
-def test_a_seed_gives_the_same_run_under_every_hash_seed():
+def test_a_seed_gives_the_same_run_under_every_hash_seed() -> None:
     program = "import sys; from sim.run import run_seed\nfor s in 3, 9: print(run_seed(s).trace)"
     traces = {
         subprocess.run(
@@ -57,7 +57,7 @@ def test_a_seed_gives_the_same_run_under_every_hash_seed():
     assert len(traces) == 1
 
 
-def test_a_failing_plan_is_made_shorter():
+def test_a_failing_plan_is_made_shorter() -> None:
     with planted("recovery-point-before-fsync"):
         verdict = next(
             verdict
@@ -71,7 +71,7 @@ def test_a_failing_plan_is_made_shorter():
     assert run_seed(best.seed, best.plan).failure is None
 
 
-def test_the_command_line_replays_a_failure():
+def test_the_command_line_replays_a_failure() -> None:
     command = [sys.executable, "-m", "sim", "--mutant", "acknowledge-before-fsync"]
     command += ["--brokers", "1", "--processes", "1"]
     many = subprocess.run(
@@ -98,7 +98,7 @@ def test_the_command_line_replays_a_failure():
     assert "Violation" in again.stdout
 
 
-def test_the_command_line_ends_in_order_when_its_minutes_are_over():
+def test_the_command_line_ends_in_order_when_its_minutes_are_over() -> None:
     command = [sys.executable, "-m", "sim", "--minutes", "0.001", "--brokers", "1"]
     done = subprocess.run(
         [*command, "--processes", "2"], cwd=TESTS, capture_output=True, text=True, check=False
@@ -109,7 +109,7 @@ def test_the_command_line_ends_in_order_when_its_minutes_are_over():
     assert all(line.endswith(": holds") for line in seeds)
 
 
-def test_a_timeline_puts_what_repeats_into_one_line():
+def test_a_timeline_puts_what_repeats_into_one_line() -> None:
     events = [
         Event(1.0, "clients", "base-0-0", 5),
         Event(1.5, "clients", "base-0-0", 7),
@@ -124,7 +124,7 @@ def test_a_timeline_puts_what_repeats_into_one_line():
     ]
 
 
-def test_the_command_line_sums_up():
+def test_the_command_line_sums_up() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "sim", "--seeds", "4", "--brokers", "1", "--processes", "2"],
         cwd=TESTS,

@@ -20,14 +20,14 @@ COUNTS = {
 }
 
 
-def test_strangers_are_not_believed():
+def test_strangers_are_not_believed() -> None:
     plan = [ClusterFault(1.5 + 3 * at, kind, 2, 0, 0) for at, kind in enumerate(STRANGERS)]
     verdict = run_seed(1, plan, brokers=3)
     assert verdict.failure is None
     assert all(verdict.counts[COUNTS[kind]] for kind in STRANGERS), verdict.counts
 
 
-def test_a_process_on_a_copied_disk_does_not_start():
+def test_a_process_on_a_copied_disk_does_not_start() -> None:
     verdict = run_seed(1, [ClusterFault(0.5, COPIED_DISK, 1, 0, 0)], brokers=3)
     assert verdict.failure is None
     assert verdict.counts["copies refused"] == verdict.counts["copied disks"] > 0
@@ -44,7 +44,7 @@ def test_a_process_on_a_copied_disk_does_not_start():
         ("rotten-vote-is-no-vote", "vote rots", 1),
     ],
 )
-def test_a_planted_bug_that_believes_it_is_found(name, kind, seed):
+def test_a_planted_bug_that_believes_it_is_found(name: str, kind: str, seed: int) -> None:
     """A claimed replica epoch is found by a liveness check, ten CPU seconds later."""
     assert name in strangers.MUTANTS
     with planted(name):

@@ -11,7 +11,7 @@ from sim.mutants import planted
 
 @pytest.mark.parametrize("is_v2", [False, True], ids=["classic", "v2"])
 @pytest.mark.parametrize("step", STEPS)
-def test_who_dies_at_a_step_halves_nothing(step, is_v2):
+def test_a_death_at_any_step_halves_no_transaction(step, is_v2):
     assert [failure for failure in map(play, cases(step, is_v2=is_v2)) if failure] == []
 
 
@@ -26,7 +26,7 @@ WRITES = [
 
 @pytest.mark.parametrize("is_v2", [False, True], ids=["classic", "v2"])
 @pytest.mark.parametrize("step", WRITES)
-def test_what_is_committed_late_counts(step, is_v2):
+def test_what_is_committed_late_counts(step: str, is_v2: bool) -> None:
     """A client that waits has heard by then that its coordinator does not know."""
     late = [
         Case(step, "coordinator", is_v2, is_commit, is_client_gone, "late")
@@ -37,7 +37,7 @@ def test_what_is_committed_late_counts(step, is_v2):
 
 
 @pytest.mark.parametrize("is_v2", [False, True], ids=["classic", "v2"])
-def test_a_coordinator_that_gives_late_writes_up_is_found(is_v2):
+def test_a_coordinator_that_gives_late_writes_up_is_found(is_v2: bool) -> None:
     case = Case("a partition is being added", "coordinator", is_v2, True, True, "late")
     with planted("late-writes-are-given-up"):
         assert "its log says" in (play(case) or "")
@@ -52,7 +52,9 @@ def test_a_coordinator_that_gives_late_writes_up_is_found(is_v2):
     ],
 )
 @pytest.mark.parametrize("is_v2", [False, True], ids=["classic", "v2"])
-def test_a_planted_bug_is_found(name, step, victim, is_seen_as, is_v2):
+def test_a_planted_bug_is_found(
+    name: str, step: str, victim: int, is_seen_as: str, is_v2: bool
+) -> None:
     case = Case(step, VICTIMS[victim], is_v2, is_client_gone=True)
     assert play(case) is None
     with planted(name):

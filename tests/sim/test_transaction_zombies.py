@@ -25,7 +25,7 @@ def test_a_story_ends_well(story, is_v2, seed):
         ("aborted-offsets-count", "a producer that was replaced"),
     ],
 )
-def test_a_planted_bug_is_found(name, story):
+def test_a_planted_bug_is_found(name: str, story: str) -> None:
     with planted(name):
         failures = [tell(story, is_v2=is_v2, seed=0) for is_v2 in (False, True)]
     assert any(failure and failure.startswith("Violation:") for failure in failures), failures

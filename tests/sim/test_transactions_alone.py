@@ -9,7 +9,7 @@ from sim.mutants import planted
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_all_promises_hold(seed):
+def test_all_promises_hold(seed: int) -> None:
     failure, counts = run_alone(seed)
     assert failure is None
     assert counts["transactions committed"] > 0
@@ -17,14 +17,14 @@ def test_all_promises_hold(seed):
 
 
 @pytest.mark.parametrize("seed", [0, 3, 135])
-def test_all_promises_hold_in_two_tiers(seed):
+def test_all_promises_hold_in_two_tiers(seed: int) -> None:
     failure, counts = run_alone(seed, has_tier=True)
     assert failure is None
     assert counts["committed records audited"] > 0
     assert counts["remote segments COPY_SEGMENT_FINISHED"] > 0
 
 
-def test_everything_is_done_within_some_seeds():
+def test_everything_is_done_within_some_seeds() -> None:
     missing = {
         "assignments of copiers",
         "compacted away from coordinators' logs",
@@ -43,7 +43,7 @@ def test_everything_is_done_within_some_seeds():
     assert not missing
 
 
-def test_plans_hold_every_fault():
+def test_plans_hold_every_fault() -> None:
     assert {fault.kind for seed in range(100) for fault in draw_plan(seed)} == KINDS
 
 
@@ -58,6 +58,6 @@ def test_plans_hold_every_fault():
         ("zombie-members-commit", 4),
     ],
 )
-def test_a_planted_bug_is_found(name, found_at):
+def test_a_planted_bug_is_found(name: str, found_at: int) -> None:
     with planted(name):
         assert any(run_alone(seed)[0] for seed in dict.fromkeys((found_at, *range(30))))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from sim.disk import SimDisk
@@ -24,6 +26,11 @@ from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.records import Codec
 from tidelog_storage.compaction.offset_map import ENTRY_BYTES, OffsetMap
 from tidelog_storage.types import StorageError
+
+if TYPE_CHECKING:
+    from sim.disk import SimFiles
+    from tidelog_storage.log import Log
+    from tidelog_storage.manager import LogManager
 
 CHECKPOINT = "data/cleaner-offset-checkpoint"
 LATER = NOW + 20_000  # beyond delete.retention.ms
@@ -50,7 +57,7 @@ def headers(log):
 # -- keys ------------------------------------------------------------------------------------------
 
 
-def test_the_newest_record_of_each_key_stays_where_it_was(opened):
+def test_the_newest_record_of_each_key_stays_where_it_was(opened: tuple[LogManager, Log]) -> None:
     manager, log = opened
     for index in range(300):
         put(log, (b"k%d" % (index % 7), b"v%d" % index), (b"x%d" % index, b"once"))
@@ -87,7 +94,7 @@ def test_batches_keep_edges_codec_and_timestamps(opened, codec):
     assert second[0].base_timestamp == NOW + 50
 
 
-def test_log_append_time_is_kept(files):
+def test_log_append_time_is_kept(files: SimFiles) -> None:
     manager, log = open_compacted(files, message_timestamp_type="LogAppendTime")
     put(log, (b"a", b"1"), (b"b", None), timestamp=NOW + 7)
     put(log, (b"a", b"2"))
@@ -99,7 +106,7 @@ def test_log_append_time_is_kept(files):
     assert [record.timestamp for record in records] == [NOW + 7]
 
 
-def test_records_without_a_key_go(files):
+def test_records_without_a_key_go(files: SimFiles) -> None:
     """They are from before the topic was compacted."""
     manager, log = open_compacted(files, cleanup_policy="delete")
     put(log, (None, b"1"), (b"a", b"2"), (None, b"3"))
@@ -111,7 +118,7 @@ def test_records_without_a_key_go(files):
     assert records_of(log) == [(1, b"a", b"2"), (4, b"b", b"5")]
 
 
-def test_long_keys_with_the_same_beginning_differ(opened):
+def test_long_keys_with_the_same_beginning_differ(opened: tuple[LogManager, Log]) -> None:
     manager, log = opened
     keys = [b"k" * length + tail for length in (14, 15, 16, 200) for tail in (b"a", b"b")]
     for value in (b"1", b"2"):
@@ -125,7 +132,7 @@ def test_long_keys_with_the_same_beginning_differ(opened):
 # -- tombstones ------------------------------------------------------------------------------------
 
 
-def test_tombstones_stay_for_a_while_from_the_first_pass_on(opened):
+def test_tombstones_stay_for_a_while_from_the_first_pass_on(opened: tuple[LogManager, Log]) -> None:
     manager, log = opened
     put(log, (b"a", b"1"), (b"b", b"2"))
     put(log, (b"a", None), (b"b", b"3"), timestamp=NOW + 5)
@@ -148,7 +155,9 @@ def test_tombstones_stay_for_a_while_from_the_first_pass_on(opened):
 # -- producers -------------------------------------------------------------------------------------
 
 
-def test_a_producers_last_batch_stays_empty_so_that_its_sequence_is_known(disk, files):
+def test_a_producers_last_batch_stays_empty_so_that_its_sequence_is_known(
+    disk: SimDisk, files: SimFiles
+) -> None:
     manager, log = open_compacted(files)
     for sequence in (0, 2):
         options = {"producer_id": 7, "producer_epoch": 0, "base_sequence": sequence}
@@ -178,7 +187,9 @@ def test_a_producers_last_batch_stays_empty_so_that_its_sequence_is_known(disk, 
     assert 2 not in [header.base_offset for header in headers(log)], "it has a newer batch now"
 
 
-def test_the_last_batch_of_a_pass_stays_so_that_readers_come_to_the_end(opened):
+def test_the_last_batch_of_a_pass_stays_so_that_readers_come_to_the_end(
+    opened: tuple[LogManager, Log],
+) -> None:
     manager, log = opened
     put(log, (b"a", b"1"))
     log.roll(NOW)
@@ -210,7 +221,7 @@ def transact(log, key, *, commit, producer_id=5, sequence=0):
     end_transaction(log, producer_id, commit=commit)
 
 
-def test_aborted_records_go_at_once_and_their_markers_later(opened):
+def test_aborted_records_go_at_once_and_their_markers_later(opened: tuple[LogManager, Log]) -> None:
     manager, log = opened
     put(log, (b"a", b"old"))
     transact(log, b"a", commit=False)
@@ -237,7 +248,9 @@ def test_aborted_records_go_at_once_and_their_markers_later(opened):
     assert records_of(log)[0] == (0, b"a", b"old")
 
 
-def test_a_commit_marker_stays_until_its_records_are_superseded(opened):
+def test_a_commit_marker_stays_until_its_records_are_superseded(
+    opened: tuple[LogManager, Log],
+) -> None:
     manager, log = opened
     transact(log, b"a", commit=True)
     transact(log, b"b", commit=True, producer_id=6)
@@ -251,7 +264,9 @@ def test_a_commit_marker_stays_until_its_records_are_superseded(opened):
     assert [header.base_offset for header in headers(log) if header.is_control] == [3]
 
 
-def test_nothing_is_touched_from_the_first_open_transaction_on(opened):
+def test_nothing_is_touched_from_the_first_open_transaction_on(
+    opened: tuple[LogManager, Log],
+) -> None:
     manager, log = opened
     for index in range(40):
         put(log, (b"a", b"%d" % index))
@@ -272,7 +287,7 @@ def test_nothing_is_touched_from_the_first_open_transaction_on(opened):
     assert len(records_of(log)) == 2
 
 
-def test_nothing_is_touched_beyond_the_high_watermark(opened):
+def test_nothing_is_touched_beyond_the_high_watermark(opened: tuple[LogManager, Log]) -> None:
     manager, log = opened
     for index in range(60):
         put(log, (b"a", b"%d" % index))
@@ -285,7 +300,7 @@ def test_nothing_is_touched_beyond_the_high_watermark(opened):
 # -- when ------------------------------------------------------------------------------------------
 
 
-def test_the_dirty_ratio_decides(files):
+def test_the_dirty_ratio_decides(files: SimFiles) -> None:
     manager, log = open_compacted(files, min_cleanable_dirty_ratio=0.6)
     fill(log)
     assert clean(manager) == 1
@@ -299,7 +314,7 @@ def test_the_dirty_ratio_decides(files):
     assert clean(manager) == 0, "little is dirty"
 
 
-def test_young_records_wait_and_old_ones_do_not(files):
+def test_young_records_wait_and_old_ones_do_not(files: SimFiles) -> None:
     manager, log = open_compacted(files, min_compaction_lag_ms=1000)
     fill(log)
     assert clean(manager, NOW + 1000) == 0
@@ -314,7 +329,7 @@ def test_young_records_wait_and_old_ones_do_not(files):
     assert clean(manager, NOW + 9000) == 0
 
 
-def test_the_dirtiest_log_is_first(files):
+def test_the_dirtiest_log_is_first(files: SimFiles) -> None:
     manager, log = open_compacted(files)
     fill(log)
     clean(manager)
@@ -332,7 +347,7 @@ def test_the_dirtiest_log_is_first(files):
         assert run_pass(cleaner, cleaning, NOW)
 
 
-def test_small_segments_become_one(opened):
+def test_small_segments_become_one(opened: tuple[LogManager, Log]) -> None:
     manager, log = opened
     fill(log, 600)
     many = len(log.segments)
@@ -348,7 +363,7 @@ def test_small_segments_become_one(opened):
     ]
 
 
-def test_a_full_map_takes_several_passes(opened):
+def test_a_full_map_takes_several_passes(opened: tuple[LogManager, Log]) -> None:
     manager, log = opened
     for turn in range(3):
         for index in range(50):
@@ -360,14 +375,14 @@ def test_a_full_map_takes_several_passes(opened):
     assert len(records_of(log)) == 50
 
 
-def test_a_map_holds_what_it_is_allowed():
+def test_a_map_holds_what_it_is_allowed() -> None:
     full = OffsetMap(10 * ENTRY_BYTES, 0.5)
     assert [full.put(b"%d" % index, index) for index in range(6)] == [True] * 5 + [False]
     assert (len(full), full.latest_offset, full.newest(b"4"), full.newest(b"5")) == (5, 4, 4, -1)
     assert OffsetMap(0).entries_max == 1
 
 
-def test_compact_and_delete(files):
+def test_compact_and_delete(files: SimFiles) -> None:
     manager, log = open_compacted(
         files, cleanup_policy=["compact", "delete"], retention_ms=5000, retention_bytes=-1
     )
@@ -385,7 +400,7 @@ def test_compact_and_delete(files):
     assert clean(manager) == 1, "the checkpoint below the log start counts for nothing"
 
 
-def test_only_compacted_topics_are(files):
+def test_only_compacted_topics_are(files: SimFiles) -> None:
     manager, log = open_compacted(files, cleanup_policy="delete")
     fill(log)
     assert clean(manager) == 0
@@ -394,7 +409,7 @@ def test_only_compacted_topics_are(files):
 # -- readers ---------------------------------------------------------------------------------------
 
 
-def test_readers_step_over_gaps_from_anywhere(disk, files):
+def test_readers_step_over_gaps_from_anywhere(disk: SimDisk, files: SimFiles) -> None:
     manager, log = open_compacted(files)
     for index in range(200):
         put(log, (b"k%d" % (index % 11), b"%d" % index), timestamp=NOW + index)
@@ -424,7 +439,7 @@ def test_readers_step_over_gaps_from_anywhere(disk, files):
 # -- the checkpoint --------------------------------------------------------------------------------
 
 
-def test_a_deleted_topic_leaves_the_checkpoint(disk, files):
+def test_a_deleted_topic_leaves_the_checkpoint(disk: SimDisk, files: SimFiles) -> None:
     manager, log = open_compacted(files)
     fill(log)
     clean(manager)
@@ -441,7 +456,9 @@ def test_a_deleted_topic_leaves_the_checkpoint(disk, files):
 
 
 @pytest.mark.parametrize("content", [b"", b"0\n1\nt 0\n", b"7\n0\n", b"0\n1\nnone 3 20\n"])
-def test_a_checkpoint_that_says_nothing_costs_a_pass(disk, files, content):
+def test_a_checkpoint_that_says_nothing_costs_a_pass(
+    disk: SimDisk, files: SimFiles, content: bytes
+) -> None:
     manager, log = open_compacted(files)
     fill(log)
     clean(manager)

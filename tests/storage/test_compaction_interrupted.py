@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from support.compaction import (
@@ -18,6 +20,11 @@ from support.compaction import (
 )
 from support.logs import NOW, check_indexes
 from tidelog_storage.types import StorageError
+
+if TYPE_CHECKING:
+    from sim.disk import SimDisk, SimFiles
+    from tidelog_storage.log import Log
+    from tidelog_storage.manager import LogManager
 
 LATER = NOW + 20_000
 
@@ -41,7 +48,7 @@ def interrupted(manager, when, what):
 
 
 @pytest.mark.parametrize("when", range(4))
-def test_a_truncation_ends_a_pass(opened, when):
+def test_a_truncation_ends_a_pass(opened: tuple[LogManager, Log], when: int) -> None:
     manager, log = opened
     fill(log, 100)
     before = {offset: row for offset, *row in records_of(log)}
@@ -57,7 +64,7 @@ def test_a_truncation_ends_a_pass(opened, when):
     check_indexes(log)
 
 
-def test_a_truncation_takes_the_checkpoint_back(disk, files):
+def test_a_truncation_takes_the_checkpoint_back(disk: SimDisk, files: SimFiles) -> None:
     manager, log = open_compacted(files)
     fill(log, 100)
     clean(manager)
@@ -90,7 +97,7 @@ def test_what_takes_the_segments_away_ends_a_pass(opened, what, when):
     assert manager.directories[0].compacted_to(PARTITION) is None
 
 
-def test_appends_and_rolls_do_not(opened):
+def test_appends_and_rolls_do_not(opened: tuple[LogManager, Log]) -> None:
     manager, log = opened
     fill(log, 100)
     before = view_of(log)
@@ -99,7 +106,7 @@ def test_appends_and_rolls_do_not(opened):
     assert clean(manager) == 1
 
 
-def test_a_damaged_log_is_left_as_it_is(disk, opened):
+def test_a_damaged_log_is_left_as_it_is(disk: SimDisk, opened: tuple[LogManager, Log]) -> None:
     manager, log = opened
     fill(log, 100)
     name = f"data/t-0/{log.segments.base_offsets[1]:020d}.log"
@@ -117,7 +124,7 @@ def test_a_damaged_log_is_left_as_it_is(disk, opened):
     }
 
 
-def test_a_full_disk_costs_a_pass(disk, opened):
+def test_a_full_disk_costs_a_pass(disk: SimDisk, opened: tuple[LogManager, Log]) -> None:
     manager, log = opened
     fill(log, 100)
     before = view_of(log)
@@ -138,7 +145,7 @@ class DiedError(Exception):
 
 
 @pytest.mark.parametrize("when", range(1, 5))
-def test_recovery_never_meets_the_gaps(disk, files, when):
+def test_recovery_never_meets_the_gaps(disk: SimDisk, files: SimFiles, when: int) -> None:
     """The recovery point is on disk before the first swap, however old the last checkpoint is."""
     manager, log = open_compacted(files)
     fill(log, 100)

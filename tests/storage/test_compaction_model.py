@@ -84,7 +84,7 @@ def begun(seed):
 
 
 @pytest.mark.parametrize("power", [False, True])
-def test_death_in_any_operation_of_a_pass(power):
+def test_death_in_any_operation_of_a_pass(power: bool) -> None:
     disk, manager, log = begun(0)
     view, end = view_of(log), log.log_end_offset
     start = disk.operations

@@ -59,7 +59,7 @@ def rot(broker, log, numbers, epoch):
     broker.files.open(path).append((bytes(data),))
 
 
-def test_epochs_that_do_not_rise_prove_nothing(broker):
+def test_epochs_that_do_not_rise_prove_nothing(broker: Broker) -> None:
     log = broker.create(12, PLAIN)
     log.flush()
     assert recorded_epochs(broker.files, places_of(log.segments), [(9, 0)]).are_proven()
@@ -84,7 +84,9 @@ def test_the_epochs_of_another_log_are_not_taken_over(broker, entries, is_killed
 
 
 @pytest.mark.parametrize("entries", OTHERS)
-def test_a_plain_log_whose_beginning_was_deleted_gets_those_of_its_records(broker, entries):
+def test_a_plain_log_whose_beginning_was_deleted_gets_those_of_its_records(
+    broker: Broker, entries: list[tuple[int, int]]
+) -> None:
     settings = config(internal_segment_bytes=500, retention_bytes=700)
     log = broker.create(12, settings)
     log.delete_old_segments(NOW)
@@ -109,7 +111,7 @@ def test_a_log_with_a_remote_part_is_refused(broker, entries, is_killed):
 
 
 @pytest.mark.parametrize("epoch", [1, 3, 1 << 20])
-def test_a_single_batch_proves_nothing(broker, epoch):
+def test_a_single_batch_proves_nothing(broker: Broker, epoch: int) -> None:
     """It may have rotted: the scrub decides, with the help of another replica."""
     log = broker.create(12, PLAIN)
     broker.logs.shutdown(NOW)
@@ -119,7 +121,7 @@ def test_a_single_batch_proves_nothing(broker, epoch):
     assert find_holes(log).is_suspect
 
 
-def test_records_that_do_not_fit_their_indexes_prove_nothing(broker):
+def test_records_that_do_not_fit_their_indexes_prove_nothing(broker: Broker) -> None:
     """The last segment's records may be another log's: the scrub decides."""
     other = broker.create(12, config())
     path = other.segments.active.path(LOG_SUFFIX)
@@ -135,13 +137,15 @@ def test_records_that_do_not_fit_their_indexes_prove_nothing(broker):
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
-def test_the_epochs_of_another_log_with_the_same_newest_one_are_seen_in_use(broker, is_killed):
+def test_the_epochs_of_another_log_with_the_same_newest_one_are_seen_in_use(
+    broker: Broker, is_killed: bool
+) -> None:
     broker.create(12, PLAIN)
     exchange(broker, SEEN_LATER, is_killed=is_killed)
     assert find_holes(broker.reopen(PLAIN)).is_suspect
 
 
-def test_records_below_the_log_start_are_not_compared(broker):
+def test_records_below_the_log_start_are_not_compared(broker: Broker) -> None:
     """The epochs do not reach down to them."""
     log = broker.create(12, PLAIN)
     for moved_to in (9, 24):
@@ -153,7 +157,7 @@ def test_records_below_the_log_start_are_not_compared(broker):
             assert find_holes(log) == ([], False)
 
 
-def test_the_last_batch_of_a_sealed_segment_is_compared_too(broker):
+def test_the_last_batch_of_a_sealed_segment_is_compared_too(broker: Broker) -> None:
     log = broker.create(12, PLAIN)
     log.epochs.replace([(0, 0), (1, 12), (2, 16)])
     assert find_holes(log) == ([], True)
@@ -171,7 +175,9 @@ def test_the_last_batch_of_a_sealed_segment_is_compared_too(broker):
         ([-2, -1], 3, 3, True),
     ],
 )
-def test_what_proves_that_the_epochs_are_wrong(broker, numbers, epoch, newest, are_proven):
+def test_what_proves_that_the_epochs_are_wrong(
+    broker: Broker, numbers: list[int], epoch: int, newest: int, are_proven: bool
+) -> None:
     log = broker.create(8, config())
     log.roll(NOW)
     for _ in range(4):
@@ -193,7 +199,9 @@ def test_what_proves_that_the_epochs_are_wrong(broker, numbers, epoch, newest, a
         (4, [(0, 0), (3, 4), (4, 7)]),
     ],
 )
-def test_an_epoch_that_rotted_upward_is_not_recovered(broker, number, expected):
+def test_an_epoch_that_rotted_upward_is_not_recovered(
+    broker: Broker, number: int, expected: list[tuple[int, int]]
+) -> None:
     """It lies above the checkpoint's newest one; the next batch is of an older epoch again."""
     log = broker.create(2, config())
     broker.logs.prepare_checkpoints()()

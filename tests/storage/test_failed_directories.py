@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from storage.test_manager import A0, A1, B0, Broker
 from support.logs import NOW, offsets
 
+if TYPE_CHECKING:
+    from sim.disk import SimDisk
 
-def test_after_a_failed_sync_the_directory_is_neither_marked_nor_checkpointed(disk):
+
+def test_after_a_failed_sync_the_directory_is_neither_marked_nor_checkpointed(
+    disk: SimDisk,
+) -> None:
     """The next sync of the same file would succeed, and what was lost would pass for durable."""
     broker = Broker(disk, ("one", "two"))
     first, second = broker.create(A0, 9), broker.create(A1, 9)
@@ -31,7 +38,7 @@ def test_after_a_failed_sync_the_directory_is_neither_marked_nor_checkpointed(di
     assert any("a-0: cut" in sentence for sentence in broker.heard)
 
 
-def test_a_failed_directory_drops_its_logs_and_the_other_still_works(disk):
+def test_a_failed_directory_drops_its_logs_and_the_other_still_works(disk: SimDisk) -> None:
     broker = Broker(disk, ("one", "two"))
     broker.create(A0, 9)
     broker.create(A1, 9)
@@ -50,7 +57,9 @@ def test_a_failed_directory_drops_its_logs_and_the_other_still_works(disk):
     assert broker.logs.get(A0).log_end_offset == 18
 
 
-def test_an_orderly_stop_closes_all_logs_whatever_one_of_them_does(disk, monkeypatch):
+def test_an_orderly_stop_closes_all_logs_whatever_one_of_them_does(
+    disk: SimDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     broker = Broker(disk)
     broken, well = broker.create(A0, 3), broker.create(B0, 3)
     monkeypatch.setattr(type(broken.producers), "take_snapshot", failing_for(broken.producers))
@@ -75,7 +84,7 @@ def failing_for(producers):
     return fail
 
 
-def test_temporary_checkpoint_files_of_a_crash_are_removed_and_no_others(disk):
+def test_temporary_checkpoint_files_of_a_crash_are_removed_and_no_others(disk: SimDisk) -> None:
     broker = Broker(disk)
     left = ["recovery-point-offset-checkpoint.7.tmp", "meta.properties.tmp"]
     others = ["notes.7.tmp", "recovery-point-offset-checkpoint.old"]
@@ -86,7 +95,7 @@ def test_temporary_checkpoint_files_of_a_crash_are_removed_and_no_others(disk):
     assert all(broker.files.exists(f"data/{name}") for name in others)
 
 
-def test_an_empty_log_that_a_power_failure_takes_is_not_missed(disk):
+def test_an_empty_log_that_a_power_failure_takes_is_not_missed(disk: SimDisk) -> None:
     """The recovery points named it before its folder was durable: its partition stayed offline."""
     broker = Broker(disk)
     broker.create(B0, 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from sim.disk import MachineDiedError, SimDisk
@@ -13,6 +15,9 @@ from tidelog_storage.folders import make_durable_folder, scan
 from tidelog_storage.manager import LogManager
 from tidelog_storage.os_files import OsFileSystem
 from tidelog_storage.types import StorageError, TopicPartition
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 A0 = TopicPartition("a", 0)
 ID, OTHER_ID = bytes(range(16)), bytes(range(1, 17))
@@ -73,7 +78,7 @@ FOREIGN = (
 )
 
 
-def test_folders_without_a_log_are_never_touched(broker):
+def test_folders_without_a_log_are_never_touched(broker: Broker) -> None:
     for name in FOREIGN:
         broker.write(f"data/{name}")
     broker.stop()
@@ -86,19 +91,19 @@ def test_folders_without_a_log_are_never_touched(broker):
 
 
 @pytest.mark.parametrize("name", ["a-٣", "a-00", "a-", "-0", "a-1x", "__cluster_metadata-0"])
-def test_other_names_are_no_partitions(broker, name):
+def test_other_names_are_no_partitions(broker: Broker, name: str) -> None:
     broker.write(f"data/{name}/partition.metadata", b"version: 0\ntopic_id: " + b"A" * 22)
     assert scan(broker.files, "data") == ({}, {}, [], [], [], [])
 
 
-def test_files_links_and_sockets_are_no_logs(tmp_path):
+def test_files_links_and_sockets_are_no_logs(tmp_path: Path) -> None:
     (tmp_path / "a-0").write_text("a file")
     (tmp_path / "b-0").symlink_to(tmp_path / "nowhere")
     (tmp_path / "c-0").mkdir()
     assert scan(OsFileSystem(), str(tmp_path)) == ({}, {}, [], [], [], [])
 
 
-def test_a_topic_does_not_move_into_a_foreign_folder(broker):
+def test_a_topic_does_not_move_into_a_foreign_folder(broker: Broker) -> None:
     broker.write("data/a-0/main.py")
     with pytest.raises(StorageError, match="data/a-0 cannot become a log") as refused:
         broker.logs.create(A0, ID, SMALL)
@@ -109,7 +114,7 @@ def test_a_topic_does_not_move_into_a_foreign_folder(broker):
     assert broker.create().log_end_offset == 6
 
 
-def test_a_log_without_a_topic_id_is_kept_as_a_stray(broker):
+def test_a_log_without_a_topic_id_is_kept_as_a_stray(broker: Broker) -> None:
     broker.create()
     broker.stop()
     broker.disk.files().remove("data/a-0/partition.metadata")
@@ -122,7 +127,7 @@ def test_a_log_without_a_topic_id_is_kept_as_a_stray(broker):
     assert broker.files.sizes(stray)["00000000000000000000.log"] > 0
 
 
-def test_strays_are_kept_and_named_at_every_start(broker):
+def test_strays_are_kept_and_named_at_every_start(broker: Broker) -> None:
     broker.create()
     assert broker.logs.set_aside([A0]) == [f"data/a-0.{ID.hex()}-stray"]
     assert broker.logs.get(A0) is None
@@ -140,7 +145,7 @@ def test_strays_are_kept_and_named_at_every_start(broker):
 @pytest.mark.parametrize(
     "content", [b"", b"version: 0\ntopic_id: AAEC", b"version: 9\n", b"\xff\xfe", b"topic_id"]
 )
-def test_a_damaged_topic_id_refuses_the_start(broker, content):
+def test_a_damaged_topic_id_refuses_the_start(broker: Broker, content: bytes) -> None:
     broker.create()
     broker.stop()
     broker.write("data/a-0/partition.metadata", content)
@@ -153,7 +158,7 @@ def test_a_damaged_topic_id_refuses_the_start(broker, content):
 
 
 @pytest.mark.parametrize("power", [False, True])
-def test_a_crash_inside_a_creation_leaves_no_log_without_a_topic_id(power):
+def test_a_crash_inside_a_creation_leaves_no_log_without_a_topic_id(power: bool) -> None:
     """A folder that a crash left is never adopted by another topic of the name."""
     step = 0
     while True:
@@ -181,7 +186,7 @@ def test_a_crash_inside_a_creation_leaves_no_log_without_a_topic_id(power):
     assert step > 4
 
 
-def test_a_future_that_was_not_begun_goes(broker):
+def test_a_future_that_was_not_begun_goes(broker: Broker) -> None:
     broker.files.make_dirs("data/a-0.0123456789abcdef0123456789abcdef-future")
     broker.stop()
     broker.start()
@@ -189,7 +194,7 @@ def test_a_future_that_was_not_begun_goes(broker):
     assert broker.folders() == []
 
 
-def test_a_log_that_was_never_written_to_may_go_in_a_power_failure():
+def test_a_log_that_was_never_written_to_may_go_in_a_power_failure() -> None:
     """Its topic id is synced before its first batch, and not before: many are made at a time."""
     for seed in range(30):
         broker = Broker(SimDisk(seed))
@@ -202,7 +207,7 @@ def test_a_log_that_was_never_written_to_may_go_in_a_power_failure():
         assert broker.create().log_end_offset == 6
 
 
-def test_a_batch_that_is_there_after_a_power_failure_has_its_topic_id():
+def test_a_batch_that_is_there_after_a_power_failure_has_its_topic_id() -> None:
     for seed in range(30):
         broker = Broker(SimDisk(seed))
         broker.create(batches=1)
@@ -211,7 +216,7 @@ def test_a_batch_that_is_there_after_a_power_failure_has_its_topic_id():
         assert broker.logs.topic_ids() == {A0: ID}
 
 
-def test_a_log_that_was_never_written_to_is_made_again_and_not_missed(broker):
+def test_a_log_that_was_never_written_to_is_made_again_and_not_missed(broker: Broker) -> None:
     broker.create(0)
     broker.logs.prepare_checkpoints()()
     broker.disk.kill()
@@ -223,7 +228,7 @@ def test_a_log_that_was_never_written_to_is_made_again_and_not_missed(broker):
 
 
 @pytest.mark.parametrize("was_begun", [False, True])
-def test_a_durable_folder_outlives_a_power_failure_that_keeps_nothing_else(was_begun):
+def test_a_durable_folder_outlives_a_power_failure_that_keeps_nothing_else(was_begun: bool) -> None:
     for seed in range(10):
         disk = SimDisk(seed)
         disk.is_apart = True
@@ -237,7 +242,9 @@ def test_a_durable_folder_outlives_a_power_failure_that_keeps_nothing_else(was_b
         assert disk.folders == {"", "a", "a/b", "a/b/c"}
 
 
-def test_a_durable_folder_may_lie_in_one_that_cannot_be_read(monkeypatch):
+def test_a_durable_folder_may_lie_in_one_that_cannot_be_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     files = SimDisk(1).files()
     files.make_dirs("a")
 

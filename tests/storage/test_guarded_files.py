@@ -45,13 +45,13 @@ def failing(number):
     return fail
 
 
-def test_without_a_failure_everything_is_synced():
+def test_without_a_failure_everything_is_synced() -> None:
     files = Guarded()
     assert files.syncs() == 2  # a folder's sync is not counted
     assert files.failure is None
 
 
-def test_after_a_failed_sync_nothing_is_synced_though_the_disk_is_well_again():
+def test_after_a_failed_sync_nothing_is_synced_though_the_disk_is_well_again() -> None:
     files = Guarded()
     files.disk.trouble.sync_fails = lambda _: True
     with pytest.raises(OSError, match="failed sync"):
@@ -65,7 +65,7 @@ def test_after_a_failed_sync_nothing_is_synced_though_the_disk_is_well_again():
 
 
 @pytest.mark.parametrize("what", ["pread", "append", "truncate"])
-def test_an_error_of_a_broken_disk_ends_its_use(what):
+def test_an_error_of_a_broken_disk_ends_its_use(what: str) -> None:
     files = Guarded()
     setattr(files.file._file, what, failing(errno.EIO))
     with pytest.raises(OSError, match="no"):
@@ -102,7 +102,7 @@ def test_a_full_disk_and_what_is_not_there_are_no_failures(what, number):
     assert files.syncs() == 2
 
 
-def test_a_full_disk_that_loses_pages_in_a_sync_is_a_failure():
+def test_a_full_disk_that_loses_pages_in_a_sync_is_a_failure() -> None:
     files = Guarded()
     files.file._file.fsync = failing(errno.ENOSPC)
     with pytest.raises(OSError, match="no"):

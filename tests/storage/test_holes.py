@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import struct
+from typing import TYPE_CHECKING
 
 import pytest
 
 from support.logs import NOW, append, batch, config, offsets, open_log
 from tidelog_storage.holes import cut_doubtful_end, find_holes
 from tidelog_storage.segment import file_name
+
+if TYPE_CHECKING:
+    from sim.disk import SimFiles
 
 FOLDER = "data/t-0"
 SETTINGS = config(internal_segment_bytes=600, index_interval_bytes=200)
@@ -48,7 +52,7 @@ def shift(files, base, number, by):
     return offset
 
 
-def test_a_whole_log_has_no_holes_and_stays_closed(files):
+def test_a_whole_log_has_no_holes_and_stays_closed(files: SimFiles) -> None:
     build(files)
     log = reopened(files)
     assert find_holes(log) == ([], False)
@@ -57,7 +61,9 @@ def test_a_whole_log_has_no_holes_and_stays_closed(files):
 
 @pytest.mark.parametrize("gone", [[2], [2, 3], [1, 3]])
 @pytest.mark.parametrize("suffixes", [(".log",), (".log", ".index", ".timeindex")])
-def test_segments_that_are_gone_are_seen(files, gone, suffixes):
+def test_segments_that_are_gone_are_seen(
+    files: SimFiles, gone: list[int], suffixes: tuple[str] | tuple[str, str, str]
+) -> None:
     bases = build(files)
     for number in gone:
         for suffix in suffixes:
@@ -71,7 +77,7 @@ def test_segments_that_are_gone_are_seen(files, gone, suffixes):
     assert all(damage.position == damage.end_position for damage in damages)
 
 
-def test_an_empty_segment_is_seen(files):
+def test_an_empty_segment_is_seen(files: SimFiles) -> None:
     bases = build(files)
     put(files, f"{FOLDER}/{file_name(bases[2], '.log')}", b"")
     ((damage,), is_suspect) = find_holes(reopened(files))
@@ -80,7 +86,7 @@ def test_an_empty_segment_is_seen(files):
 
 
 @pytest.mark.parametrize("left", [0.4, 0.97])
-def test_a_segment_that_was_cut_is_suspect(files, left):
+def test_a_segment_that_was_cut_is_suspect(files: SimFiles, left: float) -> None:
     bases = build(files)
     path = f"{FOLDER}/{file_name(bases[2], '.log')}"
     data = files.read_bytes(path)
@@ -89,7 +95,9 @@ def test_a_segment_that_was_cut_is_suspect(files, left):
 
 
 @pytest.mark.parametrize("damage", [None, b"", b"xyz", bytes(8), b"\x7f" * 8])
-def test_an_offset_index_that_is_no_good_makes_no_hole(files, damage):
+def test_an_offset_index_that_is_no_good_makes_no_hole(
+    files: SimFiles, damage: bytes | None
+) -> None:
     bases = build(files)
     path = f"{FOLDER}/{file_name(bases[2], '.index')}"
     if damage is None:
@@ -99,7 +107,9 @@ def test_an_offset_index_that_is_no_good_makes_no_hole(files, damage):
     assert find_holes(reopened(files)).damages == []
 
 
-def test_an_offset_index_that_leads_to_the_end_of_a_segment_makes_it_suspect(files):
+def test_an_offset_index_that_leads_to_the_end_of_a_segment_makes_it_suspect(
+    files: SimFiles,
+) -> None:
     bases = build(files)
     end = len(files.read_bytes(f"{FOLDER}/{file_name(bases[2], '.log')}"))
     put(files, f"{FOLDER}/{file_name(bases[2], '.index')}", struct.pack(">ii", 1, end - 1))
@@ -109,7 +119,7 @@ def test_an_offset_index_that_leads_to_the_end_of_a_segment_makes_it_suspect(fil
 # ---- after a crash -------------------------------------------------------------------------------
 
 
-def test_a_base_offset_that_rotted_upward_is_not_taken_over(files):
+def test_a_base_offset_that_rotted_upward_is_not_taken_over(files: SimFiles) -> None:
     """The batch behind it shows what it was: all from there on is cut off, as for any bad batch."""
     base = build(files)[-2]
     offset = shift(files, base, 1, 1 << 4)
@@ -118,7 +128,7 @@ def test_a_base_offset_that_rotted_upward_is_not_taken_over(files):
     assert log.log_end_offset == offset
 
 
-def test_the_last_batch_of_a_log_may_not_come_after_a_gap(files):
+def test_the_last_batch_of_a_log_may_not_come_after_a_gap(files: SimFiles) -> None:
     base = build(files, 21)[-1]
     log = reopened(files)
     last = offsets(log)[-1][0]
@@ -134,7 +144,7 @@ def test_the_last_batch_of_a_log_may_not_come_after_a_gap(files):
     assert offsets(log)[-2:] == [(offset - 2, offset - 1), (offset, offset + 1)]
 
 
-def test_gaps_that_a_compacted_leader_left_outlive_a_crash(files):
+def test_gaps_that_a_compacted_leader_left_outlive_a_crash(files: SimFiles) -> None:
     log = open_log(files, settings=SETTINGS)
     for offset in (0, 2, 10, 12, 40):
         log.append_as_follower(batch(2, base_offset=offset), leader_epoch=0, now_ms=NOW)

@@ -105,7 +105,7 @@ def test_a_damaged_index_answers_as_a_whole_one(suffix, entry_bytes):
     assert files.read_bytes(path) == data
 
 
-def test_every_single_read_leads_to_its_batch_whatever_bit_of_the_offset_index_is_wrong():
+def test_every_single_read_leads_to_its_batch_whatever_bit_of_the_offset_index_is_wrong() -> None:
     files, log = build()
     path = file_of(files, ".index")
     data = files.read_bytes(path)
@@ -119,7 +119,7 @@ def test_every_single_read_leads_to_its_batch_whatever_bit_of_the_offset_index_i
             again.release()
 
 
-def test_retention_does_not_delete_by_a_rotten_timestamp():
+def test_retention_does_not_delete_by_a_rotten_timestamp() -> None:
     settings = config(internal_segment_bytes=4000, index_interval_bytes=200, retention_ms=1000)
     files, log = build()
     path = file_of(files, ".timeindex", 0)
@@ -131,14 +131,14 @@ def test_retention_does_not_delete_by_a_rotten_timestamp():
         again.release()
 
 
-def test_asking_for_timestamps_leaves_no_file_open():
+def test_asking_for_timestamps_leaves_no_file_open() -> None:
     files, log = build()
     again = reopened(files, log)
     again.delete_old_segments(NOW)
     assert all(segment._records is None for segment in list(again.segments)[:-1])
 
 
-def test_records_that_are_damaged_do_not_cost_the_index_that_leads_behind_them():
+def test_records_that_are_damaged_do_not_cost_the_index_that_leads_behind_them() -> None:
     files, log = build()
     base = log.segments.first.base_offset
     path = f"{FOLDER}/{base:020d}"
@@ -156,7 +156,7 @@ def test_records_that_are_damaged_do_not_cost_the_index_that_leads_behind_them()
     assert files.read_bytes(path + ".index") == index
 
 
-def test_an_abort_after_a_clean_start_is_noted_once_behind_a_damaged_index():
+def test_an_abort_after_a_clean_start_is_noted_once_behind_a_damaged_index() -> None:
     files, log = build(50)
     path = file_of(files, ".txnindex", -1)
     whole = files.read_bytes(path)
@@ -171,7 +171,7 @@ def test_an_abort_after_a_clean_start_is_noted_once_behind_a_damaged_index():
     assert len(files.read_bytes(path)) == len(whole) + TRANSACTION_ENTRY.size
 
 
-def test_an_orderly_stop_does_not_need_the_transaction_indexes():
+def test_an_orderly_stop_does_not_need_the_transaction_indexes() -> None:
     files, log = build()
     for name in files.list(FOLDER):
         if name.endswith(".txnindex"):
@@ -182,7 +182,7 @@ def test_an_orderly_stop_does_not_need_the_transaction_indexes():
     assert again.recovery_point == again.log_end_offset
 
 
-def test_the_entry_of_a_transaction_whose_beginning_was_deleted_is_kept():
+def test_the_entry_of_a_transaction_whose_beginning_was_deleted_is_kept() -> None:
     files, log = build()
     bases = log.segments.base_offsets
     last = open_log(files, settings=SETTINGS, high_watermark=log.log_end_offset)
@@ -201,7 +201,9 @@ def test_the_entry_of_a_transaction_whose_beginning_was_deleted_is_kept():
     check_indexes(again)
 
 
-def test_a_read_looks_at_no_segment_behind_which_nothing_older_is_open(monkeypatch):
+def test_a_read_looks_at_no_segment_behind_which_nothing_older_is_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Else the first read after a start would compare all indexes up to the log's end."""
     files, log = build()
     again = reopened(files, log)
@@ -216,7 +218,7 @@ def test_a_read_looks_at_no_segment_behind_which_nothing_older_is_open(monkeypat
     assert len(looked_at) == 1
 
 
-def test_a_transaction_that_is_aborted_many_segments_later_is_found():
+def test_a_transaction_that_is_aborted_many_segments_later_is_found() -> None:
     disk = SimDisk(0)
     files = disk.files()
     files.make_dirs("data")
@@ -237,7 +239,9 @@ def test_a_transaction_that_is_aborted_many_segments_later_is_found():
     assert reopened(files, log).aborted_transactions(0, 2) == [(1, 0)]
 
 
-def test_an_abort_does_not_compare_the_whole_active_segment(monkeypatch):
+def test_an_abort_does_not_compare_the_whole_active_segment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     files, log = build()
     again = reopened(files, log)
     append(again, 2, transactional=True, producer_id=2, producer_epoch=0, base_sequence=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -16,6 +17,9 @@ from tidelog_storage.indexes import (
     TimeIndex,
     TransactionIndex,
 )
+
+if TYPE_CHECKING:
+    from sim.disk import SimFiles
 
 PATH = "d/00000000000000000100"
 
@@ -40,7 +44,7 @@ def offset_index(files, *entries):
     return index
 
 
-def test_offset_index_bytes(files):
+def test_offset_index_bytes(files: SimFiles) -> None:
     index = offset_index(files, (105, 400), (110, 70_000))
     index.write()
     assert files.read_bytes(PATH + ".index") == struct.pack(">iiii", 5, 400, 10, 70_000)
@@ -52,7 +56,7 @@ def test_offset_index_bytes(files):
     assert (loaded.offsets, loaded.positions) == (index.offsets, index.positions)
 
 
-def test_offset_index_lookup(files):
+def test_offset_index_lookup(files: SimFiles) -> None:
     index = offset_index(files, (105, 400), (110, 800))
     asked = {100: 0, 104: 0, 105: 400, 109: 400, 110: 800, 2**40: 800}
     assert {offset: index.lookup(offset) for offset in asked} == asked
@@ -67,7 +71,7 @@ def test_offset_index_lookup(files):
 @pytest.mark.parametrize(
     ("offset", "left"), [(100, 0), (105, 0), (106, 1), (110, 1), (111, 2), (2**40, 2)]
 )
-def test_offset_index_truncation_reaches_the_file(files, offset, left):
+def test_offset_index_truncation_reaches_the_file(files: SimFiles, offset: int, left: int) -> None:
     index = offset_index(files, (105, 400), (110, 800))
     index.write()
     index.truncate_to(offset)
@@ -82,13 +86,13 @@ def test_offset_index_truncation_reaches_the_file(files, offset, left):
     assert len(files.read_bytes(PATH + ".index")) == 8 * (left + 1)
 
 
-def test_a_new_index_empties_an_old_file(files):
+def test_a_new_index_empties_an_old_file(files: SimFiles) -> None:
     put(files, PATH + ".index", b"\x01" * 24)
     offset_index(files).write()
     assert files.read_bytes(PATH + ".index") == b""
 
 
-def test_an_unchanged_index_is_not_written_again(files):
+def test_an_unchanged_index_is_not_written_again(files: SimFiles) -> None:
     index = offset_index(files, (105, 400))
     index.write()
     put(files, PATH + ".index", b"touched!")
@@ -108,13 +112,13 @@ def test_an_unchanged_index_is_not_written_again(files):
         [(5, 400), (0, 0)],  # a preallocated or torn tail
     ],
 )
-def test_wrong_offset_indexes_are_refused(files, entries):
+def test_wrong_offset_indexes_are_refused(files: SimFiles, entries: list[tuple[int, int]]) -> None:
     put(files, PATH + ".index", b"".join(struct.pack(">ii", *entry) for entry in entries))
     with pytest.raises(CorruptIndexError):
         OffsetIndex(files, PATH + ".index", 100).load(1000)
 
 
-def test_torn_entries_are_refused(files):
+def test_torn_entries_are_refused(files: SimFiles) -> None:
     put(files, PATH + ".index", b"\x00" * 9)
     put(files, PATH + ".timeindex", b"\x00" * 13)
     with pytest.raises(CorruptIndexError, match="multiple of 8"):
@@ -130,7 +134,7 @@ def time_index(files, *entries):
     return index
 
 
-def test_time_index_bytes_and_only_newer_entries(files):
+def test_time_index_bytes_and_only_newer_entries(files: SimFiles) -> None:
     index = time_index(files, (1000, 105), (1000, 107), (999, 108), (1001, 110))
     index.write()
     assert files.read_bytes(PATH + ".timeindex") == struct.pack(">qiqi", 1000, 5, 1001, 10)
@@ -140,7 +144,7 @@ def test_time_index_bytes_and_only_newer_entries(files):
     assert loaded.last() == (1001, 110)
 
 
-def test_time_index_lookup(files):
+def test_time_index_lookup(files: SimFiles) -> None:
     index = time_index(files, (1000, 105), (2000, 110))
     asked = {0: 100, 999: 100, 1000: 105, 1999: 105, 2000: 110, 9999: 110}
     assert {at: index.lookup(at) for at in asked} == asked
@@ -149,7 +153,7 @@ def test_time_index_lookup(files):
 
 
 @pytest.mark.parametrize(("offset", "left"), [(105, 0), (106, 1), (110, 1), (111, 2)])
-def test_time_index_truncation(files, offset, left):
+def test_time_index_truncation(files: SimFiles, offset: int, left: int) -> None:
     index = time_index(files, (1000, 105), (2000, 110))
     index.truncate_to(offset)
     assert len(index) == left
@@ -158,7 +162,7 @@ def test_time_index_truncation(files, offset, left):
 @pytest.mark.parametrize(
     "entries", [[(5, 1), (5, 2)], [(6, 1), (5, 2)], [(5, 2), (6, 1)], [(5, -1)], [(5, 1), (0, 0)]]
 )
-def test_wrong_time_indexes_are_refused(files, entries):
+def test_wrong_time_indexes_are_refused(files: SimFiles, entries: list[tuple[int, int]]) -> None:
     put(files, PATH + ".timeindex", b"".join(struct.pack(">qi", *entry) for entry in entries))
     with pytest.raises(CorruptIndexError):
         TimeIndex(files, PATH + ".timeindex", 100).load()
@@ -206,7 +210,7 @@ def transaction_index(files, *entries):
 ABORTED = [(1, 100, 110, 111), (2, 105, 120, 103), (1, 112, 130, 131)]
 
 
-def test_transaction_index_bytes(files):
+def test_transaction_index_bytes(files: SimFiles) -> None:
     transaction_index(files, *ABORTED)
     data = files.read_bytes(PATH + ".txnindex")
     assert data == b"".join(struct.pack(">hqqqq", 0, *entry) for entry in ABORTED)
@@ -221,7 +225,7 @@ def test_transaction_index_bytes(files):
     assert loaded.entries == []
 
 
-def test_a_torn_entry_is_left_out(files):
+def test_a_torn_entry_is_left_out(files: SimFiles) -> None:
     transaction_index(files, *ABORTED)
     file = files.open(PATH + ".txnindex")
     file.truncate(101)
@@ -235,7 +239,7 @@ def test_a_torn_entry_is_left_out(files):
 
 
 @pytest.mark.parametrize(("offset", "left"), [(111, 1), (110, 0), (121, 2), (9999, 3)])
-def test_transaction_index_truncation(files, offset, left):
+def test_transaction_index_truncation(files: SimFiles, offset: int, left: int) -> None:
     index = transaction_index(files, *ABORTED)
     index.truncate_to(offset)
     assert index.entries == ABORTED[:left]
@@ -244,7 +248,7 @@ def test_transaction_index_truncation(files, offset, left):
     assert loaded.entries == ABORTED[:left]
 
 
-def test_collect_overlapping_transactions(files):
+def test_collect_overlapping_transactions(files: SimFiles) -> None:
     index = transaction_index(files, *ABORTED)
 
     def collect(start, bound):

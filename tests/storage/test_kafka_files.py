@@ -102,7 +102,7 @@ def test_the_same_snapshots_and_indexes_when_replicated(folder, tmp_path):
     assert content(target, *kept) == content(VECTORS / "ftxn-0", *kept)
 
 
-def test_a_log_directory_of_kafka(tmp_path):
+def test_a_log_directory_of_kafka(tmp_path: Path) -> None:
     target = tmp_path / "data"
     shutil.copytree(VECTORS, target)
     shutil.copy(VECTORS.parent / "kafka_cleanshutdown", target / ".kafka_cleanshutdown")
@@ -127,7 +127,7 @@ def test_a_log_directory_of_kafka(tmp_path):
     assert [tuple(entry) for entry in again.epochs.entries] == [(0, 0), (1, 300)]
 
 
-def test_a_tiered_log_of_kafka(tmp_path):
+def test_a_tiered_log_of_kafka(tmp_path: Path) -> None:
     """All but its newest segment is in the remote tier alone."""
     target = tmp_path / "data"
     shutil.copytree(VECTORS.parent / "tiered", target)

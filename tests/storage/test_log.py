@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,6 +18,12 @@ from tidelog_protocol.records import (
 from tidelog_storage.os_files import OsFileSystem
 from tidelog_storage.slices import FIRST_BYTES
 from tidelog_storage.types import OutOfRange, Records, StorageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from sim.disk import SimDisk, SimFiles
+    from tidelog_storage.log import Log
 
 FOLDER = "data/t-0"
 
@@ -41,7 +48,7 @@ def one(outcome):
 # -- appending -------------------------------------------------------------------------------------
 
 
-def test_a_new_log_is_empty(log):
+def test_a_new_log_is_empty(log: Log) -> None:
     assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (0, 0, 0)
     assert log.last_stable_offset == log.size_in_bytes == log.recovery_point == 0
     assert log.read(0, 100, upper_bound=0) == Records((), 0, 0)
@@ -49,7 +56,7 @@ def test_a_new_log_is_empty(log):
     assert log.offset_for_timestamp(0) is None
 
 
-def test_offsets_and_epoch_are_written_in_place(log):
+def test_offsets_and_epoch_are_written_in_place(log: Log) -> None:
     first = log.append_as_leader(batch(3), leader_epoch=4, now_ms=NOW)
     assert first == (0, 2, -1, 0, False)
     data = batch(2)
@@ -63,14 +70,14 @@ def test_offsets_and_epoch_are_written_in_place(log):
     assert log.end_offset_for_epoch(4) == (3, 4)
 
 
-def test_log_append_time_is_returned(files):
+def test_log_append_time_is_returned(files: SimFiles) -> None:
     log = open_log(files, settings=config(message_timestamp_type="LogAppendTime"))
     result = append(log, 2, timestamp=5, now_ms=NOW + 7)
     assert result.log_append_time == NOW + 7
     assert log.max_timestamp_offset() == (0, NOW + 7, 0)
 
 
-def test_a_refused_batch_changes_nothing(log):
+def test_a_refused_batch_changes_nothing(log: Log) -> None:
     append(log, 2)
     data = batch(2)
     data[70] ^= 1
@@ -79,7 +86,7 @@ def test_a_refused_batch_changes_nothing(log):
     assert log.epochs.latest_epoch == 0
 
 
-def test_a_retry_is_answered_with_the_first_offsets(log):
+def test_a_retry_is_answered_with_the_first_offsets(log: Log) -> None:
     options = {"producer_id": 3, "producer_epoch": 0}
     append(log, 2, base_sequence=0, **options)
     first = append(log, 2, base_sequence=2, **options)
@@ -97,7 +104,7 @@ def test_a_retry_is_answered_with_the_first_offsets(log):
     assert "t-0" in str(error)
 
 
-def test_a_full_disk_refuses_and_recovers(disk, log):
+def test_a_full_disk_refuses_and_recovers(disk: SimDisk, log: Log) -> None:
     append(log, 1)
     disk.capacity_bytes = disk.used_bytes() + 50
     refused(ErrorCode.KAFKA_STORAGE_ERROR, append, log, 5)
@@ -108,7 +115,7 @@ def test_a_full_disk_refuses_and_recovers(disk, log):
     check_indexes(log)
 
 
-def test_a_full_disk_at_a_roll(disk, log, monkeypatch):
+def test_a_full_disk_at_a_roll(disk: SimDisk, log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
     append(log, 1)
 
     def fail(*_, **__):
@@ -122,7 +129,7 @@ def test_a_full_disk_at_a_roll(disk, log, monkeypatch):
     assert offsets(log) == [(0, 0), (1, 1)]
 
 
-def test_flush_messages_makes_durable_at_once(disk, files):
+def test_flush_messages_makes_durable_at_once(disk: SimDisk, files: SimFiles) -> None:
     log = open_log(files, settings=config(flush_messages=3))
     append(log, 2)
     assert log.recovery_point == 0
@@ -135,7 +142,7 @@ def test_flush_messages_makes_durable_at_once(disk, files):
 # -- following -------------------------------------------------------------------------------------
 
 
-def test_a_follower_keeps_bytes_offsets_and_epochs(files, log):
+def test_a_follower_keeps_bytes_offsets_and_epochs(files: SimFiles, log: Log) -> None:
     for epoch in (0, 0, 2):
         append(log, 2, leader_epoch=epoch)
     taken = log.read(0, 1 << 20, upper_bound=6)
@@ -147,7 +154,7 @@ def test_a_follower_keeps_bytes_offsets_and_epochs(files, log):
     assert follower.read(0, 1 << 20, upper_bound=6) == taken
 
 
-def test_a_follower_stops_at_a_newer_epoch_and_a_torn_batch(log):
+def test_a_follower_stops_at_a_newer_epoch_and_a_torn_batch(log: Log) -> None:
     data = b"".join(
         batch(1, base_offset=offset, leader_epoch=epoch)
         for offset, epoch in [(0, 1), (1, 1), (2, 3)]
@@ -160,7 +167,7 @@ def test_a_follower_stops_at_a_newer_epoch_and_a_torn_batch(log):
     assert log.append_as_follower(memoryview(b""), leader_epoch=3, now_ms=NOW) is None
 
 
-def test_a_follower_refuses_what_is_wrong(log):
+def test_a_follower_refuses_what_is_wrong(log: Log) -> None:
     append(log, 2)
 
     def follow(data):
@@ -179,7 +186,7 @@ def test_a_follower_refuses_what_is_wrong(log):
 # -- rolling ---------------------------------------------------------------------------------------
 
 
-def test_rolls_by_size(log):
+def test_rolls_by_size(log: Log) -> None:
     size = len(batch(1))
     for _ in range(2000 // size):
         append(log, 1)
@@ -189,7 +196,7 @@ def test_rolls_by_size(log):
     assert log.segments.first.size <= 2000
 
 
-def test_rolls_by_the_age_of_the_first_batch(files):
+def test_rolls_by_the_age_of_the_first_batch(files: SimFiles) -> None:
     log = open_log(files, settings=config(segment_ms=1000))
     append(log, 1, timestamp=NOW)
     append(log, 1, timestamp=NOW + 1000)
@@ -199,7 +206,7 @@ def test_rolls_by_the_age_of_the_first_batch(files):
     assert log.segments.base_offsets == [0, 3]
 
 
-def test_rolls_by_the_clock_without_timestamps(files):
+def test_rolls_by_the_clock_without_timestamps(files: SimFiles) -> None:
     log = open_log(files, settings=config(segment_ms=1000))
     append(log, 1, timestamp=-1)
     append(log, 1, timestamp=-1, now_ms=NOW + 1000)
@@ -208,7 +215,7 @@ def test_rolls_by_the_clock_without_timestamps(files):
     assert len(log.segments) == 2
 
 
-def test_rolls_when_an_index_is_full(files):
+def test_rolls_when_an_index_is_full(files: SimFiles) -> None:
     log = open_log(files, settings=config(index_interval_bytes=0, segment_index_bytes=40))
     for index in range(12):
         append(log, 1, timestamp=NOW)
@@ -224,7 +231,9 @@ def test_rolls_when_an_index_is_full(files):
 
 
 @pytest.mark.parametrize("batches", [1, 2])
-def test_an_index_of_so_many_slots_makes_segments_of_so_many_batches(files, batches):
+def test_an_index_of_so_many_slots_makes_segments_of_so_many_batches(
+    files: SimFiles, batches: int
+) -> None:
     """As Apache Kafka's tiered tests have it: one slot is that of the sealed segment's end."""
     settings = config(index_interval_bytes=1, segment_index_bytes=12 * batches)
     log = open_log(files, settings=settings)
@@ -233,7 +242,9 @@ def test_an_index_of_so_many_slots_makes_segments_of_so_many_batches(files, batc
     assert log.segments.base_offsets == list(range(0, 6, batches))
 
 
-def test_an_active_segment_goes_by_the_configuration_that_comes_after_it_was_loaded(files):
+def test_an_active_segment_goes_by_the_configuration_that_comes_after_it_was_loaded(
+    files: SimFiles,
+) -> None:
     log = open_log(files, settings=config())
     append(log, 1, timestamp=NOW)
     log.close()
@@ -244,7 +255,7 @@ def test_an_active_segment_goes_by_the_configuration_that_comes_after_it_was_loa
     assert log.segments.base_offsets == [0, 1, 2]
 
 
-def test_rolls_before_offsets_outgrow_31_bits(log):
+def test_rolls_before_offsets_outgrow_31_bits(log: Log) -> None:
     append(log, 1)
     far = batch(1, base_offset=(1 << 31) + 1, leader_epoch=0)
     log.append_as_follower(far, leader_epoch=0, now_ms=NOW)
@@ -252,7 +263,7 @@ def test_rolls_before_offsets_outgrow_31_bits(log):
     assert offsets(log) == [(0, 0), ((1 << 31) + 1, (1 << 31) + 1)]
 
 
-def test_a_follower_rolls_at_its_end_though_the_leader_has_compacted_what_comes(log):
+def test_a_follower_rolls_at_its_end_though_the_leader_has_compacted_what_comes(log: Log) -> None:
     append(log, 1)
     while len(log.segments) == 1:
         end = log.log_end_offset
@@ -263,7 +274,7 @@ def test_a_follower_rolls_at_its_end_though_the_leader_has_compacted_what_comes(
     assert offsets(log, start=end) == [(end + 10, end + 11)]
 
 
-def test_jitter_rolls_earlier_and_the_same_each_time(files):
+def test_jitter_rolls_earlier_and_the_same_each_time(files: SimFiles) -> None:
     bases = []
     for name in ("a-0", "b-0"):
         settings = config(segment_ms=10_000, segment_jitter_ms=9_000)
@@ -277,7 +288,7 @@ def test_jitter_rolls_earlier_and_the_same_each_time(files):
     assert max(gaps) <= 21
 
 
-def test_rolling_an_empty_segment_does_nothing(log):
+def test_rolling_an_empty_segment_does_nothing(log: Log) -> None:
     assert log.roll(NOW) is log.segments.active
     append(log, 1)
     heard = []
@@ -364,7 +375,7 @@ def test_sequential_reads_meet_every_batch_once(ten, min_one_batch):
         assert found == list(range(0, 20, 2))
 
 
-def test_a_read_ends_with_its_segment(log):
+def test_a_read_ends_with_its_segment(log: Log) -> None:
     for _ in range(6):
         append(log, 10)
     bases = log.segments.base_offsets
@@ -374,7 +385,7 @@ def test_a_read_ends_with_its_segment(log):
     assert one(log.read(bases[1], 1 << 20, upper_bound=60))[0] == bases[1]
 
 
-def test_a_reader_at_the_end_continues_after_a_roll(log):
+def test_a_reader_at_the_end_continues_after_a_roll(log: Log) -> None:
     append(log, 1)
     assert log.read(0, 99, upper_bound=1).next_offset == 1
     log.roll(NOW)
@@ -387,7 +398,7 @@ def test_more_readers_than_places(ten):
         assert one(ten.read(start, 1, upper_bound=20)) == [start // 2 * 2]
 
 
-def test_large_reads_are_views_and_outlive_truncation(tmp_path):
+def test_large_reads_are_views_and_outlive_truncation(tmp_path: Path) -> None:
     log = open_log(OsFileSystem(), tmp_path / "t-0", settings=config())
     for _ in range(20):
         append(log, 1, size=50_000)
@@ -401,7 +412,7 @@ def test_large_reads_are_views_and_outlive_truncation(tmp_path):
     log.release()
 
 
-def test_gaps_are_read_over(log):
+def test_gaps_are_read_over(log: Log) -> None:
     append(log, 2)
     for offset in (10, 11, 50):
         log.append_as_follower(batch(1, base_offset=offset), leader_epoch=0, now_ms=NOW)
@@ -413,7 +424,7 @@ def test_gaps_are_read_over(log):
 # -- offsets ---------------------------------------------------------------------------------------
 
 
-def test_high_watermark_is_clamped(log):
+def test_high_watermark_is_clamped(log: Log) -> None:
     append(log, 10)
     assert log.set_high_watermark(5) == 5
     assert log.set_high_watermark(99) == log.high_watermark == 10
@@ -421,7 +432,7 @@ def test_high_watermark_is_clamped(log):
     assert log.set_high_watermark(3) == 7
 
 
-def test_log_start_stays_below_the_high_watermark(log):
+def test_log_start_stays_below_the_high_watermark(log: Log) -> None:
     append(log, 10)
     log.set_high_watermark(5)
     error = refused(
@@ -434,7 +445,7 @@ def test_log_start_stays_below_the_high_watermark(log):
     assert [tuple(entry) for entry in log.epochs.entries] == [(0, 5)]
 
 
-def test_times(files):
+def test_times(files: SimFiles) -> None:
     log = open_log(files, settings=config(internal_segment_bytes=500, index_interval_bytes=100))
     times = [5, 3, 9, 7, 9, 20, 11]
     for time in times:
@@ -461,7 +472,7 @@ def end_transaction(log, kind, producer_id):
     )
 
 
-def test_last_stable_offset_and_aborted_transactions(files, log):
+def test_last_stable_offset_and_aborted_transactions(files: SimFiles, log: Log) -> None:
     append(log, 2)
     options = {"producer_epoch": 0, "transactional": True}
     append(log, 2, producer_id=1, base_sequence=0, **options)

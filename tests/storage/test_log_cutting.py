@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from support.logs import NOW, append, batch, check_indexes, config, offsets, open_log
@@ -9,6 +11,12 @@ from tidelog_protocol.errors import ErrorCode
 from tidelog_protocol.records import ControlType, build_end_transaction_marker
 from tidelog_storage.os_files import OsFileSystem
 from tidelog_storage.types import Records, StorageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from sim.disk import SimDisk, SimFiles
+    from tidelog_storage.log import Log
 
 FOLDER = "data/t-0"
 SETTINGS = config(internal_segment_bytes=800, index_interval_bytes=200)
@@ -30,7 +38,7 @@ ALL = [(base, base + 1) for base in range(0, 20, 2)]
 
 
 @pytest.mark.parametrize("offset", range(0, 20, 2))
-def test_truncate(files, log, offset):
+def test_truncate(files: SimFiles, log: Log, offset: int) -> None:
     assert log.truncate_to(offset, NOW)
     left = [pair for pair in ALL if pair[1] < offset]
     assert offsets(log) == left
@@ -44,7 +52,7 @@ def test_truncate(files, log, offset):
     check_indexes(again)
 
 
-def test_a_cut_lowers_what_the_checkpoint_may_say_after_a_roll(files):
+def test_a_cut_lowers_what_the_checkpoint_may_say_after_a_roll(files: SimFiles) -> None:
     """A roll lowers the recovery point in memory alone, so that the segment is flushed again with
     its indexes."""
     lowered = []
@@ -62,7 +70,9 @@ def test_a_cut_lowers_what_the_checkpoint_may_say_after_a_roll(files):
     assert lowered == [0], "it says so already"
 
 
-def test_a_producer_whose_batch_is_deleted_in_part_is_known_after_a_crash(files, log):
+def test_a_producer_whose_batch_is_deleted_in_part_is_known_after_a_crash(
+    files: SimFiles, log: Log
+) -> None:
     append(log, 4, producer_id=9, producer_epoch=0, base_sequence=0, transactional=True)
     log.maybe_increment_log_start(22, "DeleteRecords")
     again = open_log(files, settings=SETTINGS, clean=False, log_start_offset=22, high_watermark=24)
@@ -70,7 +80,7 @@ def test_a_producer_whose_batch_is_deleted_in_part_is_known_after_a_crash(files,
     assert again.last_stable_offset == log.last_stable_offset == 22
 
 
-def test_truncate_at_or_past_the_end_cuts_only_epochs(log):
+def test_truncate_at_or_past_the_end_cuts_only_epochs(log: Log) -> None:
     log.assign_epoch(5)
     assert not log.truncate_to(25)
     assert log.epochs.latest_epoch == 5
@@ -79,14 +89,14 @@ def test_truncate_at_or_past_the_end_cuts_only_epochs(log):
     assert offsets(log) == ALL
 
 
-def test_truncate_inside_of_a_batch_drops_it_and_keeps_the_offset(log):
+def test_truncate_inside_of_a_batch_drops_it_and_keeps_the_offset(log: Log) -> None:
     log.truncate_to(5)
     assert offsets(log) == ALL[:2]
     assert log.log_end_offset == 5
     assert log.read(4, 99, upper_bound=5) == Records((), 0, 4)
 
 
-def test_truncate_below_the_first_segment(log):
+def test_truncate_below_the_first_segment(log: Log) -> None:
     log.set_high_watermark(20)
     log.maybe_increment_log_start(15, "test")
     log.delete_old_segments(NOW)
@@ -96,13 +106,13 @@ def test_truncate_below_the_first_segment(log):
     assert append(log, 1).first_offset == 6
 
 
-def test_truncate_below_the_log_start_moves_it(log):
+def test_truncate_below_the_log_start_moves_it(log: Log) -> None:
     log.maybe_increment_log_start(5, "test")
     log.truncate_to(4)
     assert log.log_start_offset == 4
 
 
-def test_truncate_fully(files, log):
+def test_truncate_fully(files: SimFiles, log: Log) -> None:
     log.truncate_fully_and_start_at(100, now_ms=NOW)
     assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (100, 100, 100)
     assert log.epochs.entries == []
@@ -116,7 +126,7 @@ def test_truncate_fully(files, log):
     assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (50, 200, 200)
 
 
-def test_truncated_and_grown_again_is_indexed_like_a_fresh_log(tmp_path):
+def test_truncated_and_grown_again_is_indexed_like_a_fresh_log(tmp_path: Path) -> None:
     """The indexes after a cut are those that a rebuild gives."""
     files = OsFileSystem()
     settings = config(internal_segment_bytes=5000, index_interval_bytes=700)
@@ -135,7 +145,7 @@ def test_truncated_and_grown_again_is_indexed_like_a_fresh_log(tmp_path):
         assert {path.name: path.read_bytes() for path in folder.glob("*index")} == found
 
 
-def test_readers_find_their_way_after_a_cut(log):
+def test_readers_find_their_way_after_a_cut(log: Log) -> None:
     """Positions that were remembered, of the next batch or an upper bound, are others now."""
     end = 20
     for offset in range(0, 20, 2):
@@ -151,7 +161,7 @@ def test_readers_find_their_way_after_a_cut(log):
     assert offsets(log) == ALL
 
 
-def test_producer_state_goes_back(log):
+def test_producer_state_goes_back(log: Log) -> None:
     options = {"producer_id": 3, "producer_epoch": 0}
     for sequence in range(6):
         append(log, 1, base_sequence=sequence, leader_epoch=2, **options)
@@ -164,7 +174,7 @@ def test_producer_state_goes_back(log):
     assert 3 not in log.producers.producers
 
 
-def test_aborted_transactions_are_noted_once(log):
+def test_aborted_transactions_are_noted_once(log: Log) -> None:
     append(log, 1, producer_id=3, producer_epoch=0, base_sequence=0, transactional=True)
     marker = build_end_transaction_marker(
         ControlType.ABORT, producer_id=3, producer_epoch=0, coordinator_epoch=0, timestamp=NOW
@@ -180,7 +190,9 @@ def test_aborted_transactions_are_noted_once(log):
     assert log.last_stable_offset == 20
 
 
-def test_a_truncation_is_durable_before_the_next_append(disk, files, log):
+def test_a_truncation_is_durable_before_the_next_append(
+    disk: SimDisk, files: SimFiles, log: Log
+) -> None:
     """Else removed segments could come back behind new batches, or new bytes pass as flushed."""
     heard = []
     log.flush()
@@ -202,7 +214,7 @@ def with_retention(log, **settings):
     return log
 
 
-def test_retention_by_size(log):
+def test_retention_by_size(log: Log) -> None:
     sizes = [segment.size for segment in log.segments]
     bases = log.segments.base_offsets
     with_retention(log, retention_bytes=sum(sizes) - sizes[0])
@@ -215,7 +227,7 @@ def test_retention_by_size(log):
     assert append(log, 1).first_offset == 20
 
 
-def test_retention_by_time(log):
+def test_retention_by_time(log: Log) -> None:
     newest = [segment.max_timestamp for segment in log.segments]
     with_retention(log, retention_ms=1000)
     assert log.delete_old_segments(newest[0] + 1000) == 0, "the age must exceed the limit"
@@ -224,7 +236,7 @@ def test_retention_by_time(log):
     assert log.segments.base_offsets == [20]
 
 
-def test_retention_by_log_start_also_without_the_delete_policy(log):
+def test_retention_by_log_start_also_without_the_delete_policy(log: Log) -> None:
     bases = log.segments.base_offsets
     with_retention(log, cleanup_policy=["compact"], retention_ms=0, retention_bytes=0)
     assert log.delete_old_segments(NOW * 2) == 0
@@ -234,7 +246,7 @@ def test_retention_by_log_start_also_without_the_delete_policy(log):
     assert log.segments.base_offsets == bases[1:]
 
 
-def test_nothing_above_the_high_watermark_goes(log):
+def test_nothing_above_the_high_watermark_goes(log: Log) -> None:
     bases = log.segments.base_offsets
     log.set_high_watermark(bases[2])
     with_retention(log, retention_bytes=0)
@@ -243,12 +255,12 @@ def test_nothing_above_the_high_watermark_goes(log):
     assert log.delete_old_segments(NOW) == len(bases) - 2
 
 
-def test_no_limits(log):
+def test_no_limits(log: Log) -> None:
     with_retention(log, retention_ms=-1, retention_bytes=-1)
     assert log.delete_old_segments(NOW * 9) == 0
 
 
-def test_a_later_check_continues_where_one_stopped(files):
+def test_a_later_check_continues_where_one_stopped(files: SimFiles) -> None:
     """The oldest segment has the newest record: size frees it, then time the next one."""
     log = open_log(files, settings=SETTINGS)
     for timestamp in (NOW + 10_000, NOW, NOW + 10_000):
@@ -259,7 +271,7 @@ def test_a_later_check_continues_where_one_stopped(files):
     assert log.delete_old_segments(NOW + 5000) == 2
 
 
-def test_files_go_after_a_delay(files, log):
+def test_files_go_after_a_delay(files: SimFiles, log: Log) -> None:
     with_retention(log, retention_bytes=0, file_delete_delay_ms=500)
     log.delete_old_segments(NOW)
     deleted = [name for name in files.list(FOLDER) if name.endswith(".deleted")]
@@ -273,7 +285,7 @@ def test_files_go_after_a_delay(files, log):
     assert snapshots == [f"{20:020d}.snapshot"]
 
 
-def test_loading_removes_what_waited_for_its_removal(files, log):
+def test_loading_removes_what_waited_for_its_removal(files: SimFiles, log: Log) -> None:
     with_retention(log, retention_bytes=0)
     log.delete_old_segments(NOW)
     log.close()
@@ -284,7 +296,7 @@ def test_loading_removes_what_waited_for_its_removal(files, log):
 # -- durability ------------------------------------------------------------------------------------
 
 
-def test_two_step_flush(disk, files, log):
+def test_two_step_flush(disk: SimDisk, files: SimFiles, log: Log) -> None:
     task = log.prepare_flush()
     assert task is not None
     assert task.offset == 20
@@ -299,7 +311,7 @@ def test_two_step_flush(disk, files, log):
     assert offsets(open_log(disk.files(), settings=SETTINGS, clean=False)) == [*ALL, (20, 20)]
 
 
-def test_flush_up_to_the_active_segment(log):
+def test_flush_up_to_the_active_segment(log: Log) -> None:
     base = log.segments.active.base_offset
     task = log.prepare_flush(base)
     task()
@@ -308,7 +320,7 @@ def test_flush_up_to_the_active_segment(log):
     assert log.prepare_flush(base) is None
 
 
-def test_a_flush_from_before_a_truncation_does_not_count(log):
+def test_a_flush_from_before_a_truncation_does_not_count(log: Log) -> None:
     task = log.prepare_flush()
     log.truncate_to(10, NOW)
     while log.log_end_offset < 30:
@@ -318,7 +330,7 @@ def test_a_flush_from_before_a_truncation_does_not_count(log):
     assert log.recovery_point <= 10
 
 
-def test_a_flush_may_run_while_segments_go(tmp_path):
+def test_a_flush_may_run_while_segments_go(tmp_path: Path) -> None:
     log = open_log(OsFileSystem(), tmp_path / "t-0", SETTINGS)
     for _ in range(10):
         append(log, 2)
@@ -330,7 +342,7 @@ def test_a_flush_may_run_while_segments_go(tmp_path):
     task()
 
 
-def test_idle_segments_are_released(log):
+def test_idle_segments_are_released(log: Log) -> None:
     log.flush()
     log.read(0, 1, upper_bound=20)
     first = log.segments.first
@@ -341,7 +353,7 @@ def test_idle_segments_are_released(log):
     assert offsets(log) == ALL
 
 
-def test_a_clean_stop_syncs_only_what_it_must(disk, files, log):
+def test_a_clean_stop_syncs_only_what_it_must(disk: SimDisk, files: SimFiles, log: Log) -> None:
     log.close()
     again = open_log(files, settings=SETTINGS)
     assert again.recovery_point == 20
@@ -356,7 +368,9 @@ def test_a_clean_stop_syncs_only_what_it_must(disk, files, log):
         check_indexes(again)
 
 
-def test_errors_of_the_disk_name_the_partition(files, log, monkeypatch):
+def test_errors_of_the_disk_name_the_partition(
+    files: SimFiles, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
     log.flush()
     for _ in range(2):
         log.segments.release_idle(log.recovery_point)
@@ -366,7 +380,7 @@ def test_errors_of_the_disk_name_the_partition(files, log, monkeypatch):
     assert caught.value.code == ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def test_batches_of_a_reader_may_be_kept(log):
+def test_batches_of_a_reader_may_be_kept(log: Log) -> None:
     """A small read is a copy of its own."""
     outcome = log.read(0, 1, upper_bound=20)
     before = bytes(outcome.parts[0])

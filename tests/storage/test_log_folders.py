@@ -94,7 +94,7 @@ def broker():
     return Broker(SimDisk(0))
 
 
-def test_a_future_log_has_kafkas_folder_and_is_not_the_current_one(broker):
+def test_a_future_log_has_kafkas_folder_and_is_not_the_current_one(broker: Broker) -> None:
     current = broker.create()
     future = broker.move()
     assert broker.names() == ["one/a-0", f"two/a-0.{UNIQUE}-future"]
@@ -110,7 +110,7 @@ def test_a_future_log_has_kafkas_folder_and_is_not_the_current_one(broker):
     assert broker.logs.future_log_dir(B0) is None
 
 
-def test_it_takes_the_others_place(broker):
+def test_it_takes_the_others_place(broker: Broker) -> None:
     current = broker.create()
     before = everything(current)
     future = broker.move()
@@ -127,7 +127,7 @@ def test_it_takes_the_others_place(broker):
     assert broker.names() == ["two/a-0"]
 
 
-def test_a_moved_log_works_like_any_other(broker):
+def test_a_moved_log_works_like_any_other(broker: Broker) -> None:
     current = broker.create()
     copy(current, future := broker.move())
     assert future.log_end_offset == 18
@@ -148,7 +148,7 @@ def test_a_moved_log_works_like_any_other(broker):
     check_indexes(log)
 
 
-def test_aborted_transactions_are_found_after_a_move(broker):
+def test_aborted_transactions_are_found_after_a_move(broker: Broker) -> None:
     current = broker.create(1)
     records = batch(2, producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
     current.append_as_leader(records, leader_epoch=0, now_ms=NOW)
@@ -167,7 +167,7 @@ def test_aborted_transactions_are_found_after_a_move(broker):
     assert [(e.producer_id, e.first_offset) for e in log.aborted_transactions(0, 5)] == [(7, 2)]
 
 
-def test_there_and_back(broker):
+def test_there_and_back(broker: Broker) -> None:
     current = broker.create()
     copy(current, broker.move())
     log = broker.logs.replace_current(A0, NOW)
@@ -183,7 +183,7 @@ def test_there_and_back(broker):
     assert broker.dirs() == ("one", None)
 
 
-def test_a_flush_under_way_counts_for_nothing(broker):
+def test_a_flush_under_way_counts_for_nothing(broker: Broker) -> None:
     current = broker.create()
     copy(current, future := broker.move())
     point = future.recovery_point
@@ -196,7 +196,7 @@ def test_a_flush_under_way_counts_for_nothing(broker):
     assert future.recovery_point == 18
 
 
-def test_rolls_of_a_future_log_are_flushed_without_a_report(broker):
+def test_rolls_of_a_future_log_are_flushed_without_a_report(broker: Broker) -> None:
     heard = []
     broker.logs.on_roll = heard.append
     current = broker.create()
@@ -216,7 +216,7 @@ def test_rolls_of_a_future_log_are_flushed_without_a_report(broker):
     assert heard == [future]
 
 
-def test_a_stop_in_the_middle_of_a_move(broker):
+def test_a_stop_in_the_middle_of_a_move(broker: Broker) -> None:
     current = broker.create()
     copy(current, broker.move(), upto=8)
     broker.restart()
@@ -229,7 +229,7 @@ def test_a_stop_in_the_middle_of_a_move(broker):
     assert broker.dirs() == ("two", None)
 
 
-def test_a_log_start_moves_along(broker):
+def test_a_log_start_moves_along(broker: Broker) -> None:
     current = broker.create()
     copy(current, future := broker.move())
     current.maybe_increment_log_start(5, "asked")
@@ -242,7 +242,7 @@ def test_a_log_start_moves_along(broker):
 
 
 @pytest.mark.parametrize("loaded", [True, False])
-def test_giving_a_move_up(broker, loaded):
+def test_giving_a_move_up(broker: Broker, loaded: bool) -> None:
     broker.create()
     copy(broker.logs.get(A0), broker.move(), upto=8)
     if not loaded:
@@ -257,7 +257,7 @@ def test_giving_a_move_up(broker, loaded):
     assert broker.logs.future(A0).log_end_offset == 0
 
 
-def test_deleting_a_partition_deletes_both(broker):
+def test_deleting_a_partition_deletes_both(broker: Broker) -> None:
     broker.create()
     broker.move()
     broker.logs.delete(A0, NOW)
@@ -271,7 +271,7 @@ def test_deleting_a_partition_deletes_both(broker):
     assert broker.names() == []
 
 
-def test_retention_leaves_alone_what_is_moving(broker):
+def test_retention_leaves_alone_what_is_moving(broker: Broker) -> None:
     broker.settings = config(internal_segment_bytes=500, retention_bytes=0)
     current = broker.create()
     copy(current, future := broker.move())
@@ -281,7 +281,7 @@ def test_retention_leaves_alone_what_is_moving(broker):
     assert future.log_start_offset > 0
 
 
-def test_compaction_waits_for_the_move_and_continues_where_it_was():
+def test_compaction_waits_for_the_move_and_continues_where_it_was() -> None:
     broker = Broker(SimDisk(0), COMPACTED)
     current = broker.create(12)
     cleaner = LogCleaner(broker.logs, CleanerLimits(1 << 16, 0.9))
@@ -324,7 +324,7 @@ def test_compaction_waits_for_the_move_and_continues_where_it_was():
     assert broker.logs.compacted_to(A0) > compacted
 
 
-def test_a_preferred_directory(broker):
+def test_a_preferred_directory(broker: Broker) -> None:
     broker.logs.prefer(B0, "two")
     assert broker.logs.log_dir_wanted(B0) == "two"
     broker.logs.create(A0, ID, SMALL)
@@ -362,7 +362,7 @@ LAST_STEPS = operations_of_the_last_steps()
 
 @pytest.mark.parametrize("power", [False, True])
 @pytest.mark.parametrize("step", range(1, LAST_STEPS + 1))
-def test_a_crash_in_any_step_leaves_one_whole_log(step, power):
+def test_a_crash_in_any_step_leaves_one_whole_log(step: int, power: bool) -> None:
     assert LAST_STEPS >= 7  # three checkpoints at least, two renames, each made durable
     for seed in range(8):
         broker, before = moved_to_the_end(seed)
@@ -395,7 +395,7 @@ def test_a_crash_in_any_step_leaves_one_whole_log(step, power):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_power_failure_after_the_move_takes_nothing_back(seed):
+def test_a_power_failure_after_the_move_takes_nothing_back(seed: int) -> None:
     broker, before = moved_to_the_end(seed)
     log = broker.logs.replace_current(A0, NOW)
     append(log, 2)
@@ -408,7 +408,7 @@ def test_a_power_failure_after_the_move_takes_nothing_back(seed):
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_move_that_was_given_up_does_not_come_back(seed):
+def test_a_move_that_was_given_up_does_not_come_back(seed: int) -> None:
     broker, before = moved_to_the_end(seed)
     broker.logs.delete_future(A0, NOW)
     broker.disk.power_failure()
@@ -417,7 +417,7 @@ def test_a_move_that_was_given_up_does_not_come_back(seed):
     assert everything(broker.logs.get(A0)) == before
 
 
-def test_folders_that_are_no_move_go_at_the_start(broker):
+def test_folders_that_are_no_move_go_at_the_start(broker: Broker) -> None:
     broker.create()
     copy(broker.logs.get(A0), broker.move(), upto=8)
     broker.logs.shutdown(NOW)
@@ -448,7 +448,7 @@ class FailingDisk(SimDisk):
 
 
 @pytest.mark.parametrize("step", range(1, LAST_STEPS + 1))
-def test_a_step_that_fails_is_undone(step):
+def test_a_step_that_fails_is_undone(step: int) -> None:
     broker = Broker(FailingDisk(0))
     before = everything(broker.create())
     copy(broker.logs.get(A0), broker.move())
@@ -468,7 +468,7 @@ def test_a_step_that_fails_is_undone(step):
 
 
 @pytest.mark.parametrize("step", range(1, 5))
-def test_a_future_log_that_cannot_be_made(step):
+def test_a_future_log_that_cannot_be_made(step: int) -> None:
     broker = Broker(FailingDisk(0))
     broker.create()
     broker.disk.fail_in = step

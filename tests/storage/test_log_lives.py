@@ -115,7 +115,7 @@ OPERATIONS = (
 
 
 @pytest.mark.parametrize("first", range(0, 200, 50))
-def test_a_log_is_the_same_after_each_start(first):
+def test_a_log_is_the_same_after_each_start(first: int) -> None:
     for seed in range(first, first + 50):
         life = Life(seed)
         for _ in range(STEPS):

@@ -66,7 +66,9 @@ def test_the_log_start_of_a_tiered_log_survives(broker, content, moved_to, is_em
 
 
 @pytest.mark.parametrize("written", [7, 13, 19, 400])
-def test_a_log_start_with_a_wrong_digit_hides_and_deletes_nothing(broker, written):
+def test_a_log_start_with_a_wrong_digit_hides_and_deletes_nothing(
+    broker: Broker, written: int
+) -> None:
     log = broker.create(12)
     copied(log, 12)
     log.maybe_increment_log_start(3, "DeleteRecords")
@@ -77,7 +79,9 @@ def test_a_log_start_with_a_wrong_digit_hides_and_deletes_nothing(broker, writte
 
 
 @pytest.mark.parametrize("content", DAMAGES)
-def test_what_was_deleted_from_a_plain_log_does_not_come_back(broker, content):
+def test_what_was_deleted_from_a_plain_log_does_not_come_back(
+    broker: Broker, content: bytes | None
+) -> None:
     log = broker.create(12, PLAIN)
     log.maybe_increment_log_start(3, "DeleteRecords")
     damage(broker, LOG_STARTS, content)
@@ -96,7 +100,9 @@ def test_records_stay_deleted_if_no_other_is_left(broker, settings):
 
 
 @pytest.mark.parametrize("content", DAMAGES)
-def test_a_plain_log_whose_segments_were_deleted_begins_with_its_first(broker, content):
+def test_a_plain_log_whose_segments_were_deleted_begins_with_its_first(
+    broker: Broker, content: bytes | None
+) -> None:
     settings = config(internal_segment_bytes=500, retention_bytes=700)
     log = broker.create(12, settings)
     log.delete_old_segments(NOW)
@@ -109,7 +115,9 @@ def test_a_plain_log_whose_segments_were_deleted_begins_with_its_first(broker, c
 @pytest.mark.parametrize("content", [None, b"", b"0\n1\n0"])
 @pytest.mark.parametrize("loses_start", [False, True])
 @pytest.mark.parametrize("is_empty", [False, True])
-def test_without_its_epochs_a_tiered_log_is_refused(broker, content, loses_start, is_empty):
+def test_without_its_epochs_a_tiered_log_is_refused(
+    broker: Broker, content: bytes | None, loses_start: bool, is_empty: bool
+) -> None:
     """Nothing says then which remote segments are its own."""
     log = broker.create(12)
     copied(log, 12)
@@ -124,7 +132,7 @@ def test_without_its_epochs_a_tiered_log_is_refused(broker, content, loses_start
         broker.logs.shutdown(NOW)
 
 
-def test_a_tiered_log_that_lost_no_part_of_itself_does_without_its_epochs(broker):
+def test_a_tiered_log_that_lost_no_part_of_itself_does_without_its_epochs(broker: Broker) -> None:
     """Its records name all epochs."""
     broker.create(12)
     damage(broker, EPOCHS, b"")
@@ -134,7 +142,7 @@ def test_a_tiered_log_that_lost_no_part_of_itself_does_without_its_epochs(broker
 
 
 @pytest.mark.parametrize("content", DAMAGES)
-def test_the_high_watermark_may_be_lost(broker, content):
+def test_the_high_watermark_may_be_lost(broker: Broker, content: bytes | None) -> None:
     """It begins with the local log start: a leader hears of its followers what is committed."""
     log = broker.create(12)
     copied(log, 12)
@@ -147,7 +155,9 @@ def test_the_high_watermark_may_be_lost(broker, content):
 
 
 @pytest.mark.parametrize("content", [None, b"", b"0\n0\n"])
-def test_the_recovery_point_is_not_needed_after_an_orderly_stop(broker, content):
+def test_the_recovery_point_is_not_needed_after_an_orderly_stop(
+    broker: Broker, content: bytes | None
+) -> None:
     log = broker.create(12)
     copied(log, 12)
     before = (*starts(log), log.log_end_offset, offsets(log, start=14))
@@ -157,13 +167,15 @@ def test_the_recovery_point_is_not_needed_after_an_orderly_stop(broker, content)
     assert log.recovery_point == log.log_end_offset
 
 
-def test_a_new_directory_has_lost_nothing(broker):
+def test_a_new_directory_has_lost_nothing(broker: Broker) -> None:
     append(broker.create(1, PLAIN))
     assert not broker.logs.directories[0].checkpointed(PARTITION).log_starts_are_lost
 
 
 @pytest.mark.parametrize("is_orderly", [True, False])
-def test_a_directory_without_its_recovery_points_is_not_taken_for_a_new_one(broker, is_orderly):
+def test_a_directory_without_its_recovery_points_is_not_taken_for_a_new_one(
+    broker: Broker, is_orderly: bool
+) -> None:
     """Else topics that were created while the broker was away would count as lost with it."""
     assert broker.logs.has_new_directory
     append(broker.create(1, PLAIN))
@@ -179,7 +191,9 @@ def test_a_directory_without_its_recovery_points_is_not_taken_for_a_new_one(brok
 
 
 @pytest.mark.parametrize("content", [None, b""])
-def test_without_recovery_points_gaps_of_compaction_stay(broker, content):
+def test_without_recovery_points_gaps_of_compaction_stay(
+    broker: Broker, content: bytes | None
+) -> None:
     """Else all records behind the first gap go, which compaction left and no crash."""
     log = broker.create(2, PLAIN)
     log.roll(NOW, base_offset=10)
@@ -270,7 +284,7 @@ def test_a_crash_while_it_is_noted_leaves_the_old_or_the_new_log_start(settings,
     assert found == {0, moved_to}
 
 
-def test_only_partitions_whose_log_start_rose_cost_a_sync(broker):
+def test_only_partitions_whose_log_start_rose_cost_a_sync(broker: Broker) -> None:
     log = broker.create(12)
     log.flush()
     broker.logs.prepare_checkpoints()()
@@ -286,7 +300,9 @@ def test_only_partitions_whose_log_start_rose_cost_a_sync(broker):
     assert syncs() == idle
 
 
-def test_a_partition_that_is_deleted_meanwhile_does_not_stop_the_checkpoints(broker):
+def test_a_partition_that_is_deleted_meanwhile_does_not_stop_the_checkpoints(
+    broker: Broker,
+) -> None:
     log = broker.create(12)
     log.maybe_increment_log_start(3, "DeleteRecords")
     write = broker.logs.prepare_checkpoints()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from sim.disk import SimDisk
@@ -11,6 +13,9 @@ from tidelog_storage.directory import LogDirectoryError
 from tidelog_storage.manager import LogManager
 from tidelog_storage.os_files import OsFileSystem
 from tidelog_storage.types import TopicPartition
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b-c", 0)
 ID = bytes(range(16))
@@ -61,7 +66,7 @@ def state(log):
     return log.log_start_offset, log.high_watermark, log.log_end_offset, log.recovery_point
 
 
-def test_create_and_get(disk):
+def test_create_and_get(disk: SimDisk) -> None:
     broker = Broker(disk)
     assert broker.logs.get(A0) is None
     log = broker.create(A0, 3)
@@ -74,7 +79,7 @@ def test_create_and_get(disk):
         broker.logs.log_dir(A1)
 
 
-def test_an_orderly_stop_brings_back_everything(disk):
+def test_an_orderly_stop_brings_back_everything(disk: SimDisk) -> None:
     broker = Broker(disk)
     broker.create(A0, 9)
     broker.create(B0, 2)
@@ -92,7 +97,7 @@ def test_an_orderly_stop_brings_back_everything(disk):
     assert broker.heard == []
 
 
-def test_what_was_not_loaded_is_checkpointed_again(disk):
+def test_what_was_not_loaded_is_checkpointed_again(disk: SimDisk) -> None:
     broker = Broker(disk)
     for key in (A0, B0):
         broker.create(key, 9)
@@ -103,7 +108,7 @@ def test_what_was_not_loaded_is_checkpointed_again(disk):
     assert state(broker.logs.get(B0)) == (5, 18, 18, 18)
 
 
-def test_a_crash_recovers_all_logs_at_the_start(disk):
+def test_a_crash_recovers_all_logs_at_the_start(disk: SimDisk) -> None:
     broker = Broker(disk)
     broker.create(A0, 5)
     broker.create(B0, 1)
@@ -122,7 +127,7 @@ def test_a_crash_recovers_all_logs_at_the_start(disk):
     assert broker.logs.directories[0].had_clean_shutdown
 
 
-def test_flushed_records_survive_a_power_failure(disk):
+def test_flushed_records_survive_a_power_failure(disk: SimDisk) -> None:
     for seed in range(30):
         disk = SimDisk(seed)
         broker = Broker(disk)
@@ -141,7 +146,7 @@ def test_flushed_records_survive_a_power_failure(disk):
         assert offsets(log) == [(base, base + 1) for base in range(0, log.log_end_offset, 2)]
 
 
-def test_truncation_lowers_the_checkpoint_at_once(disk):
+def test_truncation_lowers_the_checkpoint_at_once(disk: SimDisk) -> None:
     broker = Broker(disk)
     log = broker.create(A0, 9)
     log.flush()
@@ -155,7 +160,7 @@ def test_truncation_lowers_the_checkpoint_at_once(disk):
     assert content == b"0\n1\na 0 4\n", "a write from before must not raise it again"
 
 
-def test_high_watermarks_are_written_when_they_moved(disk):
+def test_high_watermarks_are_written_when_they_moved(disk: SimDisk) -> None:
     broker = Broker(disk)
     log = broker.create(A0, 3)
     log.set_high_watermark(2)
@@ -176,7 +181,7 @@ def test_high_watermarks_are_written_when_they_moved(disk):
     assert broker.logs.get(A0).high_watermark == 6
 
 
-def test_flush_dirty(disk):
+def test_flush_dirty(disk: SimDisk) -> None:
     broker = Broker(disk)
     log = broker.create(A0, 1)
     assert list(broker.logs.flush_dirty(NOW)) == []
@@ -194,7 +199,7 @@ def test_flush_dirty(disk):
     assert len(list(broker.logs.flush_dirty(NOW + 1000))) == 1
 
 
-def test_a_log_that_is_deleted_before_its_turn_is_not_flushed(disk):
+def test_a_log_that_is_deleted_before_its_turn_is_not_flushed(disk: SimDisk) -> None:
     broker = Broker(disk)
     logs = [broker.create(partition, 9) for partition in (A0, A1)]
     asked = []
@@ -205,7 +210,9 @@ def test_a_log_that_is_deleted_before_its_turn_is_not_flushed(disk):
     assert asked == logs[:1]
 
 
-def test_epochs_that_cannot_be_written_are_not_flushed_past(disk, monkeypatch):
+def test_epochs_that_cannot_be_written_are_not_flushed_past(
+    disk: SimDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     broker = Broker(disk)
     log = broker.create(A0, 9)
 
@@ -221,7 +228,7 @@ def test_epochs_that_cannot_be_written_are_not_flushed_past(disk, monkeypatch):
     assert log.recovery_point == log.log_end_offset
 
 
-def test_delete(disk):
+def test_delete(disk: SimDisk) -> None:
     broker = Broker(disk)
     broker.create(A0, 2)
     broker.create(A1, 2)
@@ -242,7 +249,7 @@ def test_delete(disk):
     assert [name for name in broker.files.list("data") if name.endswith("-delete")] == []
 
 
-def test_what_is_being_removed_shares_its_name_with_nothing(disk):
+def test_what_is_being_removed_shares_its_name_with_nothing(disk: SimDisk) -> None:
     broker = Broker(disk)
     broker.create(A0, 2)
     broker.logs.delete(A0, NOW)
@@ -259,7 +266,7 @@ def test_what_is_being_removed_shares_its_name_with_nothing(disk):
     assert [name for name in broker.files.list("data") if "delete" in name] == []
 
 
-def test_delete_before_it_was_loaded(disk):
+def test_delete_before_it_was_loaded(disk: SimDisk) -> None:
     broker = Broker(disk)
     broker.create(A0, 2)
     broker.restart()
@@ -269,7 +276,7 @@ def test_delete_before_it_was_loaded(disk):
     assert broker.files.read_bytes("data/replication-offset-checkpoint") == b"0\n0\n"
 
 
-def test_long_names_fit_their_deleted_folder(tmp_path):
+def test_long_names_fit_their_deleted_folder(tmp_path: Path) -> None:
     logs = LogManager(OsFileSystem(), [str(tmp_path)], SMALL)
     logs.open(now_ms=0, cluster_id="c", node_id=1, new_directory_id=lambda: DIRECTORY_ID)
     key = TopicPartition("t" * 249, 12345)
@@ -281,7 +288,9 @@ def test_long_names_fit_their_deleted_folder(tmp_path):
 
 @pytest.mark.parametrize("crashed_before", [False, True])
 @pytest.mark.parametrize("power", [False, True])
-def test_a_topic_of_a_deleted_ones_name_begins_at_nothing(disk, crashed_before, power):
+def test_a_topic_of_a_deleted_ones_name_begins_at_nothing(
+    disk: SimDisk, crashed_before: bool, power: bool
+) -> None:
     """What the checkpoints said of the old one is not taken for the new one's after a crash."""
     broker = Broker(disk)
     log = broker.create(A0, 9)
@@ -303,7 +312,7 @@ def test_a_topic_of_a_deleted_ones_name_begins_at_nothing(disk, crashed_before, 
     assert again.log_end_offset == 3 or power
 
 
-def test_nothing_is_written_for_new_topics_of_new_names(disk):
+def test_nothing_is_written_for_new_topics_of_new_names(disk: SimDisk) -> None:
     broker = Broker(disk)
     broker.create(A0, 1)
     broker.logs.prepare_checkpoints()()
@@ -316,7 +325,7 @@ def test_nothing_is_written_for_new_topics_of_new_names(disk):
     assert disk.names["data/log-start-offset-checkpoint"] is before
 
 
-def test_retention_of_all_logs(disk):
+def test_retention_of_all_logs(disk: SimDisk) -> None:
     broker = Broker(disk)
     for key in (A0, B0):
         log = broker.create(key, 9)
@@ -330,7 +339,7 @@ def test_retention_of_all_logs(disk):
     assert broker.logs.prepare_removals(NOW) == []
 
 
-def test_idle_producers_are_forgotten(disk):
+def test_idle_producers_are_forgotten(disk: SimDisk) -> None:
     broker = Broker(disk)
     log = broker.create(A0)
     append(log, 1, producer_id=3, producer_epoch=0, base_sequence=0)
@@ -340,7 +349,7 @@ def test_idle_producers_are_forgotten(disk):
     assert log.producers.producers == {}
 
 
-def test_several_directories(disk):
+def test_several_directories(disk: SimDisk) -> None:
     broker = Broker(disk, ("data", "more"))
     for index in range(4):
         broker.create(TopicPartition("a", index), 1)
@@ -352,7 +361,7 @@ def test_several_directories(disk):
     assert broker.logs.get(A1).log_end_offset == 2
 
 
-def test_the_metadata_log_is_not_touched(disk):
+def test_the_metadata_log_is_not_touched(disk: SimDisk) -> None:
     broker = Broker(disk)
     broker.files.make_dirs("data/__cluster_metadata-0")
     broker.files.make_dirs("data/not a partition")
@@ -361,7 +370,9 @@ def test_the_metadata_log_is_not_touched(disk):
     assert list(broker.logs.items()) == []
 
 
-def test_a_log_that_could_not_be_made_is_made_the_next_time(disk, monkeypatch):
+def test_a_log_that_could_not_be_made_is_made_the_next_time(
+    disk: SimDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     broker = Broker(disk)
 
     def fail(*_, **__):
@@ -380,7 +391,7 @@ def test_a_log_that_could_not_be_made_is_made_the_next_time(disk, monkeypatch):
     assert broker.logs.get(A0).log_end_offset == 2
 
 
-def test_a_locked_directory_says_so(disk):
+def test_a_locked_directory_says_so(disk: SimDisk) -> None:
     broker = Broker(disk, ("other", "data"))
     with pytest.raises(LogDirectoryError, match="data is locked: another broker"):
         Broker(disk, ("mine", "data"))
@@ -389,7 +400,7 @@ def test_a_locked_directory_says_so(disk):
     Broker(disk, ("mine", "data"))
 
 
-def test_the_next_holder_of_the_locks_knows_which_life_has_ended(disk):
+def test_the_next_holder_of_the_locks_knows_which_life_has_ended(disk: SimDisk) -> None:
     broker = Broker(disk, ("a", "b"))
     assert broker.logs.ended_broker_epoch == -1
     broker.logs.note_broker_epoch(12)
@@ -401,7 +412,7 @@ def test_the_next_holder_of_the_locks_knows_which_life_has_ended(disk):
     assert broker.logs.ended_broker_epoch == -1, "the machine may be another"
 
 
-def test_a_directory_of_another_broker_is_refused(disk):
+def test_a_directory_of_another_broker_is_refused(disk: SimDisk) -> None:
     broker = Broker(disk)
     broker.logs.shutdown()
     for changed in ({"cluster_id": "other"}, {"node_id": 2}):
@@ -411,7 +422,7 @@ def test_a_directory_of_another_broker_is_refused(disk):
     assert broker.logs.directories[0].directory_id == DIRECTORY_ID
 
 
-def test_malformed_files_of_the_directory(disk):
+def test_malformed_files_of_the_directory(disk: SimDisk) -> None:
     broker = Broker(disk)
     broker.create(A0, 2)
     broker.logs.shutdown()
@@ -428,7 +439,9 @@ def test_malformed_files_of_the_directory(disk):
     assert state(broker.logs.get(A0)) == (0, 4, 4, 4)
 
 
-def test_a_log_that_cannot_be_closed_leaves_no_clean_mark(disk, monkeypatch):
+def test_a_log_that_cannot_be_closed_leaves_no_clean_mark(
+    disk: SimDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
     broker = Broker(disk)
     log = broker.create(A0, 2)
 

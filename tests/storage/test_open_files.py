@@ -7,11 +7,15 @@ import os
 import resource
 import threading
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tidelog_storage.open_files import OpenFiles, lacks_descriptors
 from tidelog_storage.os_files import OsFile, OsFileSystem
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 DESCRIPTORS = "/proc/self/fd"
 
@@ -53,7 +57,9 @@ def take_all(taken):
             taken.append(os.open("/", os.O_RDONLY))
 
 
-def test_many_files_hold_few_descriptors(files, open_files, tmp_path):
+def test_many_files_hold_few_descriptors(
+    files: OsFileSystem, open_files: OpenFiles, tmp_path: Path
+) -> None:
     opened = open_many(files, tmp_path, 100)
     assert len(open_files) == len(opened_in(tmp_path)) <= 4
     for index, file in enumerate(opened):
@@ -65,7 +71,9 @@ def test_many_files_hold_few_descriptors(files, open_files, tmp_path):
     assert len(open_files) == 0
 
 
-def test_a_file_in_use_keeps_its_descriptor(files, open_files, tmp_path):
+def test_a_file_in_use_keeps_its_descriptor(
+    files: OsFileSystem, open_files: OpenFiles, tmp_path: Path
+) -> None:
     favourite, *others = open_many(files, tmp_path, 40)
     give_up_all(open_files)
     favourite.pread(0, 1)
@@ -75,7 +83,9 @@ def test_a_file_in_use_keeps_its_descriptor(files, open_files, tmp_path):
         assert "0" in opened_in(tmp_path)
 
 
-def test_a_file_without_descriptor_is_written_and_cut_at_its_end(files, open_files, tmp_path):
+def test_a_file_without_descriptor_is_written_and_cut_at_its_end(
+    files: OsFileSystem, open_files: OpenFiles, tmp_path: Path
+) -> None:
     (file,) = open_many(files, tmp_path, 1)
     for cut in (False, True):
         give_up_all(open_files)
@@ -88,8 +98,8 @@ def test_a_file_without_descriptor_is_written_and_cut_at_its_end(files, open_fil
 
 
 def test_views_survive_and_protect_the_bytes_of_a_file_without_descriptor(
-    files, open_files, tmp_path
-):
+    files: OsFileSystem, open_files: OpenFiles, tmp_path: Path
+) -> None:
     file = files.open(f"{tmp_path}/f", create=True)
     file.append((b"a" * 100_000,))
     view = file.view(50_000, 50_000)
@@ -102,8 +112,8 @@ def test_views_survive_and_protect_the_bytes_of_a_file_without_descriptor(
 
 
 def test_unsynced_bytes_of_a_file_without_descriptor_are_synced(
-    files, open_files, tmp_path, monkeypatch
-):
+    files: OsFileSystem, open_files: OpenFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (file,) = open_many(files, tmp_path, 1)
     synced = []
     sync = os.fsync
@@ -115,7 +125,9 @@ def test_unsynced_bytes_of_a_file_without_descriptor_are_synced(
     assert [stat.st_ino for stat in synced] == [os.stat(f"{tmp_path}/0").st_ino]
 
 
-def test_a_closed_file_stays_closed(files, open_files, tmp_path):
+def test_a_closed_file_stays_closed(
+    files: OsFileSystem, open_files: OpenFiles, tmp_path: Path
+) -> None:
     file, gone = open_many(files, tmp_path, 2)
     give_up_all(open_files)
     files.remove(f"{tmp_path}/1")
@@ -127,7 +139,7 @@ def test_a_closed_file_stays_closed(files, open_files, tmp_path):
         file.pread(0, 4)
 
 
-def test_all_descriptors_gone_takes_those_of_files(tmp_path):
+def test_all_descriptors_gone_takes_those_of_files(tmp_path: Path) -> None:
     """The open calls of everything else push the files out, and not the other way round."""
     open_files = OpenFiles(limit=1000)
     files = OsFileSystem(open_files=open_files)
@@ -150,7 +162,7 @@ def test_all_descriptors_gone_takes_those_of_files(tmp_path):
             os.close(descriptor)
 
 
-def test_none_left_to_take_is_an_error_of_its_own(files):
+def test_none_left_to_take_is_an_error_of_its_own(files: OsFileSystem) -> None:
     def fail() -> None:
         raise OSError(errno.EMFILE, "none")
 
@@ -160,7 +172,9 @@ def test_none_left_to_take_is_an_error_of_its_own(files):
     assert not lacks_descriptors(OSError(errno.EIO, "broken"))
 
 
-def test_readers_on_threads_are_not_disturbed(files, open_files, tmp_path):
+def test_readers_on_threads_are_not_disturbed(
+    files: OsFileSystem, open_files: OpenFiles, tmp_path: Path
+) -> None:
     """Four threads read and sync eight files, which take the four descriptors from each other."""
     opened = open_many(files, tmp_path, 8)
     wrong = []
@@ -186,8 +200,8 @@ def test_readers_on_threads_are_not_disturbed(files, open_files, tmp_path):
 
 
 def test_a_planted_bug_is_found_that_syncs_no_file_without_descriptor(
-    files, open_files, tmp_path, monkeypatch
-):
+    files: OsFileSystem, open_files: OpenFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A file that gave its descriptor up counts as closed, and its sync as done."""
     give_up = OsFile.give_up
 

@@ -9,11 +9,17 @@ import shutil
 import signal
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tidelog_storage import os_files
 from tidelog_storage.os_files import OsFileSystem
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tidelog_storage.seams import File
 
 
 @pytest.fixture
@@ -28,12 +34,12 @@ def file(files, tmp_path):
     file.close()
 
 
-def test_open_needs_create(files, tmp_path):
+def test_open_needs_create(files: OsFileSystem, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         files.open(f"{tmp_path}/none")
 
 
-def test_appends_and_reads(file, files, tmp_path):
+def test_appends_and_reads(file: File, files: OsFileSystem, tmp_path: Path) -> None:
     assert file.append((b"one",)) == 3
     assert file.append((b"two", memoryview(b"three"), bytearray(b"4"))) == 9
     assert file.size() == 12
@@ -48,14 +54,16 @@ def test_appends_and_reads(file, files, tmp_path):
     again.close()
 
 
-def test_appends_more_buffers_than_one_call_takes(file):
+def test_appends_more_buffers_than_one_call_takes(file: File) -> None:
     buffers = [bytes([index % 256]) for index in range(3000)]
     assert file.append(buffers) == 3000
     assert file.pread(0, 3000) == b"".join(buffers)
 
 
 @pytest.mark.parametrize("buffers", [(b"x" * 5000,), (b"x" * 10, b"y" * 5000)])
-def test_a_failed_append_leaves_nothing(file, buffers):
+def test_a_failed_append_leaves_nothing(
+    file: File, buffers: tuple[bytes] | tuple[bytes, bytes]
+) -> None:
     """The file size limit stands for a full disk: a first part is written, then the call fails."""
     file.append((b"a" * 100,))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -72,7 +80,7 @@ def test_a_failed_append_leaves_nothing(file, buffers):
     assert file.pread(0, 9999) == b"a" * 100 + b"b"
 
 
-def test_views_follow_the_growing_file(file):
+def test_views_follow_the_growing_file(file: File) -> None:
     file.append((b"a" * 5000,))
     first = file.view(1000, 3000)
     assert first == b"a" * 3000
@@ -84,7 +92,9 @@ def test_views_follow_the_growing_file(file):
     assert first == b"a" * 3000
 
 
-def test_views_outlive_truncation_close_and_removal(file, files, tmp_path):
+def test_views_outlive_truncation_close_and_removal(
+    file: File, files: OsFileSystem, tmp_path: Path
+) -> None:
     file.append((b"a" * 100_000,))
     view = file.view(50_000, 50_000)
     file.append((b"b" * 100_000,))
@@ -101,7 +111,7 @@ def test_views_outlive_truncation_close_and_removal(file, files, tmp_path):
     assert view == b"a" * 50_000
 
 
-def test_truncation_without_views_keeps_the_inode(file, tmp_path):
+def test_truncation_without_views_keeps_the_inode(file: File, tmp_path: Path) -> None:
     file.append((b"a" * 100_000,))
     view = file.view(0, 100_000)
     del view
@@ -111,14 +121,14 @@ def test_truncation_without_views_keeps_the_inode(file, tmp_path):
     assert file.view(0, 5) == b""
 
 
-def test_an_empty_file_is_not_cut(file, monkeypatch):
+def test_an_empty_file_is_not_cut(file: File, monkeypatch: pytest.MonkeyPatch) -> None:
     """ext4 writes out a file that was cut to nothing: new logs would wait for the disk."""
     monkeypatch.setattr(os, "ftruncate", lambda *_: pytest.fail("the file was cut"))
     file.truncate(0)
     assert file.size() == 0
 
 
-def test_sync_after_close_is_no_error(file):
+def test_sync_after_close_is_no_error(file: File) -> None:
     file.append((b"a",))
     file.fsync()
     file.close()
@@ -126,14 +136,14 @@ def test_sync_after_close_is_no_error(file):
     file.fsync()
 
 
-def test_write_atomic_replaces(files, tmp_path):
+def test_write_atomic_replaces(files: OsFileSystem, tmp_path: Path) -> None:
     files.write_atomic(f"{tmp_path}/c", b"one")
     files.write_atomic(f"{tmp_path}/c", b"two")
     assert files.read_bytes(f"{tmp_path}/c") == b"two"
     assert files.list(str(tmp_path)) == ["c"]
 
 
-def test_without_syncs_all_works_the_same(tmp_path):
+def test_without_syncs_all_works_the_same(tmp_path: Path) -> None:
     files = OsFileSystem(syncs=False)
     files.write_atomic(f"{tmp_path}/c", b"one")
     files.fsync_dir(str(tmp_path))
@@ -144,7 +154,7 @@ def test_without_syncs_all_works_the_same(tmp_path):
     assert files.read_bytes(f"{tmp_path}/c") == b"one!"
 
 
-def test_folders(files, tmp_path):
+def test_folders(files: OsFileSystem, tmp_path: Path) -> None:
     root = f"{tmp_path}/a/b/c"
     files.make_dirs(root)
     files.make_dirs(root)
@@ -169,7 +179,9 @@ def test_folders(files, tmp_path):
         files.sizes(f"{tmp_path}/none")
 
 
-def test_a_lock_holds_until_released_or_the_process_ends(files, tmp_path):
+def test_a_lock_holds_until_released_or_the_process_ends(
+    files: OsFileSystem, tmp_path: Path
+) -> None:
     path = f"{tmp_path}/.lock"
     code = (
         "import sys\nfrom tidelog_storage.os_files import OsFileSystem\n"
@@ -184,7 +196,9 @@ def test_a_lock_holds_until_released_or_the_process_ends(files, tmp_path):
     files.lock(path).release()
 
 
-def test_a_lock_names_its_previous_holder_and_a_copy_of_it_does_not(files, tmp_path):
+def test_a_lock_names_its_previous_holder_and_a_copy_of_it_does_not(
+    files: OsFileSystem, tmp_path: Path
+) -> None:
     path, copy = tmp_path / ".lock", tmp_path / "copy"
     script = (
         "import os, signal, sys; from tidelog_storage.os_files import OsFileSystem\n"
@@ -200,7 +214,9 @@ def test_a_lock_names_its_previous_holder_and_a_copy_of_it_does_not(files, tmp_p
         lock.release()
 
 
-def test_a_lock_noted_before_the_system_started_names_no_holder(files, tmp_path, monkeypatch):
+def test_a_lock_noted_before_the_system_started_names_no_holder(
+    files: OsFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lock = files.lock(f"{tmp_path}/.lock")
     assert lock.predecessor() == b""
     lock.note(b"67")
@@ -213,7 +229,7 @@ def test_a_lock_noted_before_the_system_started_names_no_holder(files, tmp_path,
     lock.release()
 
 
-def test_what_is_in_memory_is_read_without_waiting(file):
+def test_what_is_in_memory_is_read_without_waiting(file: File) -> None:
     file.append((b"0123456789",))
     buffer = bytearray(4)
     read = file.pread_cached_into(2, memoryview(buffer))
@@ -222,14 +238,18 @@ def test_what_is_in_memory_is_read_without_waiting(file):
     assert file.pread_cached_into(10, memoryview(buffer)) == 0
 
 
-def test_a_system_that_cannot_tell_what_is_in_memory(file, monkeypatch):
+def test_without_rwf_nowait_nothing_counts_as_in_memory(
+    file: File, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file.append((b"0123456789",))
     monkeypatch.setattr(os_files, "_RWF_NOWAIT", 0)
     assert file.pread_cached_into(0, memoryview(bytearray(4))) == 0
 
 
 @pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="of Linux")
-def test_other_errors_of_reading_from_memory_are_raised(file, monkeypatch):
+def test_other_errors_of_reading_from_memory_are_raised(
+    file: File, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def broken(*_):
         raise OSError(errno.EIO, "broken")
 
@@ -240,8 +260,8 @@ def test_other_errors_of_reading_from_memory_are_raised(file, monkeypatch):
 
 @pytest.mark.parametrize("fails_at", ["write", "fsync", "rename"])
 def test_a_file_that_cannot_be_replaced_leaves_no_temporary_one(
-    files, tmp_path, monkeypatch, fails_at
-):
+    files: OsFileSystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails_at: str
+) -> None:
     """A full disk would keep them, one for each try."""
     files.write_atomic(f"{tmp_path}/f", b"old")
 
@@ -256,7 +276,7 @@ def test_a_file_that_cannot_be_replaced_leaves_no_temporary_one(
     assert files.read_bytes(f"{tmp_path}/f") == b"old"
 
 
-def test_short_reads_continue_to_the_end(file, monkeypatch):
+def test_short_reads_continue_to_the_end(file: File, monkeypatch: pytest.MonkeyPatch) -> None:
     file.append((b"0123456789",))
     pread = os.pread
     monkeypatch.setattr(os, "pread", lambda fd, length, at: pread(fd, min(length, 3), at))
@@ -264,7 +284,7 @@ def test_short_reads_continue_to_the_end(file, monkeypatch):
     assert file.pread(6, 99) == b"6789"
 
 
-def test_a_file_that_has_become_shorter_is_an_error(file, tmp_path):
+def test_a_file_that_has_become_shorter_is_an_error(file: File, tmp_path: Path) -> None:
     """What is missing must not pass for the end of a log: recovery would cut there."""
     file.append((b"0123456789",))
     os.truncate(f"{tmp_path}/f", 4)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from sim.disk_files import SimFile
 from support.logs import NOW, append, check_indexes, config, offsets, open_log
 from tidelog_storage.checkpoints import UnknownCheckpointVersionError, write_partition_metadata
 from tidelog_storage.segment import file_name
+
+if TYPE_CHECKING:
+    from sim.disk import SimDisk, SimFiles
 
 FOLDER = "data/t-0"
 SETTINGS = config(internal_segment_bytes=600, index_interval_bytes=200)
@@ -30,14 +35,14 @@ def put(files, name, data=b"x"):
     files.open(f"{FOLDER}/{name}", create=True).append((data,))
 
 
-def test_a_missing_folder_is_made(files):
+def test_a_missing_folder_is_made(files: SimFiles) -> None:
     log = open_log(files, "data/new-0", SETTINGS, log_start_offset=7, high_watermark=99)
     assert (log.log_start_offset, log.high_watermark, log.log_end_offset) == (7, 7, 7)
     assert files.list("data/new-0") == [file_name(7, ".log")]
     assert log.topic_id is None
 
 
-def test_the_topic_id_is_read(files):
+def test_the_topic_id_is_read(files: SimFiles) -> None:
     build(files)
     write_partition_metadata(files, FOLDER, b"i" * 16)
     assert open_log(files).topic_id == b"i" * 16
@@ -46,7 +51,7 @@ def test_the_topic_id_is_read(files):
         open_log(files)
 
 
-def test_leftovers_go(files):
+def test_leftovers_go(files: SimFiles) -> None:
     build(files)
     for name in (
         file_name(0, ".log.deleted"),
@@ -83,7 +88,7 @@ def swap_in(files, base, end):
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_a_complete_swap_takes_the_place_of_what_it_covers(files, clean):
+def test_a_complete_swap_takes_the_place_of_what_it_covers(files: SimFiles, clean: bool) -> None:
     bases = build(files)
     compacted = swap_in(files, bases[1], bases[3])
     log = open_log(files, settings=SETTINGS, clean=clean)
@@ -97,14 +102,14 @@ def test_a_complete_swap_takes_the_place_of_what_it_covers(files, clean):
     assert not [name for name in files.list(FOLDER) if "swap" in name]
 
 
-def test_a_swap_beside_unfinished_cleaning_is_dropped(files):
+def test_a_swap_beside_unfinished_cleaning_is_dropped(files: SimFiles) -> None:
     bases = build(files)
     swap_in(files, bases[1], bases[3])
     put(files, file_name(bases[1], ".log.cleaned"))
     assert offsets(open_log(files, settings=SETTINGS)) == ALL
 
 
-def test_index_files_of_a_swap_that_was_nearly_done_follow(files):
+def test_index_files_of_a_swap_that_was_nearly_done_follow(files: SimFiles) -> None:
     """Kafka takes the suffix from the records first."""
     bases = build(files)
     name = file_name(bases[1], ".txnindex")
@@ -118,7 +123,7 @@ def test_index_files_of_a_swap_that_was_nearly_done_follow(files):
     assert files.read_bytes(f"{FOLDER}/{index}") == content
 
 
-def test_an_empty_compacted_segment_takes_the_place_of_its_first_one(files):
+def test_an_empty_compacted_segment_takes_the_place_of_its_first_one(files: SimFiles) -> None:
     """Those behind it may be left: what they hold is superseded."""
     bases = build(files)
     put(files, file_name(bases[1], ".log.swap"), b"")
@@ -130,7 +135,7 @@ def test_an_empty_compacted_segment_takes_the_place_of_its_first_one(files):
     check_indexes(log)
 
 
-def test_index_files_of_a_sealed_segment_are_made_again_when_needed(files):
+def test_index_files_of_a_sealed_segment_are_made_again_when_needed(files: SimFiles) -> None:
     bases = build(files)
     for suffix in (".index", ".timeindex"):
         files.remove(f"{FOLDER}/{file_name(bases[1], suffix)}")
@@ -142,7 +147,9 @@ def test_index_files_of_a_sealed_segment_are_made_again_when_needed(files):
 
 
 @pytest.mark.parametrize("is_rolled", [False, True])
-def test_what_is_appended_to_a_segment_found_empty_is_indexed(files, is_rolled):
+def test_what_is_appended_to_a_segment_found_empty_is_indexed(
+    files: SimFiles, is_rolled: bool
+) -> None:
     """A crash took all that it had: its index files are there, and nothing is in them."""
     open_log(files, settings=SETTINGS).release()
     open_log(files, settings=SETTINGS, clean=False).close()
@@ -164,7 +171,9 @@ def test_what_is_appended_to_a_segment_found_empty_is_indexed(files, is_rolled):
     assert reports == []
 
 
-def test_a_clean_start_opens_nothing_it_does_not_need(files, monkeypatch):
+def test_a_clean_start_opens_nothing_it_does_not_need(
+    files: SimFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bases = build(files)
     opened = []
     original = type(files).open
@@ -187,7 +196,7 @@ def test_a_clean_start_opens_nothing_it_does_not_need(files, monkeypatch):
     }
 
 
-def test_recovery_begins_at_the_recovery_point(files):
+def test_recovery_begins_at_the_recovery_point(files: SimFiles) -> None:
     """What is below was flushed: a flipped bit there is not looked for."""
     bases = build(files)
     for base in bases[:2]:
@@ -200,7 +209,7 @@ def test_recovery_begins_at_the_recovery_point(files):
     assert log.segments.base_offsets == bases[:2]
 
 
-def test_everything_below_the_log_start_is_dropped(files):
+def test_everything_below_the_log_start_is_dropped(files: SimFiles) -> None:
     build(files)
     heard = []
     log = open_log(files, settings=SETTINGS, log_start_offset=50, report=heard.append)
@@ -210,7 +219,7 @@ def test_everything_below_the_log_start_is_dropped(files):
     assert append(log, 1).first_offset == 50
 
 
-def test_checkpoints_are_clamped(files):
+def test_checkpoints_are_clamped(files: SimFiles) -> None:
     build(files)
     log = open_log(
         files, settings=SETTINGS, log_start_offset=3, high_watermark=999, recovery_point=999
@@ -220,7 +229,7 @@ def test_checkpoints_are_clamped(files):
     assert log.high_watermark == 3
 
 
-def test_epochs_without_records_go(files):
+def test_epochs_without_records_go(files: SimFiles) -> None:
     log = open_log(files, settings=SETTINGS)
     append(log, 2, leader_epoch=1)
     log.assign_epoch(4)
@@ -228,7 +237,7 @@ def test_epochs_without_records_go(files):
     assert [tuple(entry) for entry in open_log(files).epochs.entries] == [(1, 0)]
 
 
-def test_epochs_beyond_the_checkpoint_come_from_the_batches(files):
+def test_epochs_beyond_the_checkpoint_come_from_the_batches(files: SimFiles) -> None:
     log = open_log(files, settings=SETTINGS)
     append(log, 2, leader_epoch=1)
     log.flush()
@@ -247,7 +256,9 @@ def crash(log, files):
 
 
 @pytest.mark.parametrize("newer", [2, 9])
-def test_epochs_in_the_file_above_the_recovery_point_are_not_trusted(files, newer):
+def test_epochs_in_the_file_above_the_recovery_point_are_not_trusted(
+    files: SimFiles, newer: int
+) -> None:
     """The file holds epoch 5 at an offset where the log was cut and goes on in another epoch."""
     log = open_log(files, settings=SETTINGS)
     append(log, 4, leader_epoch=1)
@@ -263,7 +274,9 @@ def test_epochs_in_the_file_above_the_recovery_point_are_not_trusted(files, newe
     assert [tuple(entry) for entry in log.epochs.entries] == [(1, 0)]
 
 
-def test_epochs_below_the_recovery_point_are_in_the_file_whatever_was_flushed(files):
+def test_epochs_below_the_recovery_point_are_in_the_file_whatever_was_flushed(
+    files: SimFiles,
+) -> None:
     log = open_log(files, settings=SETTINGS)
     for epoch in range(6):
         append(log, 2, leader_epoch=epoch)
@@ -276,7 +289,7 @@ def test_epochs_below_the_recovery_point_are_in_the_file_whatever_was_flushed(fi
         assert [tuple(entry) for entry in log.epochs.entries] == expected
 
 
-def test_a_log_without_records_gets_no_epoch_file(files):
+def test_a_log_without_records_gets_no_epoch_file(files: SimFiles) -> None:
     log = open_log(files, settings=SETTINGS)
     log.assign_epoch(3)
     log.close()
@@ -284,7 +297,7 @@ def test_a_log_without_records_gets_no_epoch_file(files):
     assert open_log(files, settings=SETTINGS).epochs.entries == []
 
 
-def test_a_tiered_log_that_began_anew_has_lost_no_epochs_in_a_crash(files):
+def test_a_tiered_log_that_began_anew_has_lost_no_epochs_in_a_crash(files: SimFiles) -> None:
     """Its older log start is in the checkpoint; the epoch of its first records is in no file."""
     settings = config(remote_storage_enable=True)
     options = {"settings": settings, "remote_storage_system_enable": True}
@@ -297,7 +310,7 @@ def test_a_tiered_log_that_began_anew_has_lost_no_epochs_in_a_crash(files):
     assert (log.log_start_offset, log.log_end_offset) == (7, 9)
 
 
-def test_snapshots_above_the_recovered_segments_are_not_trusted(files):
+def test_snapshots_above_the_recovered_segments_are_not_trusted(files: SimFiles) -> None:
     """The records they speak of may be others now."""
     log = open_log(files, settings=SETTINGS)
     options = {"producer_id": 3, "producer_epoch": 0}
@@ -313,7 +326,7 @@ def test_snapshots_above_the_recovered_segments_are_not_trusted(files):
     assert open_log(files, settings=SETTINGS, clean=False).producers.producers == {}
 
 
-def test_an_old_snapshot_is_brought_up_to_date(files):
+def test_an_old_snapshot_is_brought_up_to_date(files: SimFiles) -> None:
     log = open_log(files, settings=SETTINGS)
     options = {"producer_id": 3, "producer_epoch": 0}
     for sequence in range(20):
@@ -329,7 +342,9 @@ def test_an_old_snapshot_is_brought_up_to_date(files):
 
 
 @pytest.mark.parametrize("is_flushed", [True, False])
-def test_a_cut_that_a_kill_left_unsynced_does_not_come_back(disk, files, monkeypatch, is_flushed):
+def test_a_cut_that_a_kill_left_unsynced_does_not_come_back(
+    disk: SimDisk, files: SimFiles, monkeypatch: pytest.MonkeyPatch, is_flushed: bool
+) -> None:
     """The next start finds nothing to cut, and the segment was never synced again."""
 
     class KilledError(BaseException):

@@ -63,7 +63,7 @@ def check(log, expected):
 EXPECTED = offsets(open_log(build()[1], settings=SETTINGS))
 
 
-def test_the_undamaged_log():
+def test_the_undamaged_log() -> None:
     _, files, _ = build()
     log = open_log(files, settings=SETTINGS, clean=False)
     assert len(log.segments) > 3
@@ -72,7 +72,7 @@ def test_the_undamaged_log():
 
 @settings(max_examples=150)
 @given(data=st.data())
-def test_cut_anywhere(data):
+def test_cut_anywhere(data: st.DataObject) -> None:
     _, files, log = build()
     name = data.draw(st.sampled_from(names(files, ".log")))
     file = files.open(f"{FOLDER}/{name}")
@@ -95,7 +95,7 @@ def test_cut_anywhere(data):
 
 @settings(max_examples=150)
 @given(data=st.data())
-def test_a_flipped_bit_in_the_newest_segment(data):
+def test_a_flipped_bit_in_the_newest_segment(data: st.DataObject) -> None:
     _, files, log = build()
     name = names(files, ".log")[-1]
     batches = boundaries(files, name)
@@ -110,7 +110,7 @@ def test_a_flipped_bit_in_the_newest_segment(data):
 
 @settings(max_examples=150)
 @given(data=st.data())
-def test_noise_anywhere_never_breaks_loading(data):
+def test_noise_anywhere_never_breaks_loading(data: st.DataObject) -> None:
     """Also where no checksum looks: what is read back is then still in order and indexed."""
     _, files, log = build()
     name = data.draw(st.sampled_from(names(files, ".log")))
@@ -129,7 +129,7 @@ def test_noise_anywhere_never_breaks_loading(data):
 @pytest.mark.parametrize("clean", [True, False])
 @settings(max_examples=100)
 @given(data=st.data())
-def test_indexes_missing_short_or_wrong(clean, data):
+def test_indexes_missing_short_or_wrong(clean: bool, data: st.DataObject) -> None:
     """Short indexes are right but sparse; the newest entry is always there after a clean stop."""
     _, files, log = build()
     for name in names(files, ".index") + names(files, ".timeindex"):
@@ -155,7 +155,7 @@ def test_indexes_missing_short_or_wrong(clean, data):
 
 
 @given(data=st.data())
-def test_a_damaged_epoch_checkpoint_is_rebuilt(data):
+def test_a_damaged_epoch_checkpoint_is_rebuilt(data: st.DataObject) -> None:
     _, files, log = build()
     path = f"{FOLDER}/leader-epoch-checkpoint"
     damage = data.draw(st.sampled_from([b"", b"0\n7\n", b"\x00\x00", b"0\n1\nx y\n", None]))
@@ -171,14 +171,14 @@ def test_a_damaged_epoch_checkpoint_is_rebuilt(data):
 
 
 @pytest.mark.parametrize("clean", [True, False])
-def test_damaged_snapshots_are_dropped(clean):
+def test_damaged_snapshots_are_dropped(clean: bool) -> None:
     _, files, _ = build()
     for name in names(files, ".snapshot"):
         files.open(f"{FOLDER}/{name}").inode.data[4] ^= 1
     check(open_log(files, settings=SETTINGS, clean=clean), EXPECTED)
 
 
-def test_torn_in_spite_of_a_clean_stop():
+def test_torn_in_spite_of_a_clean_stop() -> None:
     """Somebody touched the files: the last segment is recovered all the same."""
     _, files, log = build()
     name = names(files, ".log")[-1]

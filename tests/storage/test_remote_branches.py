@@ -161,7 +161,7 @@ class World:
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_the_last_leader_reads_its_own_log(seed):
+def test_the_last_leader_reads_its_own_log(seed: int) -> None:
     world = World(seed)
     world.play()
     batches = world.batches()
@@ -183,7 +183,7 @@ def test_the_last_leader_reads_its_own_log(seed):
         assert found == expected
 
 
-def test_there_are_dead_branches_among_them():
+def test_there_are_dead_branches_among_them() -> None:
     dead = 0
     for seed in range(25):
         world = World(seed)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import io
 import json
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -22,6 +23,13 @@ from tidelog_storage.remote.api import (
 from tidelog_storage.remote.checks import UnreadableStoreError, check_segment
 from tidelog_storage.remote.directory_store import DirectoryStore
 from tidelog_storage.remote.layout import INDEX_ENDINGS, folder_name, object_name
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from support.remote_places import DirectoryPlace, S3Place
+    from tidelog_storage.log import Log
+    from tidelog_storage.remote.api import RemoteStorage
 
 SETTINGS = LogConfig({"internal.segment.bytes": 1 << 20, "index.interval.bytes": 200})
 ENDINGS = (".log", ".manifest.json", *INDEX_ENDINGS.values())
@@ -78,7 +86,9 @@ def path_of(segment, ending):
     return f"{folder_name(segment.topic_id_partition)}/{object_name(segment, ending)}"
 
 
-def test_any_damage_to_any_object_is_found(place, store, log):
+def test_any_damage_to_any_object_is_found(
+    place: DirectoryPlace | S3Place, store: RemoteStorage, log: Log
+) -> None:
     first, second, last = copy_candidates(log, store)
     assert [check_segment(store, each) for each in (first, second, last)] == [[], [], []]
     assert (first.txn_index_empty, last.txn_index_empty) == (False, True)
@@ -95,7 +105,9 @@ def test_any_damage_to_any_object_is_found(place, store, log):
     assert [check_segment(store, each) for each in (second, last)] == [[], []]
 
 
-def test_what_a_manifest_tells_is_checked(place, store, log):
+def test_the_contents_of_a_manifest_are_checked(
+    place: DirectoryPlace | S3Place, store: RemoteStorage, log: Log
+) -> None:
     segment, *_ = copy_candidates(log, store)
     name = path_of(segment, ".manifest.json")
     good = json.loads(place.read(name))
@@ -116,7 +128,9 @@ def test_what_a_manifest_tells_is_checked(place, store, log):
         assert check_segment(store, segment)[0].startswith("the manifest can't be read: ")
 
 
-def test_the_epochs_of_a_log_that_was_cut_from_its_start(place, store, log):
+def test_the_epochs_of_a_log_that_was_cut_from_its_start(
+    place: DirectoryPlace | S3Place, store: RemoteStorage, log: Log
+) -> None:
     """What was deleted before the copy is in the segment, but not in the metadata."""
     log.maybe_increment_log_start(1, "test")
     segment, *_ = copy_candidates(log, store)
@@ -130,7 +144,9 @@ def test_the_epochs_of_a_log_that_was_cut_from_its_start(place, store, log):
     assert any("is of epoch 1" in fault for fault in check_segment(store, wrong))
 
 
-def test_a_segment_that_is_not_there_at_all_is_one_fault(place, store, log):
+def test_a_segment_that_is_not_there_at_all_is_one_fault(
+    place: DirectoryPlace | S3Place, store: RemoteStorage, log: Log
+) -> None:
     segment, *_ = copy_candidates(log, store)
     place.put(path_of(segment, ".log"), None)
     (fault,) = check_segment(store, segment)
@@ -155,7 +171,7 @@ class Refusing(DirectoryStore):
         return super().fetch_index(segment, kind)
 
 
-def test_a_store_that_gives_nothing_is_no_fault_of_a_segment(log, tmp_path):
+def test_a_store_that_gives_nothing_is_no_fault_of_a_segment(log: Log, tmp_path: Path) -> None:
     store = Refusing()
     store.configure({"dir": str(tmp_path / "tier")})
     segment, *_ = copy_candidates(log, store)
@@ -181,7 +197,9 @@ class Described(Wrapping):
         raise RemoteResourceNotFound("no manifest today")
 
 
-def test_a_store_with_its_own_way_to_read_is_not_judged_by_our_manifest(log, tmp_path):
+def test_a_store_with_its_own_way_to_read_is_not_judged_by_our_manifest(
+    log: Log, tmp_path: Path
+) -> None:
     store = Wrapping()
     store.configure({"dir": str(tmp_path / "tier")})
     segment, *_ = copy_candidates(log, store)

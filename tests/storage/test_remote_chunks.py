@@ -56,7 +56,7 @@ SEGMENT = remote_segment(size=len(DATA), start=0, end=4)
 WHOLE = ChunkPlace(0, len(DATA))
 
 
-def test_a_whole_chunk():
+def test_a_whole_chunk() -> None:
     store = Answering(DATA)
     chunk = load_chunk(store, SEGMENT, WHOLE)
     assert (len(chunk), chunk.start, chunk.end, chunk.view(0, 5)) == (5, 0, len(DATA), DATA)
@@ -68,7 +68,7 @@ def test_a_whole_chunk():
     assert store.asked == [(0, len(DATA) - 1)]
 
 
-def test_what_fits():
+def test_what_fits() -> None:
     chunk = load_chunk(Answering(DATA), SEGMENT, WHOLE)
     for first in range(5):
         for stop in range(first, 6):
@@ -79,14 +79,14 @@ def test_what_fits():
                 assert chunk.fitting(first, stop, max_bytes) == expected
 
 
-def test_a_chunk_in_the_middle():
+def test_a_chunk_in_the_middle() -> None:
     place = ChunkPlace(POSITIONS[1], POSITIONS[3])
     chunk = load_chunk(Answering(DATA), SEGMENT, place)
     assert (len(chunk), chunk.start, chunk.end) == (2, *place[:2])
     assert (chunk.next_offset(0), chunk.next_offset(1)) == (2, 3)
 
 
-def test_an_inexact_chunk_ends_with_its_last_whole_batch():
+def test_an_inexact_chunk_ends_with_its_last_whole_batch() -> None:
     chunk = load_chunk(Answering(DATA), SEGMENT, ChunkPlace(0, POSITIONS[2] + 70, exact=False))
     assert (len(chunk), chunk.end) == (2, POSITIONS[2])
     store = Answering(DATA)
@@ -95,7 +95,7 @@ def test_an_inexact_chunk_ends_with_its_last_whole_batch():
     assert len(store.asked) == 2
 
 
-def test_short_answers_are_errors():
+def test_short_answers_are_errors() -> None:
     store = Answering(DATA)
     for length in (0, 10, 60, len(DATA) - 1):
         store.change = lambda data, length=length: data[:length]
@@ -104,7 +104,7 @@ def test_short_answers_are_errors():
 
 
 @given(st.integers(0, len(DATA) * 8 - 1))
-def test_any_flipped_bit_is_noticed(bit):
+def test_any_flipped_bit_is_noticed(bit: int) -> None:
     flipped = bytearray(DATA)
     flipped[bit // 8] ^= 1 << bit % 8
     store = Answering(bytes(flipped))
@@ -112,7 +112,7 @@ def test_any_flipped_bit_is_noticed(bit):
         load_chunk(store, SEGMENT, WHOLE)
 
 
-def test_leader_epochs_are_those_of_the_metadata():
+def test_leader_epochs_are_those_of_the_metadata() -> None:
     """The CRC does not cover them (the simulation's seed 30034 of three brokers)."""
     data = bytearray(DATA)
     for number, epoch in enumerate((3, 3, 5, 5, 9)):
@@ -126,7 +126,7 @@ def test_leader_epochs_are_those_of_the_metadata():
         load_chunk(Answering(bytes(data)), other, WHOLE)
 
 
-def test_leader_epochs_below_the_log_start_may_be_forgotten():
+def test_leader_epochs_below_the_log_start_may_be_forgotten() -> None:
     """Records were deleted up to 2, where the epoch changes, before the segment was copied: the log
     had forgotten epoch 3, and nothing of the segment could be read (seed 49 of three brokers, if
     all seeds have a remote tier)."""
@@ -138,7 +138,7 @@ def test_leader_epochs_below_the_log_start_may_be_forgotten():
 
 
 @given(st.binary(min_size=1, max_size=200))
-def test_noise_is_never_a_chunk(noise):
+def test_noise_is_never_a_chunk(noise: bytes) -> None:
     store = Answering(DATA)
     store.change = lambda data: (noise * len(data))[: len(data)]
     with pytest.raises(CorruptRemoteDataError):
@@ -147,7 +147,7 @@ def test_noise_is_never_a_chunk(noise):
         load_chunk(store, SEGMENT, ChunkPlace(0, 300, exact=False))
 
 
-def test_another_segments_bytes_are_noticed():
+def test_another_segments_bytes_are_noticed() -> None:
     other, _ = batches([50, 100, 50, 400, 50], start=5)
     with pytest.raises(CorruptRemoteDataError, match="offsets 5 to 5"):
         load_chunk(Answering(other), SEGMENT, WHOLE)
@@ -157,7 +157,7 @@ def test_another_segments_bytes_are_noticed():
         load_chunk(Answering(twice * 2), one, ChunkPlace(0, 2 * len(twice)))
 
 
-def test_a_range_of_another_place_is_noticed():
+def test_a_range_of_another_place_is_noticed() -> None:
     """A store that gives the start of the object whatever is asked."""
     store = Answering(DATA)
     store.fetch_segment = lambda *_: io.BytesIO(DATA)
@@ -166,12 +166,12 @@ def test_a_range_of_another_place_is_noticed():
         load_chunk(store, SEGMENT, place)
 
 
-def test_corrupt_data_is_no_matter_of_time():
+def test_corrupt_data_is_no_matter_of_time() -> None:
     assert issubclass(CorruptRemoteDataError, RemoteStorageError)
     assert not issubclass(CorruptRemoteDataError, RetriableRemoteStorageError)
 
 
-def test_streams_that_give_little_at_a_time():
+def test_streams_that_give_little_at_a_time() -> None:
     class Dripping(io.BytesIO):
         def read(self, size=-1):
             return super().read(min(size, 3))
@@ -191,7 +191,7 @@ class Filling(io.BytesIO):
         return super().readinto(memoryview(buffer)[:200])
 
 
-def test_chunks_are_read_into_buffers_that_are_used_again():
+def test_chunks_are_read_into_buffers_that_are_used_again() -> None:
     buffers = Buffers()
     store = Answering(DATA)
     store.fetch_segment = lambda *_: Filling(DATA)
@@ -214,7 +214,7 @@ def test_chunks_are_read_into_buffers_that_are_used_again():
     assert len({id(buffer) for buffer in taken}) == 3
 
 
-def test_free_memory_is_bounded_and_fits():
+def test_free_memory_is_bounded_and_fits() -> None:
     buffers = Buffers(1 << 20)
     for _ in range(100):
         buffers.give(bytearray(1 << 18))
@@ -284,7 +284,7 @@ def use(ahead, segment, position):
         ahead.use(segment.segment_id, chunk, NOW)
 
 
-def test_chunks_go_when_there_are_too_many():
+def test_chunks_go_when_there_are_too_many() -> None:
     ahead = ChunkCache(1000, chunk_bytes=100)
     for number in range(12):
         ahead.put(SEGMENT, chunk_of(number * 100, 84), NOW)
@@ -323,7 +323,7 @@ def test_the_bytes_are_counted(steps):
         assert len(ahead) == len(kept)
 
 
-def test_what_nobody_came_for_yet_is_bounded():
+def test_chunks_read_ahead_are_bounded() -> None:
     ahead = ChunkCache(1000, chunk_bytes=100)
     assert ahead.has_room_ahead(500, NOW)
     assert not ahead.has_room_ahead(501, NOW)
@@ -338,7 +338,7 @@ def test_what_nobody_came_for_yet_is_bounded():
     assert has(ahead, SEGMENT, 200)
 
 
-def test_what_was_read_goes_before_what_is_still_to_be_read():
+def test_what_was_read_goes_before_what_is_still_to_be_read() -> None:
     ahead = ChunkCache(1000, chunk_bytes=100)
     for number in range(4):
         ahead.put(SEGMENT, chunk_of(number * 100, 84), NOW, ahead=True)
@@ -347,7 +347,7 @@ def test_what_was_read_goes_before_what_is_still_to_be_read():
     assert all(has(ahead, SEGMENT, number * 100) for number in range(4))
 
 
-def test_what_was_read_to_its_end_goes_first():
+def test_what_was_read_to_its_end_goes_first() -> None:
     ahead = ChunkCache(1000, chunk_bytes=100)
     segment = remote_segment(size=2000)
     ahead.grid(segment, Index(range(0, 2000, 100)), NOW)
@@ -369,7 +369,7 @@ def window_behind(ahead, offset, next_offset, partition=PARTITION, *, now_ms=NOW
     return ahead.read_on(partition, offset, next_offset, now_ms)
 
 
-def test_a_reader_that_goes_on_gets_a_window_that_doubles():
+def test_a_reader_that_goes_on_gets_a_window_that_doubles() -> None:
     ahead = ChunkCache(chunk_bytes=100, window_bytes_max=700)
     windows = [window_behind(ahead, offset, offset + 10) for offset in range(0, 60, 10)]
     assert windows == [0, 200, 400, 700, 700, 700]
@@ -382,7 +382,7 @@ def test_a_reader_that_goes_on_gets_a_window_that_doubles():
     assert len(ahead._readers) == 1024
 
 
-def test_many_partitions_have_smaller_windows_and_chunks():
+def test_many_partitions_have_smaller_windows_and_chunks() -> None:
     index = Index(range(0, 64 << 20, 4096))
     ahead = ChunkCache()
 
@@ -408,7 +408,7 @@ def test_many_partitions_have_smaller_windows_and_chunks():
     assert len(ahead._partitions) == 1024
 
 
-def test_a_grid_that_is_drawn_anew_knows_where_chunks_end():
+def test_a_grid_that_is_drawn_anew_knows_where_chunks_end() -> None:
     """A chunk that came when the grid was forgotten was found for the byte behind it, for ever: the
     reader, and the broker with it, never came to an end."""
     ahead = ChunkCache(chunk_bytes=100)

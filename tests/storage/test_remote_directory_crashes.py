@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -17,6 +18,9 @@ from tidelog_storage.remote.api import (
 )
 from tidelog_storage.remote.directory_store import DirectoryStore
 from tidelog_storage.remote.layout import folder_name, object_name
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 CONTENT = bytes(range(256)) * 40
 SEGMENT = remote_segment(size=len(CONTENT))
@@ -74,7 +78,7 @@ class Machine:
 
 
 @pytest.mark.parametrize("power_failure", [False, True])
-def test_a_copy_is_whole_or_not_there(power_failure):
+def test_a_copy_is_whole_or_not_there(power_failure: bool) -> None:
     for operation in range(1, 200):
         machine = Machine(operation)
         died = machine.dies_in(operation, machine.copy)
@@ -92,7 +96,7 @@ def test_a_copy_is_whole_or_not_there(power_failure):
 
 
 @pytest.mark.parametrize("power_failure", [False, True])
-def test_a_deletion_hides_all_and_is_finished_later(power_failure):
+def test_a_deletion_hides_all_and_is_finished_later(power_failure: bool) -> None:
     for operation in range(1, 200):
         machine = Machine(operation)
         for segment in (SEGMENT, OTHER):
@@ -110,7 +114,7 @@ def test_a_deletion_hides_all_and_is_finished_later(power_failure):
     assert operation > 5
 
 
-def test_a_finished_deletion_stays_finished():
+def test_a_finished_deletion_stays_finished() -> None:
     for seed in range(20):
         machine = Machine(seed)
         for segment in (SEGMENT, OTHER):
@@ -123,7 +127,7 @@ def test_a_finished_deletion_stays_finished():
         assert machine.disk.names
 
 
-def test_a_folder_that_another_deletion_removes_meanwhile_is_no_error(tmp_path):
+def test_a_folder_that_another_deletion_removes_meanwhile_is_no_error(tmp_path: Path) -> None:
     """Its removal is durable all the same."""
     synced = []
 
@@ -142,7 +146,7 @@ def test_a_folder_that_another_deletion_removes_meanwhile_is_no_error(tmp_path):
     assert list((tmp_path / "tier").iterdir()) == []
 
 
-def test_copying_over_a_whole_segment_keeps_it_or_hides_it():
+def test_copying_over_a_whole_segment_keeps_it_or_hides_it() -> None:
     for operation in range(1, 200):
         machine = Machine(operation)
         machine.copy()
@@ -153,7 +157,7 @@ def test_copying_over_a_whole_segment_keeps_it_or_hides_it():
             break
 
 
-def test_a_full_disk_is_a_matter_of_time():
+def test_a_full_disk_is_a_matter_of_time() -> None:
     """And of nobody's help: each try has another id, so one that fails leaves nothing."""
     machine = Machine(0)
     before = machine.disk.used_bytes()

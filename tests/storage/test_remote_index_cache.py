@@ -79,7 +79,7 @@ def world():
     return World()
 
 
-def test_indexes_are_fetched_once_and_named_as_kafkas(world):
+def test_indexes_are_fetched_once_and_named_as_kafkas(world: World) -> None:
     cache = world.cache()
     segment = world.segments[3]
     indexes = world.load(cache, segment)
@@ -96,7 +96,7 @@ def test_indexes_are_fetched_once_and_named_as_kafkas(world):
     assert cache.bytes == indexes.size == sum(world.files.sizes(f"data/{FOLDER}").values())
 
 
-def test_positions_and_times(world):
+def test_positions_and_times(world: World) -> None:
     local = next(iter(world.log.segments))
     indexes = world.load(world.cache(), world.segments[0], with_times=True)
     for offset in range(local.base_offset, world.segments[0].end_offset + 3):
@@ -106,14 +106,14 @@ def test_positions_and_times(world):
     assert world.load(world.cache(), world.segments[1]).times is None
 
 
-def test_a_transaction_index_that_is_missing_is_an_empty_file(world):
+def test_a_transaction_index_that_is_missing_is_an_empty_file(world: World) -> None:
     segment = replace(world.segments[0], txn_index_empty=False)
     indexes = world.load(world.cache(), segment)
     assert indexes.transactions == ()
     assert world.files.read_bytes(world.path(segment, ".txnindex")) == b""
 
 
-def test_the_least_recently_used_go_first(world):
+def test_the_least_recently_used_go_first(world: World) -> None:
     size = world.load(world.cache(), world.segments[0]).size
     cache = world.cache(3 * size + size // 2)
     for segment in world.segments[:3]:
@@ -128,7 +128,7 @@ def test_the_least_recently_used_go_first(world):
     assert [segment.segment_id in cache for segment in world.segments[:4]] == [False] * 3 + [True]
 
 
-def test_what_is_not_used_for_long_goes(world):
+def test_what_is_not_used_for_long_goes(world: World) -> None:
     cache = world.cache(ttl_ms=1000)
     world.load(cache, world.segments[0], NOW)
     world.load(cache, world.segments[1], NOW + 500)
@@ -141,7 +141,7 @@ def test_what_is_not_used_for_long_goes(world):
     assert world.segments[2].segment_id in forever
 
 
-def test_dropped_files_are_renamed_and_removed_later(world):
+def test_dropped_files_are_renamed_and_removed_later(world: World) -> None:
     cache = world.cache()
     indexes = world.load(cache, world.segments[0])
     cache.remove((world.segments[0].segment_id, UUID(int=99)), NOW)
@@ -156,7 +156,7 @@ def test_dropped_files_are_renamed_and_removed_later(world):
     assert indexes.offsets.lookup(5) >= 0  # whoever had it may go on
 
 
-def test_a_segment_deleted_while_it_is_loaded_is_not_kept(world):
+def test_a_segment_deleted_while_it_is_loaded_is_not_kept(world: World) -> None:
     cache = world.cache()
     segment = world.segments[0]
     cache.begin(segment.segment_id)
@@ -167,7 +167,7 @@ def test_a_segment_deleted_while_it_is_loaded_is_not_kept(world):
     assert [name.rpartition(".")[2] for name in world.names()] == ["deleted"] * 3
 
 
-def test_what_is_being_loaded_is_not_evicted(world):
+def test_what_is_being_loaded_is_not_evicted(world: World) -> None:
     cache = world.cache(1)
     first, second = world.segments[:2]
     world.load(cache, first)
@@ -178,7 +178,7 @@ def test_what_is_being_loaded_is_not_evicted(world):
     assert [name for name in world.names() if name.startswith("0_") and "deleted" not in name]
 
 
-def test_the_next_life_takes_whole_triples_and_nothing_else(world):
+def test_the_next_life_takes_whole_triples_and_nothing_else(world: World) -> None:
     cache = world.cache()
     for segment in world.segments[:4]:
         world.load(cache, segment)
@@ -209,7 +209,9 @@ def test_the_next_life_takes_whole_triples_and_nothing_else(world):
 
 @pytest.mark.parametrize("ending", [".index", ".timeindex"])
 @pytest.mark.parametrize("content", [b"x", b"\xff" * 24, bytes(24), b""])
-def test_a_corrupt_file_of_the_cache_is_fetched_again(world, ending, content):
+def test_a_corrupt_file_of_the_cache_is_fetched_again(
+    world: World, ending: str, content: bytes
+) -> None:
     segment = world.segments[0]
     expected = world.load(world.cache(), segment, with_times=True)
     world.files.write_atomic(world.path(segment, ending), content)
@@ -252,7 +254,9 @@ def test_a_corrupt_answer_is_an_error_and_nothing_is_kept(world, change):
         (1, 1, 0, 3, 4),  # of a version that nobody knows
     ],
 )
-def test_transactions_that_cannot_be_are_an_error(world, entry):
+def test_transactions_that_cannot_be_are_an_error(
+    world: World, entry: tuple[int, int, int, int, int]
+) -> None:
     segment = replace(world.segments[0], txn_index_empty=False)
     fetch = world.store.fetch_index
     answer = []
@@ -270,7 +274,7 @@ def test_transactions_that_cannot_be_are_an_error(world, entry):
     assert world.load(world.cache(), segment).transactions[0].first_offset == 0
 
 
-def test_errors_of_the_store_are_told_as_they_are(world):
+def test_errors_of_the_store_are_passed_on(world: World) -> None:
     cache = world.cache()
     for error in (RetriableRemoteStorageError("away"), RemoteResourceNotFound("gone")):
         world.store.error = error
@@ -279,7 +283,7 @@ def test_errors_of_the_store_are_told_as_they_are(world):
         assert (len(cache), world.names()) == (0, [])
 
 
-def test_a_full_local_disk_is_an_error(world):
+def test_a_full_local_disk_is_an_error(world: World) -> None:
     world.disk.capacity_bytes = world.disk.used_bytes() + 10
     cache = world.cache()
     with pytest.raises(RemoteStorageError, match="full"):
@@ -289,7 +293,7 @@ def test_a_full_local_disk_is_an_error(world):
 
 
 @pytest.mark.parametrize("power_failure", [False, True])
-def test_a_crash_in_any_file_operation_leaves_nothing_wrong(power_failure):
+def test_a_crash_in_any_file_operation_leaves_nothing_wrong(power_failure: bool) -> None:
     for operation in range(1, 40):
         world = World(operation)
         cache = world.cache(1)  # every load evicts the one before
@@ -319,7 +323,7 @@ def test_a_crash_in_any_file_operation_leaves_nothing_wrong(power_failure):
     assert operation > 10
 
 
-def test_random_use_keeps_the_figures(world):
+def test_random_use_keeps_the_figures(world: World) -> None:
     rng = random.Random(1)
     cache = world.cache(1500, ttl_ms=50)
     now = NOW

@@ -93,7 +93,9 @@ def test_partition_transitions(_: str, given: dict[str, Any], out: Any) -> None:
 
 
 @pytest.mark.parametrize(("_", "given", "out"), table(FILE, "segment_visibility"))
-def test_who_sees_it(_: str, given: dict[str, Any], out: Any) -> None:
+def test_each_segment_state_is_visible_where_kafka_shows_it(
+    _: str, given: dict[str, Any], out: Any
+) -> None:
     metadata = PartitionMetadata(PARTITION)
     for state in given["events"]:
         assert put(metadata, SegmentState[state])

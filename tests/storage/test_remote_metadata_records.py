@@ -120,7 +120,7 @@ UPDATE = bytes.fromhex(
 )
 
 
-def test_a_state_or_version_that_nobody_has_is_unreadable() -> None:
+def test_an_unknown_state_or_version_is_unreadable() -> None:
     assert decode(UPDATE).state is SegmentState.COPY_SEGMENT_FINISHED
     with pytest.raises(ProtocolError, match="SegmentState"):
         decode(UPDATE[:-2] + b"\4\0")

@@ -47,7 +47,7 @@ def test_an_honest_store_is_asked_for_the_end_alone(size):
         (lambda data: data + b"?", "it ends with other bytes"),
     ],
 )
-def test_what_is_not_what_was_copied_is_told(change, doubt):
+def test_bytes_that_differ_from_the_copy_are_reported(change, doubt):
     world = World()
     world.store.change = change
     copied = world.copy()
@@ -65,13 +65,13 @@ def test_whatever_a_look_raises_is_a_doubt(error):
     assert world.copy().doubt == f"{type(error).__name__}: {error}"
 
 
-def test_a_copy_that_was_none_is_doubted():
+def test_a_copy_that_was_none_is_doubted() -> None:
     world = World()
     world.store.copy_segment = lambda *_: None
     assert world.copy().doubt.startswith("RemoteResourceNotFound: ")
 
 
-def test_a_store_is_asked_with_what_it_has_answered():
+def test_a_store_is_asked_with_what_it_has_answered() -> None:
     world = World()
     asked = []
 
@@ -85,7 +85,7 @@ def test_a_store_is_asked_with_what_it_has_answered():
     assert asked == [replace(world.segment, custom_metadata=b"where it is")]
 
 
-def test_a_local_file_that_is_gone_or_was_cut_is_not_copied():
+def test_a_local_file_that_is_gone_or_was_cut_is_not_copied() -> None:
     world = World()
     world.store.copy_segment = None  # it is not asked
     world.files.write_atomic(world.data.log, CONTENT[:-1])
@@ -96,7 +96,7 @@ def test_a_local_file_that_is_gone_or_was_cut_is_not_copied():
         world.copy()
 
 
-def test_what_a_copy_raises_is_raised():
+def test_what_a_copy_raises_is_raised() -> None:
     world = World()
 
     def copy_segment(*_):

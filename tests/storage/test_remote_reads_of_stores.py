@@ -68,12 +68,12 @@ def reader(place, tmp_path):
     reader.store.close()
 
 
-def test_a_log_comes_back_byte_for_byte(reader):
+def test_a_log_comes_back_byte_for_byte(reader: Reader) -> None:
     assert reader.read_all() == reader.local()
     assert reader.store.bytes_fetched(of_log=True) == len(reader.local())
 
 
-def test_offsets_by_time(reader):
+def test_offsets_by_time(reader: Reader) -> None:
     for timestamp in (0, NOW + 55, NOW + 700):
         found = reader.run(
             search(timestamp, PARTITION, reader.view, reader.metadata, reader.loader)
@@ -81,7 +81,7 @@ def test_offsets_by_time(reader):
         assert found == reader.log.offset_for_timestamp(timestamp)
 
 
-def test_damage_is_an_error_until_it_is_undone(reader):
+def test_damage_is_an_error_until_it_is_undone(reader: Reader) -> None:
     for change in (
         lambda data: data[:-1],
         lambda data: data[:-9] + bytes([data[-9] ^ 1]) + data[-8:] if len(data) > 1000 else data,
@@ -95,7 +95,7 @@ def test_damage_is_an_error_until_it_is_undone(reader):
         assert reader.read_all() == reader.local()
 
 
-def test_a_segment_that_is_gone_is_told(reader):
+def test_a_missing_segment_raises_its_own_error(reader: Reader) -> None:
     reader.store.delete_segment(reader.segments[1])
     with pytest.raises(RemoteResourceNotFound):
         reader.read_all()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,6 +17,11 @@ from tidelog_storage.remote.copier import candidates, epochs_of
 from tidelog_storage.remote.directory_store import DirectoryStore
 from tidelog_storage.remote.rebuilding import check_records, clean, producers_known, rebuild
 from tidelog_storage.segment import SegmentOptions
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tidelog_storage.log import Log
 
 SETTINGS = LogConfig({"internal.segment.bytes": 1 << 20, "index.interval.bytes": 200})
 FILES = OsFileSystem()
@@ -88,7 +94,7 @@ def again(log, store, segment, previous, folder):
     )
 
 
-def test_all_files_are_as_they_were(log, tmp_path):
+def test_all_files_are_as_they_were(log: Log, tmp_path: Path) -> None:
     store = DirectoryStore(FILES, str(tmp_path / "store"))
     segments = copy_candidates(log, store)
     folder = str(tmp_path / "again")
@@ -101,7 +107,9 @@ def test_all_files_are_as_they_were(log, tmp_path):
     assert [each.txn_index_empty for each in segments] == [True, False, True, True]
 
 
-def test_the_segment_before_tells_of_a_transaction_whose_index_is_gone(log, tmp_path, monkeypatch):
+def test_the_segment_before_restores_an_aborted_transaction_whose_index_is_gone(
+    log: Log, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = DirectoryStore(FILES, str(tmp_path / "store"))
     first, second, *_ = copy_candidates(log, store)
     fetch = store.fetch_index
@@ -119,7 +127,9 @@ def test_the_segment_before_tells_of_a_transaction_whose_index_is_gone(log, tmp_
     assert contents(files)[:3] == contents(candidate.files)[:3]
 
 
-def test_an_earlier_segment_that_does_not_end_where_this_one_begins(log, tmp_path):
+def test_an_earlier_segment_that_does_not_end_where_this_one_begins(
+    log: Log, tmp_path: Path
+) -> None:
     """As after a change of leader: the records between are fed to the producers first."""
     store = DirectoryStore(FILES, str(tmp_path / "store"))
     first, second, third, _ = copy_candidates(log, store)
@@ -138,7 +148,7 @@ def test_an_earlier_segment_that_does_not_end_where_this_one_begins(log, tmp_pat
     assert contents(files) == contents(candidates(log, -1, NOW)[2].files)
 
 
-def test_epochs_below_the_log_start_come_from_the_metadata(log, tmp_path):
+def test_epochs_below_the_log_start_come_from_the_metadata(log: Log, tmp_path: Path) -> None:
     store = DirectoryStore(FILES, str(tmp_path / "store"))
     segments = copy_candidates(log, store)
     before = [epochs_of(log, each) for each in segments]
@@ -149,7 +159,7 @@ def test_epochs_below_the_log_start_come_from_the_metadata(log, tmp_path):
     assert epochs_of(log, segments[-1]).startswith(b"0\n2\n1 ")
 
 
-def test_other_records_are_refused(log, tmp_path):
+def test_other_records_are_refused(log: Log, tmp_path: Path) -> None:
     store = DirectoryStore(FILES, str(tmp_path / "store"))
     first, second, *_ = copy_candidates(log, store)
     records = read(store, second)

@@ -215,7 +215,7 @@ def test_a_body_that_ends_early_is_noticed(server, new_store):
         list(iter(lambda: stream.read(6), b""))
 
 
-def test_who_may_not_list_can_copy_and_delete(server, new_store, tmp_path):
+def test_without_the_right_to_list_copies_and_deletions_work(server, new_store, tmp_path):
     server.behaviour = "modest"
     content = bytes(6 << 20)
     store = new_store(server.url, multipart_part_bytes=str(5 << 20))
@@ -256,7 +256,7 @@ def test_wrong_properties_are_named(config, word, monkeypatch):
         S3Store().configure(config)
 
 
-def test_what_the_properties_mean():
+def test_what_the_properties_mean() -> None:
     settings = S3Settings.parse({"bucket": "b", "prefix": "/a/b/", "endpoint.url": "http://x"})
     assert (settings.prefix, settings.path_style, settings.region) == ("a/b/", True, None)
     settings = S3Settings.parse({"bucket": "b", "region": "eu-west-1"})
@@ -322,7 +322,7 @@ def test_an_outage_is_no_reason_to_ask_in_another_way(server, new_store):
     assert "boto3" not in server.reads
 
 
-def test_buckets_of_other_kinds_are_left_to_boto3():
+def test_buckets_of_other_kinds_are_left_to_boto3() -> None:
     for bucket in ("arn:aws:s3::1:accesspoint/x.mrap", "name--usw2-az1--x-s3"):
         assert not S3Settings.parse({"bucket": bucket}).signs_urls
 

@@ -10,6 +10,7 @@ import os
 import random
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import pytest
@@ -35,6 +36,12 @@ from tidelog_storage.remote.layout import (
     folder_name,
 )
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from support.remote_places import S3Place
+    from tidelog_storage.remote.api import RemoteStorage
+
 CONTENT = bytes(range(256)) * 4
 PARTS = {"multipart.part.bytes": str(5 << 20)}
 NAME = f"{folder_name(PARTITION)}/{0:020d}-AAAAAAAAAAAAAAAAAAAAAQ"  # of `segment_of()`
@@ -52,7 +59,7 @@ def segment_of(content=CONTENT, number=1, **options):
 
 
 class TestRemoteStorage:
-    def test_what_was_copied_is_read(self, store, tmp_path):
+    def test_what_was_copied_is_read(self, store: RemoteStorage, tmp_path: Path) -> None:
         segment = segment_of()
         assert store.copy_segment(segment, segment_files(tmp_path, CONTENT)) is None
         assert store.fetch_segment(segment, 0).read() == CONTENT
@@ -67,7 +74,9 @@ class TestRemoteStorage:
             with store.fetch_index(segment, kind) as stream:
                 assert stream.read() == data
 
-    def test_ranges_are_inclusive_and_end_with_the_segment(self, store, tmp_path):
+    def test_ranges_are_inclusive_and_end_with_the_segment(
+        self, store: RemoteStorage, tmp_path: Path
+    ) -> None:
         segment = segment_of()
         store.copy_segment(segment, segment_files(tmp_path, CONTENT))
         for start, end in [(0, 0), (1, 9), (1000, None), (1000, 1023), (1000, 5000), (0, 1023)]:
@@ -79,7 +88,7 @@ class TestRemoteStorage:
             with pytest.raises(ValueError, match="bytes"):
                 store.fetch_segment(segment, start, end)
 
-    def test_a_stream_is_read_in_pieces(self, store, tmp_path):
+    def test_a_stream_is_read_in_pieces(self, store: RemoteStorage, tmp_path: Path) -> None:
         segment = segment_of()
         store.copy_segment(segment, segment_files(tmp_path, CONTENT))
         with store.fetch_segment(segment, 10) as stream:
@@ -92,7 +101,7 @@ class TestRemoteStorage:
         assert pieces[-2:] == [b"", b""]
         stream.close()
 
-    def test_nothing_there_is_not_found(self, store):
+    def test_nothing_there_is_not_found(self, store: RemoteStorage) -> None:
         segment = segment_of()
         with pytest.raises(RemoteResourceNotFound):
             store.fetch_segment(segment, 0)
@@ -100,7 +109,9 @@ class TestRemoteStorage:
             with pytest.raises(RemoteResourceNotFound):
                 store.fetch_index(segment, kind)
 
-    def test_a_missing_transaction_index_is_not_found(self, store, tmp_path):
+    def test_a_missing_transaction_index_is_not_found(
+        self, store: RemoteStorage, tmp_path: Path
+    ) -> None:
         segment = segment_of()
         store.copy_segment(segment, segment_files(tmp_path, CONTENT, txn_index=None))
         with pytest.raises(RemoteResourceNotFound):
@@ -136,13 +147,15 @@ class TestRemoteStorage:
             with pytest.raises(CorruptRemoteDataError, match="manifest"):
                 store.fetch_index(segment, kind)
 
-    def test_copying_again_overwrites(self, store, tmp_path):
+    def test_copying_again_overwrites(self, store: RemoteStorage, tmp_path: Path) -> None:
         segment = segment_of()
         store.copy_segment(segment, segment_files(tmp_path, b"?" * len(CONTENT)))
         store.copy_segment(segment, segment_files(tmp_path, CONTENT))
         assert store.fetch_segment(segment, 0).read() == CONTENT
 
-    def test_deleting_is_repeatable_and_leaves_nothing(self, place, store, tmp_path):
+    def test_deleting_is_repeatable_and_leaves_nothing(
+        self, place: DirectoryPlace | S3Place, store: RemoteStorage, tmp_path: Path
+    ) -> None:
         files = segment_files(tmp_path, CONTENT)
         first, second = segment_of(), segment_of(number=2)
         store.delete_segment(first)
@@ -160,7 +173,9 @@ class TestRemoteStorage:
         store.copy_segment(first, files)
         assert store.fetch_segment(first, 0).read() == CONTENT
 
-    def test_the_same_offsets_of_another_topic_id_or_segment_are_apart(self, store, tmp_path):
+    def test_the_same_offsets_of_another_topic_id_or_segment_are_apart(
+        self, store: RemoteStorage, tmp_path: Path
+    ) -> None:
         segments = [
             segment_of(),
             segment_of(number=2),
@@ -175,7 +190,9 @@ class TestRemoteStorage:
         for number, segment in enumerate(segments):
             assert store.fetch_segment(segment, 0).read() == bytes([number]) * len(CONTENT)
 
-    def test_objects_are_kafkas_bytes_beside_a_manifest(self, place, store, tmp_path):
+    def test_objects_are_kafkas_bytes_beside_a_manifest(
+        self, place: DirectoryPlace | S3Place, store: RemoteStorage, tmp_path: Path
+    ) -> None:
         segment = segment_of(epochs=((3, 0), (5, 40)))
         store.copy_segment(segment, segment_files(tmp_path, CONTENT))
         endings = [".index", ".leader-epoch-checkpoint", ".log", ".manifest.json"]
@@ -190,19 +207,23 @@ class TestRemoteStorage:
             data = place.read(f"{folder_name(PARTITION)}/{name}")
             assert facts == {"bytes": len(data), "crc32c": f"{crc32c(data, 0):08x}"}
 
-    def test_a_log_of_another_size_is_no_copy(self, place, store, tmp_path):
+    def test_a_log_of_another_size_is_no_copy(
+        self, place: DirectoryPlace | S3Place, store: RemoteStorage, tmp_path: Path
+    ) -> None:
         segment = segment_of(CONTENT + b"more")
         with pytest.raises(RemoteStorageError, match="1024 bytes, not 1028"):
             store.copy_segment(segment, segment_files(tmp_path, CONTENT))
         assert place.names() == []  # the next try has another id, and nobody looks for these
 
-    def test_a_local_file_that_is_gone_is_no_copy(self, place, store, tmp_path):
+    def test_a_local_file_that_is_gone_is_no_copy(
+        self, place: DirectoryPlace | S3Place, store: RemoteStorage, tmp_path: Path
+    ) -> None:
         files = segment_files(tmp_path, CONTENT)
         with pytest.raises(RemoteStorageError):
             store.copy_segment(segment_of(), replace(files, time_index=str(tmp_path / "gone")))
         assert place.names() == []
 
-    def test_many_threads_at_once(self, store, tmp_path):
+    def test_many_threads_at_once(self, store: RemoteStorage, tmp_path: Path) -> None:
         def work(number):
             folder = tmp_path / str(number)
             folder.mkdir()
@@ -225,7 +246,7 @@ class TestRemoteStorage:
             else:
                 assert len(store.fetch_segment(segment, 0).read()) == 50_000
 
-    def test_a_log_of_several_parts(self, place, tmp_path):
+    def test_a_log_of_several_parts(self, place: DirectoryPlace | S3Place, tmp_path: Path) -> None:
         store = place.open_store(**PARTS)
         for number, size in enumerate([5 << 20, (5 << 20) + 1, 11_000_000], 1):
             content = random.Random(size).randbytes(size)
@@ -315,7 +336,9 @@ class TestS3:
         store.close()
 
 
-def test_a_directory_store_makes_its_directory_and_is_configured_once_files_are_given(tmp_path):
+def test_a_directory_store_makes_its_directory_and_is_configured_once_files_are_given(
+    tmp_path: Path,
+) -> None:
     store = DirectoryStore()
     with pytest.raises(ValueError, match="dir"):
         store.configure({})

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from support.logs import NOW, append, open_log
 from tidelog_protocol.errors import ErrorCode
 from tidelog_storage.types import StorageError
 
+if TYPE_CHECKING:
+    from sim.disk import SimFiles
 
-def test_a_rotten_leader_epoch_does_not_rewrite_a_followers_epochs(files):
+
+def test_a_rotten_leader_epoch_does_not_rewrite_a_followers_epochs(files: SimFiles) -> None:
     log = open_log(files)
     for epoch in (0, 2, 4):
         append(log, 2, leader_epoch=epoch)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from sim.disk import MachineDiedError
@@ -17,6 +19,10 @@ from tidelog_storage.scrub import SegmentCheck, extent_of
 from tidelog_storage.scrub_repair import SegmentRepair, check_copy
 from tidelog_storage.segment import Segment, SegmentOptions
 from tidelog_storage.types import AbortedTransaction, Damage, Records, StorageError
+
+if TYPE_CHECKING:
+    from sim.disk import SimDisk, SimFiles
+    from tidelog_storage.log import Log
 
 
 @pytest.fixture
@@ -41,7 +47,7 @@ def batches_of(segment):
     return [(position, header, bytes(data)) for position, header, data in segment.batches()]
 
 
-def test_whole_segments_are_found_whole(files, log):
+def test_whole_segments_are_found_whole(files: SimFiles, log: Log) -> None:
     for number in range(len(log.segments)):
         _, done = check(files, log, number)
         assert (done.damages, done.index_faults) == ([], [])
@@ -49,7 +55,9 @@ def test_whole_segments_are_found_whole(files, log):
 
 
 @pytest.mark.parametrize("at", range(100))
-def test_a_flipped_bit_is_found_wherever_it_is_in_a_batch(disk, files, log, at):
+def test_a_flipped_bit_is_found_wherever_it_is_in_a_batch(
+    disk: SimDisk, files: SimFiles, log: Log, at: int
+) -> None:
     """The first sixteen bytes are outside of the checksum: they are checked by their neighbours."""
     segment = list(log.segments)[1]
     batches = batches_of(segment)
@@ -62,7 +70,9 @@ def test_a_flipped_bit_is_found_wherever_it_is_in_a_batch(disk, files, log, at):
 
 
 @pytest.mark.parametrize("at", [3, 9, 14, 16, 19, 70])
-def test_what_lies_around_a_damage_is_served_and_the_damage_is_not(disk, files, log, at):
+def test_what_lies_around_a_damage_is_served_and_the_damage_is_not(
+    disk: SimDisk, files: SimFiles, log: Log, at: int
+) -> None:
     whole = read_all(log)
     segment = list(log.segments)[1]
     position, bad, _ = batches_of(segment)[2]
@@ -88,7 +98,7 @@ def test_what_lies_around_a_damage_is_served_and_the_damage_is_not(disk, files, 
 
 
 @pytest.mark.parametrize("left", [0, 1, 61, 500])
-def test_a_segment_that_was_cut_lacks_its_end(files, log, left):
+def test_a_segment_that_was_cut_lacks_its_end(files: SimFiles, log: Log, left: int) -> None:
     segment = list(log.segments)[1]
     whole = batches_of(segment)
     files.open(segment.path(".log")).truncate(left)
@@ -101,7 +111,7 @@ def test_a_segment_that_was_cut_lacks_its_end(files, log, left):
     assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
 
 
-def test_a_missing_segment_is_damage_of_all_its_offsets(files, log):
+def test_a_missing_segment_is_damage_of_all_its_offsets(files: SimFiles, log: Log) -> None:
     segment = list(log.segments)[2]
     files.remove(segment.path(".log"))
     _, done = check(files, log, 2)
@@ -112,7 +122,9 @@ def test_a_missing_segment_is_damage_of_all_its_offsets(files, log):
 
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("damage", ["flip", "cut", "remove"])
-def test_a_bad_index_is_found(disk, files, log, suffix, damage):
+def test_a_bad_index_is_found(
+    disk: SimDisk, files: SimFiles, log: Log, suffix: str, damage: str
+) -> None:
     segment = list(log.segments)[1]
     path = segment.path(suffix)
     if damage == "flip":
@@ -129,7 +141,7 @@ def test_a_bad_index_is_found(disk, files, log, suffix, damage):
     assert not done.damages
 
 
-def test_a_compacted_log_has_gaps(files):
+def test_a_compacted_log_has_gaps(files: SimFiles) -> None:
     log = open_log(files)
     for base in (0, 5, 20):
         data = memoryview(bytearray(_batch(base)))
@@ -171,7 +183,9 @@ def repair(files, log, done, copies):
     log.set_damages(done.extent.base_offset, ())
 
 
-def test_a_copy_takes_the_place_of_the_damage_and_nothing_else_changes(disk, files, log):
+def test_a_copy_takes_the_place_of_the_damage_and_nothing_else_changes(
+    disk: SimDisk, files: SimFiles, log: Log
+) -> None:
     segment = list(log.segments)[1]
     path = segment.path(".log")
     before, whole = bytes(disk.names[path].data), read_all(log)
@@ -194,7 +208,7 @@ def test_a_copy_takes_the_place_of_the_damage_and_nothing_else_changes(disk, fil
     assert check(files, log)[1].damages == []
 
 
-def test_a_copy_that_does_not_fit_is_not_taken(log):
+def test_a_copy_that_does_not_fit_is_not_taken(log: Log) -> None:
     segment = list(log.segments)[1]
     headers = [header for _, header, _ in batches_of(segment)]
     first, last = headers[1], headers[2]
@@ -213,7 +227,7 @@ def test_a_copy_that_does_not_fit_is_not_taken(log):
     assert check_copy(extent, damage, good[:-1])
 
 
-def test_a_missing_segment_comes_back(disk, files, log):
+def test_a_missing_segment_comes_back(disk: SimDisk, files: SimFiles, log: Log) -> None:
     whole = read_all(log)
     segment = list(log.segments)[1]
     following = list(log.segments)[2]
@@ -236,7 +250,7 @@ def test_a_missing_segment_comes_back(disk, files, log):
     check_indexes(log)
 
 
-def test_aborted_transactions_of_a_repaired_segment_are_known(files):
+def test_aborted_transactions_of_a_repaired_segment_are_known(files: SimFiles) -> None:
     log = open_log(files)
     data = build_batch(
         [Record(0, NOW, b"k", b"v")],
@@ -266,7 +280,9 @@ def test_aborted_transactions_of_a_repaired_segment_are_known(files):
 
 
 @pytest.mark.parametrize("step", range(1, 26))
-def test_a_crash_in_a_repair_leaves_the_old_segment_or_the_new_one(disk, files, log, step):
+def test_a_crash_in_a_repair_leaves_the_old_segment_or_the_new_one(
+    disk: SimDisk, files: SimFiles, log: Log, step: int
+) -> None:
     """A power failure after any step on the disk; what was good stays good."""
     segment = list(log.segments)[1]
     batches = batches_of(segment)

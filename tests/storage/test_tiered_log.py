@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from sim.disk import MachineDiedError, SimDisk
@@ -21,6 +23,9 @@ from tidelog_storage.types import (
     TopicPartition,
 )
 
+if TYPE_CHECKING:
+    from tidelog_storage.log import Log
+
 
 @pytest.fixture
 def broker():
@@ -38,7 +43,7 @@ def log(broker):
 # -- reading
 
 
-def test_what_is_local_and_what_is_not(log):
+def test_what_is_local_and_what_is_not(log: Log) -> None:
     local = log.local_log_start_offset
     assert 0 == log.log_start_offset < local <= 13 < log.log_end_offset == 24
     assert local == log.segments.first.base_offset
@@ -53,32 +58,32 @@ def test_what_is_local_and_what_is_not(log):
     assert log.read(3, 99, upper_bound=3) == Records((), 0, 3), "not stable yet"
 
 
-def test_below_the_log_start_is_nothing(log):
+def test_below_the_log_start_is_nothing(log: Log) -> None:
     log.maybe_increment_log_start(3, "DeleteRecords")
     assert log.read(2, 99, upper_bound=24) == OutOfRange(3, 24)
     assert log.read(3, 99, upper_bound=24).leader_epoch == 0
     assert log.epochs.entries == [(0, 3), (1, 8), (2, 16)]
 
 
-def test_the_log_start_may_pass_the_local_one(log):
+def test_the_log_start_may_pass_the_local_one(log: Log) -> None:
     local = log.local_log_start_offset
     log.maybe_increment_log_start(local + 1, "DeleteRecords")
     assert starts(log) == (local + 1, local + 1)
     assert log.read(local, 99, upper_bound=24) == OutOfRange(local + 1, 24)
 
 
-def test_the_epoch_cache_begins_at_the_log_start(log):
+def test_the_epoch_cache_begins_at_the_log_start(log: Log) -> None:
     assert log.epochs.entries == [(0, 0), (1, 8), (2, 16)]
     assert log.end_offset_for_epoch(0) == (8, 0)
 
 
-def test_only_local_records_are_found_by_time(log):
+def test_only_local_records_are_found_by_time(log: Log) -> None:
     local = log.local_log_start_offset
     assert log.offset_for_timestamp(0).offset == local
     assert log.max_timestamp_offset().offset >= local
 
 
-def test_committed_is_what_is_not_local_any_more(log):
+def test_committed_is_what_is_not_local_any_more(log: Log) -> None:
     local = log.local_log_start_offset
     assert log.set_high_watermark(3) == local
     assert log.set_high_watermark(99) == 24
@@ -104,7 +109,7 @@ def test_which_logs_are_tiered(topic, settings, enable, is_tiered):
     assert log.highest_remote_offset == (5 if is_tiered else -1)
 
 
-def test_a_log_becomes_tiered_and_is_no_more(broker):
+def test_a_log_becomes_tiered_and_is_no_more(broker: Broker) -> None:
     log = broker.create(12, PLAIN)
     assert not log.is_tiered
     assert log.delete_old_segments(NOW) == 0
@@ -123,7 +128,7 @@ def test_a_log_becomes_tiered_and_is_no_more(broker):
 # -- deleting
 
 
-def test_highest_remote_offset_only_grows_until_the_log_is_cut(log):
+def test_highest_remote_offset_only_grows_until_the_log_is_cut(log: Log) -> None:
     log.set_highest_remote_offset(3)
     assert log.highest_remote_offset == 12
     log.truncate_to(20, NOW)
@@ -139,7 +144,7 @@ def test_highest_remote_offset_only_grows_until_the_log_is_cut(log):
     assert log.highest_remote_offset == 1
 
 
-def test_a_cut_below_the_local_start_keeps_the_remote_part(broker, log):
+def test_a_cut_below_the_local_start_keeps_the_remote_part(broker: Broker, log: Log) -> None:
     log.maybe_increment_log_start(3, "DeleteRecords")
     log.truncate_to(10, NOW)
     for _ in range(2):
@@ -152,7 +157,7 @@ def test_a_cut_below_the_local_start_keeps_the_remote_part(broker, log):
     assert log.epochs.entries == []
 
 
-def test_without_copies_the_log_start_follows(log):
+def test_without_copies_the_log_start_follows(log: Log) -> None:
     local = log.local_log_start_offset
     log.config = config(
         remote_storage_enable=True,
@@ -166,7 +171,7 @@ def test_without_copies_the_log_start_follows(log):
     assert log.is_tiered
 
 
-def test_every_roll_is_told(broker):
+def test_every_roll_is_reported(broker: Broker) -> None:
     told = []
     broker.logs.on_roll = lambda log: told.append(log.segments.active.base_offset)
     log = broker.create(12)
@@ -200,14 +205,14 @@ def check_sealed(broker, log):
         assert files.transaction_index is None
 
 
-def test_files_of_sealed_segments(broker):
+def test_files_of_sealed_segments(broker: Broker) -> None:
     log = broker.create(12)
     assert len(sealed(log)) >= 3
     check_sealed(broker, log)
 
 
 @pytest.mark.parametrize("power", [False, True])
-def test_they_are_whole_after_a_crash(power):
+def test_they_are_whole_after_a_crash(power: bool) -> None:
     for seed in range(10):
         broker = Broker(SimDisk(seed))
         log = broker.create(12)
@@ -217,7 +222,7 @@ def test_they_are_whole_after_a_crash(power):
         check_sealed(broker, broker.crash(power=power))
 
 
-def test_what_is_missing_is_built(broker):
+def test_what_is_missing_is_built(broker: Broker) -> None:
     log = broker.create(12)
     log = broker.restart()
     first, second, *_ = sealed(log)
@@ -227,7 +232,7 @@ def test_what_is_missing_is_built(broker):
     check_sealed(broker, log)
 
 
-def test_the_transaction_index_is_named_if_there_is_one(broker):
+def test_the_transaction_index_is_named_if_there_is_one(broker: Broker) -> None:
     log = broker.create(1)
     append(log, 1, producer_id=3, producer_epoch=0, base_sequence=0, transactional=True)
     marker = build_end_transaction_marker(
@@ -241,7 +246,7 @@ def test_the_transaction_index_is_named_if_there_is_one(broker):
     assert len(broker.files.read_bytes(files.transaction_index)) == 34
 
 
-def test_a_snapshot_stays_until_the_segment_before_it_is_gone(broker):
+def test_a_snapshot_stays_until_the_segment_before_it_is_gone(broker: Broker) -> None:
     log = broker.create(12)
     bases = log.segments.base_offsets
     copied(log, bases[2] - 1)
@@ -253,7 +258,7 @@ def test_a_snapshot_stays_until_the_segment_before_it_is_gone(broker):
 
 
 @pytest.mark.parametrize("power", [None, False, True])
-def test_the_remote_part_outlives_every_stop(power):
+def test_the_remote_part_outlives_every_stop(power: bool | None) -> None:
     broker = Broker()
     log = broker.create(12)
     log.maybe_increment_log_start(3, "DeleteRecords")
@@ -267,7 +272,7 @@ def test_the_remote_part_outlives_every_stop(power):
     assert log.delete_old_segments(NOW) == 0
 
 
-def test_only_the_log_start_checkpoint_is_needed(broker):
+def test_only_the_log_start_checkpoint_is_needed(broker: Broker) -> None:
     """Kafka's FetchFromLeaderWithCorruptedCheckpoint."""
     log = broker.create(12)
     copied(log, 12)
@@ -284,7 +289,7 @@ def test_only_the_log_start_checkpoint_is_needed(broker):
     assert broker.files.read_bytes("data/log-start-offset-checkpoint") == b"0\n1\nt 0 0\n"
 
 
-def test_a_crash_before_any_checkpoint(broker):
+def test_a_crash_before_any_checkpoint(broker: Broker) -> None:
     """Nothing is on disk about the log start: that of the epochs is not above it."""
     log = broker.create(12)
     log.maybe_increment_log_start(3, "DeleteRecords")
@@ -295,7 +300,7 @@ def test_a_crash_before_any_checkpoint(broker):
     assert starts(log) == (3, local)
 
 
-def test_a_plain_log_begins_with_its_first_segment(broker):
+def test_a_plain_log_begins_with_its_first_segment(broker: Broker) -> None:
     settings = config(internal_segment_bytes=500, retention_bytes=700)
     log = broker.create(12, settings)
     log.delete_old_segments(NOW)
@@ -307,7 +312,7 @@ def test_a_plain_log_begins_with_its_first_segment(broker):
         assert log.epochs.earliest_entry.start_offset == first
 
 
-def test_nothing_is_deleted_before_the_topics_configuration_is_known(broker):
+def test_nothing_is_deleted_before_the_topics_configuration_is_known(broker: Broker) -> None:
     broker.create(12, PLAIN)
     broker.disk.kill()
     broker.files = broker.disk.files()
@@ -320,7 +325,7 @@ def test_nothing_is_deleted_before_the_topics_configuration_is_known(broker):
     assert broker.logs.retention(NOW + 10**12) > 0
 
 
-def test_the_switch_alone_makes_nothing_forgotten(broker):
+def test_the_switch_alone_makes_nothing_forgotten(broker: Broker) -> None:
     """A broker that is started without its remote tier, which it then refuses."""
     log = broker.create(12)
     copied(log, 12)
@@ -339,7 +344,7 @@ def test_the_switch_alone_makes_nothing_forgotten(broker):
 
 
 @pytest.mark.parametrize("content", [None, b"", b"0\n1\n0", b"0\n0\n"])
-def test_a_remote_part_without_its_epochs_is_refused(broker, content):
+def test_a_remote_part_without_its_epochs_is_refused(broker: Broker, content: bytes | None) -> None:
     log = broker.create(12)
     copied(log, 12)
     broker.logs.shutdown(NOW)
@@ -377,7 +382,7 @@ def check_restarted(log):
     assert log.read(49, 99, upper_bound=50) == InRemoteTier(49, 4, 50)
 
 
-def test_restart_from_remote(broker):
+def test_restart_from_remote(broker: Broker) -> None:
     log = broker.create(8)
     restart_from_remote(log)
     check_restarted(log)
@@ -394,14 +399,14 @@ def test_restart_from_remote(broker):
     assert (starts(log), log.epochs.latest_epoch) == ((20, 50), 7)
 
 
-def test_an_empty_log_restarts_as_well(broker):
+def test_an_empty_log_restarts_as_well(broker: Broker) -> None:
     log = broker.create()
     restart_from_remote(log)
     check_restarted(log)
     check_restarted(broker.crash())
 
 
-def test_a_snapshot_that_is_none_changes_nothing(broker):
+def test_a_snapshot_that_is_none_changes_nothing(broker: Broker) -> None:
     log = broker.create(8)
     before = (starts(log), log.log_end_offset, offsets(log))
     with pytest.raises(StorageError, match="wrong checksum") as refusal:
@@ -412,7 +417,7 @@ def test_a_snapshot_that_is_none_changes_nothing(broker):
 
 @pytest.mark.parametrize("batches", [0, 8])
 @pytest.mark.parametrize("power", [False, True])
-def test_death_in_any_operation_of_a_restart(batches, power):
+def test_death_in_any_operation_of_a_restart(batches: int, power: bool) -> None:
     """Afterwards the log is a beginning of what it was, or what it was to become."""
     outcomes = set()
     for number in range(1, 60):

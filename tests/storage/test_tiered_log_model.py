@@ -275,7 +275,7 @@ TestTieredLog.settings = settings(
 )
 
 
-def test_what_nobody_needs_any_more_is_not_looked_for_in_the_tier():
+def test_what_is_no_longer_needed_is_not_looked_for_in_the_tier() -> None:
     """Segments that went because the log start had passed them were never copied."""
     machine = TieredLog()
     machine.start(seed=0)

@@ -23,7 +23,9 @@ def prove_all(log):
         proof.settle(proof.run())
 
 
-def test_a_damaged_index_is_built_anew_and_never_again_on_the_loop(monkeypatch):
+def test_a_damaged_index_is_built_anew_and_never_again_on_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     files, log = build()
     expected = aborted(log)
     path = file_of(files, ".txnindex")
@@ -36,7 +38,7 @@ def test_a_damaged_index_is_built_anew_and_never_again_on_the_loop(monkeypatch):
             assert aborted(again) == expected
 
 
-def test_what_is_aborted_while_it_runs_is_kept():
+def test_what_is_aborted_while_it_runs_is_kept() -> None:
     files, log = build()
     again = reopened(files, log)
     append(again, 2, transactional=True, producer_id=2, producer_epoch=0, base_sequence=0)
@@ -53,7 +55,7 @@ def test_what_is_aborted_while_it_runs_is_kept():
     assert [entry.producer_id for entry in found] == entries[:-1]
 
 
-def test_a_log_that_was_cut_meanwhile_is_left_alone():
+def test_a_log_that_was_cut_meanwhile_is_left_alone() -> None:
     files, log = build()
     again = reopened(files, log)
     segment = again.segments.first

@@ -4,10 +4,15 @@ directories of their brokers (kafka-tests 2.13).
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from support.clusters import run, until
 from tidelog_protocol.messages.admin import AlterReplicaLogDirsRequest, DescribeLogDirsRequest
 from tier import admin
 from tier.harness import LATEST_TIERED, TieredCluster, kv
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 BOTH = (0, 1)
 TWO_DIRECTORIES = {"log.dirs": "one,two"}
@@ -68,7 +73,7 @@ def test_a_followers_replica_moves_by_the_remote_tier_and_can_lead(store):
     run(test)
 
 
-def test_a_leaders_replica_moves_and_is_copied_on(tmp_path):
+def test_a_leaders_replica_moves_and_is_copied_on(tmp_path: Path) -> None:
     store = {"inner": "directory", "dir": str(tmp_path / "tier")}
     data_dir = tmp_path / "data"
 

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import pytest
 
 from support.clusters import run
 from tier.harness import TieredCluster, kv
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 LOG_STARTS = "log-start-offset-checkpoint"
 
 
 @pytest.mark.parametrize(("brokers", "content"), [(1, None), (2, b""), (1, b"0\n1\nt 0 9\n")])
-def test_a_lost_or_damaged_log_start_costs_no_record(tmp_path, brokers, content):
+def test_a_lost_or_damaged_log_start_costs_no_record(
+    tmp_path: Path, brokers: int, content: bytes | None
+) -> None:
     """Without it, the log began with its first local segment, and the tier was cut below that."""
     store = {"inner": "directory", "dir": str(tmp_path / "tier")}
 

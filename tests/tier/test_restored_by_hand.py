@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 ENDINGS = ("log", "index", "timeindex", "txnindex")
 
 
-def test_a_lost_partition_is_put_back_from_its_remote_objects(tmp_path):
+def test_a_lost_partition_is_put_back_from_its_remote_objects(tmp_path: Path) -> None:
     """Another cluster, which knows nothing of the tier, serves the segments from its own disk."""
     store = {"inner": "directory", "dir": str(tmp_path / "tier")}
     data = tmp_path / "data"

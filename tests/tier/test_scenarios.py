@@ -51,7 +51,7 @@ def test_scenario(name, brokers, capsys):
     assert told_of_deletion == (len(steps) - 1) * (name == "topic-deletion")
 
 
-def test_isolated_brokers_are_processes():
+def test_isolated_brokers_are_processes() -> None:
     """Each has its own, and a play notices when one is gone."""
 
     async def scenario():
@@ -136,7 +136,7 @@ def test_a_difference_is_reported(name, plant, capsys, monkeypatch):
     assert "17" in told.err
 
 
-def test_the_vectors_are_those_of_the_specification():
+def test_the_vectors_are_those_of_the_specification() -> None:
     named = {}
     for path in (
         *TESTS.glob("broker/vectors/kip101*.yaml"),
@@ -151,19 +151,19 @@ def test_the_vectors_are_those_of_the_specification():
     assert all(load(name)["id"].startswith(name) for name in NAMES)
 
 
-def test_without_a_name_they_are_listed(capsys):
+def test_without_a_name_they_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["scenario"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines] == list(NAMES)
     assert all(load(line.split()[0])["title"] in line for line in lines)
 
 
-def test_an_unknown_name(capsys):
+def test_an_unknown_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["scenario", "kip405-s6"]) == 1
     assert "unknown scenario 'kip405-s6'" in capsys.readouterr().err
 
 
-def test_what_is_compared():
+def test_what_is_compared() -> None:
     found = {
         "brokers": {"A": {"leo": 3, "hw": 2}},
         "isr": ["A", "B"],
@@ -226,7 +226,7 @@ def test_what_no_state_may_be(change, told):
         assert found.startswith(f"broker A: {told}")
 
 
-def test_epochs_have_the_names_of_the_vector():
+def test_epochs_have_the_names_of_the_vector() -> None:
     names = Names()
     names.add_epoch(0, 0)
     names.add_epoch(1, 2)
@@ -234,7 +234,7 @@ def test_epochs_have_the_names_of_the_vector():
     assert [names.cluster_epoch(epoch) for epoch in (-1, 0, 1, 2)] == [-1, 0, 2, 3]
 
 
-def test_what_a_power_failure_leaves(tmp_path):
+def test_what_a_power_failure_leaves(tmp_path: Path) -> None:
     files = OsFileSystem(syncs=False)
     folder = tmp_path / "play-0"
     folder.mkdir()
@@ -262,7 +262,7 @@ def test_what_a_power_failure_leaves(tmp_path):
     assert checkpointed(files, str(tmp_path), "play") == 4
 
 
-def test_files_that_belong_to_no_segment_are_shown():
+def test_files_that_belong_to_no_segment_are_shown() -> None:
     state = {
         "brokers": {"A": {"role": "stopped", "leo": 1, "records": [[0, "m", 0]]}},
         "isr": ["A"],

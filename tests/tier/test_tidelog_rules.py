@@ -81,7 +81,7 @@ def test_an_empty_cleanup_policy_keeps_the_remote_part(tmp_path: Path) -> None:
     run(test)
 
 
-def test_metadata_that_nobody_can_read_is_passed_over(tmp_path: Path) -> None:
+def test_unreadable_metadata_is_passed_over(tmp_path: Path) -> None:
     async def test() -> None:
         async with tiered_cluster(tmp_path) as it:
             await it.create("a", 1, 1, **segmented(1))

@@ -64,7 +64,7 @@ def damage(folder: str) -> None:
     second.unlink()
 
 
-def test_what_is_not_there_is_not_counted(capsys):
+def test_what_is_not_there_is_not_counted(capsys: pytest.CaptureFixture[str]) -> None:
     """Copies that failed: the store has no bytes of them."""
     name = TopicIdPartition(UUID(int=0), "t", 0)
     whole = segment(name, 1)
@@ -300,7 +300,7 @@ def test_what_can_be_seen_is_shown_while_a_broker_is_away(store, capsys):
 
 
 @pytest.mark.parametrize("place", ["directory", "moto"], indirect=True)
-def test_the_broker_describes_its_own_store(place, capsys):
+def test_the_broker_describes_its_own_store(place: str, capsys: pytest.CaptureFixture[str]) -> None:
     is_directory = "dir" in place.config
     settings = {
         "remote.log.storage.manager.class.name": DIRECTORY_STORE if is_directory else S3_STORE
@@ -363,7 +363,9 @@ class DirectoryOfUsers(DirectoryStore):
 @pytest.mark.parametrize(
     "place", [pytest.param("versitygw", marks=pytest.mark.xdist_group("s3"))], indirect=True
 )
-def test_a_fault_of_the_whole_store_is_reported_once(place, capsys, monkeypatch):
+def test_a_fault_of_the_whole_store_is_reported_once(
+    place: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It was two lines a segment, and a sum of faults that were none of theirs."""
     settings = {"remote.log.storage.manager.class.name": S3_STORE}
 
