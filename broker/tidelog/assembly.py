@@ -104,15 +104,7 @@ def client_handlers(
                 runtime.clock,
                 metadata_bytes_max=config.offset_metadata_max_bytes,
             ),
-            TxnOffsetsApi(
-                group_admin,
-                transactions,
-                image,
-                runtime.clock,
-                groups.partition_for,
-                replicas=replicas,
-                metadata_bytes_max=config.offset_metadata_max_bytes,
-            ),
+            TxnOffsetsApi(group_admin, transactions, runtime.clock, groups.partition_for, replicas),
             GroupAdminApi(group_admin),
         )
     )

@@ -27,7 +27,6 @@ from tidelog_storage.types import StorageError, TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tidelog.cluster.metadata.image import ClusterImage
     from tidelog.coordinators.groups.admin import GroupAdmin
     from tidelog.coordinators.transactions.decisions import ProducerIdAndEpoch
     from tidelog.coordinators.transactions.transactions import Transactions
@@ -53,21 +52,16 @@ class TxnOffsetsApi:
         self,
         admin: GroupAdmin,
         transactions: Transactions,
-        image: Callable[[], ClusterImage],
         clock: Clock,
         group_partition: Callable[[str], int],
-        *,
         replicas: ReplicaManager,
-        metadata_bytes_max: int,
     ) -> None:
         """`group_partition` returns a group's partition of `__consumer_offsets`."""
         self._admin = admin
         self._transactions = transactions
         self._replicas = replicas
-        self._image = image
         self._clock = clock
         self._group_partition = group_partition
-        self._metadata_bytes_max = metadata_bytes_max
 
     def handlers(self) -> dict[ApiKey, Handler]:
         """Return the handlers by API key."""
@@ -105,7 +99,8 @@ class TxnOffsetsApi:
         self, request: TxnOffsetCommitRequest, errors: dict[TopicPartition, ErrorCode]
     ) -> list[OffsetChange]:
         """Return the offsets that may be written; set the error of the others."""
-        image = self._image()
+        image = self._transactions.image
+        metadata_bytes_max = self._transactions.config.offset_metadata_max_bytes
         now_ms = self._clock.wall_ms()
         changes = []
         for topic in request.topics:
@@ -115,7 +110,7 @@ class TxnOffsetsApi:
                 metadata = each.committed_metadata or ""
                 if known is None or not 0 <= one.partition < len(known.partitions):
                     errors[one] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-                elif len(metadata) > self._metadata_bytes_max:
+                elif len(metadata) > metadata_bytes_max:
                     errors[one] = ErrorCode.OFFSET_METADATA_TOO_LARGE
                 else:
                     offset = OffsetAndMetadata(
