@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog_protocol.records import Record, build_batch
 from tidelog_storage.config import LogConfig
+from tidelog_storage.loading import Checkpointed, LogContext
 from tidelog_storage.os_files import OsFileSystem
 from tidelog_storage.recovery import load_log
 from tidelog_storage.types import Records, TopicPartition
@@ -48,14 +49,8 @@ def median(measure: Callable[[], float]) -> float:
 
 def new_log(folder: Path) -> Log:
     """An empty log with Kafka's defaults, led in epoch 0."""
-    log = load_log(
-        OsFileSystem(),
-        str(folder),
-        TopicPartition("bench", 0),
-        LogConfig(),
-        now_ms=NOW_MS,
-        had_clean_shutdown=True,
-    )
+    context = LogContext(OsFileSystem(), str(folder), TopicPartition("bench", 0), NOW_MS)
+    log = load_log(context, LogConfig(), Checkpointed(had_clean_shutdown=True))
     log.assign_epoch(0)
     return log
 

@@ -9,8 +9,7 @@ All logs of a broker:
     removals.py           files that are deleted after `file.delete.delay.ms`
 
 One log:
-    log.py                append as leader or follower, read, truncate, retain
-    log_state.py          its offsets, segments, epochs and producers
+    log.py                offsets; append as leader or follower, read, truncate, retain, flush
     validator.py          checks a produced batch and sets the broker's fields
     replicated.py         checks a leader's batches before a follower appends them
     epochs.py             the start offset of each leader epoch (KIP-101)
@@ -19,13 +18,13 @@ One log:
     flush.py              makes a log durable off the loop
     roll.py               when a segment is sealed
     retention.py          which segments are deleted
-    lookup.py             offsets by time
+    loading.py            what a log is loaded with, and what loading finds
 
 Segments:
     segments.py           the ordered segments of a log
     segment.py            one segment: records and indexes
     indexes.py            offset, time and transaction index
-    search.py             positions in a segment by offset or time
+    search.py             positions by offset or time
     reader.py             reads at an offset, fast where a reader continues
     slices.py             reads that end at a batch's end
     scan.py               walks over batches
@@ -36,7 +35,7 @@ Starts and damage:
     holes.py              missing offsets inside a log
     epoch_checks.py       compares leader epochs with batches
     index_checks.py       compares indexes with records
-    transaction_proof.py  compares large transaction indexes on another thread
+    transaction_proof.py  compares transaction indexes with records
     scrub.py              finds bit rot
     scrub_repair.py       rewrites a damaged segment
     scrub_folders.py      checks a directory read-only

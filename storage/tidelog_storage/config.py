@@ -34,6 +34,16 @@ __all__ = ["BROKER_KEYS", "TOPIC_KEYS", "ConfigError", "ConfigKey", "LogConfig",
 _INT64_MAX = 2**63 - 1
 _HOUR_MS = 3_600_000
 _MINUTE_MS = 60_000
+NEVER_TIERED = frozenset(
+    {
+        "__consumer_offsets",
+        "__transaction_state",
+        "__share_group_state",
+        "__remote_log_metadata",
+        "__cluster_metadata",
+    }
+)
+"""Topics that stay local whatever their configuration says."""
 LIKE_TOTAL_RETENTION = -2
 """`local.retention.*`: the same as `retention.*`."""
 UNLIMITED = -1

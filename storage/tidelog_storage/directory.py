@@ -23,7 +23,7 @@ from tidelog_storage.checkpoints import (
 )
 from tidelog_storage.folders import STRAY_SUFFIX, free_folder, make_durable_folder, scan
 from tidelog_storage.guarded_files import GuardedFiles
-from tidelog_storage.recovery import Checkpointed
+from tidelog_storage.loading import Checkpointed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -320,6 +320,7 @@ class LogDirectory:
     def checkpointed(self, partition: TopicPartition) -> Checkpointed:
         """Return the checkpoint entries of a partition."""
         return Checkpointed(
+            had_clean_shutdown=self.had_clean_shutdown,
             recovery_point=max(0, self._recovery_points.get(partition, 0)),
             log_start_offset=self._log_starts.get(partition),
             high_watermark=self._high_watermarks.get(partition, 0),

@@ -13,7 +13,7 @@ from tidelog_storage.checkpoints import LEADER_EPOCH_CHECKPOINT, EpochEntry
 from tidelog_storage.types import UNDEFINED_EPOCH, UNDEFINED_OFFSET, OffsetAndEpoch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from tidelog_storage.checkpoints import LeaderEpochCheckpoint
 
@@ -31,7 +31,7 @@ class LeaderEpochCache:
     starts at the same offset and takes its place. So a new leader needs no fsync; Kafka's does one.
 
     The file never begins below a log start that is checkpointed: what was cut off the entries for
-    its sake is durable before (`LogState.prepare_start`). So a checkpointed log start above the
+    its sake is durable before (`Log.prepare_start`). So a checkpointed log start above the
     oldest entry is no log start but damage (`recovery.py`).
     """
 
@@ -171,6 +171,19 @@ class LeaderEpochCache:
         self.clear()
         for epoch, start_offset in entries:
             self._insert(epoch, start_offset)
+
+    def correct(self, found: Sequence[tuple[int, int]], end_offset: int) -> None:
+        """Replace the entries from the first of these on, up to `end_offset`, by these."""
+        (first_epoch, start_offset), (last_epoch, _) = found[0], found[-1]
+        entries = self.entries
+        older = [
+            one for one in entries if one.start_offset < start_offset and one.epoch <= first_epoch
+        ]
+        newer = [
+            one for one in entries if one.start_offset >= end_offset and one.epoch > last_epoch
+        ]
+        newest = older[-1].epoch if older else UNDEFINED_EPOCH
+        self.replace([*older, *(one for one in found if one[0] > newest), *newer])
 
     def clear(self) -> None:
         """The log was truncated fully."""

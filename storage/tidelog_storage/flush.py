@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from tidelog_storage.log_state import LogState
+    from tidelog_storage.log import Log
     from tidelog_storage.seams import File, FileSystem
     from tidelog_storage.segment import Segment
 
@@ -61,7 +61,7 @@ class FlushTask:
     folder: str | None
 
     @classmethod
-    def of(cls, log: LogState, offset: int, *, closing: bool) -> FlushTask:
+    def of(cls, log: Log, offset: int, *, closing: bool) -> FlushTask:
         """Create the task for the segments from the log's recovery point up to `offset`.
 
         The active segment's indexes are left out unless the log is `closing`: recovery rebuilds

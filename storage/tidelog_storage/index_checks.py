@@ -1,7 +1,7 @@
 """Check that a segment's index files match its records, and compute what they should hold.
 
 The records are the truth: their batches carry checksums, the indexes carry none. `Segment` asks
-`check_opened` when it opens its indexes, `LogState` asks `find_aborted` when a
+`check_opened` when it opens its indexes, `Log` asks `find_aborted` when a
 transaction index is first used: both are cheap enough for that. `scrub.py` compares every entry.
 All read files and change nothing; any thread may call them.
 """

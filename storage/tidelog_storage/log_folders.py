@@ -25,6 +25,7 @@ from tidelog_storage.folders import (
     has_begun,
     make_folder,
 )
+from tidelog_storage.loading import LogContext
 from tidelog_storage.recovery import load_log
 from tidelog_storage.removals import Removals
 
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from tidelog_storage.config import LogConfig
     from tidelog_storage.guarded_files import GuardedFiles
     from tidelog_storage.log import Log
-    from tidelog_storage.log_state import LogState
     from tidelog_storage.seams import FileSystem
     from tidelog_storage.types import TopicPartition
 
@@ -67,13 +67,13 @@ class LogFolders:
         self._now_ms = 0  # the time of opening, which is good enough for later loads
         self._logs: dict[TopicPartition, Log] = {}
         self._preferred: dict[TopicPartition, str] = {}
-        self._rolled: set[LogState] = set()  # have sealed segments that are not durable
+        self._rolled: set[Log] = set()  # have sealed segments that are not durable
         self._removals = Removals(files.remove_tree)  # folders of deleted partitions
         self.directories = [LogDirectory(files, path, report) for path in log_dirs]
         self._without_logs: list[LogDirectory] = []
         if metadata_dir is not None and metadata_dir not in log_dirs:
             self._without_logs.append(LogDirectory(files, metadata_dir))
-        self.on_roll: Callable[[LogState], None] | None = None
+        self.on_roll: Callable[[Log], None] | None = None
         """Hears of every current log that has a newly sealed segment."""
 
     @property
@@ -446,28 +446,30 @@ class LogFolders:
             truncation do not count as durable."""
             directory.lower_recovery_point(partition, offset, self._logs)
 
-        log = load_log(
+        context = LogContext(
             directory.files,
             f"{directory.path}/{name}",
             partition,
-            self._provisional if config is None else config,
-            now_ms=self._now_ms,
-            had_clean_shutdown=directory.had_clean_shutdown,
-            checkpointed=directory.checkpointed(partition),
+            self._now_ms,
             topic_id=topic_id,
             producer_expiration_ms=self._producer_expiration_ms,
-            is_provisional=config is None,
             remote_storage_system_enable=self._remote_storage_system_enable,
             on_roll=self._note_roll,
             on_recovery_point_lowered=note_lowered,
             report=self._report,
+        )
+        log = load_log(
+            context,
+            self._provisional if config is None else config,
+            directory.checkpointed(partition),
+            is_provisional=config is None,
         )
         if directory.points_are_lost:
             # before its recovery point is written again, which decides about gaps: see `recover`
             log.flush()
         return log
 
-    def _note_roll(self, log: LogState) -> None:
+    def _note_roll(self, log: Log) -> None:
         self._rolled.add(log)
         if self.on_roll is not None and self._logs.get(log.topic_partition, log) is log:
             self.on_roll(log)

@@ -12,6 +12,8 @@ from tidelog_storage.slices import is_plausible
 from tidelog_storage.types import Records, StorageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tidelog_storage.segment import Segment
     from tidelog_storage.segments import Segments
     from tidelog_storage.types import Damage
@@ -33,6 +35,12 @@ class Reader:
         self._places: dict[int, tuple[Segment, int]] = {}  # by offset, oldest first
         self._bound: tuple[int, Segment, int] | None = None  # the last upper bound looked up
         self.damages: tuple[Damage, ...] = ()
+
+    def set_damages(self, base_offset: int, damages: Sequence[Damage]) -> None:
+        """Replace the damages of the segment of that base offset."""
+        kept = [each for each in self.damages if each.base_offset != base_offset]
+        self.forget()
+        self.damages = tuple(sorted((*kept, *damages), key=lambda each: each.first_offset))
 
     def forget(self) -> None:
         """Drop remembered positions: the log was cut at either end."""

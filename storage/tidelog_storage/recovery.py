@@ -1,15 +1,14 @@
 """From the files of a partition's folder to a `Log`, after a clean or an unclean stop.
 
-The order is replication.md 12. After a clean stop nothing is read but the newest index, the last
+After a clean stop nothing is read but the newest index, the last
 batches, the epoch checkpoint and the newest producer snapshot; sealed segments stay closed. After
 an unclean one the segments from the recovery point on are read whole, cut at the first bad batch,
-and their indexes, the leader epochs and the producer state are built anew.
+and their indexes, the leader epochs and the producer state are built again.
 """
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from tidelog_storage.checkpoints import (
     LEADER_EPOCH_CHECKPOINT,
@@ -22,6 +21,7 @@ from tidelog_storage.checkpoints import (
 from tidelog_storage.compaction.swap import CLEANED_SUFFIX, SWAP_SUFFIX, finish_swaps
 from tidelog_storage.epoch_checks import RecoveredEpochs, proven_epochs
 from tidelog_storage.epochs import LeaderEpochCache
+from tidelog_storage.loading import Checkpointed, Loaded
 from tidelog_storage.log import Log
 from tidelog_storage.producer_state import ProducerStateManager
 from tidelog_storage.replay import replay_producers
@@ -39,135 +39,101 @@ from tidelog_storage.segments import Segments
 from tidelog_storage.types import StorageError, damage_below
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from tidelog_storage.config import LogConfig
-    from tidelog_storage.log_state import LogState
-    from tidelog_storage.seams import FileSystem
-    from tidelog_storage.types import TopicPartition
+    from tidelog_storage.loading import LogContext
 
 TEMPORARY_SUFFIX = ".tmp"
 SNAPSHOT_SUFFIX = ".snapshot"
 _INDEX_SUFFIXES = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX)
 
 
-class Checkpointed(NamedTuple):
-    """What the log directory's checkpoints say of one partition; see `checkpoints.py`.
-
-    `log_start_offset` None: nothing, as for most logs that begin with their first segment.
-    `compacted_to`: below this offset, segments may end before the next one begins. `keep_below`:
-    below this offset nothing is cut off as torn; damage there is an error. `log_starts_are_lost`:
-    the file of the log starts is gone or damaged, though the last stop was orderly.
-    """
-
-    recovery_point: int = 0
-    log_start_offset: int | None = None
-    high_watermark: int = 0
-    compacted_to: int = 0
-    keep_below: int = 0
-    log_starts_are_lost: bool = False
-
-
 def load_log(
-    files: FileSystem,
-    folder: str,
-    topic_partition: TopicPartition,
+    context: LogContext,
     config: LogConfig,
-    *,
-    now_ms: int,
-    had_clean_shutdown: bool,
     checkpointed: Checkpointed = Checkpointed(),  # noqa: B008 - immutable
-    topic_id: bytes | None = None,
-    producer_expiration_ms: int = 86_400_000,
+    *,
     is_provisional: bool = False,
-    remote_storage_system_enable: bool = False,
-    on_roll: Callable[[LogState], None] | None = None,
-    on_recovery_point_lowered: Callable[[int], None] | None = None,
-    report: Callable[[str], None] | None = None,
 ) -> Log:
-    """Load the log in `folder`; create it if it is missing. `report` gets a sentence per repair.
+    """Load the log in the context's folder; create it if it is missing.
 
     `is_provisional`: the topic's own configuration is not known yet, so the log may have a remote
     part. CheckpointError for an invalid file, OSError for an unreadable one, StorageError for
     damage below `keep_below`."""
-    loader = _Loader(files, folder, topic_partition, config=config, now_ms=now_ms, report=report)
-    lower = partial(_lower, checkpointed.recovery_point, on_recovery_point_lowered)
-    loader.lower_recovery_point = lower
-    names = loader.list_files()
-    segments = loader.open_segments(names, checkpointed.log_start_offset or 0)
-    found = checkpointed
-    if is_provisional:
-        checkpointed = loader.with_start_of_epochs(checkpointed, segments, had_clean_shutdown)
-    recovered = [] if had_clean_shutdown else loader.recover(segments, checkpointed)
-    log_end_offset = loader.end_offset(segments, recovered)
-    if log_end_offset < (checkpointed.log_start_offset or 0):
-        log_end_offset = loader.start_anew(segments, checkpointed.log_start_offset or 0)
-    log_start_offset = segments.first.base_offset
-    if checkpointed.log_start_offset is not None or not had_clean_shutdown:
-        known_start = checkpointed.log_start_offset or 0
-        is_plain = not (is_provisional or config.remote_storage_enable)
-        log_start_offset = max(known_start, log_start_offset) if is_plain else known_start
-    producers = loader.producers(names, segments, recovered, producer_expiration_ms)
-    loader.start_is_known = checkpointed.log_start_offset is not None
-    epochs, log_start_offset = loader.load_epochs(segments, log_start_offset, log_end_offset)
-    recovery_point = log_end_offset if had_clean_shutdown else checkpointed.recovery_point
-    lower(log_end_offset)  # else what is appended would count as flushed
-    log = Log(
-        files,
-        folder,
-        topic_partition,
-        config,
-        topic_id=loader.topic_id() if topic_id is None else topic_id,
-        segments=segments,
-        epochs=epochs,
-        producers=producers,
-        log_start_offset=log_start_offset,
-        log_end_offset=log_end_offset,
-        high_watermark=checkpointed.high_watermark,
-        recovery_point=min(recovery_point, log_end_offset),
-        epochs_lost=loader.epochs_lost,
-        remote_storage_system_enable=remote_storage_system_enable,
-        on_roll=on_roll,
-        on_recovery_point_lowered=on_recovery_point_lowered,
-    )
-    loader.note_losses(log, found)
-    producers.truncate_and_reload(log_start_offset, log_end_offset, now_ms)
-    replay_producers(log, {segment.base_offset for segment in recovered})
-    if recovered:
-        files.fsync_dir(folder)  # what was removed must not come back beside new batches
+    loader = _Loader(context, config, checkpointed)
+    is_plain = not (is_provisional or config.remote_storage_enable)
+    loaded = loader.load(is_plain=is_plain, is_provisional=is_provisional)
+    if context.topic_id is None:
+        context = context._replace(topic_id=loader.topic_id())
+    log = Log(context, config, loaded)
+    loader.note_losses(log)
+    log.producers.truncate_and_reload(log.log_start_offset, log.log_end_offset, context.now_ms)
+    replay_producers(log, {segment.base_offset for segment in loader.recovered})
+    if loader.recovered:
+        context.files.fsync_dir(
+            context.folder
+        )  # what was removed must not return beside new batches
     return log
 
 
 class _Loader:
     """The steps of loading one folder."""
 
-    def __init__(
-        self,
-        files: FileSystem,
-        folder: str,
-        topic_partition: TopicPartition,
-        *,
-        config: LogConfig,
-        now_ms: int,
-        report: Callable[[str], None] | None,
-    ) -> None:
-        self._files = files
-        self._folder = folder
-        self._name = topic_partition
+    def __init__(self, context: LogContext, config: LogConfig, checkpointed: Checkpointed) -> None:
+        self._context = context
+        self._files = context.files
+        self._folder = context.folder
         self._options = SegmentOptions.of(config)
-        self._now_ms = now_ms
-        self._report_to = report
+        self._checkpointed = checkpointed
+        self.recovered: list[Segment] = []
         self._recovered_from: int | None = None  # the offset; None without recovery
         self._recovered_epochs = RecoveredEpochs()
-        self.start_is_known = True  # else the log begins with its first segment, as most do
+        self._start_is_known = True  # else the log begins with its first segment, as most do
         self._oldest: int | None = None  # where the oldest leader epoch began
-        self.lower_recovery_point: Callable[[int], None]
-        self.doubtful_end: int | None = None  # offsets are missing before the last batch
-        self.epochs_lost: str | None = None  # why the epochs below the first segment aren't known
+        self._doubtful_end: int | None = None  # offsets are missing before the last batch
+        self._epochs_lost: str | None = None  # why the epochs below the first segment aren't known
+
+    def load(self, *, is_plain: bool, is_provisional: bool) -> Loaded:
+        """Load everything but the producers' state. `is_plain`: the log has no remote part."""
+        checkpointed = self._checkpointed
+        names = self._list_files()
+        segments = self._open_segments(names, checkpointed.log_start_offset or 0)
+        if is_provisional:
+            checkpointed = self.with_start_of_epochs(checkpointed, segments)
+        known_start, is_orderly = checkpointed.log_start_offset, checkpointed.had_clean_shutdown
+        self._start_is_known = known_start is not None
+        if not is_orderly:
+            self.recovered = self.recover(segments, checkpointed)
+        log_end_offset = self._end_offset(segments)
+        if log_end_offset < (known_start or 0):
+            log_end_offset = self._start_anew(segments, known_start or 0)
+        log_start_offset = segments.first.base_offset
+        if self._start_is_known or not is_orderly:
+            first_offset = log_start_offset if is_plain else 0
+            log_start_offset = max(known_start or 0, first_offset)
+        producers = self._producers(names, segments)
+        epochs, log_start_offset = self._load_epochs(segments, log_start_offset, log_end_offset)
+        recovery_point = log_end_offset if is_orderly else checkpointed.recovery_point
+        self._lower_recovery_point(log_end_offset)  # else what is appended would count as flushed
+        return Loaded(
+            segments,
+            epochs,
+            producers,
+            log_start_offset,
+            log_end_offset,
+            checkpointed.high_watermark,
+            recovery_point,
+            self._epochs_lost,
+        )
+
+    def _lower_recovery_point(self, offset: int) -> None:
+        """Have a recovery point that is noted above an offset noted as that offset."""
+        note = self._context.on_recovery_point_lowered
+        if offset < self._checkpointed.recovery_point and note is not None:
+            note(offset)
 
     def _report(self, text: str) -> None:
-        if self._report_to is not None:
-            self._report_to(f"{self._name}: {text}")
+        if self._context.report is not None:
+            self._context.report(f"{self._context.topic_partition}: {text}")
 
     def topic_id(self) -> bytes | None:
         """The id in `partition.metadata`; None if it is missing."""
@@ -175,7 +141,7 @@ class _Loader:
 
     # -- files -------------------------------------------------------------------------------------
 
-    def list_files(self) -> dict[str, int]:
+    def _list_files(self) -> dict[str, int]:
         """Names and sizes, after what an interrupted deletion or compaction left was settled."""
         try:
             names = self._files.sizes(self._folder)
@@ -191,7 +157,7 @@ class _Loader:
                 self._files.remove(f"{self._folder}/{name}")
         return self._files.sizes(self._folder)
 
-    def open_segments(self, names: dict[str, int], log_start_offset: int) -> Segments:
+    def _open_segments(self, names: dict[str, int], log_start_offset: int) -> Segments:
         """The segments as they lie there, or an empty one at the log start."""
         bases = _offsets_of(names, LOG_SUFFIX)
         known = set(bases)
@@ -212,17 +178,11 @@ class _Loader:
             base_offset,
             size=size,
             options=self._options,
-            created_ms=self._now_ms,
+            created_ms=self._context.now_ms,
         )
 
     def _new_segment(self, base_offset: int) -> Segment:
-        return Segment.create(
-            self._files,
-            self._folder,
-            base_offset,
-            options=self._options,
-            created_ms=self._now_ms,
-        )
+        return self._segment(base_offset, 0).begin()
 
     # -- records -----------------------------------------------------------------------------------
 
@@ -241,8 +201,8 @@ class _Loader:
         for segment in segments.from_floor(checkpointed.recovery_point):
             # Until a cut is synced its segment counts as not flushed: if this start is killed, the
             # next one finds nothing to cut.
-            cut, self.doubtful_end = segment.recover(
-                self._recovered_epochs.add, self.lower_recovery_point, keep_below
+            cut, self._doubtful_end = segment.recover(
+                self._recovered_epochs.add, self._lower_recovery_point, keep_below
             )
             recovered.append(segment)
             if cut:
@@ -264,7 +224,7 @@ class _Loader:
                 break
         return recovered
 
-    def end_offset(self, segments: Segments, recovered: list[Segment]) -> int:
+    def _end_offset(self, segments: Segments) -> int:
         """Offset after the last batch; an active segment that turns out torn is recovered."""
         active = segments.active
         if not active.size:
@@ -276,7 +236,7 @@ class _Loader:
         except StorageError as error:
             self._report(f"segment {active.base_offset} is torn after a clean stop: {error}")
             torn = Checkpointed(recovery_point=active.base_offset)
-            recovered += self.recover(segments, torn)
+            self.recovered += self.recover(segments, torn)
             return active.next_offset()
 
     def _report_index_fault(self, active: Segment) -> None:
@@ -288,7 +248,7 @@ class _Loader:
                 " that are damaged"
             )
 
-    def start_anew(self, segments: Segments, log_start_offset: int) -> int:
+    def _start_anew(self, segments: Segments, log_start_offset: int) -> int:
         """The log ends below its log start: nothing in it may be read any more."""
         self._report(f"all records lie below the log start {log_start_offset}: removed")
         for segment in reversed(segments.clear()):
@@ -297,33 +257,25 @@ class _Loader:
         segments.add(self._new_segment(log_start_offset))
         return log_start_offset
 
-    def producers(
-        self,
-        names: dict[str, int],
-        segments: Segments,
-        recovered: list[Segment],
-        expiration_ms: int,
-    ) -> ProducerStateManager:
+    def _producers(self, names: dict[str, int], segments: Segments) -> ProducerStateManager:
         """The producer state with the snapshots that may be trusted, not loaded yet."""
         producers = ProducerStateManager(
             self._files,
             self._folder,
-            self._name,
-            expiration_ms=expiration_ms,
+            self._context.topic_partition,
+            expiration_ms=self._context.producer_expiration_ms,
             snapshot_offsets=_offsets_of(names, SNAPSHOT_SUFFIX),
         )
         producers.remove_stray_snapshots(segments.base_offsets)
-        if recovered:
+        if self.recovered:
             for snapshot in list(producers.snapshots):
-                if snapshot > recovered[0].base_offset:
+                if snapshot > self.recovered[0].base_offset:
                     producers.remove_snapshot(snapshot)
         return producers
 
     # -- epochs ------------------------------------------------------------------------------------
 
-    def with_start_of_epochs(
-        self, checkpointed: Checkpointed, segments: Segments, is_orderly: bool
-    ) -> Checkpointed:
+    def with_start_of_epochs(self, checkpointed: Checkpointed, segments: Segments) -> Checkpointed:
         """The same, with a log start that the leader epochs do not contradict.
 
         No log start is checkpointed before the epochs on disk begin there or above: one above the
@@ -333,6 +285,7 @@ class _Loader:
         remote below it.
         """
         known, first_offset = checkpointed.log_start_offset, segments.first.base_offset
+        is_orderly = checkpointed.had_clean_shutdown
         checkpoint = LeaderEpochCheckpoint(self._files, self._folder)
         if not (is_orderly or known):
             return checkpointed
@@ -357,7 +310,7 @@ class _Loader:
             )
         return checkpointed._replace(log_start_offset=oldest) if is_missing else checkpointed
 
-    def load_epochs(
+    def _load_epochs(
         self, segments: Segments, log_start_offset: int, log_end_offset: int
     ) -> tuple[LeaderEpochCache, int]:
         """The epochs of the log, and where it starts, which is not below the oldest of them.
@@ -368,25 +321,26 @@ class _Loader:
         first_offset = segments.first.base_offset
         oldest = epochs.earliest_entry
         self._oldest = None if oldest is None else oldest.start_offset
-        if log_start_offset >= first_offset and (self.start_is_known or not first_offset):
-            self.epochs_lost = None
-        elif self.epochs_lost is None:
+        if log_start_offset >= first_offset and (self._start_is_known or not first_offset):
+            self._epochs_lost = None
+        elif self._epochs_lost is None:
             start = first_offset if oldest is None else min(oldest.start_offset, first_offset)
             log_start_offset = max(log_start_offset, start)
         epochs.truncate_from_start(log_start_offset)
         epochs.truncate_from_end(log_end_offset)
-        if len(epochs) and self._recovered_from is None and self.epochs_lost is None:
+        if len(epochs) and self._recovered_from is None and self._epochs_lost is None:
             epochs.flush(log_end_offset)  # after a crash the next flush of the log will do
         return epochs, log_start_offset
 
-    def note_losses(self, log: Log, checkpointed: Checkpointed) -> None:
+    def note_losses(self, log: Log) -> None:
         """Note in the log, and write to the broker's log, what was durable and is not there."""
+        checkpointed = self._checkpointed
         first_offset, end, oldest = log.segments.first.base_offset, log.log_end_offset, self._oldest
         known_start = checkpointed.log_start_offset  # of a log that begins remotely, its first
         is_local = known_start is None or known_start >= first_offset
         if is_local and oldest is not None and oldest < first_offset:
             log.lost_start = oldest  # unless it turns out to have a remote part
-        log.doubtful_end = self.doubtful_end
+        log.doubtful_end = self._doubtful_end
         if checkpointed.recovery_point > end:
             log.lost_end = checkpointed.recovery_point
             self._report(
@@ -406,7 +360,7 @@ class _Loader:
             epochs = LeaderEpochCache.load(checkpoint)
         except CheckpointError as error:
             self._report(f"{error}; rebuilt from the records")
-            self.epochs_lost = str(error)
+            self._epochs_lost = str(error)
             epochs = LeaderEpochCache(checkpoint)
         found, begun = self._recovered_epochs.entries, self._recovered_from
         oldest = epochs.earliest_entry
@@ -416,8 +370,8 @@ class _Loader:
             first_offset, has_file = segments.first.base_offset, epochs.has_file
             is_gone = first_offset > 0 and (not has_file or log_start_offset < first_offset)
             may_be_lost = begun is None or not has_file
-            if (older or found or is_gone) and may_be_lost and self.epochs_lost is None:
-                self.epochs_lost = f"{checkpoint.path} is missing or empty"
+            if (older or found or is_gone) and may_be_lost and self._epochs_lost is None:
+                self._epochs_lost = f"{checkpoint.path} is missing or empty"
         elif begun is not None and log_start_offset < oldest.start_offset:
             older = self._epochs_before(segments, min(begun, oldest.start_offset))
         if begun is not None:
@@ -448,7 +402,7 @@ class _Loader:
         if proven:
             why = f"{self._folder}/{LEADER_EPOCH_CHECKPOINT} does not fit the records"
             self._report(f"{why}: rebuilt from them")
-            self.epochs_lost = self.epochs_lost or why
+            self._epochs_lost = self._epochs_lost or why
             epochs.replace(proven)
 
     def _epochs_before(self, segments: Segments, offset: int | None) -> list[EpochEntry]:
@@ -460,12 +414,6 @@ class _Loader:
                     return found.entries
                 found.add(header, batch)
         return found.entries
-
-
-def _lower(noted: int, note: Callable[[int], None] | None, offset: int) -> None:
-    """Have a recovery point that is noted above an offset noted as that offset."""
-    if offset < noted and note is not None:
-        note(offset)
 
 
 def _offsets_of(names: dict[str, int], suffix: str) -> list[int]:

@@ -6,30 +6,9 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from tidelog_storage.open_files import lacks_descriptors
-from tidelog_storage.segment import DELETED_SUFFIX, SEGMENT_SUFFIXES, TRANSACTION_INDEX_SUFFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-
-    from tidelog_storage.segment import Segment
-
-
-def mark_deleted(segment: Segment) -> list[str]:
-    """Rename a segment's files so that the log no longer has them; returns the new paths.
-
-    They are removed later, because a reader may be about to open them (KIP-405 copies too).
-    """
-    segment.release()
-    renamed = []
-    for suffix in SEGMENT_SUFFIXES:
-        path = segment.path(suffix)
-        if suffix != TRANSACTION_INDEX_SUFFIX or segment.files.exists(path):
-            try:
-                segment.files.rename(path, path + DELETED_SUFFIX)
-            except FileNotFoundError:
-                continue  # index files appear at the first flush or roll
-            renamed.append(path + DELETED_SUFFIX)
-    return renamed
 
 
 class Removals:
@@ -53,6 +32,12 @@ class Removals:
     def is_due(self, now_ms: int) -> bool:
         """Return whether a removal is due."""
         return bool(self._again) or any(due_ms <= now_ms for due_ms, _ in self._waiting)
+
+    def run(self, now_ms: int) -> None:
+        """Remove all that is due, now."""
+        remove = self.prepare(now_ms)
+        if remove is not None:
+            remove()
 
     def prepare(
         self, now_ms: int, before: Callable[[], None] | None = None

@@ -5,7 +5,7 @@ are checked batch by batch before they are written: checksum, offsets without a 
 does not have, the log's own leader epochs. The new files are `.cleaned` and durable when `write`
 returns; the log swaps them in as after a compaction (`compaction/swap.py`), so a crash leaves the
 old segment or the new one. Its transaction index is built when it is first used
-(`LogState.transactions_of`).
+(`Log.transactions_of`).
 
 It sees frozen values and files; `write` runs off the loop.
 """
@@ -77,9 +77,14 @@ class SegmentRepair:
     def write(self) -> None:
         """Write all files and sync them. OSError; StorageError if the valid part has changed."""
         extent = self._extent
-        segment = CleanedSegment.create(
-            self._files, extent.folder, extent.base_offset, options=self._options, created_ms=0
-        )
+        segment = CleanedSegment(
+            self._files,
+            extent.folder,
+            extent.base_offset,
+            size=0,
+            options=self._options,
+            created_ms=0,
+        ).begin()
         try:
             for header, batch in self._batches():
                 segment.append(batch, header.last_offset, header.max_timestamp)

@@ -1,5 +1,7 @@
-"""Search the batches of one segment with its indexes. The records decide: an index that does not
-lead to a batch is rebuilt."""
+"""Search batches with the indexes: by offset in one segment, by time in all (KIP-79, KIP-734).
+
+The records decide: an index that does not lead to a batch is rebuilt.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +9,18 @@ from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from tidelog_protocol.records import iter_records
 from tidelog_storage.scan import BatchPlace, batch_headers, batch_places
-from tidelog_storage.types import StorageError
+from tidelog_storage.types import OffsetAndTimestamp, StorageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
+    from tidelog_protocol.batch import BatchHeader
     from tidelog_storage.indexes import OffsetIndex
     from tidelog_storage.segment import Segment
 
-__all__ = ["offset_before", "places_from"]
+__all__ = ["max_timestamp_offset", "offset_before", "offset_for_timestamp", "places_from"]
 
 
 def places_from(
@@ -52,3 +56,51 @@ def _has_timestamp(segment: Segment, timestamp: int, offset: int) -> bool:
         return False
     header = next(batch_headers(segment.records, place.position, segment.size), None)
     return header is not None and header[1].max_timestamp == timestamp
+
+
+def offset_for_timestamp(
+    segments: Iterable[Segment], timestamp: int, start_offset: int
+) -> OffsetAndTimestamp | None:
+    """The first record from `start_offset` on that is as new as `timestamp` or newer."""
+    for segment in segments:
+        if segment.size and segment.know_timestamps() >= timestamp:
+            found = _in_segment(segment, timestamp, start_offset)
+            if found is not None:
+                return found
+    return None
+
+
+def _in_segment(segment: Segment, timestamp: int, start_offset: int) -> OffsetAndTimestamp | None:
+    from_offset = max(offset_before(segment, timestamp), start_offset)
+    place = segment.find(from_offset)
+    for _, header, batch in segment.batches(segment.size if place is None else place.position):
+        if header.max_timestamp >= timestamp and header.last_offset >= start_offset:
+            found = _in_batch(header, batch, timestamp, start_offset)
+            if found is not None:
+                return found
+    return None
+
+
+def _in_batch(
+    header: BatchHeader, batch: memoryview, timestamp: int, start_offset: int
+) -> OffsetAndTimestamp | None:
+    for record in iter_records(batch):
+        if record.timestamp >= timestamp and record.offset >= start_offset:
+            return OffsetAndTimestamp(record.offset, record.timestamp, header.leader_epoch)
+    return None
+
+
+def max_timestamp_offset(segments: Iterable[Segment]) -> OffsetAndTimestamp | None:
+    """The first record that has the largest timestamp of the log; None for an empty log."""
+    newest: Segment | None = None
+    for segment in segments:
+        if segment.size and (newest is None or segment.know_timestamps() > newest.max_timestamp):
+            segment.know_timestamps()
+            newest = segment
+    if newest is None:
+        return None
+    place = newest.find(newest.max_timestamp_offset)
+    if place is None:
+        return None
+    _, header, batch = next(newest.batches(place.position))
+    return _in_batch(header, batch, newest.max_timestamp, 0)

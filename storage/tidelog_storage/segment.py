@@ -28,6 +28,7 @@ from tidelog_storage.types import StorageError, damage_below
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from typing import Self
 
     from tidelog_protocol.batch import BatchHeader
     from tidelog_storage.config import LogConfig
@@ -103,7 +104,7 @@ class Segment:
         options: SegmentOptions,
         created_ms: int,
     ) -> None:
-        """Take an existing segment in `folder`, unopened. See `create` for a new one."""
+        """Take an existing segment in `folder`, unopened. See `begin` for a new one."""
         self.files = files
         self.folder = folder
         self.base_offset = base_offset
@@ -114,7 +115,7 @@ class Segment:
         self.bytes_since_index_entry = 0
         self.is_idle = False  # not read since the log last looked
         self.index_fault: str | None = None  # what was wrong with index files that were there
-        self.oldest_open: int | None = None  # see `LogState.oldest_open_before`
+        self.oldest_open: int | None = None  # see `Log.oldest_open_before`
         self.transactions_are_proven = False  # the transaction index matches the records
         self._records: File | None = None
         self._offset_index: OffsetIndex | None = None
@@ -134,24 +135,13 @@ class Segment:
         if self._offset_index is not None:
             self._note_fullness()
 
-    @classmethod
-    def create(
-        cls,
-        files: FileSystem,
-        folder: str,
-        base_offset: int,
-        *,
-        options: SegmentOptions,
-        created_ms: int,
-    ) -> Segment:
-        """Create an empty segment; empty leftover files of that name."""
-        segment = cls(files, folder, base_offset, size=0, options=options, created_ms=created_ms)
-        records = files.open(segment.path(LOG_SUFFIX), create=True)
+    def begin(self) -> Self:
+        """Create the files of a new segment; empty leftover files of that name."""
+        records = self._records = self.files.open(self.path(LOG_SUFFIX), create=True)
         if records.size():
             records.truncate(0)
-        segment._records = records
-        segment.reset_indexes()
-        return segment
+        self.reset_indexes()
+        return self
 
     def __repr__(self) -> str:
         return f"Segment({self.folder}, {self.base_offset}, {self.size} bytes)"
@@ -196,7 +186,7 @@ class Segment:
     def transaction_index(self) -> TransactionIndex:
         """The transaction index, loaded when first needed, without unreadable entries.
 
-        Its file may be gone or damaged: `LogState.transactions_of` returns it checked.
+        Its file may be gone or damaged: `Log.transactions_of` returns it checked.
         """
         index = self._transaction_index
         if index is None:
@@ -309,6 +299,21 @@ class Segment:
         for index in (self._offset_index, self._time_index, self._transaction_index):
             if index is not None:
                 index.path = f"{folder}/{index.path.rpartition('/')[2]}"
+
+    def mark_deleted(self) -> list[str]:
+        """Rename the files so that the log no longer has them; return the new paths.
+
+        They are removed later, because a reader may be about to open them (KIP-405 copies too).
+        """
+        self.release()
+        renamed = []
+        for suffix in SEGMENT_SUFFIXES:
+            path = self.path(suffix)
+            if suffix != TRANSACTION_INDEX_SUFFIX or self.files.exists(path):
+                with suppress(FileNotFoundError):  # index files appear at the first flush or roll
+                    self.files.rename(path, path + DELETED_SUFFIX)
+                    renamed.append(path + DELETED_SUFFIX)
+        return renamed
 
     def remove(self) -> None:
         """Remove the files now."""

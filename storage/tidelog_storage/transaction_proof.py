@@ -1,6 +1,6 @@
 """Compares the transaction index of a large segment with its records on another thread.
 
-`LogState.transactions_of` does the same at once: of a small segment that takes less than a
+`Log.transactions_of` runs it at once: of a small segment that takes less than a
 millisecond. A large one, which was not written since the start, would hold up everything else for
 seconds. `TransactionProof` sees frozen values and opens the files itself; `settle` belongs to the
 loop again.
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tidelog_storage.index_checks import find_aborted, has_abort_marker
 from tidelog_storage.producer_state import ProducerStateManager
 from tidelog_storage.scan import whole_batches
-from tidelog_storage.segment import LOG_SUFFIX
+from tidelog_storage.segment import LOG_SUFFIX, file_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tidelog_protocol.batch import BatchHeader
     from tidelog_storage.indexes import AbortedEntry
     from tidelog_storage.log import Log
+    from tidelog_storage.seams import File
     from tidelog_storage.segment import Segment
 
 __all__ = ["TransactionProof", "unproven_segment"]
@@ -60,16 +61,17 @@ class TransactionProof:
             snapshot_offsets=[one for one in log.producers.snapshots if one <= segment.base_offset],
         )
         self._known = tuple(segment.transaction_index.entries)
+        self._folder = log.folder
         self._places = [
-            (one.base_offset, one.path(LOG_SUFFIX), one.size)
+            (one.base_offset, one.size)
             for one in log.segments
             if one.base_offset <= segment.base_offset
         ]
 
     def run(self) -> list[AbortedEntry]:
         """All aborted transactions that end in the segment. OSError, ProtocolError."""
-        base_offset, path, size = self._places[-1]
-        with closing(self._files.open(path)) as records:
+        base_offset, size = self._places[-1]
+        with closing(self._open(base_offset)) as records:
             if not has_abort_marker(records, size):
                 return []
         producers = self._producers.before(base_offset + 1, self._first)
@@ -78,12 +80,15 @@ class TransactionProof:
         batches = self._batches(producers.map_end_offset)
         return find_aborted(producers, batches, base_offset, known)
 
+    def _open(self, base_offset: int) -> File:
+        return self._files.open(f"{self._folder}/{file_name(base_offset, LOG_SUFFIX)}")
+
     def _batches(self, offset: int) -> Iterator[tuple[BatchHeader, memoryview]]:
         """Those of all segments from the one that holds an offset on."""
         ends = [base for base, *_ in self._places[1:]]
-        for (_, path, size), end in zip(self._places, [*ends, self._end_offset], strict=True):
+        for (base, size), end in zip(self._places, [*ends, self._end_offset], strict=True):
             if end > offset:
-                with closing(self._files.open(path)) as records:
+                with closing(self._open(base)) as records:
                     for _, header, batch in whole_batches(records, 0, size):
                         yield header, batch
 

@@ -84,7 +84,7 @@ def test_a_copy_is_undone_with_what_the_store_has_answered(
                 tiered = it.tiered(1, "a")
                 (segment,) = tier.metadata.segments(tiered.partition)
                 if is_cut:
-                    it.log(1, "a")._truncations += 1
+                    it.log(1, "a").truncations += 1
                 for state in (DELETING, DELETED) if is_deleted else ():
                     await tier.segments.publish(segment, state)
             finally:

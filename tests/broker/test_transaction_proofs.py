@@ -9,7 +9,8 @@ from support.clusters import run, until
 from support.txn_client import Nodes, TxnProducer
 from support.wire_client import WireClient
 from tidelog_protocol.messages.data import FetchRequest
-from tidelog_storage import log_state, transaction_proof
+from tidelog_storage import log as log_module
+from tidelog_storage import transaction_proof
 from tidelog_storage.remote.api import RetriableRemoteStorageError
 from tidelog_storage.remote.directory_store import DirectoryStore
 
@@ -41,7 +42,7 @@ def test_the_check_runs_off_the_loop_and_wakes_the_fetch(
         await produce(server, "t", SEGMENTS)
         await server.stop()
         monkeypatch.setattr(transaction_proof, "SMALL_BYTES", 0)
-        monkeypatch.setattr(log_state, "has_abort_marker", None)  # what the loop would call
+        monkeypatch.setattr(log_module, "TransactionProof", None)  # what the loop would call
         server = server_on(tmp_path / "data", tmp_path / "tier")
         await server.start()
         try:
@@ -77,7 +78,7 @@ def test_what_is_copied_is_compared_off_the_loop(
             await produce(server, "r", {**SEGMENTS, "remote.storage.enable": "true"})
             await server.stop()
         monkeypatch.setattr(transaction_proof, "SMALL_BYTES", 0)
-        monkeypatch.setattr(log_state, "has_abort_marker", None)
+        monkeypatch.setattr(log_module, "TransactionProof", None)
         server = server_on(tmp_path / "data", tmp_path / "tier")
         await server.start()
         try:

@@ -9,7 +9,8 @@ import pytest
 from sim.disk import SimDisk
 from support.compaction import end_transaction
 from support.logs import NOW, append, check_indexes, config, offsets, open_log
-from tidelog_storage import log_state
+from tidelog_storage import log as log_module
+from tidelog_storage import transaction_proof
 from tidelog_storage.indexes import OFFSET_ENTRY, TIME_ENTRY, TRANSACTION_ENTRY
 from tidelog_storage.types import StorageError
 
@@ -208,9 +209,9 @@ def test_a_read_looks_at_no_segment_behind_which_nothing_older_is_open(
     files, log = build()
     again = reopened(files, log)
     looked_at = []
-    has_marker = log_state.has_abort_marker
+    has_marker = transaction_proof.has_abort_marker
     monkeypatch.setattr(
-        log_state,
+        transaction_proof,
         "has_abort_marker",
         lambda records, end: looked_at.append(end) or has_marker(records, end),
     )
@@ -246,7 +247,7 @@ def test_an_abort_does_not_compare_the_whole_active_segment(
     again = reopened(files, log)
     append(again, 2, transactional=True, producer_id=2, producer_epoch=0, base_sequence=0)
     with monkeypatch.context() as patched:
-        patched.setattr(log_state, "has_abort_marker", None)
+        patched.setattr(log_module, "TransactionProof", None)
         end_transaction(again, 2, commit=False)
     again.set_high_watermark(again.log_end_offset)
     end = again.log_end_offset

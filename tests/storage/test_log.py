@@ -292,7 +292,7 @@ def test_rolling_an_empty_segment_does_nothing(log: Log) -> None:
     assert log.roll(NOW) is log.segments.active
     append(log, 1)
     heard = []
-    log._on_roll = heard.append
+    log._context = log._context._replace(on_roll=heard.append)
     log.roll(NOW)
     log.roll(NOW)
     assert log.segments.base_offsets == [0, 1]

@@ -196,7 +196,7 @@ def test_a_truncation_is_durable_before_the_next_append(
     """Else removed segments could come back behind new batches, or new bytes pass as flushed."""
     heard = []
     log.flush()
-    log._on_recovery_point_lowered = heard.append
+    log._context = log._context._replace(on_recovery_point_lowered=heard.append)
     log.truncate_to(4, NOW)
     assert heard == [4]
     for seed in range(20):
@@ -276,9 +276,9 @@ def test_files_go_after_a_delay(files: SimFiles, log: Log) -> None:
     log.delete_old_segments(NOW)
     deleted = [name for name in files.list(FOLDER) if name.endswith(".deleted")]
     assert [name for name in deleted if ".log." in name]
-    log.remove_deleted(NOW + 499)
+    log.removals.run(NOW + 499)
     assert deleted == [name for name in files.list(FOLDER) if name.endswith(".deleted")]
-    log.remove_deleted(NOW + 500)
+    log.removals.run(NOW + 500)
     assert not [name for name in files.list(FOLDER) if name.endswith(".deleted")]
     assert len(log.removals) == 0
     snapshots = [name for name in files.list(FOLDER) if name.endswith(".snapshot")]
@@ -337,7 +337,7 @@ def test_a_flush_may_run_while_segments_go(tmp_path: Path) -> None:
     task = log.prepare_flush()
     with_retention(log, retention_bytes=0)
     log.delete_old_segments(NOW)
-    log.remove_deleted(NOW * 2)
+    log.removals.run(NOW * 2)
     log.release()
     task()
 

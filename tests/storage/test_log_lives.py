@@ -63,7 +63,7 @@ class Life:
 
     def retention(self):
         self.log.delete_old_segments(NOW)
-        self.log.remove_deleted(NOW + self.rng.choice([0, 1000]))
+        self.log.removals.run(NOW + self.rng.choice([0, 1000]))
 
     def copied(self):
         if self.is_tiered and len(self.log.segments) > 1:

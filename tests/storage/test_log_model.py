@@ -248,7 +248,7 @@ class LogAgainstList(RuleBasedStateMachine):
         count = self.log.delete_old_segments(self.now)
         gone = first[:count]
         assert not set(gone) & set(self.log.segments.base_offsets)
-        self.log.remove_deleted(self.now)
+        self.log.removals.run(self.now)
 
     # durability
 

@@ -10,8 +10,9 @@ from support.logs import PARTITION
 from support.vectors import load_yaml
 from tidelog_protocol.records import Record, build_batch
 from tidelog_storage.config import LogConfig
+from tidelog_storage.loading import Checkpointed, LogContext
 from tidelog_storage.os_files import OsFileSystem
-from tidelog_storage.recovery import Checkpointed, load_log
+from tidelog_storage.recovery import load_log
 
 VECTORS = Path(__file__).parent / "vectors"
 
@@ -48,16 +49,10 @@ def settings(given):
 def log(tmp_path):
     files = OsFileSystem()
     files.make_dirs(str(tmp_path / "t-0"))
-    log = load_log(
-        files,
-        str(tmp_path / "t-0"),
-        PARTITION,
-        LogConfig({"remote.storage.enable": True}),
-        now_ms=0,
-        had_clean_shutdown=True,
-        checkpointed=Checkpointed(),
-        remote_storage_system_enable=True,
-    )
+    folder = str(tmp_path / "t-0")
+    context = LogContext(files, folder, PARTITION, 0, remote_storage_system_enable=True)
+    settings = LogConfig({"remote.storage.enable": True})
+    log = load_log(context, settings, Checkpointed(had_clean_shutdown=True))
     yield log
     log.close()
 

@@ -116,7 +116,7 @@ class TieredLog(RuleBasedStateMachine):
         self.limit = limit
         self.log.config = self.settings()
         self.log.delete_old_segments(NOW)
-        self.log.remove_deleted(NOW)
+        self.log.removals.run(NOW)
 
     @rule(share=st.floats(0, 1))
     def delete_records(self, share):

@@ -7,7 +7,8 @@ import pytest
 from storage.test_index_checks import aborted, build, damages, file_of, put, reopened
 from support.compaction import end_transaction
 from support.logs import append
-from tidelog_storage import log_state, transaction_proof
+from tidelog_storage import log as log_module
+from tidelog_storage import transaction_proof
 from tidelog_storage.indexes import TRANSACTION_ENTRY
 from tidelog_storage.transaction_proof import TransactionProof, unproven_segment
 
@@ -34,7 +35,7 @@ def test_a_damaged_index_is_built_anew_and_never_again_on_the_loop(
         again = reopened(files, log)
         prove_all(again)
         with monkeypatch.context() as patched:
-            patched.setattr(log_state, "has_abort_marker", None)
+            patched.setattr(log_module, "TransactionProof", None)
             assert aborted(again) == expected
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from tidelog_protocol.records import Record, build_batch, iter_batches, iter_records
 from tidelog_storage.config import LogConfig
-from tidelog_storage.recovery import Checkpointed, load_log
+from tidelog_storage.loading import Checkpointed, LogContext
+from tidelog_storage.recovery import load_log
 from tidelog_storage.types import Records, TopicPartition
 
 PARTITION = TopicPartition("t", 0)
@@ -29,17 +30,9 @@ def batch(count=1, *, timestamp=NOW, size=50, base_offset=0, **options):
 def open_log(files, folder="data/t-0", settings=SMALL, *, clean=True, **options):
     """Load a log; `recovery_point`, `log_start_offset`, `high_watermark` as checkpointed."""
     names = ("recovery_point", "log_start_offset", "high_watermark", "compacted_to")
-    checkpointed = Checkpointed(**{name: options.pop(name) for name in names if name in options})
-    return load_log(
-        files,
-        str(folder),
-        PARTITION,
-        settings,
-        now_ms=NOW,
-        had_clean_shutdown=clean,
-        checkpointed=checkpointed,
-        **options,
-    )
+    known = {name: options.pop(name) for name in names if name in options}
+    context = LogContext(files, str(folder), PARTITION, NOW, **options)
+    return load_log(context, settings, Checkpointed(had_clean_shutdown=clean, **known))
 
 
 def append(log, count=1, *, leader_epoch=0, now_ms=NOW, **options):

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from tidelog.replication.replica_manager import ReplicaManager
     from tidelog.seams import Runtime
     from tidelog.tiered.cluster_access import ClusterAccess
-    from tidelog_storage.log_state import LogState
+    from tidelog_storage.log import Log
     from tidelog_storage.remote.api import RemoteLogMetadata, RemoteSegment, TopicIdPartition
     from tidelog_storage.types import TopicPartition
 
@@ -242,7 +242,7 @@ class RemoteTier:
         pool = self.pools.expiration
         return TieredPartition(self._copying, pool, self._pace, name, partition)
 
-    def on_roll(self, rolled: LogState) -> None:
+    def on_roll(self, rolled: Log) -> None:
         """Wake the copy task: an append has sealed a segment."""
         tiered = self.partitions.get(rolled.topic_partition)
         if tiered is not None:

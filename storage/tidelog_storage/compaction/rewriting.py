@@ -224,13 +224,14 @@ class Rewriting:
         self, sources: Sequence[Source], transactions: CleanedTransactions
     ) -> Iterator[Progress]:
         """Write a group of segments as one; yield the group at the end."""
-        cleaned = CleanedSegment.create(
+        cleaned = CleanedSegment(
             self._files,
             self._folder,
             sources[0].base_offset,
+            size=0,
             options=self._limits.options,
             created_ms=0,
-        )
+        ).begin()
         try:
             transactions.on_kept = cleaned.transaction_index.append
             batches = BatchFilter(self._rules, self._map, transactions)

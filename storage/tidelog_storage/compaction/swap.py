@@ -11,7 +11,6 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from tidelog_storage.removals import mark_deleted
 from tidelog_storage.scan import batch_places
 from tidelog_storage.segment import LOG_SUFFIX, SEGMENT_SUFFIXES, file_name
 
@@ -38,7 +37,7 @@ def swap_files(
         files.rename(path + CLEANED_SUFFIX, path + SWAP_SUFFIX)
     deleted: list[str] = []
     for segment in old:
-        deleted += mark_deleted(segment)
+        deleted += segment.mark_deleted()
     for path in present:
         files.rename(path + SWAP_SUFFIX, path)
     return deleted

@@ -153,7 +153,9 @@ def rebuild(
 ) -> SegmentFiles:
     """Write all files to `folder`; `records` are checked, `epochs` is the checkpoint. OSError."""
     files.make_dirs(folder)
-    built = Segment.create(files, folder, segment.start_offset, options=options, created_ms=0)
+    built = Segment(
+        files, folder, segment.start_offset, size=0, options=options, created_ms=0
+    ).begin()
     try:
         for header, batch in _batches(records):
             built.append(batch, header.last_offset, header.max_timestamp)

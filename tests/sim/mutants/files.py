@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tidelog.replication.purgatory import Purgatory
 from tidelog_storage import log as log_module
 from tidelog_storage import recovery, segment
-from tidelog_storage.log_state import LogState
+from tidelog_storage.log import Log
 from tidelog_storage.replicated import check_replicated
 from tidelog_storage.scan import batch_places
 from tidelog_storage.types import UNDEFINED_EPOCH
@@ -31,12 +31,12 @@ def log_start_of_the_lost_checkpoint(patch: Patch) -> None:
 
 def made_up_start_is_checkpointed(patch: Patch) -> None:
     """A log that was refused, since its epochs are lost, leaves a start behind that is believed."""
-    patch(LogState, "has_lost_epochs", False)
+    patch(Log, "has_lost_epochs", False)
 
 
 def transaction_index_not_checked(patch: Patch) -> None:
     """What the file has is taken for all aborted transactions."""
-    patch(LogState, "transactions_of", lambda _self, held: held.transaction_index)
+    patch(Log, "transactions_of", lambda _self, held: held.transaction_index)
 
 
 def offset_index_not_checked(patch: Patch) -> None:

@@ -10,7 +10,7 @@ from tidelog.tiered.segments import RemoteSegments
 from tidelog.tiered.tasks import copying, deletion
 from tidelog.tiered.tasks.copying import Copier
 from tidelog.tiered.tasks.deletion import Deletions
-from tidelog_storage.log_state import LogState
+from tidelog_storage.log import Log
 from tidelog_storage.remote.api import SegmentState
 
 if TYPE_CHECKING:
@@ -103,8 +103,8 @@ def retention_does_not_wait(patch: Patch) -> None:
         del offset
         self.highest_remote_offset = self.high_watermark - 1
 
-    patch(LogState, "set_highest_remote_offset", highest)
-    patch(LogState, "reset_highest_remote_offset", highest)
+    patch(Log, "set_highest_remote_offset", highest)
+    patch(Log, "reset_highest_remote_offset", highest)
 
 
 MUTANTS: dict[str, Callable[[Patch], None]] = {

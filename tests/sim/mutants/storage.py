@@ -19,6 +19,8 @@ from tidelog_storage.segments import Segments
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tidelog_storage.loading import LogContext
+
     Patch = Callable[..., None]
 
 
@@ -129,14 +131,15 @@ def lower_the_recovery_point_after_the_cut(patch: Patch) -> None:
     begin, end = Log._begin_cut, Log._make_cut_durable
 
     def begin_cut(self: Log, offset: int) -> None:
-        lower, self._on_recovery_point_lowered = self._on_recovery_point_lowered, None
+        context = self._context
+        self._context = context._replace(on_recovery_point_lowered=None)
         begin(self, offset)
-        self._on_recovery_point_lowered = lower
+        self._context = context
 
     def make_cut_durable(self: Log) -> None:
         end(self)
-        if self._on_recovery_point_lowered is not None:
-            self._on_recovery_point_lowered(self.recovery_point)
+        if self._context.on_recovery_point_lowered is not None:
+            self._context.on_recovery_point_lowered(self.recovery_point)
 
     patch(Log, "_begin_cut", begin_cut)
     patch(Log, "_make_cut_durable", make_cut_durable)
@@ -147,10 +150,9 @@ def trust_the_recovery_point_above_the_end(patch: Patch) -> None:
     """A start that finds less than the recovery point says leaves it as it is."""
     original = recovery.load_log
 
-    def load_log(*args: Any, **options: Any) -> Log:
-        lower = options.pop("on_recovery_point_lowered")
-        log = original(*args, **options)
-        log._on_recovery_point_lowered = lower
+    def load_log(context: LogContext, *args: Any, **options: Any) -> Log:
+        log = original(context._replace(on_recovery_point_lowered=None), *args, **options)
+        log._context = context
         return log
 
     from tidelog_storage import log_folders

@@ -15,7 +15,7 @@ from tidelog.tiered.reads import loading, reader
 from tidelog.tiered.tasks import aux_state, copying
 from tidelog.tiered.tasks.copying import Copier
 from tidelog.tiered.tasks.expiration import Expiration
-from tidelog_storage.log_state import LogState
+from tidelog_storage.log import Log
 from tidelog_storage.remote import chunks, lineage
 from tidelog_storage.remote.api import RemoteResourceNotFound, SegmentState
 from tidelog_storage.remote.expiry import _Walk
@@ -166,7 +166,7 @@ def the_log_start_stays_when_the_tier_goes(patch: Patch) -> None:
     def drop_remote_part(self: Any) -> None:
         self.highest_remote_offset = -1
 
-    patch(LogState, "drop_remote_part", drop_remote_part)
+    patch(Log, "drop_remote_part", drop_remote_part)
 
 
 def out_of_sight_is_out_of_range(patch: Patch) -> None:

@@ -10,7 +10,8 @@ from tidelog.cluster.metadata.settings import METADATA_PARTITION, METADATA_TOPIC
 from tidelog_storage.checkpoints import write_partition_metadata
 from tidelog_storage.config import LogConfig
 from tidelog_storage.folders import make_durable_folder
-from tidelog_storage.recovery import Checkpointed, load_log
+from tidelog_storage.loading import Checkpointed, LogContext
+from tidelog_storage.recovery import load_log
 from tidelog_storage.types import damage_below
 
 if TYPE_CHECKING:
@@ -42,23 +43,23 @@ def load_metadata_log(
     log_start_offset = 0
     if not created:
         image, log_start_offset = snapshotter.load(image)
-    log = load_log(
+    context = LogContext(
         files,
         folder,
         METADATA_PARTITION,
-        LogConfig(
-            {
-                "segment.bytes": settings.segment_bytes,
-                "max.message.bytes": BATCH_BYTES_MAX,
-                "retention.ms": -1,
-            }
-        ),
-        now_ms=clock.wall_ms(),
-        had_clean_shutdown=False,
-        checkpointed=Checkpointed(log_start_offset=log_start_offset, keep_below=promised),
+        clock.wall_ms(),
         topic_id=METADATA_TOPIC_ID,
         report=settings.report,
     )
+    config = LogConfig(
+        {
+            "segment.bytes": settings.segment_bytes,
+            "max.message.bytes": BATCH_BYTES_MAX,
+            "retention.ms": -1,
+        }
+    )
+    checkpointed = Checkpointed(log_start_offset=log_start_offset, keep_below=promised)
+    log = load_log(context, config, checkpointed)
     check_order(log, promised, clock.wall_ms())
     snapshot_end = image.offset + 1
     if max(log.log_end_offset, snapshot_end) < promised:

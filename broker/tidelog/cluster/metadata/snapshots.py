@@ -188,7 +188,7 @@ def trim(files: FileSystem, folder: str, log: Log, now_ms: int) -> None:
         log.maybe_increment_log_start(kept[0].end_offset, "snapshot")
     log.roll(now_ms)
     log.delete_old_segments(now_ms)
-    log.remove_deleted(now_ms)
+    log.removals.run(now_ms)
     remove_before(files, folder, kept[0])
 
 
