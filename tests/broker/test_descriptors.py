@@ -222,7 +222,7 @@ def append_to(server: BrokerServer, index: int, size: int = 1) -> None:
     partition = server.replicas.partition("t", index)
     assert not isinstance(partition, ErrorCode)
     batch = memoryview(bytearray(build_batch([Record(0, 1, None, b"x" * size)])))
-    server.replicas.append(partition, batch, acks=1, now_ms=1)
+    partition.append(batch, acks=1, now_ms=1)
 
 
 # ---- whole processes --------------------------------------------------------------------------

@@ -231,13 +231,13 @@ def test_a_leader_that_cannot_write_stops_leading(
     with monkeypatch.context() as broken:
         broken.setattr("tidelog_storage.segment.Segment.append", fail)
         with pytest.raises(StorageError) as caught:
-            path.replicas.append(path.partition("foo"), memoryview(batch()), acks=1, now_ms=NOW_MS)
+            path.partition("foo").append(memoryview(batch()), acks=1, now_ms=NOW_MS)
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert failed == [path.logs.directories[0].path]
     assert path.replicas.partition("foo", 0) is ErrorCode.KAFKA_STORAGE_ERROR
     assert path.partition("fine").is_leader
     with pytest.raises(StorageError):  # the client's fault, not the disk's
-        path.replicas.append(path.partition("fine"), memoryview(b"?"), acks=1, now_ms=NOW_MS)
+        path.partition("fine").append(memoryview(b"?"), acks=1, now_ms=NOW_MS)
     assert path.partition("fine").is_leader
     assert len(failed) == 1
 

@@ -312,7 +312,6 @@ class ProduceApi:
     def _storage_failure(
         self, work: _Request, index: int, partition: Partition, error: StorageError
     ) -> _Answer:
-        self._replicas.append_refused(partition, error)
         answer = self._failure(work, index, error.code)
         is_refusal = isinstance(error, RefusedError)
         if error.code not in _WITHOUT_LOG_START and not is_refusal:

@@ -134,9 +134,7 @@ class InternalTopic:
         if not partition.is_leader or partition.leader_epoch != leader_epoch:
             # A coordinator that does not know its successor yet must not write for it.
             raise StorageError(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        return self._replica_manager.append(
-            partition, batch, acks=-1, now_ms=now_ms, from_client=False
-        )
+        return partition.append(batch, acks=-1, now_ms=now_ms, from_client=False)
 
     def commit(self, index: int, end_offset: int, on_done: Callable[[ErrorCode], None]) -> None:
         """Call back when everything before `end_offset` is committed: with NONE, or why it may

@@ -274,13 +274,18 @@ class Partition:
         if acks == -1 and len(self.isr) < self.min_isr:
             raise StorageError(ErrorCode.NOT_ENOUGH_REPLICAS)
         log = self.log
-        result = log.append_as_leader(
-            records,
-            leader_epoch=self.leader_epoch,
-            now_ms=now_ms,
-            produce_version=produce_version,
-            from_client=from_client,
-        )
+        try:
+            result = log.append_as_leader(
+                records,
+                leader_epoch=self.leader_epoch,
+                now_ms=now_ms,
+                produce_version=produce_version,
+                from_client=from_client,
+            )
+        except StorageError as error:
+            if self._rules.append_failed is not None:
+                self._rules.append_failed(self, error)
+            raise
         self.bytes_appended += len(records)
         if self._sole_replica:
             log.set_high_watermark(log.log_end_offset)

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from tidelog.seams import Clock
     from tidelog_storage.config import LogConfig
     from tidelog_storage.manager import LogManager
-    from tidelog_storage.types import AppendResult
 
 __all__ = ["ReplicaManager"]
 
@@ -87,6 +86,7 @@ class ReplicaManager:
             self.delete_records_purgatory,
         ]
         self.rules = ReplicaRules(lambda: int(clock.monotonic() * 1000))
+        self.rules.append_failed = self._append_failed
         self.bytes_out: TopicCount | None = None
         """Counts records read by consumers, from disk and from the remote tier; None if metrics
         are off. Set before the handlers are built."""
@@ -297,30 +297,7 @@ class ReplicaManager:
 
     # ---- appending ----------------------------------------------------------------------------
 
-    def append(
-        self,
-        partition: Partition,
-        records: memoryview,
-        *,
-        acks: int,
-        now_ms: int,
-        produce_version: int = 13,
-        from_client: bool = True,
-    ) -> AppendResult:
-        """Append one batch; StorageError if refused. Wakes nothing before `appended`."""
-        try:
-            return partition.append(
-                records,
-                acks=acks,
-                now_ms=now_ms,
-                produce_version=produce_version,
-                from_client=from_client,
-            )
-        except StorageError as error:
-            self.append_refused(partition, error)
-            raise
-
-    def append_refused(self, partition: Partition, error: StorageError) -> None:
+    def _append_failed(self, partition: Partition, error: StorageError) -> None:
         """Handle a failed append. If the disk failed, this broker stops leading the partition, as
         in Kafka, where its directory goes offline: other brokers' disks may work."""
         cause, key = error.__cause__, partition.topic_partition

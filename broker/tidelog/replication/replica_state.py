@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from tidelog.cluster.metadata.image import BrokerImage
     from tidelog_storage.segment import Segment
+    from tidelog_storage.types import StorageError
 
 __all__ = ["UNKNOWN_OFFSET", "IsrChange", "ReplicaRules", "ReplicaState"]
 
@@ -27,10 +28,11 @@ class ReplicaRules:
     """Shared by all partitions of one broker: live brokers, the allowed lag, the clock.
 
     `brokers` is the newest image's; the replica manager replaces it. `now_ms` never goes back.
-    `prove` has a segment's transaction index compared off the loop, if it can.
+    `append_failed` is called with a partition whose log refused its leader's append. `prove` has a
+    segment's transaction index compared off the loop, if it can.
     """
 
-    __slots__ = ("brokers", "lag_ms_max", "now_ms", "prove")
+    __slots__ = ("append_failed", "brokers", "lag_ms_max", "now_ms", "prove")
 
     def __init__(
         self, now_ms: Callable[[], int] = lambda: 0, lag_ms_max: int = _LAG_MS_MAX
@@ -39,6 +41,7 @@ class ReplicaRules:
         self.brokers: Mapping[int, BrokerImage] = MappingProxyType({})
         self.lag_ms_max = lag_ms_max
         self.now_ms = now_ms
+        self.append_failed: Callable[[Any, StorageError], None] | None = None
         self.prove: Callable[[Any, Segment], bool] | None = None
 
     def is_alive(self, node_id: int) -> bool:

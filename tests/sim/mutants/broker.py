@@ -34,6 +34,7 @@ def acknowledge_before_append(patch: Patch) -> None:
             return AppendResult(end, end, -1, self.log.log_start_offset)
 
     patch(Partition, "append", append)
+    patch(replica_manager.ReplicaManager, "_append_failed", lambda *_: None)
 
 
 def high_watermark_not_restored(patch: Patch) -> None:

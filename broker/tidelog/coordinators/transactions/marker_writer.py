@@ -105,12 +105,9 @@ class MarkerWriter:
 
     def _append(self, partition: Partition, marker: Marker) -> tuple[Partition, int] | ErrorCode:
         try:
-            result = self._replicas.append(
-                partition,
-                self._batch(marker),
-                acks=-1,
-                now_ms=self._replicas.clock.wall_ms(),
-                from_client=False,
+            now_ms = self._replicas.clock.wall_ms()
+            result = partition.append(
+                self._batch(marker), acks=-1, now_ms=now_ms, from_client=False
             )
         except StorageError as error:
             return error.code
