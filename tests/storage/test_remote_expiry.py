@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from support.remote_vectors import (
 )
 from tidelog_storage.config import LogConfig
 from tidelog_storage.remote.api import RemoteSegment, SegmentState
-from tidelog_storage.remote.expiry import ExpiryPlan, RemoteRetention, local_only_bytes, plan
+from tidelog_storage.remote.expiry import ExpiryPlan, LogExtent, RemoteRetention, plan
 
 
 def limits(given: dict[str, Any]) -> RemoteRetention:
@@ -36,11 +37,10 @@ def test_the_table(_: str, given: dict[str, Any], out: Any) -> None:
     copying = [segment_id(given["being_copied"])] if "being_copied" in given else []
     found = plan(
         metadata.segments(),
-        pairs(given["lineage"]),
-        log_start_offset=given["log_start"],
-        log_end_offset=given["log_end"],
-        local_only_bytes=given["local_only_bytes"],
-        retention=limits(given),
+        LogExtent(
+            pairs(given["lineage"]), given["log_start"], given["log_end"], given["local_only_bytes"]
+        ),
+        limits(given),
         now_ms=given["now"],
         copying=copying,
     )
@@ -58,15 +58,10 @@ def segment(name: str, start: int, end: int, **facts: Any) -> RemoteSegment:
 
 
 def expire(segments: list[RemoteSegment], retention_bytes: int = -1, **facts: Any) -> ExpiryPlan:
-    facts = {
-        "epochs": [(0, 0)],
-        "log_start_offset": 0,
-        "log_end_offset": 10_000,
-        "local_only_bytes": 0,
-        "retention": RemoteRetention(retention_bytes=retention_bytes),
-        "now_ms": NOW,
-    } | facts
-    return plan(segments, facts.pop("epochs"), **facts)
+    facts = {"retention": RemoteRetention(retention_bytes=retention_bytes), "now_ms": NOW} | facts
+    given = {key: facts.pop(key) for key in LogExtent._fields if key in facts}
+    log = LogExtent([(0, 0)], 0, 10_000, 0)._replace(**given)
+    return plan(segments, log, facts.pop("retention"), **facts)
 
 
 def names(found: ExpiryPlan) -> list[str]:
@@ -156,14 +151,18 @@ def test_an_unreferenced_segment_goes_though_the_walk_ended_before_it() -> None:
 
 
 def test_bytes_that_are_only_local() -> None:
-    segments = [(0, 100), (10, 200), (20, 400)]
-    assert [local_only_bytes(segments, highest) for highest in (-1, 9, 10, 19, 20)] == [
-        700,
-        600,
-        400,
-        400,
-        0,
+    segments = [
+        SimpleNamespace(base_offset=n, size=size) for n, size in ((0, 100), (10, 200), (20, 400))
     ]
+    log = SimpleNamespace(
+        segments=segments, epochs=SimpleNamespace(entries=[]), log_start_offset=0, log_end_offset=30
+    )
+
+    def local_only(highest: int) -> int:
+        log.highest_remote_offset = highest
+        return LogExtent.of(log).local_only_bytes  # type: ignore[arg-type]
+
+    assert [local_only(highest) for highest in (-1, 9, 10, 19, 20)] == [700, 600, 400, 400, 0]
 
 
 def test_a_deletion_that_failed_is_tried_again_above_all_that_is_kept() -> None:

@@ -15,7 +15,13 @@ from tidelog_storage.os_files import OsFileSystem
 from tidelog_storage.remote.api import IndexKind, RemoteResourceNotFound
 from tidelog_storage.remote.copier import candidates, epochs_of
 from tidelog_storage.remote.directory_store import DirectoryStore
-from tidelog_storage.remote.rebuilding import check_records, clean, producers_known, rebuild
+from tidelog_storage.remote.rebuilding import (
+    SegmentContent,
+    check_records,
+    clean,
+    producers_known,
+    rebuild,
+)
 from tidelog_storage.segment import SegmentOptions
 
 if TYPE_CHECKING:
@@ -87,10 +93,8 @@ def again(log, store, segment, previous, folder):
         FILES,
         folder,
         segment,
-        read(store, segment),
-        options=SegmentOptions.of(SETTINGS),
-        known=known,
-        epochs=epochs_of(log, segment),
+        SegmentContent(read(store, segment), known, epochs_of(log, segment)),
+        SegmentOptions.of(SETTINGS),
     )
 
 
@@ -140,10 +144,8 @@ def test_an_earlier_segment_that_does_not_end_where_this_one_begins(
         FILES,
         str(tmp_path / "again"),
         third,
-        read(store, third),
-        options=SegmentOptions.of(SETTINGS),
-        known=known,
-        epochs=epochs_of(log, third),
+        SegmentContent(read(store, third), known, epochs_of(log, third)),
+        SegmentOptions.of(SETTINGS),
     )
     assert contents(files) == contents(candidates(log, -1, NOW)[2].files)
 

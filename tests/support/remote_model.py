@@ -253,11 +253,10 @@ class Tier:
         leader = self.leader
         return expiry.plan(
             self.metadata.segments(),
-            leader.lineage,
-            log_start_offset=leader.log_start,
-            log_end_offset=leader.log_end,
-            local_only_bytes=self.local_only_bytes,
-            retention=retention,
+            expiry.LogExtent(
+                leader.lineage, leader.log_start, leader.log_end, self.local_only_bytes
+            ),
+            retention,
             now_ms=self.now_ms,
             copying=self.copying,
         )
@@ -268,8 +267,8 @@ class Tier:
 
     @property
     def local_only_bytes(self) -> int:
-        listed = [(segment.base_offset, segment.size) for segment in self.leader.segments()]
-        return expiry.local_only_bytes(listed, self.leader.highest_remote)
+        highest = self.leader.highest_remote
+        return sum(one.size for one in self.leader.segments() if one.base_offset > highest)
 
     @property
     def copying(self) -> set[UUID]:

@@ -25,7 +25,7 @@ from tidelog_storage.remote.api import IndexKind, SegmentState
 from tidelog_storage.remote.chunk_cache import ChunkCache
 from tidelog_storage.remote.copier import candidates
 from tidelog_storage.remote.directory_store import DirectoryStore
-from tidelog_storage.remote.expiry import RemoteRetention, local_only_bytes, plan
+from tidelog_storage.remote.expiry import LogExtent, RemoteRetention, plan
 from tidelog_storage.remote.index_cache import IndexCache
 from tidelog_storage.remote.layout import MANIFEST_ENDING, folder_name
 from tidelog_storage.remote.metadata_cache import PartitionMetadata
@@ -299,16 +299,8 @@ class TierScenario:
             return
         assert task == "remote_expiration"
         log = node.log
-        local = [(segment.base_offset, segment.size) for segment in log.segments]
-        found = plan(
-            self.metadata.segments(),
-            log.epochs.entries,
-            log_start_offset=log.log_start_offset,
-            log_end_offset=log.log_end_offset,
-            local_only_bytes=local_only_bytes(local, log.highest_remote_offset),
-            retention=RemoteRetention.of(log.config),
-            now_ms=NOW,
-        )
+        retention = RemoteRetention.of(log.config)
+        found = plan(self.metadata.segments(), LogExtent.of(log), retention, now_ms=NOW)
         log.maybe_increment_log_start(found.new_log_start, "expired")
         for segment in found.deletions:
             assert self.metadata.apply(update_of(segment, SegmentState.DELETE_SEGMENT_STARTED))

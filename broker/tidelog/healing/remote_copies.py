@@ -26,6 +26,7 @@ from tidelog_storage.remote.checks import UnreadableStoreError, check_segment
 from tidelog_storage.remote.copier import epochs_of, local_copy
 from tidelog_storage.remote.lineage import in_lineage, is_copy_of
 from tidelog_storage.remote.rebuilding import (
+    SegmentContent,
     check_range,
     check_records,
     clean,
@@ -235,13 +236,9 @@ class RemoteCopies:
             producers_known, tier.storage, segment, earlier, lead_in
         )
         try:
-            make = partial(
-                rebuild,
-                options=SegmentOptions.of(log.config),
-                known=known,
-                epochs=epochs_of(log, segment),
-            )
-            made = await run(make, files, self._folder, segment, records)
+            content = SegmentContent(records, known, epochs_of(log, segment))
+            options = SegmentOptions.of(log.config)
+            made = await run(rebuild, files, self._folder, segment, content, options)
             return await self._replace(tiered, segment, made)
         finally:
             await run(clean, files, self._folder)

@@ -78,24 +78,15 @@ class SegmentState(IntEnum):
     DELETE_SEGMENT_FINISHED = 3
 
 
+_COPYING, _COPIED, _DELETING, _DELETED = SegmentState
 SEGMENT_TRANSITIONS: dict[SegmentState | None, frozenset[SegmentState]] = {
-    None: frozenset({SegmentState.COPY_SEGMENT_STARTED}),
-    SegmentState.COPY_SEGMENT_STARTED: frozenset(
-        {
-            SegmentState.COPY_SEGMENT_STARTED,
-            SegmentState.COPY_SEGMENT_FINISHED,
-            SegmentState.DELETE_SEGMENT_STARTED,
-        }
-    ),
-    SegmentState.COPY_SEGMENT_FINISHED: frozenset(
-        {SegmentState.COPY_SEGMENT_FINISHED, SegmentState.DELETE_SEGMENT_STARTED}
-    ),
-    SegmentState.DELETE_SEGMENT_STARTED: frozenset(
-        {SegmentState.DELETE_SEGMENT_STARTED, SegmentState.DELETE_SEGMENT_FINISHED}
-    ),
-    SegmentState.DELETE_SEGMENT_FINISHED: frozenset({SegmentState.DELETE_SEGMENT_FINISHED}),
+    None: frozenset({_COPYING}),
+    _COPYING: frozenset({_COPYING, _COPIED, _DELETING}),
+    _COPIED: frozenset({_COPIED, _DELETING}),
+    _DELETING: frozenset({_DELETING, _DELETED}),
+    _DELETED: frozenset({_DELETED}),
 }
-"""State -> states that may follow it; the same one again, as every event may come twice."""
+"""State -> states that may follow it; also the same one, because every event may come twice."""
 
 
 class PartitionDeleteState(IntEnum):
@@ -106,23 +97,12 @@ class PartitionDeleteState(IntEnum):
     DELETE_PARTITION_FINISHED = 2
 
 
+_MARKED, _STARTED, _FINISHED = PartitionDeleteState
 PARTITION_TRANSITIONS: dict[PartitionDeleteState | None, frozenset[PartitionDeleteState]] = {
-    None: frozenset({PartitionDeleteState.DELETE_PARTITION_MARKED}),
-    PartitionDeleteState.DELETE_PARTITION_MARKED: frozenset(
-        {
-            PartitionDeleteState.DELETE_PARTITION_MARKED,
-            PartitionDeleteState.DELETE_PARTITION_STARTED,
-        }
-    ),
-    PartitionDeleteState.DELETE_PARTITION_STARTED: frozenset(
-        {
-            PartitionDeleteState.DELETE_PARTITION_STARTED,
-            PartitionDeleteState.DELETE_PARTITION_FINISHED,
-        }
-    ),
-    PartitionDeleteState.DELETE_PARTITION_FINISHED: frozenset(
-        {PartitionDeleteState.DELETE_PARTITION_FINISHED}
-    ),
+    None: frozenset({_MARKED}),
+    _MARKED: frozenset({_MARKED, _STARTED}),
+    _STARTED: frozenset({_STARTED, _FINISHED}),
+    _FINISHED: frozenset({_FINISHED}),
 }
 
 

@@ -1,7 +1,7 @@
 """Which remote segments a leader deletes, and where that leaves the log start (KIP-405).
 
-Pure: `tidelog.tiered.tasks` gives frozen values and carries the plan out: it raises the log start
-first, so that no reader is sent to what is going, then deletes one by one, in order.
+Pure. `tidelog.tiered.tasks.expiration` carries the plan out: it raises the log start first, so that
+reads do not reach a segment that is being deleted, then deletes one by one, in order.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from tidelog_storage.config import LogConfig
+    from tidelog_storage.log import Log
     from tidelog_storage.remote.api import RemoteSegment
 
-__all__ = ["ExpiryPlan", "RemoteRetention", "local_only_bytes", "plan"]
+__all__ = ["ExpiryPlan", "LogExtent", "RemoteRetention", "plan"]
 
 
 class RemoteRetention(NamedTuple):
@@ -30,16 +31,33 @@ class RemoteRetention(NamedTuple):
 
     @classmethod
     def of(cls, config: LogConfig) -> RemoteRetention:
-        """A topic's limits. An empty `cleanup.policy` keeps the remote part for ever, as Kafka
-        documents it (its code deletes all the same)."""
+        """Return a topic's limits. An empty `cleanup.policy` keeps the remote part for ever, as
+        Kafka documents it; Kafka's code deletes all the same."""
         return cls(config.retention_ms, config.retention_bytes) if config.deletes else cls()
+
+
+class LogExtent(NamedTuple):
+    """The leader's log. `local_only_bytes`: size of the local segments that are not remote."""
+
+    epochs: Sequence[tuple[int, int]]
+    log_start_offset: int
+    log_end_offset: int
+    local_only_bytes: int
+
+    @classmethod
+    def of(cls, log: Log) -> LogExtent:
+        """Return a log's extent now."""
+        local = sum(
+            [one.size for one in log.segments if one.base_offset > log.highest_remote_offset]
+        )
+        return cls(log.epochs.entries, log.log_start_offset, log.log_end_offset, local)
 
 
 @dataclass(frozen=True, slots=True)
 class ExpiryPlan:
-    """What one pass does. `new_log_start`: at least the one given; raise the log's to it first.
+    """What one pass does. Raise the log start to `new_log_start` first.
 
-    `size_bytes` is what counted against `retention.bytes`, 0 if that is unlimited.
+    `size_bytes` is the size compared with `retention.bytes`, 0 if that is unlimited.
     """
 
     new_log_start: int
@@ -49,29 +67,26 @@ class ExpiryPlan:
 
 def plan(
     segments: Iterable[RemoteSegment],
-    epochs: Sequence[tuple[int, int]],
-    *,
-    log_start_offset: int,
-    log_end_offset: int,
-    local_only_bytes: int,
+    log: LogExtent,
     retention: RemoteRetention,
+    *,
     now_ms: int,
     copying: Collection[UUID] = (),
 ) -> ExpiryPlan:
-    """The remote segments to delete. `segments`: all of `PartitionMetadata.segments()`; `epochs`:
-    the leader's; `copying`: ids of copies that run right now on this broker."""
-    lineage = without_empty(epochs)
+    """Select the remote segments to delete from `PartitionMetadata.segments()`; `copying` has the
+    ids of copies in progress on this broker."""
+    lineage = without_empty(log.epochs)
     if not lineage:
-        return ExpiryPlan(log_start_offset, ())
+        return ExpiryPlan(log.log_start_offset, ())
     listed = list(segments)
-    walk = _Walk(lineage, log_start_offset, log_end_offset, retention, now_ms)
-    walk.set_excess(listed, local_only_bytes)
+    walk = _Walk(log._replace(epochs=lineage), retention, now_ms)
+    walk.set_excess(listed)
     size_bytes = walk.excess + retention.retention_bytes if retention.retention_bytes >= 0 else 0
     walk.run(listed, copying)
     first_epoch = lineage[0][0]
     for segment in listed:
-        # Unreferenced: only of epochs that the log has no records of any more, of whatever branch.
-        # Or a deletion that failed, which no walk may reach: of a copy above all that is kept.
+        # Delete unreferenced segments: the log has no records of any of their epochs. Also repeat
+        # failed deletions that the walk does not reach, above the first segment that is kept.
         is_going = segment.state is SegmentState.DELETE_SEGMENT_STARTED
         goes = is_going or segment.epochs[-1][0] < first_epoch
         if goes and segment.segment_id not in copying:
@@ -79,37 +94,26 @@ def plan(
     return ExpiryPlan(walk.new_log_start, tuple(walk.deletions.values()), size_bytes)
 
 
-def local_only_bytes(segments: Iterable[tuple[int, int]], highest_remote_offset: int) -> int:
-    """Bytes of the local segments, given as (base offset, size), of which nothing is remote."""
-    return sum([size for base, size in segments if base > highest_remote_offset])
-
-
 class _Walk:
-    """Goes through the remote segments, oldest first, until one is to be kept."""
+    """Goes through the remote segments, oldest first, until one is kept."""
 
-    def __init__(
-        self,
-        lineage: Sequence[tuple[int, int]],
-        log_start_offset: int,
-        log_end_offset: int,
-        retention: RemoteRetention,
-        now_ms: int,
-    ) -> None:
-        self.epochs = lineage
-        self.lineage = Lineage(lineage, log_end_offset)
-        self.log_start_offset = log_start_offset
-        self.new_log_start = log_start_offset
+    def __init__(self, log: LogExtent, retention: RemoteRetention, now_ms: int) -> None:
+        self.epochs = log.epochs
+        self.lineage = Lineage(log.epochs, log.log_end_offset)
+        self.local_only_bytes = log.local_only_bytes
+        self.log_start_offset = self.new_log_start = log.log_start_offset
         self.excess = 0  # bytes above the limit
-        self.oldest_ms: int | None = None  # segments with nothing as new as this go
+        self.oldest_ms: int | None = None  # segments with only older records are deleted
         if retention.retention_ms >= 0:
             self.oldest_ms = now_ms - retention.retention_ms
         self.retention_bytes = retention.retention_bytes
         self.deletions: dict[UUID, RemoteSegment] = {}
 
-    def set_excess(self, segments: Iterable[RemoteSegment], local_only_bytes: int) -> None:
-        """Count what is not below the log start, of which this pass frees itself anyway."""
+    def set_excess(self, segments: Iterable[RemoteSegment]) -> None:
+        """Count the bytes above the limit, without the segments below the log start, which this
+        pass deletes anyway."""
         if self.retention_bytes >= 0:
-            self.excess = local_only_bytes - self.retention_bytes
+            self.excess = self.local_only_bytes - self.retention_bytes
             self.excess += sum(
                 [
                     segment.size
@@ -127,7 +131,7 @@ class _Walk:
                 return
             if segment.state is SegmentState.DELETE_SEGMENT_FINISHED:
                 continue
-            # DELETE_SEGMENT_STARTED: a try that failed.
+            # DELETE_SEGMENT_STARTED: an attempt that failed.
             if segment.state is SegmentState.DELETE_SEGMENT_STARTED or self.is_below_log_start(
                 segment
             ):
@@ -140,7 +144,7 @@ class _Walk:
                 self.deletions[segment.segment_id] = segment
 
     def by_epoch(self, segments: Iterable[RemoteSegment]) -> Iterator[RemoteSegment]:
-        """The segments of the lineage's epochs, each once, epoch by epoch, by start offset."""
+        """Yield the segments of the lineage's epochs, each once, by epoch and start offset."""
         places: dict[int, list[RemoteSegment]] = {epoch: [] for epoch, _ in self.epochs}
         for segment in sorted(segments, key=lambda segment: segment.start_offset):
             for epoch, _ in segment.epochs:
@@ -159,7 +163,7 @@ class _Walk:
         )
 
     def breaks_a_limit(self, segment: RemoteSegment) -> bool:
-        """Whether it is too old, or what is too much is as large as it."""
+        """Return whether a segment is too old, or no larger than the excess."""
         if self.oldest_ms is not None and segment.max_timestamp < self.oldest_ms:
             return True
         return self.excess > 0 and segment.size <= self.excess

@@ -1,11 +1,11 @@
-"""Makes the files of a remote segment again from its records, to copy it once more.
+"""Rebuilds the files of a remote segment from its records, to copy it again.
 
-The records come from another replica, or from the remote segment itself if only an index of it is
+The records come from another replica, or from the remote segment itself if only an index is
 damaged. Offset and time index follow from them. The transaction index and the producer snapshot
 also need the producers' state before the segment: it comes from the snapshot of an earlier remote
-segment and the records in between. Without it, what is left of the segment's own indexes is taken.
+segment and the records in between. Without that, the segment's own indexes are used.
 
-Sees frozen values and files; blocks.
+Uses frozen values and files; blocks.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ProducersKnown",
+    "SegmentContent",
     "check_range",
     "check_records",
     "clean",
@@ -61,21 +62,21 @@ _NOTHING = memoryview(b"")
 
 
 def whole(segment: RemoteSegment) -> Damage:
-    """All of a remote segment, as something to ask a replica for."""
+    """Return all of a remote segment as a range to ask a replica for."""
     after = segment.end_offset + 1
     return Damage(segment.start_offset, segment.start_offset, after, 0, segment.size, "")
 
 
 def check_records(segment: RemoteSegment, records: memoryview) -> str:
-    """Why these can't be the segment's records; empty if they are."""
-    if len(records) != segment.size:  # a batch that is missing shows here
+    """Return why these can't be the segment's records; empty if they are."""
+    if len(records) != segment.size:  # a missing batch shows here
         return f"{len(records)} bytes, not {segment.size}"
     return check_range(whole(segment), segment.epochs, records)
 
 
 def check_range(wanted: Damage, epochs: Sequence[tuple[int, int]], records: memoryview) -> str:
-    """Why these can't be the records of a range of offsets; empty if they can. There may be gaps:
-    the log may have been compacted once."""
+    """Return why these can't be the records of a range of offsets; empty if they can. Gaps are
+    allowed, because the log may have been compacted once."""
     entries = tuple(EpochEntry(*entry) for entry in epochs)
     size = len(records)
     extent = Extent("", wanted.first_offset, wanted.end_offset, size, True, False, entries)
@@ -84,9 +85,9 @@ def check_range(wanted: Damage, epochs: Sequence[tuple[int, int]], records: memo
 
 @dataclass(frozen=True, slots=True)
 class ProducersKnown:
-    """What the remote tier has of a segment's producers.
+    """The state of a segment's producers, from the remote tier.
 
-    `snapshot` and `aborted` are the segment's own; None and nothing if they are gone or damaged.
+    `snapshot` and `aborted` are the segment's own; None and empty if they are lost or damaged.
     """
 
     before: bytes | None  # a producer snapshot at or below the segment's start; None if none is
@@ -102,7 +103,7 @@ def producers_known(
     earlier: RemoteSegment | None,
     lead_in: memoryview = _NOTHING,
 ) -> ProducersKnown:
-    """Read them; `lead_in` are the records between `earlier` and the segment.
+    """Read the producers' state; `lead_in` has the records between `earlier` and the segment.
     RetriableRemoteStorageError."""
     before = None if earlier is None else _snapshot(store, earlier)
     return ProducersKnown(
@@ -141,26 +142,32 @@ def _index(store: RemoteStorage, segment: RemoteSegment, kind: IndexKind) -> byt
         return None
 
 
+@dataclass(frozen=True, slots=True)
+class SegmentContent:
+    """What a segment is rebuilt from: checked records, producers, and the epoch checkpoint."""
+
+    records: memoryview
+    known: ProducersKnown
+    epochs: bytes
+
+
 def rebuild(
     files: FileSystem,
     folder: str,
     segment: RemoteSegment,
-    records: memoryview,
-    *,
+    content: SegmentContent,
     options: SegmentOptions,
-    known: ProducersKnown,
-    epochs: bytes,
 ) -> SegmentFiles:
-    """Write all files to `folder`; `records` are checked, `epochs` is the checkpoint. OSError."""
+    """Write all files to `folder`. OSError."""
     files.make_dirs(folder)
     built = Segment(
         files, folder, segment.start_offset, size=0, options=options, created_ms=0
     ).begin()
     try:
-        for header, batch in _batches(records):
+        for header, batch in _batches(content.records):
             built.append(batch, header.last_offset, header.max_timestamp)
         built.write_indexes(seal=True)
-        snapshot = _note_producers(built, segment, known)
+        snapshot = _note_producers(built, segment, content.known)
         aborted = built.transaction_index.entries
     finally:
         built.release()
@@ -170,12 +177,12 @@ def rebuild(
         built.path(TIME_INDEX_SUFFIX),
         built.path(TRANSACTION_INDEX_SUFFIX) if aborted else None,
         snapshot,
-        epochs,
+        content.epochs,
     )
 
 
 def _note_producers(built: Segment, segment: RemoteSegment, known: ProducersKnown) -> str:
-    """Write the transaction index and the snapshot; the snapshot's path."""
+    """Write the transaction index and the snapshot; return the snapshot's path."""
     start, after = segment.start_offset, segment.end_offset + 1
     partition = TopicPartition(segment.topic, segment.partition)
     producers = ProducerStateManager(built.files, built.folder, partition, snapshot_offsets=())
@@ -197,7 +204,7 @@ def _batches(records: memoryview) -> Iterator[tuple[BatchHeader, memoryview]]:
 
 
 def clean(files: FileSystem, folder: str) -> None:
-    """Remove what `rebuild` has written to a folder, and the folder. OSError."""
+    """Remove the files of `rebuild`, and the folder. OSError."""
     if not files.exists(folder):
         return
     for name in files.list(folder):

@@ -11,7 +11,7 @@ import logging
 from typing import TYPE_CHECKING
 
 from tidelog.tiered.segments import name_of
-from tidelog_storage.remote.expiry import RemoteRetention, local_only_bytes, plan
+from tidelog_storage.remote.expiry import LogExtent, RemoteRetention, plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,14 +55,10 @@ class Expiration:
         self._copier.find_positions()
         self._copier.follow_log_start()
         begun_s = segments.clock.monotonic()
-        local = [(segment.base_offset, segment.size) for segment in held.segments]
         decided = plan(
             segments.metadata.segments(partition),
-            held.epochs.entries,
-            log_start_offset=held.log_start_offset,
-            log_end_offset=held.log_end_offset,
-            local_only_bytes=local_only_bytes(local, held.highest_remote_offset),
-            retention=RemoteRetention.of(held.config),
+            LogExtent.of(held),
+            RemoteRetention.of(held.config),
             now_ms=segments.clock.wall_ms(),
             copying=self._copier.copying,
         )
