@@ -151,9 +151,8 @@ def test_an_unreferenced_segment_goes_though_the_walk_ended_before_it() -> None:
 
 
 def test_bytes_that_are_only_local() -> None:
-    segments = [
-        SimpleNamespace(base_offset=n, size=size) for n, size in ((0, 100), (10, 200), (20, 400))
-    ]
+    sizes = {0: 100, 10: 200, 20: 400}
+    segments = [SimpleNamespace(base_offset=base, size=size) for base, size in sizes.items()]
     log = SimpleNamespace(
         segments=segments, epochs=SimpleNamespace(entries=[]), log_start_offset=0, log_end_offset=30
     )

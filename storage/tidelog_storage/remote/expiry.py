@@ -47,9 +47,8 @@ class LogExtent(NamedTuple):
     @classmethod
     def of(cls, log: Log) -> LogExtent:
         """Return a log's extent now."""
-        local = sum(
-            [one.size for one in log.segments if one.base_offset > log.highest_remote_offset]
-        )
+        highest = log.highest_remote_offset
+        local = sum([one.size for one in log.segments if one.base_offset > highest])
         return cls(log.epochs.entries, log.log_start_offset, log.log_end_offset, local)
 
 
