@@ -1,9 +1,9 @@
 """Reads and writes `__remote_log_metadata` wherever its partitions are led.
 
-A partition led here is appended to and read directly, up to the high watermark; everything else
-goes over a channel to the leader: Produce with acks=-1, Fetch as a consumer, ListOffsets. A replica
-that follows is read only while nobody leads: it hears of a high watermark with its next fetch, half
-a second late. Knows no events: values are bytes.
+A partition led here is appended to and read directly, up to the high watermark. Requests for other
+partitions go to their leaders: Produce with acks=-1, Fetch as a consumer, ListOffsets. A follower
+is read only while there is no leader, because it learns the high watermark with its next fetch,
+half a second late. Values are bytes here, not events.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = ["Chunk", "MetadataTopicClient", "TopicError"]
 
 
 class TopicError(Exception):
-    """The topic could not be asked, or said no; `code` tells which."""
+    """A request to the topic failed; `code` is the reason."""
 
     def __init__(self, code: ErrorCode, text: str) -> None:
         super().__init__(text)
@@ -48,7 +48,7 @@ class TopicError(Exception):
 
 
 class Chunk(NamedTuple):
-    """Some records of one partition: (offset, value) in order, and where to read on."""
+    """Some records of one partition: (offset, value) in order, and the next offset to read."""
 
     records: list[tuple[int, bytes | None]]
     next_offset: int
@@ -67,8 +67,8 @@ class MetadataTopicClient:
         settings: ClientSettings,
         listener: str = "",
     ) -> None:
-        """A lone broker needs no `new_channel`. Leaders are asked by their `listener` of this name,
-        without one by that for all else between brokers."""
+        """A lone broker needs no `new_channel`. Requests go to the leaders' `listener` of this
+        name; if it is empty, to the inter-broker listener."""
         self.name = name
         self.replicas = replicas
         self.image = image
@@ -79,12 +79,12 @@ class MetadataTopicClient:
         )
         self._asking = self._fetching = None
         if new_channel is not None:
-            # Answers come in the order of requests: a fetch that waits must not hold up others.
+            # Answers come in the order of requests: a waiting fetch must not delay others.
             self._asking = Channels(new_channel, self._address_of)
             self._fetching = Channels(new_channel, self._address_of)
 
     def close(self) -> None:
-        """Ask nobody any more."""
+        """Close the channels."""
         for channels in (self._asking, self._fetching):
             if channels is not None:
                 channels.close()
@@ -93,12 +93,12 @@ class MetadataTopicClient:
 
     @property
     def broker_count(self) -> int:
-        """Brokers that are registered, whether they run or not."""
+        """The number of registered brokers, whether they run or not."""
         return len(self.image().brokers)
 
     @property
     def partition_count(self) -> int:
-        """0 if the topic does not exist."""
+        """The number of partitions; 0 if the topic does not exist."""
         topic = self.image().topics.get(self.name)
         return 0 if topic is None else len(topic.partitions)
 
@@ -109,12 +109,12 @@ class MetadataTopicClient:
         return ZERO_UUID if topic is None else topic.topic_id
 
     def leader_of(self, index: int) -> int:
-        """The broker that leads a partition, -1 if nobody does."""
+        """Return the leader of a partition; -1 for none."""
         partition = self.image().partition(self.name, index)
         return -1 if partition is None else partition.leader
 
     def readable_replica(self, index: int) -> Partition | None:
-        """The replica here, if it is to be read."""
+        """Return the replica here if reads may use it."""
         partition = self._replica(index)
         if partition is None or partition.is_leader or self.leader_of(index) == -1:
             return partition
@@ -148,8 +148,8 @@ class MetadataTopicClient:
     async def publish(self, index: int, value: bytes) -> int:
         """Write a record and return its offset when all in-sync replicas have it.
 
-        Tried again while that may help; TopicError when it took too long. The record may be there
-        all the same, and more than once.
+        Retriable failures are retried until a time-out; TopicError. The record may be written all
+        the same, and more than once.
         """
         loop, settings = asyncio.get_running_loop(), self.settings.producer
         deadline = loop.time() + settings.delivery_timeout_ms / 1000
@@ -210,11 +210,11 @@ class MetadataTopicClient:
     # -- reading -----------------------------------------------------------------------------------
 
     async def end_offset(self, index: int) -> int:
-        """Everything below it is committed, as the leader knows it; TopicError."""
+        """Return the leader's high watermark of a partition; TopicError."""
         return await self._offset(index, LATEST_TIMESTAMP)
 
     async def start_offset(self, index: int) -> int:
-        """Where the partition begins; TopicError."""
+        """Return the first offset of a partition; TopicError."""
         return await self._offset(index, EARLIEST_TIMESTAMP)
 
     async def _offset(self, index: int, timestamp: int) -> int:
@@ -240,7 +240,7 @@ class MetadataTopicClient:
         return int(answer.offset)
 
     def read_here(self, index: int, offset: int) -> Chunk | None:
-        """What the replica here has from `offset` on, below the high watermark, one chunk of it.
+        """Return one chunk of the replica here, from `offset` on and below the high watermark.
 
         None if there is no replica here. TopicError OFFSET_OUT_OF_RANGE for an offset that its
         leader does not have, KAFKA_STORAGE_ERROR if its log can't be read.
@@ -252,7 +252,7 @@ class MetadataTopicClient:
         if offset < log.log_start_offset:
             return Chunk([], log.log_start_offset)
         if offset > log.log_end_offset and not partition.is_leader:
-            return Chunk([], offset)  # it has yet to be replicated
+            return Chunk([], offset)  # it is not replicated yet
         try:
             outcome = log.read(
                 offset,
@@ -271,10 +271,10 @@ class MetadataTopicClient:
         return Chunk(_values(data, offset), outcome.next_offset)
 
     async def fetch(self, leader: int, offsets: Mapping[int, int]) -> dict[int, Chunk | ErrorCode]:
-        """Ask a leader for what comes after these offsets, by partition; it waits for some.
+        """Fetch records from a leader, from these offsets on by partition; waits for new ones.
         PeerError."""
         if self._fetching is None:
-            raise PeerError("a lone broker asks nobody")
+            raise PeerError("a lone broker has no other brokers to ask")
         settings = self.settings.consumer
         partitions = [
             FetchRequest.FetchPartition(
@@ -304,7 +304,7 @@ class MetadataTopicClient:
 
 
 def _answer(data: Any, offset: int) -> Chunk | ErrorCode:
-    """One partition's part of a Fetch answer."""
+    """Return one partition's part of a Fetch response."""
     if data.error_code:
         return ErrorCode(data.error_code)
     if not data.records:
@@ -316,7 +316,7 @@ def _answer(data: Any, offset: int) -> Chunk | ErrorCode:
 
 
 def _values(data: Any, offset: int) -> list[tuple[int, bytes | None]]:
-    """The records' values from `offset` on; those of a batch that can't be read count as empty."""
+    """Return the records' values from `offset` on; None for a batch that can't be read."""
     values: list[tuple[int, bytes | None]] = []
     for position, header in iter_batches(data):
         if header.is_control:

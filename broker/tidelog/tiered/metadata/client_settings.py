@@ -1,8 +1,8 @@
 """Settings of the clients of the metadata topic: Kafka's names after the prefix `rlmm.config.`.
 
-As in Kafka's TopicBasedRemoteLogMetadataManagerConfig, those after `common.client.` are all
-clients', and one's own win. Only what ours does can be set. Offsets are looked up by the consumer,
-as in Kafka's ConsumerTask; the controller creates the topic, so that nothing is left for `admin.`.
+As in Kafka's TopicBasedRemoteLogMetadataManagerConfig, settings after `common.client.` are for all
+clients, and a client's own settings win. The consumer looks up offsets, as in Kafka's ConsumerTask.
+The controller creates the topic, so there are no settings after `admin.`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _PROTOCOLS = frozenset(
 
 
 class ProducerSettings(NamedTuple):
-    """How events are published. No attempt begins after `delivery_timeout_ms`, and each waits
-    `request_timeout_ms` for its answer, or for its replicas where the leader is here."""
+    """Settings for publishing events. No attempt begins after `delivery_timeout_ms`; each waits
+    `request_timeout_ms` for its answer, or for the replicas if this broker leads."""
 
     request_timeout_ms: int
     delivery_timeout_ms: int
@@ -38,10 +38,9 @@ class ProducerSettings(NamedTuple):
 
 
 class ConsumerSettings(NamedTuple):
-    """How partitions are read and their offsets looked up. `max_partition_fetch_bytes` are read of
-    one at a time here too; the loop stands still while they are decoded, the default's some ten
-    milliseconds. A look-up of offsets that outlasts its time ends the link by which events are
-    published to that broker as well."""
+    """Settings for reading partitions and looking up offsets. `max_partition_fetch_bytes` also
+    limits local reads: decoding blocks the loop, some ten milliseconds for the default. A look-up
+    that times out closes the channel, on which events are published to that broker too."""
 
     request_timeout_ms: int
     fetch_max_wait_ms: int = 500
@@ -66,18 +65,18 @@ _KEYS = frozenset(
 
 
 class ClientSettings(NamedTuple):
-    """What both are told."""
+    """The settings of both clients."""
 
     producer: ProducerSettings
     consumer: ConsumerSettings
 
     @classmethod
     def of(cls, config: Mapping[str, str], *, request_timeout_ms: int) -> Self:
-        """ValueError names the key that is wrong. `request_timeout_ms` is the broker's, which
-        counts where nothing else is said."""
+        """Parse the settings; ValueError names the key that is wrong. `request_timeout_ms` is the
+        broker's, used as the default."""
         for key in sorted(_PROTOCOLS & config.keys()):
             if config[key].upper() != "PLAINTEXT":
-                raise ValueError(f"{key}: it is {config[key]}, and only PLAINTEXT is spoken")
+                raise ValueError(f"{key}: it is {config[key]}, and only PLAINTEXT is supported")
         consumer = {"request_timeout_ms": request_timeout_ms, **_given(config, "consumer")}
         producer = {"request_timeout_ms": request_timeout_ms, **_given(config, "producer")}
         least = producer["request_timeout_ms"]
@@ -89,12 +88,12 @@ class ClientSettings(NamedTuple):
 
     @staticmethod
     def knows(key: str) -> bool:
-        """Whether a setting means anything."""
+        """Return whether a setting has an effect."""
         return key in _KEYS or key in _PROTOCOLS
 
 
 def _given(config: Mapping[str, str], client: str) -> dict[str, int]:
-    """Settings of a client that somebody has set, by field."""
+    """Return the given settings of a client, by field."""
     values = {}
     for field in _FIELDS[client]:
         key = _key(config, client, field)
@@ -105,7 +104,7 @@ def _given(config: Mapping[str, str], client: str) -> dict[str, int]:
 
 
 def _key(config: Mapping[str, str], client: str, field: str) -> str:
-    """The key that counts, if it is set at all: the client's own before everybody's."""
+    """Return the client's own key if it is set, otherwise the common one."""
     name = field.replace("_", ".")
     own = f"{_PREFIX}{client}.{name}"
     return own if own in config else f"{_PREFIX}{_COMMON}.{name}"

@@ -1,8 +1,8 @@
-"""This broker's consumer of `__remote_log_metadata`: assigned by hand, each partition in order.
+"""This broker's consumer of `__remote_log_metadata`: reads assigned partitions in order.
 
-Owns the positions, and where each partition is read: in the log here, as soon as the high watermark
-moves, or from its leader, all partitions of one leader by one fetch. What the records say is the
-sink's (`topic.py`).
+Owns the positions, and selects where to read: in the local log, as soon as the high watermark
+moves, or from the leader, with one fetch for all its partitions. The sink (`topic.py`) decodes the
+records.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ WATCH_MS = 3_600_000
 
 
 class Sink(Protocol):
-    """Who takes what was read."""
+    """Takes the records."""
 
     def took(self, index: int, chunk: Chunk) -> None:
-        """The next records of a partition."""
+        """Take the next records of a partition."""
         ...
 
     def lost(self, index: int) -> None:
-        """The partition no longer has what was read of it: it is read again from its start."""
+        """Forget a partition: it lost records that were read, and is read again from its start."""
         ...
 
 
@@ -55,32 +55,32 @@ class MetadataConsumer:
         self._seeks: dict[int, asyncio.Task[None]] = {}  # by partition
 
     def assign(self, index: int, offset: int) -> None:
-        """Read a partition, from this offset on unless what is before it is read already."""
+        """Read a partition from this offset on, or from its current position if that is lower."""
         self.positions[index] = min(offset, self.positions.get(index, offset))
         self._wake.set()
 
-    def begin_anew(self) -> None:
-        """The topic is another one: read all of it."""
+    def read_again(self) -> None:
+        """Read all partitions from their starts: the topic was created again."""
         for index in self.positions:
             self.positions[index] = 0
         self._wake.set()
 
     def unassign(self, index: int) -> None:
-        """Read a partition no more."""
+        """Stop reading a partition."""
         self.positions.pop(index, None)
         self._wake.set()
 
     def wake(self) -> None:
-        """Partitions may be here, or led elsewhere."""
+        """Look again where to read: replicas or leaders may have changed."""
         self._wake.set()
 
     def start(self) -> None:
-        """Begin to read."""
+        """Start reading."""
         loop = asyncio.get_running_loop()
         self._reading = loop.create_task(self._read(), name="remote-log-metadata-consumer")
 
     async def stop(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         tasks = [*self._fetches.values(), *self._seeks.values()]
         if self._reading is not None:
             tasks.append(self._reading)
@@ -110,7 +110,7 @@ class MetadataConsumer:
         asyncio.get_running_loop().call_later(self._retry_s, self._wake.set)
 
     def _read_here(self) -> bool:
-        """One chunk of each partition that is read here; whether there was any."""
+        """Read one chunk of each partition that is read here; return whether there was any."""
         here = [
             index for index in self.positions if self._client.readable_replica(index) is not None
         ]
@@ -140,12 +140,12 @@ class MetadataConsumer:
             self._seeks[index] = loop.create_task(self._seek(index, self.positions[index]))
 
     async def _seek(self, index: int, lost: int) -> None:
-        """The partition has not what was to be read next: go on at its start."""
+        """Continue at the partition's start: the next offset is out of range."""
         try:
             start = await self._client.start_offset(index)
             if self.positions.get(index) == lost:
                 self.positions[index] = start
-                if start < lost:  # an unclean election cut it below what was read of it
+                if start < lost:  # an unclean election truncated below the position
                     log.warning("%s-%d ends before %d", self._client.name, index, lost)
                     self._sink.lost(index)
         except TopicError:
@@ -157,7 +157,7 @@ class MetadataConsumer:
     # -- partitions that are here ------------------------------------------------------------------
 
     def _watch_all(self, here: list[int]) -> None:
-        """Have `_wake` set when a high watermark moves, from before these are looked at."""
+        """Set `_wake` when a high watermark moves; begins before the partitions are read."""
         keys = tuple((self._client.name, index) for index in here)
         if self._watch is not None and not self._watch.closed:
             if self._watch.watched_keys == keys:
@@ -181,9 +181,9 @@ class MetadataConsumer:
                 leaders.setdefault(self._client.leader_of(index), []).append(index)
         for leader, indexes in leaders.items():
             if leader in (-1, self._client.replicas.node_id):
-                continue  # until an image tells of another
+                continue  # until an image has another leader
             if leader not in self._fetches:
-                # Positions of now: one may be taken away before the task has begun.
+                # Take the positions now: one may be unassigned before the task begins.
                 asked = {index: self.positions[index] for index in indexes}
                 loop = asyncio.get_running_loop()
                 self._fetches[leader] = loop.create_task(self._fetch(leader, asked))
@@ -194,7 +194,7 @@ class MetadataConsumer:
             answers = await self._client.fetch(leader, asked)
             for index, answer in answers.items():
                 if self.positions.get(index) != asked[index]:
-                    continue  # it was sent elsewhere meanwhile
+                    continue  # it was assigned to another offset meanwhile
                 if isinstance(answer, Chunk):
                     self._take(index, answer)
                 elif answer is ErrorCode.OFFSET_OUT_OF_RANGE:
@@ -214,9 +214,9 @@ class MetadataConsumer:
 
 
 class _Watch(DelayedOperation[tuple[str, int]]):
-    """Never completes: whoever moves a watermark touches it, and the reader looks.
+    """Never completes: each touch wakes the reader.
 
-    Woken by: the metadata partitions that are here, as their high watermarks or roles change.
+    Woken by: the metadata partitions here, when their high watermarks or roles change.
     """
 
     __slots__ = ("_wake",)

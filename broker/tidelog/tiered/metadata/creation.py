@@ -1,5 +1,5 @@
-"""Has `__remote_log_metadata` when a broker with a remote tier starts: finds it or creates it
-(Kafka's TopicBasedRemoteLogMetadataManager.initializeResources)."""
+"""Finds or creates `__remote_log_metadata` when a broker with a remote tier starts (Kafka:
+TopicBasedRemoteLogMetadataManager.initializeResources)."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ __all__ = ["Creation"]
 
 log = logging.getLogger("tidelog.tiered.metadata")
 
-SILENT_S = 3.0  # brokers of a cluster that starts come one after the other
+SILENT_S = 3.0  # brokers of a new cluster start one after the other
 
 
 class Creation:
-    """Of the topic."""
+    """Creates the topic."""
 
     def __init__(
         self,
@@ -34,16 +34,16 @@ class Creation:
         create_topic: Callable[[CreateTopicsRequest.CreatableTopic], Awaitable[ErrorCode]],
         on_failure: Callable[[BaseException], None],
     ) -> None:
-        """`on_failure`: the topic can't be had, and the broker must stop."""
+        """`on_failure` stops the broker, because the topic can't be created or used."""
         self._client = client
         self._create_topic = create_topic
         self._on_failure = on_failure
 
     async def find(self, settings: MetadataSettings, pause_s: float, seconds_max: float) -> bool:
-        """Return when the topic is there; False if there is none after `seconds_max`, which may be
-        infinite, or one of another number of partitions: that was told."""
+        """Return when the topic exists. False, after a call of `on_failure`, if it does not after
+        `seconds_max`, which may be infinite, or has another number of partitions."""
         loop = asyncio.get_running_loop()
-        began, is_told = loop.time(), False
+        began, is_warned = loop.time(), False
         while not self._client.partition_count:
             brokers, replicas = self._client.broker_count, settings.replication_factor
             if brokers < replicas:
@@ -59,8 +59,8 @@ class Creation:
             if waited_s >= seconds_max:
                 self._on_failure(StartError(f"{self._client.name} was not created: {why}"))
                 return False
-            if waited_s >= SILENT_S and not is_told:
-                is_told = True
+            if waited_s >= SILENT_S and not is_warned:
+                is_warned = True
                 log.warning("%s is not created yet: %s", self._client.name, why)
                 if not math.isinf(seconds_max):
                     log.warning("without it the broker stops %g s after its start", seconds_max)
@@ -68,7 +68,7 @@ class Creation:
         return self.has_right_count(settings)
 
     def has_right_count(self, settings: MetadataSettings) -> bool:
-        """Whether the topic has as many partitions as it should; False was told."""
+        """Return whether the number of partitions is right; calls `on_failure` if not."""
         count, wanted = self._client.partition_count, settings.partition_count
         if count == wanted:
             return True

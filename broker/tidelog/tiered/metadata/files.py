@@ -1,16 +1,17 @@
 """Files that spare a restart from reading `__remote_log_metadata` again.
 
-One snapshot for each user partition, keyed by its topic id, and `_rlmm_committed_offsets`: up to
-where each metadata partition was read when the snapshots were taken. Kafka had both until 2024;
-they are hints: what can't be read, or is of another metadata topic, counts as not there. Of which
-topic the committed offsets are stands in `_rlmm_topic_id`: their own file is as Kafka's.
+There is one snapshot for each user partition, keyed by its topic id, and
+`_rlmm_committed_offsets`: the position in each metadata partition when the snapshots were taken.
+Kafka had both until 2024. They are hints: a file that can't be read, or is of another metadata
+topic, is ignored. `_rlmm_topic_id` has the topic of the committed offsets, whose own file has
+Kafka's format.
 
-A snapshot is also what a broker knows a partition by whose topic was deleted while it was away: so
-there is one before anything of the partition is copied.
+A snapshot also shows partitions whose topic was deleted while the broker was down. So it is written
+before the partition's first copy.
 
-Rule of writing: files of partitions that are not assigned go first, then what has changed is
-written, then the committed offsets. So a snapshot and the committed offset of its metadata
-partition together have everything below the larger of the two, whenever the broker dies.
+Order of writing: first files of unassigned partitions are removed, then changed snapshots are
+written, then the committed offsets. So after any crash, a snapshot and the committed offset of its
+metadata partition together have everything below the larger of the two.
 """
 
 from __future__ import annotations
@@ -52,9 +53,9 @@ _PAIR = struct.Struct(">iq")
 
 
 class SavedPartition(NamedTuple):
-    """A snapshot, which has everything of its metadata partition below `next_offset`.
+    """A snapshot with all events of its metadata partition below `next_offset`.
 
-    One that is older than the topic has more: what was in the topic before it was deleted.
+    A snapshot that is older than the topic also has the events of the deleted topic.
     """
 
     snapshot: PartitionSnapshot
@@ -64,7 +65,7 @@ class SavedPartition(NamedTuple):
 
 
 class MetadataFiles:
-    """The files in one folder. Written by one task at a time, in the order they ask."""
+    """The files in one folder. One task writes at a time, in the order of the calls."""
 
     def __init__(self, files: AsyncFiles, folder: str) -> None:
         self._files = files
@@ -72,24 +73,24 @@ class MetadataFiles:
         self.folder = folder
 
     def path(self, partition: TopicIdPartition) -> str:
-        """Of a partition's snapshot."""
+        """Return the path of a partition's snapshot."""
         return f"{self.folder}/{_file_name(partition)}"
 
     # -- reading -----------------------------------------------------------------------------------
 
     async def load(self, partition: TopicIdPartition, topic_id: bytes) -> SavedPartition | None:
-        """A partition's snapshot, if there is one of the metadata topic `topic_id`."""
+        """Read a partition's snapshot, if it has one of the metadata topic `topic_id`."""
         path = self.path(partition)
         try:
             return await _decode(await self._files.read(path), partition, topic_id)
         except FileNotFoundError:
             return None
         except (OSError, ProtocolError, ValueError, struct.error) as error:
-            log.warning("%s is left out: %s", path, error)
+            log.warning("%s is ignored: %s", path, error)
             return None
 
     async def committed(self, topic_id: bytes) -> dict[int, int]:
-        """Offsets by metadata partition; none if they are of another topic."""
+        """Read the committed offsets by metadata partition; empty if they are of another topic."""
         path = f"{self.folder}/{COMMITTED_OFFSETS}"
         try:
             if await self._files.read(f"{self.folder}/{TOPIC_ID}") != _topic_line(topic_id):
@@ -99,11 +100,11 @@ class MetadataFiles:
         except FileNotFoundError:
             return {}
         except (OSError, CheckpointError, ValueError) as error:
-            log.warning("%s is left out: %s", path, error)
+            log.warning("%s is ignored: %s", path, error)
             return {}
 
     async def partitions(self, known_topic_ids: Collection[bytes]) -> list[TopicIdPartition]:
-        """Whose snapshots there are, of topics that are not known (any more)."""
+        """Return the partitions with snapshots whose topics are not known."""
         found = []
         for name in await self._files.list(self.folder):
             if not name.endswith(SUFFIX):
@@ -112,7 +113,7 @@ class MetadataFiles:
                 if uuid_from_str(name[:22]) not in known_topic_ids:
                     found.append(_parse_head(await self._files.read(f"{self.folder}/{name}"))[1])
             except (OSError, ValueError, struct.error) as error:
-                log.warning("%s is left out: %s", name, error)
+                log.warning("%s is ignored: %s", name, error)
         return found
 
     # -- writing -----------------------------------------------------------------------------------
@@ -124,7 +125,7 @@ class MetadataFiles:
         assigned: Collection[TopicIdPartition],
         committed: Mapping[int, int],
     ) -> None:
-        """Write what has changed, and drop the files of all that are not `assigned`; OSError."""
+        """Write changed snapshots, and remove those that are not `assigned`; OSError."""
         names = {_file_name(partition) for partition in assigned} | {COMMITTED_OFFSETS, TOPIC_ID}
         async with self._writing:
             for name in await self._files.list(self.folder):
@@ -138,8 +139,7 @@ class MetadataFiles:
             await self._files.write_atomic(path, format_checkpoint(lines))
 
     async def note(self, topic_id: bytes, saved: SavedPartition) -> None:
-        """Write the snapshot of a partition that has caught up, and so knows more than the
-        committed offsets say; OSError."""
+        """Write the snapshot of a partition that has caught up, past the committed offset. OSError."""
         async with self._writing:
             await self._write(saved, topic_id)
 
@@ -148,7 +148,7 @@ class MetadataFiles:
         await self._files.write_atomic(self.path(saved.snapshot.partition), data)
 
     async def _claim(self, topic_id: bytes) -> None:
-        """The committed offsets are of this topic from now on; those of another one go first."""
+        """Bind the committed offsets to this topic; those of another topic are removed first."""
         path = f"{self.folder}/{TOPIC_ID}"
         try:
             known = await self._files.read(path)
@@ -202,7 +202,7 @@ async def _encode(saved: SavedPartition, topic_id: bytes) -> bytes:
 
 
 def _parse_head(data: bytes) -> tuple[bytes, TopicIdPartition, tuple[int, ...], memoryview]:
-    """The metadata topic's id, whose snapshot it is, the other facts, and what follows them."""
+    """Return the metadata topic's id, the partition, the other facts, and the rest of the file."""
     version, checksum = _HEAD.unpack_from(data)
     body = memoryview(data)[_HEAD.size :]
     if version != VERSION or zlib.crc32(body) != checksum:

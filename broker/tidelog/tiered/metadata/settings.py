@@ -33,7 +33,7 @@ _KEYS = frozenset(name for name, *_ in _NAMES.values())
 
 
 class MetadataSettings(NamedTuple):
-    """How the topic is made, and how long its users wait. Times in ms, retention -1 unlimited."""
+    """How the topic is created, and time-outs. Times are in ms; retention -1 is unlimited."""
 
     partition_count: int
     replication_factor: int
@@ -45,7 +45,7 @@ class MetadataSettings(NamedTuple):
 
     @classmethod
     def of(cls, config: Mapping[str, str]) -> Self:
-        """ValueError names the key that is wrong; other names are somebody else's."""
+        """Parse the settings; ValueError names the key that is wrong. Other keys are ignored."""
         values = {}
         for field, (name, default, low, high) in _NAMES.items():
             values[field] = number(name, config.get(name, str(default)), low, high)
@@ -60,11 +60,11 @@ class MetadataSettings(NamedTuple):
 
     @staticmethod
     def knows(key: str) -> bool:
-        """Whether a setting means anything."""
+        """Return whether a setting has an effect."""
         return key in _KEYS
 
     def topic(self, name: str) -> CreateTopicsRequest.CreatableTopic:
-        """The topic as it is to be created."""
+        """Return the request to create the topic."""
         settings = {
             "cleanup.policy": "delete",
             "retention.ms": str(self.retention_ms),
@@ -83,7 +83,7 @@ class MetadataSettings(NamedTuple):
 
 
 def number(name: str, text: str, low: int, high: int) -> int:
-    """A setting's value; ValueError names the key."""
+    """Parse a number; ValueError names the key."""
     try:
         value = int(text)
     except ValueError:
@@ -96,5 +96,5 @@ def number(name: str, text: str, low: int, high: int) -> int:
 
 
 def pause_s(pause_ms: int) -> float:
-    """Never 0: who asks without an answer to wait for must let others have the loop."""
+    """Return a pause in seconds, never 0: a retry without a pause would block the loop."""
     return max(1, pause_ms) / 1000

@@ -1,11 +1,10 @@
 """RemoteLogMetadata kept in `__remote_log_metadata` (KIP-405): Kafka's
 TopicBasedRemoteLogMetadataManager.
 
-Owns which partitions this broker knows, up to where of the topic each of them knows it, and when
-that is enough. An event is published with acks=all and counts when the own consumer has read it, so
-that the order of the topic is the order here. A start that finds no topic creates it. If it is
-deleted it is created again, and leaders publish in it what they know (Kafka's would be lost with
-the next restart).
+Owns the partitions that this broker follows, how far each has read the topic, and when that is
+enough. An event is published with acks=all and counts when this broker's consumer has read it, so
+the order of the topic is the order here. A start without the topic creates it. If it is deleted it
+is created again, and leaders publish their events again (Kafka loses them with the next restart).
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from tidelog.tiered.metadata.client import TopicError
 from tidelog.tiered.metadata.consumer import MetadataConsumer
 from tidelog.tiered.metadata.creation import Creation
 from tidelog.tiered.metadata.settings import MetadataSettings
-from tidelog.tiered.metadata.tracked import RETRY_S, Retelling, Tracked, Waiter
+from tidelog.tiered.metadata.tracked import RETRY_S, Republishing, Tracked, Waiter
 from tidelog_protocol.errors import ProtocolError
 from tidelog_storage.remote.api import (
     PARTITION_TRANSITIONS,
@@ -57,16 +56,16 @@ log = logging.getLogger("tidelog.tiered.metadata")
 
 SAVE_S = 60.0
 AGAIN_S = 1.0  # between attempts to create a topic that was deleted
-LAST_SAVE_S_MAX = 2.0  # how long a stop waits for its files
+LAST_SAVE_S_MAX = 2.0  # how long a stop waits for the files
 
 _Key = tuple[UUID, int]
 
 
 class TopicBasedMetadata:
-    """`RemoteLogMetadata` of one broker; `unreadable` and `illegal` count records passed over.
+    """`RemoteLogMetadata` of one broker; `unreadable` and `illegal` count ignored records.
 
-    Look-ups are good once a partition has caught up with the topic; `is_ready` asks more: that a
-    broker which has become leader knows all that the leader before it has published.
+    Look-ups work once a partition has caught up with the topic. `is_ready` also requires that a new
+    leader has read all events of the previous leader.
     """
 
     def __init__(
@@ -77,7 +76,7 @@ class TopicBasedMetadata:
         on_failure: Callable[[BaseException], None],
         files: MetadataFiles | None = None,
     ) -> None:
-        """`on_failure`: the topic can't be had, and the broker must stop."""
+        """`on_failure` stops the broker, because the topic can't be created or used."""
         self.unreadable = 0
         self.illegal = 0
         self.on_ready: Callable[[TopicIdPartition], None] | None = None
@@ -96,26 +95,26 @@ class TopicBasedMetadata:
         self._looking: dict[int, asyncio.Task[None]] = {}  # by metadata partition
         self._committed: Mapping[int, int] = {}
         self._topic_id = b""  # of the topic that is read
-        self._retelling = Retelling(client, self._tracked, self._find_topic_again, self._save)
+        self._republishing = Republishing(client, self._tracked, self._find_topic_again, self._save)
 
     def configure(self, config: Mapping[str, str]) -> None:
-        """Kafka's settings of the topic; ValueError names the key that is wrong."""
+        """Set Kafka's settings of the topic; ValueError names the key that is wrong."""
         self._settings = MetadataSettings.of(config)
 
     def start(self) -> None:
-        """Find the topic, or create it; then read what this broker's partitions need of it."""
+        """Find or create the topic, then read it for this broker's partitions."""
         assert self._main is None
         loop = asyncio.get_running_loop()
         self._main = loop.create_task(self._run(), name="remote-log-metadata")
 
     def on_image(self) -> None:
-        """The cluster has changed. StartError goes to `on_failure` if the topic is another one."""
+        """Follow the cluster. `on_failure` gets a StartError if the topic is another one."""
         has_topic = bool(self.client.partition_count)
         if has_topic and not self._creation.has_right_count(self._settings):
             return
         if self._is_open:
             if not has_topic:
-                self._retelling.wake()
+                self._republishing.wake()
             elif self.client.topic_id != self._topic_id:
                 self._outlive_topic()
         self._consumer.wake()
@@ -125,7 +124,7 @@ class TopicBasedMetadata:
     def on_leadership_changes(
         self, leaders: AbstractSet[TopicIdPartition], followers: AbstractSet[TopicIdPartition]
     ) -> None:
-        """This broker now leads, or follows, these."""
+        """Follow the partitions that this broker leads or follows now."""
         for partition in sorted(leaders | followers):
             key = (partition.topic_id, partition.partition)
             known = self._tracked.get(key)
@@ -145,7 +144,7 @@ class TopicBasedMetadata:
         return tracked
 
     def on_stop_partitions(self, partitions: AbstractSet[TopicIdPartition]) -> None:
-        """These are no longer on this broker."""
+        """Stop following partitions that left this broker."""
         for partition in partitions:
             key = (partition.topic_id, partition.partition)
             tracked = self._tracked.pop(key, None)
@@ -159,18 +158,18 @@ class TopicBasedMetadata:
             tracked.fail(_not_ready(partition))
 
     def is_tracked(self, partition: TopicIdPartition) -> bool:
-        """Whether this broker follows the events of a partition."""
+        """Return whether this broker follows the events of a partition."""
         return (partition.topic_id, partition.partition) in self._tracked
 
     def is_ready(self, partition: TopicIdPartition) -> bool:
-        """Whether all is known that was published before the partition, or its leadership, came."""
+        """Return whether all events before the partition, or its leadership, came are read."""
         tracked = self._tracked.get((partition.topic_id, partition.partition))
         return tracked is not None and tracked.is_caught_up
 
     # -- the topic ---------------------------------------------------------------------------------
 
     async def _run(self) -> None:
-        """Find or create the topic, read what it needs, save it from time to time."""
+        """Find or create the topic, follow new partitions, and save from time to time."""
         settings = self._settings
         seconds_max = settings.retry_ms_max / 1000
         if not await self._creation.find(settings, settings.retry_s, seconds_max):
@@ -196,22 +195,22 @@ class TopicBasedMetadata:
         await self._creation.find(self._settings, AGAIN_S, math.inf)
 
     def _outlive_topic(self) -> None:
-        """The topic was deleted, and there is a new one."""
+        """Begin again with a new topic: the previous one was deleted."""
         log.warning(
-            "%s was deleted: it is created again, and leaders publish what they know",
+            "%s was deleted: it is created again, and leaders publish their events again",
             self.client.name,
         )
         self._topic_id = self.client.topic_id
         self._committed = {}
         for tracked in self._tracked.values():
             tracked.outlive()
-        self._consumer.begin_anew()
+        self._consumer.read_again()
         for index in self._by_index:
             self._look_up(index)
-        self._retelling.wake()
+        self._republishing.wake()
 
     async def _begin_new(self) -> None:
-        """Read on for partitions that have come, each from where its file ends."""
+        """Read the topic for new partitions, each from where its file ends."""
         while True:
             while self._new:
                 key = next(iter(self._new))
@@ -241,7 +240,7 @@ class TopicBasedMetadata:
             tracked.is_saved = True
 
     def _look_up(self, index: int) -> None:
-        """Find the end of a metadata partition for all callers that wait for it."""
+        """Find the end of a metadata partition for all partitions that wait for it."""
         if self._is_open and index not in self._looking:
             loop = asyncio.get_running_loop()
             self._looking[index] = loop.create_task(self._find_end(index))
@@ -266,7 +265,7 @@ class TopicBasedMetadata:
                     continue
                 if next_offset > end_offset:
                     log.warning("the snapshot of %s is ahead of the topic", tracked.partition)
-                    tracked.begin_anew()
+                    tracked.forget()
                     self._consumer.assign(index, 0)
                 tracked.target = end_offset
                 self._check(tracked)
@@ -275,8 +274,8 @@ class TopicBasedMetadata:
     def _check(self, tracked: Tracked) -> None:
         if tracked.is_caught_up:
             tracked.was_ready = True
-            if tracked.is_untold:
-                self._retelling.wake()
+            if tracked.is_unpublished:
+                self._republishing.wake()
             if self.on_ready is not None:
                 self.on_ready(tracked.partition)
 
@@ -319,9 +318,9 @@ class TopicBasedMetadata:
             return None
 
     def lost(self, index: int) -> None:
-        """What was read of a metadata partition is no longer in it; see `Sink`."""
+        """Forget the events of a metadata partition that lost records; see `Sink`."""
         for tracked in self._by_index.get(index, {}).values():
-            tracked.begin_anew()
+            tracked.forget()
         self._look_up(index)
 
     # -- writing -----------------------------------------------------------------------------------
@@ -334,8 +333,8 @@ class TopicBasedMetadata:
         await self._publish(segment)
 
     async def _note(self, partition: TopicIdPartition) -> None:
-        """There is a file of the partition before there is anything of it in the store: a broker
-        that dies finds what it has to delete if the topic is gone when it comes back."""
+        """Write the partition's file before its first object. If the topic is deleted while this
+        broker is down, the file shows at the next start that objects must be deleted."""
         tracked = self._tracked.get((partition.topic_id, partition.partition))
         if tracked is None or tracked.has_file or self.files is None:
             return
@@ -367,7 +366,7 @@ class TopicBasedMetadata:
         await self._publish(event)
 
     async def _publish(self, event: MetadataEvent) -> None:
-        """Return when the own consumer has read it; RetriableRemoteStorageError."""
+        """Publish an event, and wait until it is read; RetriableRemoteStorageError."""
         partition = event.topic_id_partition
         tracked = self._tracked.get((partition.topic_id, partition.partition))
         if tracked is None or not self._is_open:
@@ -405,38 +404,38 @@ class TopicBasedMetadata:
     def segment_for(
         self, partition: TopicIdPartition, epoch: int, offset: int
     ) -> RemoteSegment | None:
-        """The finished segment that holds this offset of this epoch."""
+        """Return the finished segment that holds this offset of this epoch."""
         return self._known(partition).cache.segment_for(epoch, offset)
 
     def highest_offset(self, partition: TopicIdPartition, epoch: int) -> int | None:
-        """The largest offset of this epoch that was ever copied."""
+        """Return the largest offset of this epoch that was ever copied."""
         return self._known(partition).cache.highest_offset(epoch)
 
     def segments(
         self, partition: TopicIdPartition, epoch: int | None = None
     ) -> list[RemoteSegment]:
-        """All that are not forgotten, of one epoch or of all, by start offset."""
+        """Return all known segments, of one epoch or of all, by start offset."""
         return self._known(partition).cache.segments(epoch)
 
     def size(self, partition: TopicIdPartition, epoch: int) -> int:
-        """Bytes of the segments that have this epoch (KIP-852)."""
+        """Return the bytes of the segments that have this epoch (KIP-852)."""
         return self._known(partition).cache.size(epoch)
 
     def next_segment_with_txn_index(
         self, partition: TopicIdPartition, epoch: int, offset: int
     ) -> RemoteSegment | None:
-        """The first finished segment at or behind this offset of this epoch whose transaction index
-        is not empty (KIP-1058)."""
+        """Return the first finished segment at or behind this offset of this epoch whose transaction
+        index is not empty (KIP-1058)."""
         return self._known(partition).cache.next_segment_with_txn_index(epoch, offset)
 
     def delete_state(self, partition: TopicIdPartition) -> PartitionDeleteState | None:
-        """How far the deletion of the partition has come, None if it is not marked."""
+        """Return the state of the partition's deletion, None if it is not marked."""
         return self._known(partition).cache.delete_state
 
     # -- stop --------------------------------------------------------------------------------------
 
     async def _save(self) -> None:
-        """Write the files; one that fails is written the next time."""
+        """Write the files; the next save repeats those that fail."""
         if self.files is None or not self._is_open:
             return
         begun = [tracked for tracked in self._tracked.values() if tracked.is_begun]
@@ -459,20 +458,20 @@ class TopicBasedMetadata:
                 tracked.has_file = True
 
     async def stop(self, *, saves: bool = True) -> None:
-        """Save, and read no more; `close` comes after."""
+        """Save and stop reading; `close` comes after."""
         tasks = [*self._looking.values(), *([] if self._main is None else [self._main])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await self._retelling.stop()
+        await self._republishing.stop()
         await self._consumer.stop()
         if saves:
-            with contextlib.suppress(TimeoutError):  # the files are as good as those before
+            with contextlib.suppress(TimeoutError):  # the earlier files still work
                 async with asyncio.timeout(LAST_SAVE_S_MAX):
                     await self._save()
 
     def close(self) -> None:
-        """Publish and read no more; closing twice is allowed."""
+        """Stop publishing and reading; closing twice is allowed."""
         self._is_open = False
         self.client.close()
 

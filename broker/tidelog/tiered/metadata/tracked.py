@@ -1,5 +1,5 @@
-"""One user partition as a broker follows its events in `__remote_log_metadata`, and how its leader
-publishes them again when the topic was deleted."""
+"""One user partition's events in `__remote_log_metadata`, and how its leader publishes them again
+after the topic was deleted."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tidelog_storage.remote.api import TopicIdPartition
     from tidelog_storage.remote.metadata_records import MetadataEvent
 
-__all__ = ["RETRY_S", "Retelling", "Tracked", "Waiter"]
+__all__ = ["RETRY_S", "Republishing", "Tracked", "Waiter"]
 
 log = logging.getLogger("tidelog.tiered.metadata")
 
@@ -43,13 +43,13 @@ class Waiter(NamedTuple):
 
 
 class Tracked:
-    """A user partition that this broker needs to know.
+    """A user partition that this broker follows.
 
     `cache` has all events of the partition below `next_offset` of its metadata partition. It is
-    caught up once that reaches `target`, the end that was found after it was asked for; `asks`
-    counts how often. `is_begun` when its file, if there is one, was read; `has_file` if there is.
-    `leads`: this broker leads it. After the topic was deleted `is_older` than it: a leader is to
-    publish its events again (`is_to_tell`); brokers that know them ignore them.
+    caught up once that reaches `target`, the end offset found after the last request; `asks` counts
+    the requests. `is_begun` once its file, if any, was read; `has_file` if it has one. `leads`:
+    this broker leads it. `is_older` than the topic if the topic was deleted: then a leader
+    publishes its events again (`is_to_publish`), and brokers that know them ignore them.
     """
 
     def __init__(self, partition: TopicIdPartition, index: int) -> None:
@@ -63,52 +63,52 @@ class Tracked:
         self.was_ready = False
         self.is_saved = self.has_file = False
         self.leads = False
-        self.is_older = self.is_to_tell = False
+        self.is_older = self.is_to_publish = False
         self.waiters: list[Waiter] = []
 
     def ask(self) -> None:
-        """It is to know all that was published until now."""
+        """Require all events that are published until now."""
         self.target = None
         self.asks += 1
 
-    def begin_anew(self) -> None:
-        """Nothing that is known of it counts."""
+    def forget(self) -> None:
+        """Forget all events, and read them again."""
         self.cache = PartitionMetadata(self.partition)
         self.next_offset = 0
         self.is_saved = self.was_ready = False
         self.ask()
 
     def outlive(self) -> None:
-        """The topic is another one: what is known stays, and all of the new one is to be read."""
+        """Keep the events of a deleted topic, and read all of the new one."""
         self.next_offset = 0
         self.is_saved = False
-        self.is_older = self.is_to_tell = True
+        self.is_older = self.is_to_publish = True
         self.ask()
         error = RetriableRemoteStorageError("the topic was deleted meanwhile")
         self.fail(error)
 
     def fail(self, error: Exception) -> None:
-        """Raise the error in all that wait."""
+        """Raise the error in all waiters."""
         for waiter in self.waiters:
             if not waiter.seen.done():
                 waiter.seen.set_exception(error)
 
     def saved(self) -> SavedPartition:
-        """As its file has it."""
+        """Return the content of its file."""
         return SavedPartition(self.cache.snapshot(), self.index, self.next_offset, self.is_older)
 
     @property
     def is_caught_up(self) -> bool:
-        """Whether all is known that was asked for."""
+        """Whether all required events are read."""
         return self.is_begun and self.target is not None and self.next_offset >= self.target
 
     @property
-    def is_untold(self) -> bool:
-        """Whether this broker is to publish now what it knows."""
-        return self.is_to_tell and self.leads and self.is_caught_up
+    def is_unpublished(self) -> bool:
+        """Whether this broker publishes the events again now."""
+        return self.is_to_publish and self.leads and self.is_caught_up
 
-    def told_again(self, node_id: int) -> Iterator[MetadataEvent]:
-        """Events that give an empty broker the same state, each as it is when it is taken."""
+    def events_again(self, node_id: int) -> Iterator[MetadataEvent]:
+        """Yield events that give an empty broker the same state, each as it is at that moment."""
         partition, cache = self.partition, self.cache
         for segment_id in [each.segment_id for each in cache.segments()]:
             segment = cache.segment(segment_id)
@@ -131,9 +131,8 @@ class Tracked:
                 yield PartitionDelete(partition, node_id, 0, state)
 
 
-class Retelling:
-    """After the topic was deleted: create it again, publish in it what only brokers know, and keep
-    that in files."""
+class Republishing:
+    """Creates a deleted topic again, and publishes and saves the events that brokers know."""
 
     def __init__(
         self,
@@ -142,7 +141,7 @@ class Retelling:
         find_topic: Callable[[], Awaitable[None]],
         save: Callable[[], Awaitable[None]],
     ) -> None:
-        """`find_topic` returns when there is one."""
+        """`find_topic` returns when the topic exists."""
         self._client = client
         self._tracked = tracked
         self._find_topic = find_topic
@@ -151,14 +150,14 @@ class Retelling:
         self._is_awaited = False
 
     def wake(self) -> None:
-        """There is something to be done; after what is being done, if there is anything."""
+        """Run now, or again after the current run."""
         self._is_awaited = True
         if self._task is None or self._task.done():
             loop = asyncio.get_running_loop()
             self._task = loop.create_task(self._run(), name="remote-log-metadata-again")
 
     async def stop(self) -> None:
-        """End now."""
+        """Cancel the task."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -168,27 +167,28 @@ class Retelling:
             self._is_awaited = False
             try:
                 await self._find_topic()
-                await self._tell()
+                await self._publish()
                 await self._save()
             except TopicError as error:
                 log.info("%s", error)
             except Exception:
                 log.exception(
-                    "%s: events can't be published again yet; it is tried again", self._client.name
+                    "%s: events can't be published again; the next attempt follows",
+                    self._client.name,
                 )
             else:
                 continue
             self._is_awaited = True
             await asyncio.sleep(RETRY_S)
 
-    def _untold(self) -> list[Tracked]:
-        return [tracked for tracked in self._tracked.values() if tracked.is_untold]
+    def _unpublished(self) -> list[Tracked]:
+        return [tracked for tracked in self._tracked.values() if tracked.is_unpublished]
 
-    async def _tell(self) -> None:
+    async def _publish(self) -> None:
         topic_id = self._client.topic_id
-        for tracked in self._untold():
-            for event in tracked.told_again(self._client.replicas.node_id):
+        for tracked in self._unpublished():
+            for event in tracked.events_again(self._client.replicas.node_id):
                 await self._client.publish(tracked.index, encode(event))
                 if topic_id != self._client.topic_id:
-                    return  # it is another one again, which wakes this
-            tracked.is_to_tell = False
+                    return  # the topic was deleted again, which wakes this
+            tracked.is_to_publish = False

@@ -229,20 +229,32 @@ class Copier:
             runtime.clock.wall_ms(),
         )
         truncations = held.truncations
-        self.copying.add(segment.segment_id)
-        try:
-            await self._flush(candidate)
-            await segments.metadata.add(segment)
-            custom_metadata = await self._ship(segment, candidate.files, truncations)
-            await self._finish(replace(segment, custom_metadata=custom_metadata))
-        finally:
-            self.copying.discard(segment.segment_id)
+        await self._flush(candidate)
+        await self._send(segment, candidate.files, truncations)
         if held.truncations == truncations:  # else the log may have other records there now
             held.set_highest_remote_offset(candidate.end_offset)
-        segments.meters.mark_topic("RemoteCopyBytesPerSec", segment.topic, segment.size)
         log.debug("%s: copied %d", name_of(self._partition), candidate.end_offset)
         if self._term == term:
             self.copied_offset = candidate.end_offset
+
+    async def _send(
+        self, segment: RemoteSegment, files: SegmentFiles, truncations: int, *, checks: bool = False
+    ) -> None:
+        """Publish COPY_SEGMENT_STARTED, copy, publish COPY_SEGMENT_FINISHED. With `checks` the
+        whole copy is read back first; RemoteStorageError if it is damaged."""
+        tools, segments = self._tools, self._tools.segments
+        self.copying.add(segment.segment_id)
+        try:
+            await segments.metadata.add(segment)
+            custom_metadata = await self._ship(segment, files, truncations)
+            copied = replace(segment, custom_metadata=custom_metadata)
+            if checks and (faults := await tools.pool.run(check_segment, segments.storage, copied)):
+                await segments.delete(copied, tools.pool)
+                raise RemoteStorageError(f"the new copy is damaged, too: {faults[0]}")
+            await self._finish(copied)
+        finally:
+            self.copying.discard(segment.segment_id)
+        segments.meters.mark_topic("RemoteCopyBytesPerSec", segment.topic, segment.size)
 
     async def _finish(self, segment: RemoteSegment) -> None:
         try:
@@ -369,30 +381,18 @@ class Copier:
     async def _copy_again(self, damaged: RemoteSegment, files: SegmentFiles) -> None:
         """Copy under a new id, like every attempt: a failure must not remove what is left of the
         damaged copy."""
-        tools, segments, runtime = self._tools, self._tools.segments, self._tools.runtime
+        runtime = self._tools.runtime
         segment = replace(
             damaged,
             segment_id=UUID(bytes=runtime.rng.uuid()),
-            broker_id=segments.node_id,
+            broker_id=self._tools.segments.node_id,
             event_timestamp=runtime.clock.wall_ms(),
             state=SegmentState.COPY_SEGMENT_STARTED,
             txn_index_empty=files.transaction_index is None,
             custom_metadata=None,
         )
-        tools.quota.record(segment.size, runtime.clock.monotonic())
-        self.copying.add(segment.segment_id)
-        try:
-            await segments.metadata.add(segment)
-            custom_metadata = await self._ship(segment, files, self._log.truncations)
-            segment = replace(segment, custom_metadata=custom_metadata)
-            faults = await tools.pool.run(check_segment, segments.storage, segment)
-            if faults:
-                await segments.delete(segment, tools.pool)
-                raise RemoteStorageError(f"the new copy is damaged, too: {faults[0]}")
-            await self._finish(segment)
-        finally:
-            self.copying.discard(segment.segment_id)
-        segments.meters.mark_topic("RemoteCopyBytesPerSec", segment.topic, segment.size)
+        self._tools.quota.record(segment.size, runtime.clock.monotonic())
+        await self._send(segment, files, self._log.truncations, checks=True)
 
     # -- what comes next ---------------------------------------------------------------------------
 
