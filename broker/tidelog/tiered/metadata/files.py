@@ -139,7 +139,7 @@ class MetadataFiles:
             await self._files.write_atomic(path, format_checkpoint(lines))
 
     async def note(self, topic_id: bytes, saved: SavedPartition) -> None:
-        """Write the snapshot of a partition that has caught up, past the committed offset. OSError."""
+        """Write the snapshot of a partition that is past the committed offset; OSError."""
         async with self._writing:
             await self._write(saved, topic_id)
 

@@ -424,8 +424,8 @@ class TopicBasedMetadata:
     def next_segment_with_txn_index(
         self, partition: TopicIdPartition, epoch: int, offset: int
     ) -> RemoteSegment | None:
-        """Return the first finished segment at or behind this offset of this epoch whose transaction
-        index is not empty (KIP-1058)."""
+        """Return the first finished segment at or behind this offset of this epoch whose
+        transaction index is not empty (KIP-1058)."""
         return self._known(partition).cache.next_segment_with_txn_index(epoch, offset)
 
     def delete_state(self, partition: TopicIdPartition) -> PartitionDeleteState | None:
