@@ -142,15 +142,14 @@ class Membership:
                 if voter.node_id != config.node_id
             },
             node_id=config.node_id,
-            cluster_id=settings.cluster_id,
             clock=runtime.clock,
             rng=runtime.rng,
             timeouts=Timeouts(
                 election_s=config.controller_quorum_election_timeout_ms / 1000,
                 fetch_s=config.controller_quorum_fetch_timeout_ms / 1000,
                 backoff_max_s=config.controller_quorum_election_backoff_max_ms / 1000,
+                request_s=config.controller_quorum_request_timeout_ms / 1000,
             ),
-            request_timeout_s=config.controller_quorum_request_timeout_ms / 1000,
         )
         return metadata
 
@@ -198,13 +197,9 @@ class Membership:
             config=config,
             ask=door.ask,
             metadata=metadata,
-            clock=runtime.clock,
-            rng=runtime.rng,
+            runtime=runtime,
             endpoints=endpoints,
-            cluster_id=cluster_id,
-            log_dirs=[directory.directory_id for directory in logs.directories],
-            previous_broker_epoch=logs.clean_broker_epoch,
-            ended_broker_epoch=logs.ended_broker_epoch,
+            logs=logs,
         )
         replicas.use_controller(
             door.ask, lambda: lifecycle.broker_epoch, config.replica_lag_time_max_ms

@@ -341,7 +341,6 @@ class BrokerServer:
             metadata,
             {},
             node_id=self.config.node_id,
-            cluster_id=cluster_id,
             clock=self.runtime.clock,
             rng=self.runtime.rng,
         )

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from support.metadata import CountedRng, broker_config, cluster
+from support.metadata import CLUSTER_ID, CountedRng, broker_config, cluster
 from tidelog.cluster.lifecycle import BrokerLifecycle, LifecycleError, State
 from tidelog.cluster.metadata.delta import MetadataDelta
 from tidelog.cluster.metadata.image import BrokerImage
@@ -87,12 +88,13 @@ def lifecycle(
         config=broker_config(broker_rack="r", **settings),
         ask=controller.ask,
         metadata=metadata,  # type: ignore[arg-type]
-        clock=SystemClock(),
-        rng=CountedRng(),
+        runtime=SimpleNamespace(clock=SystemClock(), rng=CountedRng()),  # type: ignore[arg-type]
         endpoints=[Endpoint("PLAINTEXT", "h", 1), Endpoint("OUTSIDE", "o", 2)],
-        cluster_id="c",
-        log_dirs=[b"d" * 16],
-        ended_broker_epoch=ended_broker_epoch,
+        logs=SimpleNamespace(  # type: ignore[arg-type]
+            directories=[SimpleNamespace(directory_id=b"d" * 16)],
+            clean_broker_epoch=-1,
+            ended_broker_epoch=ended_broker_epoch,
+        ),
     )
     metadata.listener = made.on_image
     return made, controller
@@ -119,7 +121,7 @@ def test_registration_is_asked_again_until_it_is_granted() -> None:
         registrations = controller.asked[:4]
         assert len({request.incarnation_id for request in registrations}) == 1
         assert registrations[0].rack == "r"
-        assert registrations[0].cluster_id == "c"
+        assert registrations[0].cluster_id == CLUSTER_ID
         heartbeats = controller.asked[4:]
         assert all(isinstance(request, BrokerHeartbeatRequest) for request in heartbeats)
         assert {request.broker_epoch for request in heartbeats} == {EPOCH}

@@ -41,8 +41,8 @@ class Voter:
             log_end=lambda: self.log,
             rng=LowRng(),
             timeouts=Timeouts(),
-            now=0.0,
         )
+        self.core.start(0.0)
 
     def step(self, event: e.Event) -> list[e.Effect]:
         return self.core.step(event, self.now)

@@ -125,22 +125,18 @@ def test_a_node_of_another_cluster_ends_and_names_the_difference() -> None:
 
 
 @pytest.mark.parametrize(
-    "options",
-    [
-        {"request_timeout_s": 0.2},
-        {"request_timeout_s": 0.5},
-        {"timeouts": Timeouts(fetch_s=0.3)},
-    ],
+    "timeouts",
+    [Timeouts(request_s=0.2), Timeouts(request_s=0.5), Timeouts(fetch_s=0.3)],
     ids=["request timeout 200 ms", "request timeout 500 ms", "fetch timeout 300 ms"],
 )
 def test_a_quorum_without_news_keeps_its_leader_however_short_its_timeouts(
-    options: dict[str, Any],
+    timeouts: Timeouts,
 ) -> None:
     """A fetch that waits for news must be answered before its timeouts are over."""
 
     async def story(world: QuorumWorld) -> None:
         for node in world.nodes.values():
-            node.quorum_options = options
+            node.timeouts = timeouts
         await world.start()
         leader = await world.elected()
         await world.until(world.is_settled)

@@ -155,7 +155,7 @@ def only_voter(
             **settings,
         )
     )
-    quorum = Quorum(log, {}, node_id=node_id, cluster_id=CLUSTER_ID, clock=clock, rng=CountedRng())
+    quorum = Quorum(log, {}, node_id=node_id, clock=clock, rng=CountedRng())
     log.open()
     quorum.start()
     return log, quorum

@@ -72,8 +72,8 @@ class ModelNode:
             log_end=self.log_end,
             rng=self.world.rng,
             timeouts=Timeouts(),
-            now=self.world.now,
         )
+        self.core.start(self.world.now)
         self.arm()
         self.look_for_leader()
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from tidelog.cluster.metadata.image import ClusterImage
+    from tidelog.cluster.quorum.core import Timeouts
 
 CLUSTER_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 PORT = 9093
@@ -58,7 +59,7 @@ class QuorumNode:
         self._delays = random.Random(f"{world.seed}:{node_id}:delays")
         self._graves: list[Any] = []
         self.options: dict[str, Any] = {}
-        self.quorum_options: dict[str, Any] = {}
+        self.timeouts: Timeouts | None = None
         self.cluster_id = CLUSTER_ID
 
     def draw_disk_delay(self) -> float:
@@ -108,10 +109,9 @@ class QuorumNode:
             self.metadata,
             channels,
             node_id=self.node_id,
-            cluster_id=self.cluster_id,
             clock=self.clock,
             rng=rng,
-            **self.quorum_options,
+            timeouts=self.timeouts,
         )
         connections = Connections(
             frame_bytes_max=1 << 24, idle_ms_max=600_000, connections_max=1000

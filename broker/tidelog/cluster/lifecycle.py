@@ -41,8 +41,9 @@ if TYPE_CHECKING:
     from tidelog.cluster.metadata.image import ClusterImage
     from tidelog.cluster.metadata.log import MetadataLog
     from tidelog.config.broker import BrokerConfig, Endpoint
-    from tidelog.seams import Clock, Rng
+    from tidelog.seams import Runtime
     from tidelog_protocol.schema import Message
+    from tidelog_storage.manager import LogManager
 
     Ask = Callable[[Message], Coroutine[Any, Any, Any]]
 
@@ -99,30 +100,26 @@ class BrokerLifecycle:
         config: BrokerConfig,
         ask: Ask,
         metadata: MetadataLog,
-        clock: Clock,
-        rng: Rng,
+        runtime: Runtime,
         endpoints: Sequence[Endpoint],
-        cluster_id: str,
-        log_dirs: Sequence[bytes],
-        previous_broker_epoch: int = -1,
-        ended_broker_epoch: int = -1,
+        logs: LogManager,
     ) -> None:
         """`ask` sends a request to the active controller. Clients reach this broker at `endpoints`,
-        other brokers at the first of them. `previous_broker_epoch` is that of a clean stop,
-        `ended_broker_epoch` that of a life whose locks this broker holds now."""
+        other brokers at the first of them. `logs` have the ids of the log directories, and the
+        epochs of this broker's earlier registrations."""
         self.state = State.REGISTERING
         self.broker_epoch = -1
         self._config = config
         self._ask = ask
         self._metadata = metadata
-        self._clock = clock
-        self._rng = rng
-        self._ended_epoch = ended_broker_epoch
+        self._clock = runtime.clock
+        self._rng = runtime.rng
+        self._ended_epoch = logs.ended_broker_epoch
         self._heartbeat_s = config.broker_heartbeat_interval_ms / 1000
         self._registration = BrokerRegistrationRequest(
             broker_id=config.node_id,
-            cluster_id=cluster_id,
-            incarnation_id=rng.uuid(),
+            cluster_id=metadata.image.cluster_id,
+            incarnation_id=runtime.rng.uuid(),
             listeners=[
                 BrokerRegistrationRequest.Listener(
                     name=endpoint.name,
@@ -140,8 +137,8 @@ class BrokerLifecycle:
                 )
             ],
             rack=config.broker_rack,
-            log_dirs=list(log_dirs),
-            previous_broker_epoch=previous_broker_epoch,
+            log_dirs=[directory.directory_id for directory in logs.directories],
+            previous_broker_epoch=logs.clean_broker_epoch,
         )
         self._changed = asyncio.Event()  # the image, or the wanted state, has changed
         self._awaited = asyncio.Event()  # a heartbeat is awaited

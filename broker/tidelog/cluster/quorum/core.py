@@ -96,13 +96,14 @@ is further behind learns the epoch from the answers to its own requests."""
 class Timeouts:
     """Kafka's `quorum.*` settings, in seconds."""
 
-    __slots__ = ("backoff_max_s", "election_s", "fetch_s", "start_s")
+    __slots__ = ("backoff_max_s", "election_s", "fetch_s", "request_s", "start_s")
 
     def __init__(
         self,
         election_s: float = 1.0,
         fetch_s: float = 2.0,
         backoff_max_s: float = 1.0,
+        request_s: float = 2.0,
         start_s: float = 0.1,
     ) -> None:
         """`start_s` spaces the first elections of nodes that start together. It is tidelog's own:
@@ -110,6 +111,7 @@ class Timeouts:
         self.election_s = election_s
         self.fetch_s = fetch_s
         self.backoff_max_s = backoff_max_s
+        self.request_s = request_s
         self.start_s = start_s
 
 
@@ -129,9 +131,8 @@ class QuorumCore:
         log_end: Callable[[], LogEnd],
         rng: Rng,
         timeouts: Timeouts,
-        now: float,
     ) -> None:
-        """Start a node. `log_end` is called whenever logs are compared."""
+        """`log_end` is called whenever logs are compared. Call `start` next."""
         self.node_id = node_id
         self.voters = tuple(sorted(voters))
         self.others = tuple(voter for voter in self.voters if voter != node_id)
@@ -158,8 +159,12 @@ class QuorumCore:
         self._refused: set[int] = set()
         self._announce_at = float("inf")
         self._effects: list[Effect] = []
-        rank = self.voters.index(node_id) if self.is_voter else 0
-        self._timeout_at = now + rank * timeouts.start_s
+        self._timeout_at = float("inf")
+
+    def start(self, now: float) -> None:
+        """Begin to wait for a leader, voters one after the other."""
+        rank = self.voters.index(self.node_id) if self.is_voter else 0
+        self._timeout_at = now + rank * self.timeouts.start_s
 
     def __repr__(self) -> str:
         return f"QuorumCore({self.node_id}, {self.role.name}, epoch={self.epoch})"

@@ -52,25 +52,23 @@ class Quorum:
         channels: Mapping[int, PeerChannel],
         *,
         node_id: int,
-        cluster_id: str,
         clock: Clock,
         rng: Rng,
         timeouts: Timeouts | None = None,
-        request_timeout_s: float = 2.0,
     ) -> None:
         """`channels` lead to the CONTROLLER listener of each voter but this node; the voters are
         these, and this node unless it only observes (then it isn't in `metadata`'s voters)."""
         self.metadata = metadata
         self.channels = dict(channels)
         self.node_id = node_id
-        self.cluster_id = cluster_id
+        self.cluster_id = metadata.image.cluster_id
         self.clock = clock
         self.rng = rng
         self._timeouts = timeouts or Timeouts()
-        self.request_timeout_s = request_timeout_s
+        self.request_timeout_s = self._timeouts.request_s
         # A parked fetch must be answered well before a follower, or the leader itself (check
         # quorum), takes the silence for a failure of the leader.
-        patience_s = min(request_timeout_s, self._timeouts.fetch_s)
+        patience_s = min(self.request_timeout_s, self._timeouts.fetch_s)
         self.fetch_wait_s = min(FETCH_WAIT_S_MAX, patience_s / 2)
         self._core: QuorumCore | None = None
         self._noted = e.Election()  # on disk, as far as this node knows
@@ -116,8 +114,8 @@ class Quorum:
             log_end=lambda: e.LogEnd(*self.metadata.log_end()),
             rng=self.rng,
             timeouts=self._timeouts,
-            now=self.clock.monotonic(),
         )
+        self._core.start(self.clock.monotonic())
         self.metadata.leader_is(self._core.leader_id, self._core.epoch)
         if not self._is_alone:
             self._arm()
