@@ -306,13 +306,12 @@ def test_topics_of_kafkas_own_survive_a_broker() -> None:
     assert profile_of(5)["offsets.topic.replication.factor"] == "3"
     assert profile_of(5)["transaction.state.log.min.isr"] == "2"
     properties = node_properties(
-        {"offsets.topic.replication.factor": "2"},
+        {"offsets.topic.replication.factor": "2", "broker.rack": "r"},
         node_id=2,
         voters={1: "h:1", 2: "[::1]:2"},
         host="::1",
         port=9,
         data_dir="/d",
-        rack="r",
     )
     assert properties["offsets.topic.replication.factor"] == "2"
     assert properties["listeners"] == "PLAINTEXT://[::1]:9,CONTROLLER://[::1]:2"

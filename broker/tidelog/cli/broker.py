@@ -152,6 +152,8 @@ def _properties(options: argparse.Namespace) -> dict[str, str]:
         if not (at and node_id.isascii() and node_id.isdigit()):
             raise ConfigError("--controller-quorum", f"{entry!r} is not ID@HOST:PORT")
         voters[int(node_id)] = address
+    if options.rack is not None:
+        settings["broker.rack"] = options.rack
     return node_properties(
         settings,
         node_id=options.node_id,
@@ -159,5 +161,4 @@ def _properties(options: argparse.Namespace) -> dict[str, str]:
         host=options.host,
         port=options.port,
         data_dir=options.data_dir,
-        rack=options.rack,
     )

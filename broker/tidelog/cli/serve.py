@@ -125,23 +125,7 @@ def _main(options: argparse.Namespace, ending: Ending) -> int:
         return refuse(f"{error.key}: {error.message}")
     except (OSError, UnicodeDecodeError) as error:
         return refuse(f"{options.config}: {getattr(error, 'strerror', None) or error}")
-    is_alone = options.brokers == 1 and not options.isolated
-    port = options.port
-    if port is None and not (is_alone and "listeners" in settings):
-        port = 9092
-    return serve_cluster(
-        settings,
-        ending,
-        brokers=options.brokers,
-        isolated=options.isolated,
-        racks=options.racks.split(",") if options.racks else None,
-        host=options.host,
-        port=port,
-        data_dir=options.data_dir,
-        temporary=options.temporary,
-        until_stdin_ends=options.until_stdin_ends,
-        level=options.log_level.upper(),
-    )
+    return serve_cluster(settings, options, ending)
 
 
 def _count(text: str) -> int:

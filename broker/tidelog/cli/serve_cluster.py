@@ -22,6 +22,7 @@ from tidelog.embedded.cluster_settings import DONE_WORDS, FAILED_WORDS, READY_WO
 from tidelog.start_error import StartError, one_line
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Mapping
 
     from tidelog.embedded.nodes import Node
@@ -29,35 +30,29 @@ if TYPE_CHECKING:
 __all__ = ["serve_cluster"]
 
 
-def serve_cluster(
-    settings: Mapping[str, str],
-    ending: Ending,
-    *,
-    brokers: int,
-    isolated: bool,
-    racks: list[str] | None,
-    host: str | None,
-    port: int | None,
-    data_dir: str | None,
-    temporary: bool,
-    until_stdin_ends: bool,
-    level: str,
-) -> int:
+def serve_cluster(settings: Mapping[str, str], options: argparse.Namespace, ending: Ending) -> int:
     """Serve until asked to stop; return the exit code."""
-    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    level = options.log_level
+    form = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+    logging.basicConfig(level=level.upper(), format=form)
+    is_alone = options.brokers == 1 and not options.isolated
+    port = options.port
+    if port is None and not (is_alone and "listeners" in settings):
+        port = 9092
     try:
         cluster = Cluster(
             settings,
-            brokers=brokers,
-            isolated=isolated,
-            racks=racks,
-            host=host,
+            brokers=options.brokers,
+            isolated=options.isolated,
+            racks=options.racks.split(",") if options.racks else None,
+            host=options.host,
             port=port,
-            data_dir=data_dir,
-            temporary=temporary,
-            log_level=level.lower(),
+            data_dir=options.data_dir,
+            temporary=options.temporary,
+            log_level=level,
         )
-        return ending.run(lambda: _serve(cluster, ending, until_stdin_ends=until_stdin_ends))
+        until_end = options.until_stdin_ends
+        return ending.run(lambda: _serve(cluster, ending, until_stdin_ends=until_end))
     except ConfigError as error:
         return refuse(f"{error.key}: {error.message}")
     except (ClusterError, StartError) as error:

@@ -86,8 +86,7 @@ def run(
         brokers=brokers,
         isolated=isolated,
         racks=racks,
-        host=host,
-        port=port,
+        address=(host, port),
         data_dir=data_dir,
         settings=tiered_settings(tiered, tiered_topics) | properties_of(settings, more),
     )
@@ -254,13 +253,13 @@ class Cluster:
         nodes = []
         for index, node_id in enumerate(self._voters):
             own_port = self._port + index if self._port else ports.pop()
-            rack = self._racks[index] if self._racks else None
-            nodes.append(self._node_of_several(settings, node_id, folder, own_port, rack))
+            own = {"broker.rack": self._racks[index]} if self._racks else {}
+            nodes.append(self._node_of_several(settings | own, node_id, folder, own_port))
         self._cluster_id = format_new([node.config for node in nodes], runtime)
         return nodes
 
     def _node_of_several(
-        self, settings: dict[str, str], node_id: int, folder: str, port: int, rack: str | None
+        self, settings: dict[str, str], node_id: int, folder: str, port: int
     ) -> Node[Any]:
         properties = node_properties(
             settings | metrics_listener(settings, node_id - 1),
@@ -269,7 +268,6 @@ class Cluster:
             host=self._host,
             port=port,
             data_dir=f"{folder}/broker-{node_id}",
-            rack=rack,
         )
         return self._new_node(with_tier(properties, folder, len(self._voters)))
 
@@ -317,13 +315,11 @@ class Cluster:
         assert folder is not None
         runtime = system_runtime()
         (port,) = await self._ports.take(runtime, self._host, 1)
-        node = self._node_of_several(
-            {**self._settings, **properties_of(settings, more)},
-            max(node.node_id for node in self.brokers) + 1,
-            folder,
-            port,
-            rack,
-        )
+        node_id = max(node.node_id for node in self.brokers) + 1
+        own = {**self._settings, **properties_of(settings, more)}
+        if rack is not None:
+            own["broker.rack"] = rack
+        node = self._node_of_several(own, node_id, folder, port)
         format_new([node.config], runtime, self._cluster_id)
         await node.start()
         self.brokers.append(node)

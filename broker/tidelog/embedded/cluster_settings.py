@@ -173,7 +173,6 @@ def node_properties(
     host: str,
     port: int,
     data_dir: str | None,
-    rack: str | None = None,
 ) -> dict[str, str]:
     """Return the properties of a node of a cluster: the profile, the user's settings, its place.
 
@@ -202,6 +201,4 @@ def node_properties(
     }
     if data_dir is not None:
         properties["log.dirs"] = ",".join(log_dirs_in(data_dir, settings))
-    if rack is not None:
-        properties["broker.rack"] = rack
     return properties

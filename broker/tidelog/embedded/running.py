@@ -68,11 +68,11 @@ class RunningCluster:
         brokers: int = 1,
         isolated: bool = False,
         racks: Sequence[str] | None = None,
-        host: str | None = None,
-        port: int | None = None,
+        address: tuple[str | None, int | None] = (None, None),
         data_dir: str | os.PathLike[str] | None = None,
         settings: Mapping[str, str] | None = None,
     ) -> None:
+        host, port = address
         self._arguments = ["--until-stdin-ends"]
         self._free_port = "0"  # the chosen port, kept until the cluster's data is gone
         self._has_free_port = port is None and "listeners" not in (settings or {})
