@@ -127,11 +127,11 @@ def open_logs(
         runtime.files,
         config.log_directories(),
         LogConfig.from_broker(config.given),
-        metadata_dir=config.metadata_directory(),
         producer_expiration_ms=config.producer_id_expiration_ms,
         remote_storage_system_enable=config.remote_log_storage_system_enable,
         report=log.warning,
     )
+    logs.add_metadata_dir(config.metadata_directory())
     logs.open(
         now_ms=runtime.clock.wall_ms(),
         cluster_id=cluster_id,

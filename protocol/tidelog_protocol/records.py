@@ -311,16 +311,12 @@ def build_end_transaction_marker(
     producer_epoch: int,
     coordinator_epoch: int,
     timestamp: int,
-    base_offset: int = 0,
-    leader_epoch: int = -1,
 ) -> bytes:
     """Build a batch with the COMMIT or ABORT marker of a transaction."""
     key = _CONTROL_KEY.pack(0, control_type)
     value = _END_TXN_VALUE.pack(0, coordinator_epoch)
     return build_batch(
-        [Record(base_offset, timestamp, key, value)],
-        base_offset=base_offset,
-        leader_epoch=leader_epoch,
+        [Record(0, timestamp, key, value)],
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         transactional=True,

@@ -1,8 +1,7 @@
 """One broker's disk: logs, indexes, checkpoints. Synchronous; time comes as an argument.
 
 All logs of a broker:
-    manager.py            all logs: directories, checkpoints, periodic work
-    log_folders.py        creates, loads, deletes and moves logs between directories
+    manager.py            all logs: create, load, delete, move; checkpoints, periodic work
     directory.py          one log directory: its lock, its owner, its checkpoint files
     folders.py            names of the folders of logs
     checkpoints.py        Kafka's small text files of offsets

@@ -36,10 +36,6 @@ class CheckpointError(Exception):
     """A checkpoint file with invalid content; the message names the file."""
 
 
-class UnknownCheckpointVersionError(CheckpointError):
-    """A checkpoint file in an unknown format."""
-
-
 class EpochEntry(NamedTuple):
     """A leader epoch and the offset of its first record."""
 
@@ -72,7 +68,7 @@ def parse_checkpoint(data: bytes, path: str) -> list[str]:
         return []
     version = _number(lines[0], path)
     if version != _VERSION:
-        raise UnknownCheckpointVersionError(f"{path}: unknown version {version}")
+        raise CheckpointError(f"{path}: unknown version {version}")
     if len(lines) == 1:
         return []
     if not data.endswith(b"\n"):
@@ -112,11 +108,10 @@ def _read_if_there(files: FileSystem, path: str) -> bytes | None:
 class OffsetCheckpoint:
     """One of the `*-offset-checkpoint` files: an offset per partition."""
 
-    __slots__ = ("_files", "path")
-
     def __init__(self, files: FileSystem, path: str) -> None:
         self._files = files
         self.path = path
+        self._content = b""  # newest: written, or about to be
 
     def read(self) -> dict[TopicPartition, int]:
         """Read all entries; none if there is no file. CheckpointError if it is malformed."""
@@ -132,16 +127,36 @@ class OffsetCheckpoint:
             offsets[key] = _number(words[2], self.path)
         return offsets
 
-    def write(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Replace the file, durably."""
-        self._files.write_atomic(self.path, self.content(offsets))
+    def is_whole(self) -> bool:
+        """Return whether the file exists and is whole, even without entries."""
+        try:
+            self.read()
+            return self._files.read_bytes(self.path).count(b"\n") >= 2
+        except (FileNotFoundError, CheckpointError):
+            return False
 
-    @staticmethod
-    def content(offsets: Mapping[TopicPartition, int]) -> bytes:
-        """Return the bytes that `write` writes, for a caller that writes them on the Executor."""
-        return format_checkpoint(
+    def prepare(self, offsets: Mapping[TopicPartition, int]) -> bool:
+        """Take the offsets for `write_prepared`; return whether they have changed."""
+        content = format_checkpoint(
             f"{key.topic} {key.partition} {offset}" for key, offset in offsets.items()
         )
+        if content == self._content:
+            return False
+        self._content = content
+        return True
+
+    def write_prepared(self) -> None:
+        """Write the newest content, durably. It also wins over a concurrent write of another
+        thread."""
+        content = None
+        while content is not self._content:
+            content = self._content
+            self._files.write_atomic(self.path, content)
+
+    def write(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Replace the file, durably."""
+        self.prepare(offsets)
+        self.write_prepared()
 
 
 # -- leader epochs ---------------------------------------------------------------------------------
@@ -196,7 +211,7 @@ def read_partition_metadata(files: FileSystem, folder: str) -> bytes | None:
     fields = dict(line.partition(": ")[::2] for line in _text(data, path).splitlines())
     version = fields.get("version", "")
     if version != "0":
-        raise UnknownCheckpointVersionError(f"{path}: unknown version {version!r}")
+        raise CheckpointError(f"{path}: unknown version {version!r}")
     return _uuid(fields.get("topic_id", ""), path)
 
 
@@ -252,7 +267,7 @@ def read_meta_properties(files: FileSystem, log_dir: str) -> MetaProperties | No
             properties[key.strip()] = value.strip()
     version = properties.get("version", "0")
     if version != "1":
-        raise UnknownCheckpointVersionError(f"{path}: unknown version {version!r}")
+        raise CheckpointError(f"{path}: unknown version {version!r}")
     for key in ("cluster.id", "node.id", "directory.id"):
         if not properties.get(key):
             raise CheckpointError(f"{path}: no {key}")

@@ -33,8 +33,8 @@ def validate_topic(
     _check_compaction_lag(config)
     if config.remote_storage_enable:
         _check_remote_allowed(config, remote_storage_system_enabled)
-        _check_local_retention_bytes(config)
-        _check_local_retention_ms(config)
+        _check_local("bytes", config.local_retention_bytes, config.retention_bytes)
+        _check_local("ms", config.local_retention_ms, config.retention_ms)
         _check_copy_disabled(config)
         _check_copy_lag(config)
     else:
@@ -58,8 +58,8 @@ def validate_broker(config: LogConfig, *, remote_storage_system_enabled: bool = 
         )
     _check_compaction_lag(config)
     if remote_storage_system_enabled:
-        _check_local_retention_bytes(config)
-        _check_local_retention_ms(config)
+        _check_local("bytes", config.local_retention_bytes, config.retention_bytes)
+        _check_local("ms", config.local_retention_ms, config.retention_ms)
 
 
 def _check_compaction_lag(config: LogConfig) -> None:
@@ -84,14 +84,6 @@ def _check_remote_allowed(config: LogConfig, system_enabled: bool) -> None:
             "Remote log storage only supports topics with cleanup.policy=delete or"
             " cleanup.policy being an empty list.",
         )
-
-
-def _check_local_retention_bytes(config: LogConfig) -> None:
-    _check_local("bytes", config.local_retention_bytes, config.retention_bytes)
-
-
-def _check_local_retention_ms(config: LogConfig) -> None:
-    _check_local("ms", config.local_retention_ms, config.retention_ms)
 
 
 def _check_local(unit: str, local: int, total: int) -> None:

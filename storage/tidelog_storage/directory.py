@@ -71,10 +71,16 @@ class LogDirectory:
     """
 
     def __init__(
-        self, files: FileSystem, path: str, report: Callable[[str], None] | None = None
+        self,
+        files: FileSystem,
+        path: str,
+        logs: Mapping[TopicPartition, Log],
+        report: Callable[[str], None] | None = None,
     ) -> None:
-        """`report` gets one sentence for each event that an operator should know."""
+        """`logs` are the broker's loaded ones; `report` gets one sentence for each event that an
+        operator should know."""
         self.files = self._files = GuardedFiles(files)
+        self._logs = logs
         self._report = report or (lambda _sentence: None)
         self._lock: FileLock | None = None
         self._recovery_points: dict[TopicPartition, int] = {}
@@ -83,14 +89,18 @@ class LogDirectory:
         self.points_are_lost = False  # the recovery points: the durable offsets are unknown
         self._high_watermarks: dict[TopicPartition, int] = {}
         self._compacted: dict[TopicPartition, int] = {}  # up to which offset
-        self._compacted_content = b""
         self._compacted_has_changed = False
         self._gone: dict[TopicPartition, int] = {}
         """Partitions that the files may still tell of, and how often these had been prepared."""
         self._prepared = 0
-        self._recovery_content = b""
-        self._log_start_content = b""
-        self._high_watermark_content = b""  # newest: written, or about to be
+        self._recovery_file = OffsetCheckpoint(self._files, f"{path}/{RECOVERY_POINT_CHECKPOINT}")
+        self._log_start_file = OffsetCheckpoint(
+            self._files, f"{path}/{LOG_START_OFFSET_CHECKPOINT}"
+        )
+        self._high_watermark_file = OffsetCheckpoint(
+            self._files, f"{path}/{REPLICATION_OFFSET_CHECKPOINT}"
+        )
+        self._compacted_file = OffsetCheckpoint(self._files, f"{path}/{CLEANER_OFFSET_CHECKPOINT}")
         self.path = path
         self.directory_id = bytes(16)
         self.had_clean_shutdown = True
@@ -151,24 +161,21 @@ class LogDirectory:
         self._remove_temporary()
         self._list_folders()
         self.had_clean_shutdown = marked is not None or not (self.partitions or self.futures)
-        self._recovery_points = self._read(RECOVERY_POINT_CHECKPOINT)
-        self._log_starts = self._read(LOG_START_OFFSET_CHECKPOINT)
-        self._log_starts_are_lost = marked is not None and not self._is_whole(
-            LOG_START_OFFSET_CHECKPOINT
-        )
+        self._recovery_points = self._read(self._recovery_file)
+        self._log_starts = self._read(self._log_start_file)
+        self._log_starts_are_lost = marked is not None and not self._log_start_file.is_whole()
         if self._log_starts_are_lost and self.partitions:
             self._report(
-                f"{self.path}/{LOG_START_OFFSET_CHECKPOINT} is lost: logs begin where their leader"
-                " epochs do"
+                f"{self._log_start_file.path} is lost: logs begin where their leader epochs do"
             )
-        self._high_watermarks = self._read(REPLICATION_OFFSET_CHECKPOINT)
-        compacted = self._read(CLEANER_OFFSET_CHECKPOINT)
+        self._high_watermarks = self._read(self._high_watermark_file)
+        compacted = self._read(self._compacted_file)
         self._compacted = {key: compacted[key] for key in compacted if key in self.partitions}
         was_used = marked is not None or self.partitions or self.futures or self.deleted_folders
-        has_file = self._files.exists(f"{self.path}/{RECOVERY_POINT_CHECKPOINT}")
+        has_file = self._files.exists(self._recovery_file.path)
         self.is_new = not (was_used or has_file)  # perhaps only the file was lost
         is_orderly = marked is not None or self.is_new
-        self.points_are_lost = not is_orderly and not self._is_whole(RECOVERY_POINT_CHECKPOINT)
+        self.points_are_lost = not is_orderly and not self._recovery_file.is_whole()
         # After a clean stop the recovery points name the logs here. After a crash they also name
         # logs deleted since they were written, whose files stay until the next write.
         deleted = self.deleted_folders if marked is None else []
@@ -190,13 +197,13 @@ class LogDirectory:
         self.missing.add(partition)
         self._recovery_points[partition] = _LOST
 
-    def forget_missing(self, partition: TopicPartition, logs: Mapping[TopicPartition, Log]) -> None:
+    def forget_missing(self, partition: TopicPartition) -> None:
         """Drop a lost log that is not needed any more, or was found elsewhere."""
         if partition in self.missing:
             self.missing.remove(partition)
             del self._recovery_points[partition]
             self._gone[partition] = 0
-            self.prepare_recovery_points(logs)()
+            self.prepare_recovery_points()()
 
     def _remove_temporary(self) -> None:
         """Remove temporary files that a crash left."""
@@ -220,9 +227,7 @@ class LogDirectory:
             stray = self._rename_to_stray(f"{partition}", partition, bytes(16))
             self._report(f"{partition} has no partition.metadata: its log is kept as {stray}")
 
-    def set_aside(
-        self, partitions: Sequence[TopicPartition], logs: Mapping[TopicPartition, Log]
-    ) -> list[str]:
+    def set_aside(self, partitions: Sequence[TopicPartition]) -> list[str]:
         """Rename the folders of partitions, current and future, to strays, durably; their new
         paths. They are neither deleted nor used (LogManager.addStrayLog).
 
@@ -237,7 +242,7 @@ class LogDirectory:
                 found.append((self.futures[partition], partition, topic_id))
             self.forget(partition)
         if found:
-            self.prepare_recovery_points(logs)()
+            self.prepare_recovery_points()()
         return [self._rename_to_stray(*one) for one in found]
 
     def _rename_to_stray(self, name: str, partition: TopicPartition, topic_id: bytes) -> str:
@@ -246,24 +251,15 @@ class LogDirectory:
         self._files.fsync_dir(self.path)
         return stray
 
-    def _read(self, name: str) -> dict[TopicPartition, int]:
+    def _read(self, checkpoint: OffsetCheckpoint) -> dict[TopicPartition, int]:
         try:
-            return OffsetCheckpoint(self._files, f"{self.path}/{name}").read()
+            return checkpoint.read()
         except CheckpointError as error:
             # The others are hints, which a start can do without.
-            if self.had_clean_shutdown and name == RECOVERY_POINT_CHECKPOINT:
+            if self.had_clean_shutdown and checkpoint is self._recovery_file:
                 raise LogDirectoryError(str(error)) from error
             self._report(f"{error}: it is left out")
             return {}
-
-    def _is_whole(self, name: str) -> bool:
-        """Return whether a checkpoint file exists and is whole, even without entries."""
-        checkpoint = OffsetCheckpoint(self._files, f"{self.path}/{name}")
-        try:
-            checkpoint.read()
-            return self._files.read_bytes(checkpoint.path).count(b"\n") >= 2
-        except (FileNotFoundError, CheckpointError):
-            return False
 
     def release(self) -> None:
         """Release the lock."""
@@ -289,7 +285,7 @@ class LogDirectory:
         self.partitions[partition] = topic_id
         if compacted_to is not None:
             self._compacted[partition] = compacted_to
-            self._compacted_content = OffsetCheckpoint.content(self._compacted)
+            self._compacted_file.prepare(self._compacted)
             self._compacted_has_changed = True
 
     def forget(self, partition: TopicPartition) -> None:
@@ -302,19 +298,19 @@ class LogDirectory:
             offsets.pop(partition, None)
         if self._compacted.pop(partition, None) is not None:
             # Otherwise a new topic of that name would count as compacted.
-            self._compacted_content = OffsetCheckpoint.content(self._compacted)
+            self._compacted_file.prepare(self._compacted)
             self._compacted_has_changed = True
 
     # -- checkpoints -------------------------------------------------------------------------------
 
-    def clear_for(self, partition: TopicPartition, logs: Mapping[TopicPartition, Log]) -> None:
+    def clear_for(self, partition: TopicPartition) -> None:
         """Remove the entries of a partition that is about to be created again.
 
         Otherwise, after a crash, a new topic with a deleted topic's name would start with its
         recovery point, and lose records.
         """
         if partition in self._gone:
-            self.prepare_checkpoints(logs)()
+            self.prepare_checkpoints()()
             self._gone.clear()
 
     def checkpointed(self, partition: TopicPartition) -> Checkpointed:
@@ -329,13 +325,14 @@ class LogDirectory:
             log_starts_are_lost=self._log_starts_are_lost,
         )
 
-    def _here(self, logs: Mapping[TopicPartition, Log]) -> list[tuple[TopicPartition, Log]]:
+    def _here(self) -> list[tuple[TopicPartition, Log]]:
         """Return the loaded logs of this directory, including future ones."""
+        logs = self._logs
         here = [(key, logs[key]) for key in sorted(self.partitions) if key in logs]
         return [*here, *self.future_logs.items()]
 
-    def _note(self, logs: Mapping[TopicPartition, Log]) -> None:
-        for partition, log in self._here(logs):
+    def _note(self) -> None:
+        for partition, log in self._here():
             if log.log_end_offset:
                 self._recovery_points[partition] = log.recovery_point
             else:  # a power failure may remove its folder without a loss
@@ -348,15 +345,15 @@ class LogDirectory:
             else:
                 self._log_starts.pop(partition, None)
 
-    def prepare_checkpoints(self, logs: Mapping[TopicPartition, Log]) -> Callable[[], None]:
+    def prepare_checkpoints(self) -> Callable[[], None]:
         """Prepare all files; call the result to write them, on any thread."""
-        self._note(logs)
-        self._recovery_content = OffsetCheckpoint.content(self._recovery_points)
-        self._log_start_content = OffsetCheckpoint.content(self._log_starts)
-        self._high_watermark_content = OffsetCheckpoint.content(self._high_watermarks)
+        self._note()
+        self._recovery_file.prepare(self._recovery_points)
+        self._log_start_file.prepare(self._log_starts)
+        self._high_watermark_file.prepare(self._high_watermarks)
         starts = [
             start
-            for partition, log in self._here(logs)
+            for partition, log in self._here()
             if partition in self._log_starts and (start := log.prepare_start()) is not None
         ]
         # One at a time: the last prepared content is on disk by now, this one is not.
@@ -364,45 +361,38 @@ class LogDirectory:
         self._gone = {gone: since for gone, since in self._gone.items() if since >= last}
 
         def write() -> None:
-            self._write_recovery_points()
+            self._recovery_file.write_prepared()
             for prepared in starts:
                 with suppress(FileNotFoundError):  # the partition was deleted meanwhile
                     prepared()
-            self._write_log_starts()
-            self._write_high_watermarks()
+            self._log_start_file.write_prepared()
+            self._high_watermark_file.write_prepared()
             if self._compacted_has_changed:
                 self._write_compacted()
 
         return write
 
-    def prepare_high_watermarks(
-        self, logs: Mapping[TopicPartition, Log]
-    ) -> Callable[[], None] | None:
+    def prepare_high_watermarks(self) -> Callable[[], None] | None:
         """Prepare that one file; None if it is up to date."""
-        self._note(logs)
-        content = OffsetCheckpoint.content(self._high_watermarks)
-        if content == self._high_watermark_content:
+        self._note()
+        if not self._high_watermark_file.prepare(self._high_watermarks):
             return None
-        self._high_watermark_content = content
-        return self._write_high_watermarks
+        return self._high_watermark_file.write_prepared
 
-    def lower_recovery_point(
-        self, partition: TopicPartition, offset: int, logs: Mapping[TopicPartition, Log]
-    ) -> None:
+    def lower_recovery_point(self, partition: TopicPartition, offset: int) -> None:
         """Write that one file now, before the log is truncated to `offset`; also the compacted
         offset, if it is above."""
-        self._note(logs)
+        self._note()
         self._recovery_points[partition] = offset
-        self._recovery_content = OffsetCheckpoint.content(self._recovery_points)
-        self._write_recovery_points()
+        self._recovery_file.write(self._recovery_points)
         if self._compacted.get(partition, 0) > offset:
             self.prepare_compacted(partition, offset)()
 
-    def prepare_recovery_points(self, logs: Mapping[TopicPartition, Log]) -> Callable[[], None]:
+    def prepare_recovery_points(self) -> Callable[[], None]:
         """Prepare that one file; call the result to write it, on any thread."""
-        self._note(logs)
-        self._recovery_content = OffsetCheckpoint.content(self._recovery_points)
-        return self._write_recovery_points
+        self._note()
+        self._recovery_file.prepare(self._recovery_points)
+        return self._recovery_file.write_prepared
 
     def compacted_to(self, partition: TopicPartition) -> int | None:
         """Return the offset up to which a partition is compacted; None if it never was."""
@@ -412,34 +402,9 @@ class LogDirectory:
         """Record that a partition is compacted up to an offset, and prepare
         `cleaner-offset-checkpoint`; call the result to write it, on any thread."""
         self._compacted[partition] = offset
-        self._compacted_content = OffsetCheckpoint.content(self._compacted)
+        self._compacted_file.prepare(self._compacted)
         return self._write_compacted
 
     def _write_compacted(self) -> None:
-        """Like `_write_recovery_points`."""
         self._compacted_has_changed = False
-        content = None
-        while content is not self._compacted_content:
-            content = self._compacted_content
-            self._files.write_atomic(f"{self.path}/{CLEANER_OFFSET_CHECKPOINT}", content)
-
-    def _write_log_starts(self) -> None:
-        """Like `_write_recovery_points`."""
-        content = None
-        while content is not self._log_start_content:
-            content = self._log_start_content
-            self._files.write_atomic(f"{self.path}/{LOG_START_OFFSET_CHECKPOINT}", content)
-
-    def _write_high_watermarks(self) -> None:
-        """Like `_write_recovery_points`."""
-        content = None
-        while content is not self._high_watermark_content:
-            content = self._high_watermark_content
-            self._files.write_atomic(f"{self.path}/{REPLICATION_OFFSET_CHECKPOINT}", content)
-
-    def _write_recovery_points(self) -> None:
-        """Write the newest content, which also wins over a concurrent write of another thread."""
-        content = None
-        while content is not self._recovery_content:
-            content = self._recovery_content
-            self._files.write_atomic(f"{self.path}/{RECOVERY_POINT_CHECKPOINT}", content)
+        self._compacted_file.write_prepared()

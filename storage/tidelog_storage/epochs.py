@@ -85,16 +85,6 @@ class LeaderEpochCache:
         """The oldest entry."""
         return EpochEntry(self._epochs[0], self._starts[0]) if self._epochs else None
 
-    def previous_epoch(self, epoch: int) -> int | None:
-        """The largest epoch below `epoch`."""
-        index = bisect_left(self._epochs, epoch)
-        return self._epochs[index - 1] if index else None
-
-    def next_epoch(self, epoch: int) -> int | None:
-        """The smallest epoch above `epoch`."""
-        index = bisect_right(self._epochs, epoch)
-        return self._epochs[index] if index < len(self._epochs) else None
-
     def epoch_for_offset(self, offset: int) -> int | None:
         """The epoch that covers `offset`; None below the oldest entry."""
         index = bisect_right(self._starts, offset)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidelog_protocol.batch import HEADER_BYTES, MAGIC, read_header
 from tidelog_protocol.records import ControlType, control_type, iter_records
 from tidelog_storage.indexes import NO_TIMESTAMP, AbortedEntry, CorruptIndexError
 from tidelog_storage.scan import batch_headers, control_batches
@@ -52,13 +51,13 @@ def _offsets_damage(records: File, size: int, index: OffsetIndex, interval: int)
     The entries before are checked as they are used (`search.py`).
     """
     last = index.last()
-    position = 0
+    position = 0 if last is None else last[1]
+    headers = batch_headers(records, position, size)
     if last is not None:
-        offset, position = last
-        header = _header_at(records, position, size)
-        if header is None or not index.base_offset <= header.base_offset <= offset:
-            return f"no batch of offset {offset} at {position}"
-    for at, _ in batch_headers(records, position, size):
+        first = next(headers, None)
+        if first is None or not index.base_offset <= first[1].base_offset <= last[0]:
+            return f"no batch of offset {last[0]} at {position}"
+    for at, _ in headers:
         if at - position > interval:
             return f"no entry behind {position}"
     return None
@@ -76,16 +75,6 @@ def _times_damage(records: File, size: int, offsets: OffsetIndex, times: TimeInd
         if header.last_offset >= offset and header.max_timestamp > timestamp:
             return f"a record behind {offset} is newer than its last entry"
     return None if seen else f"no batch of offset {offset} has the timestamp {timestamp}"
-
-
-def _header_at(records: File, position: int, size: int) -> BatchHeader | None:
-    """Return the header of the batch at a position; None if there is none."""
-    data = records.pread(position, HEADER_BYTES) if 0 <= position < size else b""
-    if len(data) < HEADER_BYTES:
-        return None
-    header = read_header(data)
-    is_one = header.magic == MAGIC and HEADER_BYTES <= header.size_in_bytes <= size - position
-    return header if is_one else None
 
 
 # -- aborted transactions --------------------------------------------------------------------------

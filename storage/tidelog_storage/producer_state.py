@@ -9,7 +9,7 @@ one of an end transaction marker.
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidelog_protocol.batch import CONTROL_BIT, TRANSACTIONAL_BIT
@@ -59,9 +59,9 @@ class ProducerStateManager:
         topic_partition: TopicPartition,
         *,
         expiration_ms: int = PRODUCER_ID_EXPIRATION_MS,
-        snapshot_offsets: Iterable[int] | None = None,
+        snapshot_offsets: Iterable[int],
     ) -> None:
-        """`snapshot_offsets` saves listing `folder` if the caller has listed it."""
+        """`snapshot_offsets`: those of the snapshots in `folder`."""
         self._files = files
         self.folder = folder
         self._topic_partition = topic_partition
@@ -73,8 +73,6 @@ class ProducerStateManager:
         self._ongoing: dict[int, int] = {}
         # First offset -> last offset of transactions ended above the high watermark.
         self._unreplicated: dict[int, int] = {}
-        if snapshot_offsets is None:
-            snapshot_offsets = _snapshot_offsets(files, folder)
         self.snapshots = sorted(snapshot_offsets)
 
     # -- appends: the hot path -----------------------------------------------------------------
@@ -204,9 +202,7 @@ class ProducerStateManager:
     ) -> CompletedTransaction | None:
         record = next(iter_records(batch, position), None)
         if record is None:
-            return (
-                None  # compaction left an empty control batch: the transaction is gone as a whole
-            )
+            return None  # compaction left an empty control batch: the whole transaction is gone
         kind = control_type(record)
         if kind not in (ControlType.ABORT, ControlType.COMMIT):
             return None
@@ -305,9 +301,8 @@ class ProducerStateManager:
     def _load_newest(self, log_start_offset: int, now_ms: int) -> None:
         while self.snapshots:
             offset = self.snapshots[-1]
-            try:
-                entries = parse_snapshot(self._files.read_bytes(self.snapshot_path(offset)))
-            except (CorruptSnapshotError, FileNotFoundError):
+            entries = self._read(offset)
+            if entries is None:
                 self.remove_snapshot(offset)
                 continue
             self._load(entries, now_ms)
@@ -359,7 +354,7 @@ class ProducerStateManager:
         """The bytes of a snapshot taken now."""
         return format_snapshot(self.producers[key] for key in sorted(self.producers))
 
-    def take_snapshot(self, *, sync: bool = False) -> int | None:
+    def take_snapshot(self) -> int | None:
         """Write the state at `map_end_offset`; return the offset, or None if there was no change.
 
         An unsynced one may be torn by a crash: its checksum shows that, and the log is replayed.
@@ -367,19 +362,22 @@ class ProducerStateManager:
         offset = self.map_end_offset
         if offset <= self._last_snapshot_offset:
             return None
-        self._write(offset, self.snapshot_content(), sync=sync)
+        self._write(offset, self.snapshot_content(), sync=False)
         self._last_snapshot_offset = offset
         return offset
 
     def has_snapshot(self, offset: int) -> bool:
         """Return whether the snapshot of `offset` exists and is whole."""
+        return self._read(offset) is not None
+
+    def _read(self, offset: int) -> list[ProducerEntry] | None:
+        """Read a snapshot; None if it is not there, or not whole."""
         if offset not in self.snapshots:
-            return False
+            return None
         try:
-            parse_snapshot(self._files.read_bytes(self.snapshot_path(offset)))
+            return parse_snapshot(self._files.read_bytes(self.snapshot_path(offset)))
         except (CorruptSnapshotError, FileNotFoundError):
-            return False
-        return True
+            return None
 
     def sync_snapshot(self, offset: int) -> bool:
         """Make the snapshot of `offset` durable; False if it is not there, or not whole."""
@@ -406,11 +404,10 @@ class ProducerStateManager:
     def oldest_open_at(self, offset: int) -> int | None:
         """First offset of the oldest transaction that is open in the snapshot of `offset`, or
         `offset` if none is; None if there is no good snapshot."""
-        if offset not in self.snapshots:
-            return None
-        try:
-            entries = parse_snapshot(self._files.read_bytes(self.snapshot_path(offset)))
-        except (CorruptSnapshotError, OSError):
+        entries = None
+        with suppress(OSError):
+            entries = self._read(offset)
+        if entries is None:
             return None
         open_offsets = [entry.current_txn_first_offset for entry in entries]
         return min([one for one in open_offsets if one >= 0], default=offset)
@@ -461,9 +458,3 @@ class ProducerStateManager:
             is_last = offset == self.snapshots[-1] and offset > newest_base
             if offset not in bases and not is_last:
                 self.remove_snapshot(offset)
-
-
-def _snapshot_offsets(files: FileSystem, folder: str) -> list[int]:
-    names = [name for name in files.list(folder) if name.endswith(SNAPSHOT_SUFFIX)]
-    stems = [name[: -len(SNAPSHOT_SUFFIX)] for name in names]
-    return [int(stem) for stem in stems if stem.isdigit()]

@@ -69,31 +69,6 @@ class Segment:
     of one of them. `bytes_since_index_entry` counts from the newest entry's batch on.
     """
 
-    __slots__ = (
-        "_first_timestamp",
-        "_index_interval_bytes",
-        "_offset_entries_max",
-        "_offset_index",
-        "_records",
-        "_time_entries_max",
-        "_time_index",
-        "_timestamps_known",
-        "_transaction_index",
-        "base_offset",
-        "bytes_since_index_entry",
-        "created_ms",
-        "files",
-        "folder",
-        "index_fault",
-        "index_is_full",
-        "is_idle",
-        "max_timestamp",
-        "max_timestamp_offset",
-        "oldest_open",
-        "size",
-        "transactions_are_proven",
-    )
-
     def __init__(
         self,
         files: FileSystem,

@@ -27,6 +27,7 @@ from tidelog_protocol.records import (
     iter_records,
     read_header,
     records_payload,
+    set_offset_and_epoch,
     with_codec,
 )
 
@@ -63,15 +64,11 @@ def test_golden_in_a_transaction() -> None:
 
 @pytest.mark.parametrize("kind", [ControlType.ABORT, ControlType.COMMIT])
 def test_golden_markers(kind: ControlType) -> None:
-    built = build_end_transaction_marker(
-        kind,
-        producer_id=4000,
-        producer_epoch=7,
-        coordinator_epoch=3,
-        timestamp=NOW + 9,
-        base_offset=101,
-        leader_epoch=5,
+    marker_batch = build_end_transaction_marker(
+        kind, producer_id=4000, producer_epoch=7, coordinator_epoch=3, timestamp=NOW + 9
     )
+    built = bytearray(marker_batch)
+    set_offset_and_epoch(built, 0, 101, 5)
     assert built.hex() == GOLDEN[f"{kind.name.lower()} marker"]["hex"]
     (marker,) = iter_records(built)
     assert control_type(marker) == kind

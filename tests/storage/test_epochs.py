@@ -14,7 +14,6 @@ from tidelog_storage.checkpoints import (
     CheckpointError,
     EpochEntry,
     LeaderEpochCheckpoint,
-    UnknownCheckpointVersionError,
     format_epochs,
     parse_epochs,
 )
@@ -92,14 +91,12 @@ def check_file(given_: dict[str, Any], out: Any) -> None:
         assert [list(entry) for entry in parse_epochs(given_["text"].encode())] == out["entries"]
     else:
         unknown = out["error"] == "unknown_version"
-        with pytest.raises(UnknownCheckpointVersionError if unknown else CheckpointError):
+        with pytest.raises(CheckpointError, match="unknown version" if unknown else None):
             parse_epochs(given_["text"].encode())
 
 
-def test_neighbours() -> None:
+def test_ends() -> None:
     cache = cache_of([[1, 20], [3, 80], [7, 120]])
-    assert [cache.previous_epoch(e) for e in (0, 1, 2, 3, 4, 8)] == [None, None, 1, 1, 3, 7]
-    assert [cache.next_epoch(e) for e in (0, 1, 2, 3, 6, 7)] == [1, 3, 3, 7, 7, None]
     assert cache.latest_epoch == 7
     assert (cache.earliest_entry, cache.entries[-1]) == (EpochEntry(1, 20), EpochEntry(7, 120))
     assert len(cache) == 3
@@ -108,8 +105,6 @@ def test_neighbours() -> None:
 def test_empty() -> None:
     cache = LeaderEpochCache()
     assert (cache.latest_epoch, cache.entries, cache.earliest_entry) == (-1, [], None)
-    assert cache.previous_epoch(5) is None
-    assert cache.next_epoch(5) is None
     assert cache.end_offset_for(0, 10) == OffsetAndEpoch(-1, -1)
     cache.truncate_from_start(5)
     cache.truncate_from_end(5)

@@ -17,6 +17,7 @@ from tidelog_protocol.records import (
     build_end_transaction_marker,
     iter_batches,
     read_header,
+    set_offset_and_epoch,
 )
 from tidelog_storage.os_files import OsFileSystem
 from tidelog_storage.producer_state import (
@@ -37,6 +38,8 @@ def producers(tmp_path: Path) -> ProducerStateManager:
 
 
 def manager(folder: Path, **options: int) -> ProducerStateManager:
+    stems = [each.stem for each in folder.glob("*.snapshot")]
+    options.setdefault("snapshot_offsets", [int(stem) for stem in stems if stem.isdigit()])
     return ProducerStateManager(OsFileSystem(), str(folder), TopicPartition("topic", 0), **options)
 
 
@@ -72,14 +75,16 @@ def marker(
     offset: int, kind: ControlType = ControlType.COMMIT, *, producer_id: int = 1, epoch: int = 0,
     coordinator_epoch: int = 0,
 ) -> bytes:  # fmt: skip
-    return build_end_transaction_marker(
+    built = build_end_transaction_marker(
         kind,
         producer_id=producer_id,
         producer_epoch=epoch,
         coordinator_epoch=coordinator_epoch,
         timestamp=NOW,
-        base_offset=offset,
     )
+    batch = bytearray(built)
+    set_offset_and_epoch(batch, 0, offset, -1)
+    return bytes(batch)
 
 
 def refused(producers: ProducerStateManager, batch: BatchHeader, **options: bool) -> StorageError:
@@ -267,7 +272,7 @@ class TestSnapshots:
         append(producers, header(0, 0, count=4))
         append(producers, header(4, 0, producer_id=2, transactional=True))
         assert producers.take_snapshot() == 5
-        assert producers.take_snapshot(sync=True) is None
+        assert producers.take_snapshot() is None
         assert [path.name for path in tmp_path.iterdir()] == ["00000000000000000005.snapshot"]
 
         again = manager(tmp_path)

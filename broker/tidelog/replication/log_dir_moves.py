@@ -3,7 +3,7 @@
 It owns the moves and the fetchers that copy replicas. A moving replica has a future replica
 (`Partition.future`), which follows it through `local_leader.py` as a follower follows a leader.
 When the future one has everything, its log replaces the current one between two steps of the loop
-(`LogFolders.replace_current`), without an effect on requests.
+(`LogManager.replace_current`), without an effect on requests.
 
 It is created with the first move, or at the start if a move was interrupted. Kafka: ReplicaManager
 (alterReplicaLogDirs), ReplicaAlterLogDirsManager and -Thread.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tidelog_storage.compaction.batch_filter import LastRecord, Rules
 from tidelog_storage.compaction.offset_map import OffsetMap
 from tidelog_storage.compaction.plan import Source, find_dirt
-from tidelog_storage.compaction.rewriting import Limits, Rewriting
+from tidelog_storage.compaction.rewriting import Limits, Rewriting, Work
 from tidelog_storage.segment import Segment, SegmentOptions
 
 if TYPE_CHECKING:
@@ -131,21 +131,21 @@ class LogCleaner:
         bases = [segment.base_offset for segment in segments]
         ends = [*bases[1:], dirt.end_offset]
         producers = log.producers.producers.items()
+        sources = [
+            Source(base, end, segment.size)
+            for base, end, segment in zip(bases, ends, segments, strict=True)
+        ]
+        aborted = [
+            entry
+            for segment in log.segments
+            for entry in log.transactions_of(segment).entries
+            if entry.last_offset >= bases[0]
+        ]
         return Rewriting(
             segments[0].files,
             log.folder,
-            sources=[
-                Source(base, end, segment.size)
-                for base, end, segment in zip(bases, ends, segments, strict=True)
-            ],
-            first_dirty_offset=dirt.first_dirty_offset,
-            aborted=[
-                entry
-                for segment in log.segments
-                for entry in log.transactions_of(segment).entries
-                if entry.last_offset >= bases[0]
-            ],
-            rules=Rules(
+            Work(sources, dirt.first_dirty_offset, aborted),
+            Rules(
                 now_ms,
                 log.config.delete_retention_ms,
                 dirt.end_offset,
@@ -157,7 +157,7 @@ class LogCleaner:
                     for producer_id, entry in producers
                 },
             ),
-            limits=Limits(log.config.segment_size, SegmentOptions.of(log.config)),
+            Limits(log.config.segment_size, SegmentOptions.of(log.config)),
             offset_map=OffsetMap(self._limits.map_bytes, self._limits.map_load_factor),
         )
 

@@ -55,6 +55,15 @@ class Limits(NamedTuple):
     options: SegmentOptions
 
 
+class Work(NamedTuple):
+    """What a pass reads: all segments of the log below the end of the pass, and all aborted
+    transactions of the log."""
+
+    sources: Sequence[Source]
+    first_dirty_offset: int
+    aborted: Sequence[AbortedEntry]
+
+
 class CleanedGroup(NamedTuple):
     """Segments merged into one, whose `.cleaned` files are whole and durable."""
 
@@ -74,8 +83,6 @@ class Progress(NamedTuple):
 class CleanedSegment(Segment):
     """A new segment with the file names it has until the swap."""
 
-    __slots__ = ()
-
     def path(self, suffix: str) -> str:
         """One of the segment's files."""
         return super().path(suffix) + CLEANED_SUFFIX
@@ -88,21 +95,15 @@ class Rewriting:
         self,
         files: FileSystem,
         folder: str,
-        *,
-        sources: Sequence[Source],
-        first_dirty_offset: int,
-        aborted: Sequence[AbortedEntry],
+        work: Work,
         rules: Rules,
         limits: Limits,
+        *,
         offset_map: OffsetMap,
     ) -> None:
-        """`sources`: all segments of the log below the end of the pass; `aborted`: all aborted
-        transactions of the log."""
         self._files = files
         self._folder = folder
-        self._sources = sources
-        self._first_dirty_offset = first_dirty_offset
-        self._aborted = aborted
+        self._sources, self._first_dirty_offset, self._aborted = work
         self._rules = rules
         self._limits = limits
         self._map = offset_map
@@ -111,7 +112,7 @@ class Rewriting:
         self._written = 0
         self._is_given_up = False
         self._steps = self._run()
-        self.compacted_to = first_dirty_offset
+        self.compacted_to = work.first_dirty_offset
         self.read_bytes = 0
         self.written_bytes = 0
 

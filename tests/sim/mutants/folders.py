@@ -9,7 +9,7 @@ from tidelog.replication.assigned_logs import AssignedLogs
 from tidelog.replication.lost_logs import LostLogs
 from tidelog_storage import directory, folders
 from tidelog_storage.checkpoints import write_partition_metadata
-from tidelog_storage.log_folders import LogFolders
+from tidelog_storage.manager import LogManager
 from tidelog_storage.recovery import _Loader
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def adopt_logs_without_an_id(patch: Patch) -> None:
     def make(self: Any, place: Any, name: str, partition: Any, *rest: Any) -> Any:
         new_id, config = rest
         self.forget_missing(partition)
-        place.clear_for(partition, self._logs)
+        place.clear_for(partition)
         log = self._load_from(place, name, partition, config, new_id)
         write_partition_metadata(self._files, log.folder, new_id)
         return log
@@ -62,7 +62,7 @@ def adopt_logs_without_an_id(patch: Patch) -> None:
             adopted.clear()
         return found
 
-    patch(LogFolders, "_make", make)
+    patch(LogManager, "_make", make)
     patch(directory, "scan", adopting_scan)
     patch(_Loader, "topic_id", lambda self: topic_id(self) or _AnyId(16))
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.cluster.metadata import loading as metadata_loading
 from tidelog_storage import directory as log_directory
-from tidelog_storage import recovery
+from tidelog_storage import manager, recovery
 from tidelog_storage.checkpoints import write_clean_shutdown
 from tidelog_storage.compaction.offset_map import OffsetMap
 from tidelog_storage.flush import FlushTask
@@ -45,9 +45,7 @@ def forget_producers_at_restart(patch: Patch) -> None:
         log.producers.producers.clear()
         return log
 
-    from tidelog_storage import log_folders
-
-    patch(log_folders, "load_log", load_log)
+    patch(manager, "load_log", load_log)
 
 
 def recovery_point_before_fsync(patch: Patch) -> None:
@@ -155,9 +153,7 @@ def trust_the_recovery_point_above_the_end(patch: Patch) -> None:
         log._context = context
         return log
 
-    from tidelog_storage import log_folders
-
-    patch(log_folders, "load_log", load_log)
+    patch(manager, "load_log", load_log)
 
 
 CUTS = {
