@@ -28,6 +28,10 @@ import tidelog
 with tidelog.run() as cluster:
     cluster.create_topic("greetings")
 """
+WITH_PYTEST = """
+def test_it(tidelog_cluster, tidelog_bootstrap, tidelog_topic):
+    assert tidelog_cluster.bootstrap_servers == tidelog_bootstrap
+"""
 
 
 def end(
@@ -61,8 +65,10 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_an_empty_environment_has_a_broker(wheel: Path, tmp_path: Path) -> None:
     run(UV, "venv", "--quiet", "--python", sys.executable, tmp_path / "venv")
     python = tmp_path / "venv/bin/python"
-    run(UV, "pip", "install", "--quiet", "--python", python, wheel)
+    run(UV, "pip", "install", "--quiet", "--python", python, wheel, "pytest<9.2")
     run(python, "-c", IN_PYTHON, cwd=tmp_path)
+    (tmp_path / "test_plugin.py").write_text(WITH_PYTEST)
+    assert "1 passed" in run(python, "-m", "pytest", "-q", cwd=tmp_path)
     tidelog = tmp_path / "venv/bin/tidelog"
     command = [tidelog, "serve", "--port", "0", "--until-stdin-ends"]
     with subprocess.Popen(
