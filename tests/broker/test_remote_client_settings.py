@@ -15,12 +15,12 @@ from support.remote_topic import MemoryTopic
 from tidelog.cluster.metadata.image import REMOTE_LOG_METADATA_TOPIC, BrokerImage
 from tidelog.network.peers import PeerError
 from tidelog.tiered.metadata.client import MetadataTopicClient, TopicError
-from tidelog.tiered.metadata.client_settings import (
+from tidelog.tiered.metadata.consumer import MetadataConsumer
+from tidelog.tiered.metadata.settings import (
     ClientSettings,
     ConsumerSettings,
     ProducerSettings,
 )
-from tidelog.tiered.metadata.consumer import MetadataConsumer
 from tidelog_protocol.apis import ApiKey
 from tidelog_protocol.errors import ErrorCode
 

@@ -11,7 +11,7 @@ from support.metadata import cluster, topic
 from tidelog.cluster.metadata.image import REMOTE_LOG_METADATA_TOPIC, BrokerImage
 from tidelog.network.peers import PeerError
 from tidelog.tiered.metadata.client import MetadataTopicClient, TopicError
-from tidelog.tiered.metadata.client_settings import ClientSettings
+from tidelog.tiered.metadata.settings import ClientSettings
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tidelog.cluster.metadata.image import REMOTE_LOG_METADATA_TOPIC
 from tidelog.replication.purgatory import Purgatory
 from tidelog.tiered.metadata.client import Chunk, TopicError
-from tidelog.tiered.metadata.client_settings import ClientSettings
+from tidelog.tiered.metadata.settings import ClientSettings
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:

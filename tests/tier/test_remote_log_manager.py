@@ -129,7 +129,7 @@ def test_thread_pools_are_resized_while_they_work(tmp_path: Path) -> None:
             }
             await alter_broker(cluster.server(0), 1, **more)
             await until(lambda: len(cluster.history.held) == 2, "both copy")
-            sizes = {name: pool.threads_max for name, pool in pools.by_name().items()}
+            sizes = {name: pool.threads_max for name, pool in vars(pools).items()}
             assert sizes == {"copier": 2, "expiration": 2, "follower": 3, "reader": 7}
             cluster.history.release(COPY, 1)
             for topic in ("a", "b"):

@@ -61,9 +61,8 @@ class RemoteFetches:
         self.reads = reads
         self.purgatory: Purgatory[tuple[str, int]] = Purgatory(timers)
         replicas.purgatories.append(self.purgatory)
-        if reads.meters is not None:
-            reads.meters.declare((_EXPIRES,))
-            tell_purgatories(reads.meters, {"RemoteFetch": self.purgatory})
+        reads.meters.declare((_EXPIRES,))
+        tell_purgatories(reads.meters, {"RemoteFetch": self.purgatory})
 
     def fetch(
         self, context: RequestContext, fetch: FetchWork, results: list[ReadResult], answer: Answer
@@ -185,7 +184,7 @@ class DelayedRemoteFetch(DelayedOperation[tuple[str, int]]):
 
     def complete(self, *, expired: bool) -> None:
         """Cases A, B and C."""
-        if expired and self._fetches.reads.meters is not None:
+        if expired:
             self._fetches.reads.meters.mark(_EXPIRES)
         deferred = self.deferred
         assert deferred is not None

@@ -62,9 +62,8 @@ class RemoteOffsets:
         self.reads = reads
         self.purgatory: Purgatory[tuple[str, int]] = Purgatory(timers)
         replicas.purgatories.append(self.purgatory)
-        if reads.meters is not None:
-            reads.meters.declare((_EXPIRES,))
-            tell_purgatories(reads.meters, {"RemoteListOffsets": self.purgatory})
+        reads.meters.declare((_EXPIRES,))
+        tell_purgatories(reads.meters, {"RemoteListOffsets": self.purgatory})
 
     def list_offsets(
         self,
@@ -185,7 +184,7 @@ class DelayedRemoteListOffsets(DelayedOperation[tuple[str, int]]):
             else:
                 reads.failed(topic, trouble, of_fetch=False)
                 self._settle(index, ErrorCode.UNKNOWN_SERVER_ERROR)
-            if expired and reads.meters is not None:
+            if expired:
                 reads.meters.mark(_EXPIRES, topic=topic, partition=number)
         deferred = self.deferred
         assert deferred is not None

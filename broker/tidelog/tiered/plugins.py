@@ -17,9 +17,8 @@ from tidelog.cluster.metadata.image import REMOTE_LOG_METADATA_TOPIC
 from tidelog.config.tiered_keys import is_known_to_our_stores, is_our_store
 from tidelog.start_error import StartError, one_line
 from tidelog.tiered.metadata.client import MetadataTopicClient
-from tidelog.tiered.metadata.client_settings import ClientSettings
 from tidelog.tiered.metadata.files import MetadataFiles
-from tidelog.tiered.metadata.settings import MetadataSettings
+from tidelog.tiered.metadata.settings import ClientSettings, MetadataSettings
 from tidelog.tiered.metadata.topic import TopicBasedMetadata
 from tidelog_storage.remote.api import RemoteLogMetadata, RemoteStorage
 

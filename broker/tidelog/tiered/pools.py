@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 from tidelog.metrics.meters import Name, Sample
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from tidelog.config.broker import BrokerConfig
     from tidelog.metrics.meters import Meters
@@ -153,28 +153,15 @@ class Pools:
     """The pools of one broker."""
 
     def __init__(
-        self,
-        new_executor: Callable[[str, int], Executor],
-        config: BrokerConfig,
-        meters: Meters | None = None,
+        self, new_executor: Callable[[str, int], Executor], config: BrokerConfig, meters: Meters
     ) -> None:
-        def pool(name: str, threads_max: int, pending_max: int | None = None) -> Pool:
-            return Pool(new_executor(name, THREADS_MAX), threads_max, pending_max=pending_max)
+        def pool(name: str, pending_max: int | None = None) -> Pool:
+            return Pool(new_executor(f"remote-{name}", THREADS_MAX), 1, pending_max=pending_max)
 
-        self.copier = pool("remote-copier", config.remote_log_manager_copier_thread_pool_size)
-        self.expiration = pool(
-            "remote-expiration", config.remote_log_manager_expiration_thread_pool_size
-        )
-        self.follower = pool("remote-follower", config.remote_log_manager_follower_thread_pool_size)
-        self.reader = pool(
-            "remote-reader",
-            config.remote_log_reader_threads,
-            config.remote_log_reader_max_pending_tasks,
-        )
-        if meters is not None:
-            self._register_gauges(meters)
-
-    def _register_gauges(self, meters: Meters) -> None:
+        self.copier, self.expiration = pool("copier"), pool("expiration")
+        self.follower = pool("follower")
+        self.reader = pool("reader", config.remote_log_reader_max_pending_tasks)
+        self.resize(config)
         meters.gauge(_TASKS_IDLE, lambda: _idle(self.copier))  # only this pool, as in Kafka
         for place in _READER:
             meters.gauge(Name(*place, "RemoteLogReaderAvgIdlePercent"), lambda: _idle(self.reader))
@@ -190,18 +177,9 @@ class Pools:
         self.follower.threads_max = config.remote_log_manager_follower_thread_pool_size
         self.reader.threads_max = config.remote_log_reader_threads
 
-    def by_name(self) -> Mapping[str, Pool]:
-        """Return all pools."""
-        return {
-            "copier": self.copier,
-            "expiration": self.expiration,
-            "follower": self.follower,
-            "reader": self.reader,
-        }
-
     def close(self) -> None:
         """Close all pools without waiting for running calls."""
-        for pool in self.by_name().values():
+        for pool in (self.copier, self.expiration, self.follower, self.reader):
             pool.close()
 
 

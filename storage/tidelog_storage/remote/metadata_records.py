@@ -20,8 +20,6 @@ from tidelog_storage.remote.api import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from tidelog_protocol.schema import Buffer
 
 __all__ = [
@@ -40,12 +38,28 @@ MetadataEvent: TypeAlias = RemoteSegment | SegmentUpdate | PartitionDelete
 
 
 def encode(event: MetadataEvent) -> bytes:
-    """The value of the event's record."""
+    """Return the value of the event's record."""
+    record: table.RemoteMetadataRecord
     if isinstance(event, RemoteSegment):
-        return table.encode_record(_segment_record(event))
-    if isinstance(event, SegmentUpdate):
-        return table.encode_record(_update_record(event))
-    return table.encode_record(_delete_record(event))
+        record = table.RemoteLogSegmentMetadataRecord(
+            remote_log_segment_id=_segment_id(event), **_facts(event)
+        )
+    elif isinstance(event, SegmentUpdate):
+        record = table.RemoteLogSegmentMetadataUpdateRecord(
+            remote_log_segment_id=_segment_id(event),
+            broker_id=event.broker_id,
+            event_timestamp_ms=event.event_timestamp,
+            custom_metadata=event.custom_metadata,
+            remote_log_segment_state=event.state,
+        )
+    else:
+        record = table.RemotePartitionDeleteMetadataRecord(
+            topic_id_partition=_topic_id_partition(event.topic_id_partition),
+            broker_id=event.broker_id,
+            event_timestamp_ms=event.event_timestamp,
+            remote_partition_delete_state=event.state,
+        )
+    return table.encode_record(record)
 
 
 def encode_snapshot_entry(segment: RemoteSegment) -> bytes:
@@ -57,46 +71,23 @@ def encode_snapshot_entry(segment: RemoteSegment) -> bytes:
     )
 
 
-def _segment_record(segment: RemoteSegment) -> table.RemoteLogSegmentMetadataRecord:
-    return table.RemoteLogSegmentMetadataRecord(
-        remote_log_segment_id=_segment_id(segment.topic_id_partition, segment.segment_id),
-        **_facts(segment),
-    )
-
-
 def _facts(segment: RemoteSegment) -> dict[str, Any]:
-    """What a segment's record and its entry in a snapshot both tell."""
+    """Return the fields that a segment's record and its entry in a snapshot share."""
     return {
         "start_offset": segment.start_offset,
         "end_offset": segment.end_offset,
         "broker_id": segment.broker_id,
         "max_timestamp_ms": segment.max_timestamp,
         "event_timestamp_ms": segment.event_timestamp,
-        "segment_leader_epochs": _epoch_entries(segment.epochs),
+        "segment_leader_epochs": [
+            table.SegmentLeaderEpoch(leader_epoch=epoch, offset=offset)
+            for epoch, offset in segment.epochs
+        ],
         "segment_size_in_bytes": segment.size,
         "custom_metadata": segment.custom_metadata,
         "remote_log_segment_state": segment.state,
         "txn_index_empty": segment.txn_index_empty,
     }
-
-
-def _update_record(update: SegmentUpdate) -> table.RemoteLogSegmentMetadataUpdateRecord:
-    return table.RemoteLogSegmentMetadataUpdateRecord(
-        remote_log_segment_id=_segment_id(update.topic_id_partition, update.segment_id),
-        broker_id=update.broker_id,
-        event_timestamp_ms=update.event_timestamp,
-        custom_metadata=update.custom_metadata,
-        remote_log_segment_state=update.state,
-    )
-
-
-def _delete_record(event: PartitionDelete) -> table.RemotePartitionDeleteMetadataRecord:
-    return table.RemotePartitionDeleteMetadataRecord(
-        topic_id_partition=_topic_id_partition(event.topic_id_partition),
-        broker_id=event.broker_id,
-        event_timestamp_ms=event.event_timestamp,
-        remote_partition_delete_state=event.state,
-    )
 
 
 def _topic_id_partition(partition: TopicIdPartition) -> table.TopicIdPartition:
@@ -105,30 +96,39 @@ def _topic_id_partition(partition: TopicIdPartition) -> table.TopicIdPartition:
     )
 
 
-def _segment_id(partition: TopicIdPartition, segment_id: UUID) -> table.RemoteLogSegmentId:
+def _segment_id(event: RemoteSegment | SegmentUpdate) -> table.RemoteLogSegmentId:
     return table.RemoteLogSegmentId(
-        topic_id_partition=_topic_id_partition(partition), id=segment_id.bytes
+        topic_id_partition=_topic_id_partition(event.topic_id_partition), id=event.segment_id.bytes
     )
-
-
-def _epoch_entries(epochs: Iterable[tuple[int, int]]) -> list[table.SegmentLeaderEpoch]:
-    return [table.SegmentLeaderEpoch(leader_epoch=epoch, offset=offset) for epoch, offset in epochs]
 
 
 # ---- bytes to values -----------------------------------------------------------------------------
 
 
 def decode(value: Buffer) -> MetadataEvent:
-    """The event in a record's value; ProtocolError for anything that is none."""
+    """Return the event in a record's value; ProtocolError for any other value."""
     record = table.decode_record(value)
     try:
         if isinstance(record, table.RemoteLogSegmentMetadataRecord):
             identity = record.remote_log_segment_id
             return _segment(record, _partition(identity.topic_id_partition), identity.id)
         if isinstance(record, table.RemoteLogSegmentMetadataUpdateRecord):
-            return _update(record)
+            identity = record.remote_log_segment_id
+            return SegmentUpdate(
+                topic_id_partition=_partition(identity.topic_id_partition),
+                segment_id=UUID(bytes=identity.id),
+                broker_id=record.broker_id,
+                event_timestamp=record.event_timestamp_ms,
+                state=SegmentState(record.remote_log_segment_state),
+                custom_metadata=record.custom_metadata,
+            )
         if isinstance(record, table.RemotePartitionDeleteMetadataRecord):
-            return _delete(record)
+            return PartitionDelete(
+                topic_id_partition=_partition(record.topic_id_partition),
+                broker_id=record.broker_id,
+                event_timestamp=record.event_timestamp_ms,
+                state=PartitionDeleteState(record.remote_partition_delete_state),
+            )
     except ValueError as error:  # an unknown state, impossible offsets, no epoch
         raise ProtocolError(f"remote log metadata record: {error}") from error
     raise ProtocolError("remote log metadata record: an entry of a snapshot is no event")
@@ -164,27 +164,6 @@ def _segment(
         state=SegmentState(record.remote_log_segment_state),
         txn_index_empty=record.txn_index_empty,
         custom_metadata=record.custom_metadata,
-    )
-
-
-def _update(record: table.RemoteLogSegmentMetadataUpdateRecord) -> SegmentUpdate:
-    identity = record.remote_log_segment_id
-    return SegmentUpdate(
-        topic_id_partition=_partition(identity.topic_id_partition),
-        segment_id=UUID(bytes=identity.id),
-        broker_id=record.broker_id,
-        event_timestamp=record.event_timestamp_ms,
-        state=SegmentState(record.remote_log_segment_state),
-        custom_metadata=record.custom_metadata,
-    )
-
-
-def _delete(record: table.RemotePartitionDeleteMetadataRecord) -> PartitionDelete:
-    return PartitionDelete(
-        topic_id_partition=_partition(record.topic_id_partition),
-        broker_id=record.broker_id,
-        event_timestamp=record.event_timestamp_ms,
-        state=PartitionDeleteState(record.remote_partition_delete_state),
     )
 
 

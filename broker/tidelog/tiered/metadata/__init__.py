@@ -6,6 +6,5 @@ creation.py         has the topic when a broker starts
 consumer.py         positions in the topic, and where each of its partitions is read
 client.py           reads and writes it wherever its partitions are led
 files.py            snapshots and committed offsets, for restarts
-settings.py         Kafka's settings of the topic
-client_settings.py  Kafka's settings of its clients
+settings.py         Kafka's settings of the topic and its clients
 """

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tidelog.cluster.metadata.image import ClusterImage
     from tidelog.network.peers import PeerChannel
     from tidelog.replication.replica_manager import ReplicaManager
-    from tidelog.tiered.metadata.client_settings import ClientSettings
+    from tidelog.tiered.metadata.settings import ClientSettings
 
 __all__ = ["Chunk", "MetadataTopicClient", "TopicError"]
 

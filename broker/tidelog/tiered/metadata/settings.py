@@ -1,4 +1,9 @@
-"""Settings of the metadata topic: Kafka's names after the prefix `rlmm.config.`."""
+"""Settings of the metadata topic and its clients: Kafka's names after the prefix `rlmm.config.`.
+
+As in Kafka's TopicBasedRemoteLogMetadataManagerConfig, settings after `common.client.` are for all
+clients, and a client's own settings win. The consumer looks up offsets, as in Kafka's ConsumerTask.
+The controller creates the topic, so there are no settings after `admin.`.
+"""
 
 from __future__ import annotations
 
@@ -9,27 +14,28 @@ from tidelog_protocol.messages.admin import CreateTopicsRequest
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["INT32_MAX", "INT64_MAX", "MetadataSettings", "number", "pause_s"]
+__all__ = ["ClientSettings", "ConsumerSettings", "MetadataSettings", "ProducerSettings"]
 
-INT16_MAX, INT32_MAX, INT64_MAX = 2**15 - 1, 2**31 - 1, 2**63 - 1
+_INT16_MAX, _INT32_MAX, _INT64_MAX = 2**15 - 1, 2**31 - 1, 2**63 - 1
 
-_TOPIC = "remote.log.metadata.topic"
+_PREFIX = "remote.log.metadata."
+_TOPIC = f"{_PREFIX}topic"
 _NAMES = {
-    "partition_count": (f"{_TOPIC}.num.partitions", 50, 1, INT32_MAX),
-    "replication_factor": (f"{_TOPIC}.replication.factor", 3, 1, INT16_MAX),
-    "min_isr": (f"{_TOPIC}.min.isr", 2, 1, INT32_MAX),
-    "retention_ms": (f"{_TOPIC}.retention.ms", -1, -1, INT64_MAX),
-    "consume_wait_ms": ("remote.log.metadata.consume.wait.ms", 120_000, 0, INT64_MAX),
-    "retry_ms": ("remote.log.metadata.initialization.retry.interval.ms", 100, 0, INT64_MAX),
+    "partition_count": (f"{_TOPIC}.num.partitions", 50, 1, _INT32_MAX),
+    "replication_factor": (f"{_TOPIC}.replication.factor", 3, 1, _INT16_MAX),
+    "min_isr": (f"{_TOPIC}.min.isr", 2, 1, _INT32_MAX),
+    "retention_ms": (f"{_TOPIC}.retention.ms", -1, -1, _INT64_MAX),
+    "consume_wait_ms": ("remote.log.metadata.consume.wait.ms", 120_000, 0, _INT64_MAX),
+    "retry_ms": ("remote.log.metadata.initialization.retry.interval.ms", 100, 0, _INT64_MAX),
     "retry_ms_max": (
         "remote.log.metadata.initialization.retry.max.timeout.ms",
         120_000,
         0,
-        INT64_MAX,
+        _INT64_MAX,
     ),
 }
 """Field -> name, default, smallest and largest value."""
-_KEYS = frozenset(name for name, *_ in _NAMES.values())
+_TOPIC_KEYS = frozenset(name for name, *_ in _NAMES.values())
 
 
 class MetadataSettings(NamedTuple):
@@ -48,7 +54,7 @@ class MetadataSettings(NamedTuple):
         """Parse the settings; ValueError names the key that is wrong. Other keys are ignored."""
         values = {}
         for field, (name, default, low, high) in _NAMES.items():
-            values[field] = number(name, config.get(name, str(default)), low, high)
+            values[field] = _number(name, config.get(name, str(default)), low, high)
             if field == "retention_ms" and not values[field]:
                 raise ValueError(f"{name}: 0 would keep nothing, -1 keeps all")
         return cls(**values)
@@ -56,12 +62,12 @@ class MetadataSettings(NamedTuple):
     @property
     def retry_s(self) -> float:
         """The pause between attempts to create the topic."""
-        return pause_s(self.retry_ms)
+        return _pause_s(self.retry_ms)
 
     @staticmethod
     def knows(key: str) -> bool:
         """Return whether a setting has an effect."""
-        return key in _KEYS
+        return key in _TOPIC_KEYS
 
     def topic(self, name: str) -> CreateTopicsRequest.CreatableTopic:
         """Return the request to create the topic."""
@@ -82,7 +88,102 @@ class MetadataSettings(NamedTuple):
         )
 
 
-def number(name: str, text: str, low: int, high: int) -> int:
+# -- clients --------------------------------------------------------------------------------------
+
+_COMMON = "common.client"
+_PROTOCOLS = frozenset(
+    f"{_PREFIX}{client}.security.protocol" for client in (_COMMON, "producer", "consumer", "admin")
+)
+
+
+class ProducerSettings(NamedTuple):
+    """Settings for publishing events. No attempt begins after `delivery_timeout_ms`; each waits
+    `request_timeout_ms` for its answer, or for the replicas if this broker leads."""
+
+    request_timeout_ms: int
+    delivery_timeout_ms: int
+    retry_backoff_ms: int = 100
+
+    @property
+    def retry_s(self) -> float:
+        """The pause between attempts."""
+        return _pause_s(self.retry_backoff_ms)
+
+
+class ConsumerSettings(NamedTuple):
+    """Settings for reading partitions and looking up offsets. `max_partition_fetch_bytes` also
+    limits local reads: decoding blocks the loop, some ten milliseconds for the default. A look-up
+    that times out closes the channel, on which events are published to that broker too."""
+
+    request_timeout_ms: int
+    fetch_max_wait_ms: int = 500
+    fetch_min_bytes: int = 1
+    fetch_max_bytes: int = 1 << 20
+    max_partition_fetch_bytes: int = 1 << 16
+    retry_backoff_ms: int = 100
+
+    @property
+    def retry_s(self) -> float:
+        """The pause between attempts."""
+        return _pause_s(self.retry_backoff_ms)
+
+
+_FIELDS = {"producer": ProducerSettings._fields, "consumer": ConsumerSettings._fields}
+_CLIENT_KEYS = frozenset(
+    f"{_PREFIX}{prefix}.{field.replace('_', '.')}"
+    for client, fields in _FIELDS.items()
+    for field in fields
+    for prefix in (_COMMON, client)
+)
+
+
+class ClientSettings(NamedTuple):
+    """The settings of both clients."""
+
+    producer: ProducerSettings
+    consumer: ConsumerSettings
+
+    @classmethod
+    def of(cls, config: Mapping[str, str], *, request_timeout_ms: int) -> Self:
+        """Parse the settings; ValueError names the key that is wrong. `request_timeout_ms` is the
+        broker's, used as the default."""
+        for key in sorted(_PROTOCOLS & config.keys()):
+            if config[key].upper() != "PLAINTEXT":
+                raise ValueError(f"{key}: it is {config[key]}, and only PLAINTEXT is supported")
+        consumer = {"request_timeout_ms": request_timeout_ms, **_given(config, "consumer")}
+        producer = {"request_timeout_ms": request_timeout_ms, **_given(config, "producer")}
+        least = producer["request_timeout_ms"]
+        delivery = producer.setdefault("delivery_timeout_ms", max(request_timeout_ms, least))
+        if delivery < least:
+            key = _key(config, "producer", "delivery_timeout_ms")
+            raise ValueError(f"{key}: {delivery} is below request.timeout.ms, {least}")
+        return cls(ProducerSettings(**producer), ConsumerSettings(**consumer))
+
+    @staticmethod
+    def knows(key: str) -> bool:
+        """Return whether a setting has an effect."""
+        return key in _CLIENT_KEYS or key in _PROTOCOLS
+
+
+def _given(config: Mapping[str, str], client: str) -> dict[str, int]:
+    """Return the given settings of a client, by field."""
+    values = {}
+    for field in _FIELDS[client]:
+        key = _key(config, client, field)
+        if key in config:
+            high = _INT64_MAX if field == "retry_backoff_ms" else _INT32_MAX
+            values[field] = _number(key, config[key], 0, high)
+    return values
+
+
+def _key(config: Mapping[str, str], client: str, field: str) -> str:
+    """Return the client's own key if it is set, otherwise the common one."""
+    name = field.replace("_", ".")
+    own = f"{_PREFIX}{client}.{name}"
+    return own if own in config else f"{_PREFIX}{_COMMON}.{name}"
+
+
+def _number(name: str, text: str, low: int, high: int) -> int:
     """Parse a number; ValueError names the key."""
     try:
         value = int(text)
@@ -95,6 +196,6 @@ def number(name: str, text: str, low: int, high: int) -> int:
     return value
 
 
-def pause_s(pause_ms: int) -> float:
+def _pause_s(pause_ms: int) -> float:
     """Return a pause in seconds, never 0: a retry without a pause would block the loop."""
     return max(1, pause_ms) / 1000

@@ -126,7 +126,7 @@ class TopicBasedMetadata:
     ) -> None:
         """Follow the partitions that this broker leads or follows now."""
         for partition in sorted(leaders | followers):
-            key = (partition.topic_id, partition.partition)
+            key = _key(partition)
             known = self._tracked.get(key)
             if known is None:
                 known = self._track(key, partition)
@@ -146,7 +146,7 @@ class TopicBasedMetadata:
     def on_stop_partitions(self, partitions: AbstractSet[TopicIdPartition]) -> None:
         """Stop following partitions that left this broker."""
         for partition in partitions:
-            key = (partition.topic_id, partition.partition)
+            key = _key(partition)
             tracked = self._tracked.pop(key, None)
             if tracked is None:
                 continue
@@ -157,13 +157,16 @@ class TopicBasedMetadata:
                 self._consumer.unassign(tracked.index)
             tracked.fail(_not_ready(partition))
 
+    def _of(self, partition: TopicIdPartition) -> Tracked | None:
+        return self._tracked.get(_key(partition))
+
     def is_tracked(self, partition: TopicIdPartition) -> bool:
         """Return whether this broker follows the events of a partition."""
-        return (partition.topic_id, partition.partition) in self._tracked
+        return self._of(partition) is not None
 
     def is_ready(self, partition: TopicIdPartition) -> bool:
         """Return whether all events before the partition, or its leadership, came are read."""
-        tracked = self._tracked.get((partition.topic_id, partition.partition))
+        tracked = self._of(partition)
         return tracked is not None and tracked.is_caught_up
 
     # -- the topic ---------------------------------------------------------------------------------
@@ -288,9 +291,7 @@ class TopicBasedMetadata:
             event = self._event(index, offset, value)
             if event is None:
                 continue
-            tracked = here.get(
-                (event.topic_id_partition.topic_id, event.topic_id_partition.partition)
-            )
+            tracked = here.get(_key(event.topic_id_partition))
             if tracked is None or not tracked.is_begun or offset < tracked.next_offset:
                 continue
             if not tracked.cache.apply(event) and not tracked.is_older:
@@ -335,7 +336,7 @@ class TopicBasedMetadata:
     async def _note(self, partition: TopicIdPartition) -> None:
         """Write the partition's file before its first object. If the topic is deleted while this
         broker is down, the file shows at the next start that objects must be deleted."""
-        tracked = self._tracked.get((partition.topic_id, partition.partition))
+        tracked = self._of(partition)
         if tracked is None or tracked.has_file or self.files is None:
             return
         if not tracked.is_caught_up:
@@ -368,7 +369,7 @@ class TopicBasedMetadata:
     async def _publish(self, event: MetadataEvent) -> None:
         """Publish an event, and wait until it is read; RetriableRemoteStorageError."""
         partition = event.topic_id_partition
-        tracked = self._tracked.get((partition.topic_id, partition.partition))
+        tracked = self._of(partition)
         if tracked is None or not self._is_open:
             raise _not_ready(partition)
         topic_id = self._topic_id
@@ -378,7 +379,7 @@ class TopicBasedMetadata:
             raise RetriableRemoteStorageError(str(error)) from error
         if topic_id != self._topic_id:
             raise RetriableRemoteStorageError(f"{self.client.name} was deleted meanwhile")
-        if tracked is not self._tracked.get((partition.topic_id, partition.partition)):
+        if tracked is not self._of(partition):
             raise _not_ready(partition)
         if tracked.next_offset > offset:
             return
@@ -396,7 +397,7 @@ class TopicBasedMetadata:
     # -- look-ups ----------------------------------------------------------------------------------
 
     def _known(self, partition: TopicIdPartition) -> Tracked:
-        tracked = self._tracked.get((partition.topic_id, partition.partition))
+        tracked = self._of(partition)
         if tracked is None or not tracked.was_ready:
             raise _not_ready(partition)
         return tracked
@@ -474,6 +475,10 @@ class TopicBasedMetadata:
         """Stop publishing and reading; closing twice is allowed."""
         self._is_open = False
         self.client.close()
+
+
+def _key(partition: TopicIdPartition) -> _Key:
+    return partition.topic_id, partition.partition
 
 
 def _not_ready(partition: TopicIdPartition) -> RemoteStorageNotReady:

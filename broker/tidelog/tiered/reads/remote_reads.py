@@ -97,7 +97,7 @@ class RemoteReads:
         *,
         quota: RateQuota,
         runtime: Runtime,
-        meters: Meters | None = None,
+        meters: Meters,
     ) -> None:
         """`pool` is the reader pool, `quota` remote.log.manager.fetch.max.bytes.per.second."""
         self.sources = sources
@@ -109,7 +109,7 @@ class RemoteReads:
         self._quota = quota
         self._clock, self._rng = runtime.clock, runtime.rng
         self.meters = meters
-        self._timer = None if meters is None else meters.timer(_READ_TIMER)
+        self._timer = meters.timer(_READ_TIMER)
         self._tasks: dict[asyncio.Task[None], None] = {}
         self._cleaning: asyncio.TimerHandle | None = None
         self._failing: dict[str, None] = {}  # topics of which the last read failed
@@ -140,7 +140,7 @@ class RemoteReads:
         """Read for a consumer. `on_done` is called later, unless the read is done at once or
         cancelled first."""
         topic = request.partition.topic
-        self._mark(_REQUESTS, topic)
+        self.meters.mark(_REQUESTS, topic=topic)
 
         async def work() -> RemoteRecords:
             records = await read(request, log, self._metadata, self._loader)
@@ -153,7 +153,7 @@ class RemoteReads:
     def _served(self, request: RemoteRead, records: RemoteRecords, log: Log) -> None:
         if records.size and records.place is not None:
             self._quota.record(records.size, self._clock.monotonic())
-            self._mark(_BYTES, request.partition.topic, records.size)
+            self.meters.mark(_BYTES, records.size, topic=request.partition.topic)
             # The answer is sent first; the client then takes time to handle it.
             asyncio.get_running_loop().call_soon(
                 self._loader.read_on,
@@ -268,13 +268,13 @@ class RemoteReads:
         """Count and log a failure that a consumer gets. A caller that cancels a read in trouble at
         its time-out reports the failure here."""
         if of_fetch:
-            self._mark(_ERRORS, topic)
+            self.meters.mark(_ERRORS, topic=topic)
         level = logging.DEBUG if topic in self._failing else logging.WARNING
         self._failing[topic] = None
         _log.log(level, "read of %s in the remote tier failed: %s", topic, error)
 
     def _took(self, pending: PendingRead[Any]) -> None:
-        if self._timer is not None and pending.begun_s is not None:
+        if pending.begun_s is not None:
             self._timer.record(self._clock.monotonic() - pending.begun_s)
 
     # ---- the caches ---------------------------------------------------------------------------
@@ -320,10 +320,6 @@ class RemoteReads:
 
     def _now_ms(self) -> int:
         return self._clock.wall_ms()
-
-    def _mark(self, name: Name, topic: str, amount: float = 1) -> None:
-        if self.meters is not None:
-            self.meters.mark(name, amount, topic=topic)
 
 
 def _cleaned(ended: asyncio.Future[None]) -> None:
