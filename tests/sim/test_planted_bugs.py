@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,7 @@ FOUND_AT = {
     "commit-without-a-majority": 0,
     "follower-commits-all-it-has": 0,
     "high-watermark-before-the-shrink": 0,
-    "lose-the-epoch-checkpoint": 0,
+    "lose-the-epoch-checkpoint": 5,
     "skip-the-divergence-check": 7,
     "truncate-to-the-high-watermark": 1,
     "vote-in-memory": 1,
@@ -54,7 +55,7 @@ FOUND_AT = {
     "aborted-in-the-first-segment": 1,
     "aborted-offsets-count": 5,
     "any-end-is-the-oldest": 1,
-    "epoch-not-bumped": 5,
+    "epoch-not-bumped": 7,
     "epochs-begin-again": 5,
     "guard-not-checked": 54,
     "markers-before-the-decision-is-committed": 8,
@@ -75,7 +76,7 @@ FOUND_AT = {
     "the-store-before-the-metadata": 9,
     "unfinished-segments-are-read": 12,
     # work of a part of the seeds
-    "adopt-a-log-by-its-name": 73,
+    "adopt-a-log-by-its-name": 236,
     "append-time-of-the-producer": 41,
     "elect-past-the-in-sync": 42,
     "instances-are-not-loaded": 34,
@@ -135,13 +136,20 @@ def test_docs_say_how_many_there_are() -> None:
 
 
 @pytest.mark.timeout(600)
+@pytest.mark.filterwarnings("default:.*note it in FOUND_AT")  # the hunt costs CPU until then
 @pytest.mark.parametrize("bug", FOUND_AT)
 def test_a_planted_bug_is_found(bug: str) -> None:
     ground = GROUND_OF[bug]
     seeds = dict.fromkeys((FOUND_AT[bug], *filter(ground.suits, range(SEEDS_MAX))))
+    failure = None
     with planted(bug):
-        failure = next(filter(None, (ground.run(bug, seed) for seed in seeds)), None)
+        for seed in seeds:
+            failure = ground.run(bug, seed)
+            if failure is not None:
+                break
     assert failure is not None, f"cd tests && python -m sim --mutants --mutant {bug}"
+    if seed != FOUND_AT[bug]:
+        warnings.warn(f"{bug} is found at {seed} now: note it in FOUND_AT", stacklevel=1)
     # Anything else is a bug that no longer fits what it changes.
     seen_as = ("Violation:", "the broker logged:", *(error.__name__ for error in FOUND))
     assert failure.startswith(seen_as), failure

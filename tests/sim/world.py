@@ -100,7 +100,7 @@ class World:
         require(violation is None, violation or "")
         self.checkers.after_step()
 
-    def _start(self, lane: str, coroutine: Any) -> asyncio.Task[Any]:
+    def spawn(self, lane: str, coroutine: Any) -> asyncio.Task[Any]:
         """A task whose failure is the run's."""
 
         def done(task: asyncio.Task[Any]) -> None:
@@ -114,9 +114,9 @@ class World:
     async def run(self) -> None:
         """From an empty disk to the verdict."""
         rng = self.rng
-        self._keeper = self._start("test", self._keep())
+        self._keeper = self.spawn("test", self._keep())
         admin = Admin(self, rng.randint(3, 12))
-        await self._served([self._start("admin", self._create(admin))], "creating topics")
+        await self.served([self.spawn("admin", self._create(admin))], "creating topics")
         writers: list[Producer] = [
             kind(self, f"{name}-{number}", rng.randint(20, 120))
             for kind, name in ((IdempotentProducer, "idempotent"), (PlainProducer, "plain"))
@@ -127,24 +127,24 @@ class World:
         self._members = [
             Member(self, f"member-{number}", "group") for number in range(rng.randint(0, 3))
         ]
-        writing = [self._start(actor.name, actor.run()) for actor in writers]
-        others = [self._start(actor.name, actor.run()) for actor in (*readers, *groups)]
-        others.append(self._start("admin", admin.run()))
-        membership = [self._start(actor.name, actor.run()) for actor in self._members]
+        writing = [self.spawn(actor.name, actor.run()) for actor in writers]
+        others = [self.spawn(actor.name, actor.run()) for actor in (*readers, *groups)]
+        others.append(self.spawn("admin", admin.run()))
+        membership = [self.spawn(actor.name, actor.run()) for actor in self._members]
         await self.faults.run()
         self.is_quiet = True
-        await self._served(writing, "producing")
+        await self.served(writing, "producing")
         self.all_written = True
-        await self._served(others, "consuming, committing and administering")
+        await self.served(others, "consuming, committing and administering")
         await self._stable_groups()
         self.is_over = True
-        await self._served(membership, "leaving groups")
+        await self.served(membership, "leaving groups")
         await self._end()
 
     async def _create(self, admin: Admin) -> None:
         self.base_topics = await admin.create_base_topics()
 
-    async def _served(self, tasks: list[asyncio.Task[Any]], what: str) -> None:
+    async def served(self, tasks: list[asyncio.Task[Any]], what: str) -> None:
         _, waiting = await asyncio.wait(tasks or [self._nothing()], timeout=SERVED_S_MAX)
         names = sorted(task.get_name() for task in waiting)
         require(not waiting, f"{what} is not done {SERVED_S_MAX:g} s after the last fault: {names}")

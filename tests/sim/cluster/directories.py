@@ -77,7 +77,7 @@ class MovingWorld(ClusterWorld):
 
     async def _run(self) -> None:
         self.clients.append("directory mover")
-        moving = self._start("directory mover", DirectoryMover(self).run())
+        moving = self.spawn("directory mover", DirectoryMover(self).run())
         await super()._run()
         await moving
         for machine in self.machines:
@@ -95,8 +95,8 @@ class MovingWorld(ClusterWorld):
                 sum(name.startswith(f"{MORE}/") for name in folders),
             )
 
-    def _lag(self) -> str | None:
-        return super()._lag() or self._moves()
+    def lag(self) -> str | None:
+        return super().lag() or self._moves()
 
     def _moves(self) -> str | None:
         for node_id, server in self.machines.servers():

@@ -221,7 +221,7 @@ class ClusterFaults:
         writing = []
         if self.plan:
             self.world.clients += [writer.name for writer in writers]
-            writing = [self.world._start(writer.name, writer.run()) for writer in writers]
+            writing = [self.world.spawn(writer.name, writer.run()) for writer in writers]
         ends: list[asyncio.Task[None]] = []
         for fault in self.plan:
             await asyncio.sleep(max(0.0, start_s + fault.at_s - loop.time()))

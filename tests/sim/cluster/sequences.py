@@ -118,7 +118,7 @@ class Play:
                 await self.pause(0.0, 0.005, 0.02)
             return done
 
-        task = self.world._start(self.scribe.name, send())
+        task = self.world.spawn(self.scribe.name, send())
         self._writing.append(task)
         return task
 
@@ -141,7 +141,7 @@ class Play:
                 with self.faults.cut_off(node_id):
                     await machine.stop()
 
-            self._writing.append(self.world._start("test", stop()))
+            self._writing.append(self.world.spawn("test", stop()))
 
     async def cut(self, node_id: int, links: Sequence[Link], seconds: float) -> None:
         """For a while."""
@@ -182,7 +182,7 @@ class Play:
         else:
             links = self.links(leader, list(self.machines.by_id), data=False)
             cutting = self.cut(leader, links, self.rng.uniform(1.6, 2.6))
-            self._writing.append(self.world._start("test", cutting))
+            self._writing.append(self.world.spawn("test", cutting))
 
     # -- the sequences -----------------------------------------------------------------------------
 
@@ -286,7 +286,7 @@ class Play:
             return
         links = [link for n in followers for link in self.links(leader, [n], data=True)]
         seconds = self.rng.uniform(*LAG_S) + 0.5
-        cutting = self.world._start("test", self.cut(leader, links, seconds))
+        cutting = self.world.spawn("test", self.cut(leader, links, seconds))
         self._writing.append(cutting)
         while not cutting.done():
             self.write(leader, acks=self.rng.choice((1, -1)), batches=2)
@@ -303,7 +303,7 @@ class Play:
         lagging = self.rng.choice(followers)
         links = self.links(leader, [lagging], data=True)
         cutting = self.cut(lagging, links, self.rng.uniform(*LAG_S))
-        self._writing.append(self.world._start("test", cutting))
+        self._writing.append(self.world.spawn("test", cutting))
         self.write(leader, acks=1, batches=self.rng.randint(5, 15))
         wants_join = self.rng.random() < 0.6
 

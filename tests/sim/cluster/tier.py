@@ -120,13 +120,13 @@ class Tier:
         """Soon nothing is in the store that nobody needs; whatever is there can be read."""
         if not self.is_on:
             return
-        await self.world._within(QUIET_S_MAX, "the remote tier is not quiet", self._unquiet)
+        await self.world.within(QUIET_S_MAX, "the remote tier is not quiet", self._unquiet)
         self.checkers.check()
         auditor = Auditor(self.world)
-        await self.world._served([self.world._start("auditor", auditor.run())], "reading it all")
+        await self.world.served([self.world.spawn("auditor", auditor.run())], "reading it all")
 
     def _unquiet(self) -> str | None:
-        unready: str | None = self.world._lag()
+        unready: str | None = self.world.lag()
         if unready is not None:
             return unready
         image = self.world.machines.image()
@@ -153,7 +153,7 @@ class Tier:
                 f"DeleteTopics {topic.name}: {error.name}",
             )
         admin.cluster.close()
-        await self.world._within(EMPTY_S_MAX, "deleted topics are in the store", self._left)
+        await self.world.within(EMPTY_S_MAX, "deleted topics are in the store", self._left)
 
     def _left(self) -> str | None:
         left = list(self.weather.disk.names)

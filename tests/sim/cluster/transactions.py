@@ -145,7 +145,7 @@ class Transactions:
         for actor in (*producers, *self.copiers):
             clients += [actor.name, *actor.hosts]
         clients += [reader.name for reader in self._readers]
-        start = self.world._start
+        start = self.world.spawn
         self._writing = [start(actor.name, actor.run()) for actor in producers]
         self._copying = [start(actor.name, actor.run()) for actor in self.copiers]
         self._reading = [start(actor.name, actor.run()) for actor in self._readers]
@@ -153,19 +153,19 @@ class Transactions:
     async def finish(self) -> None:
         """Everything is written, over, copied and read."""
         world = self.world
-        await world._served(self._writing, "writing transactions")
+        await world.served(self._writing, "writing transactions")
         clocks = [machine.clock.skew_ms for machine in world.machines]
         seconds = SETTLED_S_MAX + (max(clocks) - min(clocks)) / 1000
-        await world._within(seconds, "transactions are not over", self._unwritten)
+        await world.within(seconds, "transactions are not over", self._unwritten)
         self.sources_are_written = True
-        await world._served(self._copying, "copying")
-        await world._within(seconds, "transactions are not over", self.checkers.unsettled)
+        await world.served(self._copying, "copying")
+        await world.within(seconds, "transactions are not over", self.checkers.unsettled)
         self.are_over = True
-        await world._served(self._reading, "reading what is committed")
+        await world.served(self._reading, "reading what is committed")
 
     def _unwritten(self) -> str | None:
         """The source is not whole: some transaction in it is open."""
-        unready: str | None = self.world._unready()
+        unready: str | None = self.world.unready()
         if unready is not None:
             return unready
         for node_id, partition in self.world.machines.partitions():

@@ -132,7 +132,7 @@ class Transactional:
             attempt.end(ABORTED)
         else:
             client.rng = random.Random(f"{self.world.seed}:{client.name}")
-            zombie = self.world._start(client.name, self._wake(client, attempt))
+            zombie = self.world.spawn(client.name, self._wake(client, attempt))
             self._zombies.append(zombie)
         return True
 

@@ -83,16 +83,16 @@ class LoneWorld(ClusterWorld):
         durable = {"log.flush.interval.messages": "1"} if syncs(self.seed) else {}
         return {**super().settings(brokers), **durable}
 
-    def _lag(self) -> str | None:
-        return self._unready()
+    def lag(self) -> str | None:
+        return self.unready()
 
     async def _run(self) -> None:
         """From an empty disk to the verdict, and once more after an orderly stop."""
         self._keep_all()
-        await self._within(START_S_MAX, "the broker is not ready", self._unready)
+        await self.within(START_S_MAX, "the broker is not ready", self.unready)
         admin = ClusterAdmin(self, 0)
-        await self._served([self._start("admin", self._create(admin))], "creating topics")
-        await self._served([self._start("admin", self.transactions.create())], "topics")
+        await self.served([self.spawn("admin", self._create(admin))], "creating topics")
+        await self.served([self.spawn("admin", self.transactions.create())], "topics")
         self.transactions.start()
         await self.faults.run()
         self.is_quiet = True
@@ -105,7 +105,7 @@ class LoneWorld(ClusterWorld):
         await asyncio.wait([in_lane("test", machine.stop()) for machine in self.machines])
         self._keep_all()
         unsettled = self.transactions.checkers.unsettled
-        await self._within(WHOLE_S_MAX, "after an orderly stop transactions are open", unsettled)
+        await self.within(WHOLE_S_MAX, "after an orderly stop transactions are open", unsettled)
         await self.tier.settle()
         self.transactions.check()
         await self.tier.end()

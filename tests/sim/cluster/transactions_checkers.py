@@ -92,7 +92,7 @@ class TransactionCheckers:
 
     def unsettled(self) -> str | None:
         """A transaction that is not over; None if all are."""
-        unready: str | None = self.world._unready()
+        unready: str | None = self.world.unready()
         if unready is not None:
             return unready
         for node_id, server in self.world.machines.servers():

@@ -138,7 +138,7 @@ class TransactionPlay(Play):
             if self.rng.random() < 0.7
         ]
         cutting = self.cut(node_id, links, self.rng.choice((0.1, 0.5, 2.0, 3.5, 5.0)))
-        self._writing.append(self.world._start("test", cutting))
+        self._writing.append(self.world.spawn("test", cutting))
         if await self.moment(_is_decided) is not None and self.rng.random() < 0.5:
             await self.pause(0, 0.02, 0.5)
             await self._fall(node_id)

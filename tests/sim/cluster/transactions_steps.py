@@ -242,7 +242,7 @@ class StepWorld:
         """From empty disks to the verdict."""
         for machine in self.machines:
             self._keepers.append(in_lane("test", self._keep(machine)))
-        await self._within(SETTLED_S_MAX, self._unready)
+        await self.within(SETTLED_S_MAX, self.unready)
         await self._create()
         await self._choose()
         self.loop.after_step = self._after_step
@@ -253,7 +253,7 @@ class StepWorld:
             first.result()
         require(until.done(), f"{self.case}: there is no end to it")
         require(self.killed is not None, f"{self.case}: the step never came")
-        await self._within(SETTLED_S_MAX, self.checkers.unsettled)
+        await self.within(SETTLED_S_MAX, self.checkers.unsettled)
         await self._check()
         await self._next()
 
@@ -263,7 +263,7 @@ class StepWorld:
                 await machine.ended()
             await asyncio.sleep(AWAY_S)
 
-    async def _within(
+    async def within(
         self, seconds: float, why_not: Callable[[], str | None], look_s: float = 0.05
     ) -> None:
         end_s = self.loop.time() + seconds
@@ -271,7 +271,7 @@ class StepWorld:
             require(self.loop.time() < end_s, f"{self.case}: {reason}")
             await asyncio.sleep(look_s)
 
-    def _unready(self) -> str | None:
+    def unready(self) -> str | None:
         image = self.machines.image()
         if image is None or any(not machine.is_ready for machine in self.machines):
             return "not all brokers run"
@@ -322,7 +322,7 @@ class StepWorld:
         image = self.machines.image()
         assert image is not None
         self.home = partition_for(self.group, len(image.topics[GROUP_METADATA_TOPIC].partitions))
-        await self._within(SETTLED_S_MAX, self.checkers.unsettled)
+        await self.within(SETTLED_S_MAX, self.checkers.unsettled)
 
     def _client(self, name: str) -> TransactionalClient:
         client = TransactionalClient(self, self.transactional_id, name, "client", self.rng)
@@ -417,7 +417,7 @@ class StepWorld:
         await client.commit(attempt)
         client.close()
         require(attempt.outcome == COMMITTED, f"{self.case}: {attempt}")
-        await self._within(SETTLED_S_MAX, self.checkers.unsettled)
+        await self.within(SETTLED_S_MAX, self.checkers.unsettled)
         self.checkers.check()
 
 

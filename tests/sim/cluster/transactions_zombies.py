@@ -42,11 +42,11 @@ class ZombieWorld(StepWorld):
         """From empty disks to the end of the story."""
         for machine in self.machines:
             in_lane("test", self._keep(machine))
-        await self._within(SETTLED_S_MAX, self._unready)
+        await self.within(SETTLED_S_MAX, self.unready)
         await self._create()
         await self._choose()
         await getattr(self, "_" + self.case.step.replace(" ", "_"))()
-        await self._within(SETTLED_S_MAX, self.checkers.unsettled)
+        await self.within(SETTLED_S_MAX, self.checkers.unsettled)
         self.checkers.check()
 
     async def _kill_coordinator(self) -> None:
@@ -58,12 +58,12 @@ class ZombieWorld(StepWorld):
             leader = self._leader_of(GROUP_METADATA_TOPIC, self.home)
             return f"the group is still {before}'s" if leader in (-1, before) else None
 
-        await self._within(SETTLED_S_MAX, is_moved)
+        await self.within(SETTLED_S_MAX, is_moved)
 
     async def _all_back(self) -> None:
         """Everybody runs, so that the next one may die."""
-        await self._within(SETTLED_S_MAX, self._unready)
-        await self._within(SETTLED_S_MAX, self._not_in_sync)
+        await self.within(SETTLED_S_MAX, self.unready)
+        await self.within(SETTLED_S_MAX, self._not_in_sync)
 
     def _not_in_sync(self) -> str | None:
         image = self.machines.image()
@@ -151,7 +151,7 @@ class ZombieWorld(StepWorld):
             return None if transaction is not None and transaction.pending is not None else "no"
 
         with contextlib.suppress(Violation):
-            await self._within(MOMENT_S_MAX, is_not_yet, look_s=0.0003)
+            await self.within(MOMENT_S_MAX, is_not_yet, look_s=0.0003)
         await self._kill_coordinator()
 
     async def _offsets_that_are_open(self) -> None:

@@ -144,7 +144,7 @@ class ClusterWorld:
         node_id = len(self.machines.all) + 1
         machine = self.machines.add(node_id)
         self._watch(machine)
-        self._keepers[node_id] = self._start("test", self._keep(machine))
+        self._keepers[node_id] = self.spawn("test", self._keep(machine))
         return node_id
 
     async def take_away(self, node_id: int) -> bool:
@@ -160,11 +160,11 @@ class ClusterWorld:
             await in_lane("test", machine.stop())
         machine.die("taken away")  # if it was starting or stood still
         what = f"the controller misses broker {node_id}"  # until then it may put replicas there
-        await self._within(SERVED_S_MAX, what, lambda: self._alive(node_id))
+        await self.within(SERVED_S_MAX, what, lambda: self._alive(node_id))
         image = self.machines.image()
         topics = () if image is None else image.topics.values()
         if any(state.isr == (node_id,) for topic in topics for state in topic.partitions):
-            self._keepers[node_id] = self._start("test", self._keep(machine))
+            self._keepers[node_id] = self.spawn("test", self._keep(machine))
             return False
         del self.machines.by_id[node_id]
         return True
@@ -191,7 +191,7 @@ class ClusterWorld:
         self.rot.after_step()
         self.transactions.after_step()
 
-    def _start(self, lane: str, coroutine: Any) -> asyncio.Task[Any]:
+    def spawn(self, lane: str, coroutine: Any) -> asyncio.Task[Any]:
         """A task whose failure is the run's."""
 
         def done(task: asyncio.Task[Any]) -> None:
@@ -212,15 +212,15 @@ class ClusterWorld:
     async def _run(self) -> None:
         rng = self.rng
         self._keep_all()
-        await self._within(
-            START_S_MAX, "a new cluster is not ready", lambda: self._unready() or self._lag()
+        await self.within(
+            START_S_MAX, "a new cluster is not ready", lambda: self.unready() or self.lag()
         )
         admin, mover = ClusterAdmin(self, rng.randint(4, 14)), Mover(self, rng.randint(2, 10))
-        await self._served([self._start("admin", self._create(admin))], "creating topics")
+        await self.served([self.spawn("admin", self._create(admin))], "creating topics")
         if self.transactions.is_on:
-            await self._served([self._start("admin", self.transactions.create())], "topics")
+            await self.served([self.spawn("admin", self.transactions.create())], "topics")
         if self.work.parts:
-            await self._served([self._start("admin", self.work.create())], "creating topics")
+            await self.served([self.spawn("admin", self.work.create())], "creating topics")
         writers: list[ClusterProducer] = [
             kind(self, f"{name}-{number}", rng.randint(20, 150))
             for kind, name in (
@@ -234,10 +234,10 @@ class ClusterWorld:
         members = rng.choice((0, 1, 2, 3))
         self._members = [ClusterMember(self, f"member-{n}", "members") for n in range(members)]
         self.clients += [actor.name for actor in (*writers, *readers, group, *self._members)]
-        writing = [self._start(actor.name, actor.run()) for actor in writers]
-        others = [self._start(actor.name, actor.run()) for actor in (*readers, group)]
+        writing = [self.spawn(actor.name, actor.run()) for actor in writers]
+        others = [self.spawn(actor.name, actor.run()) for actor in (*readers, group)]
         others += [
-            self._start(name, actor.run())
+            self.spawn(name, actor.run())
             for name, actor in (
                 ("admin", admin),
                 ("mover", mover),
@@ -246,23 +246,23 @@ class ClusterWorld:
         ]
         if self.tier.is_on:
             tier_admin = TierAdmin(self, rng.randint(0, 4))
-            others.append(self._start("tier-admin", tier_admin.run()))
-        membership = [self._start(actor.name, actor.run()) for actor in self._members]
+            others.append(self.spawn("tier-admin", tier_admin.run()))
+        membership = [self.spawn(actor.name, actor.run()) for actor in self._members]
         if self.transactions.is_on:
             self.transactions.start()
         self.work.start()
         await self.faults.run()
         self.is_quiet = True
-        await self._served(writing + self.work.writers(), "producing")
+        await self.served(writing + self.work.writers(), "producing")
         self.all_written = True
-        await self._served(others, "consuming, committing and administering")
+        await self.served(others, "consuming, committing and administering")
         await self.work.finish()
         if self.transactions.is_on:
             await self.transactions.finish()
-        await self._served([self._start("mover", mover.settle())], "moving replicas")
-        await self._within(GROUPS_S_MAX, "a group is not stable", self._instability)
+        await self.served([self.spawn("mover", mover.settle())], "moving replicas")
+        await self.within(GROUPS_S_MAX, "a group is not stable", self._instability)
         self.is_over = True
-        await self._served(membership, "leaving groups")
+        await self.served(membership, "leaving groups")
         await self._end(group)
 
     def _instability(self) -> str | None:
@@ -279,32 +279,32 @@ class ClusterWorld:
     async def _create(self, admin: ClusterAdmin) -> None:
         self.base_topics = await admin.create_base_topics()
 
-    async def _served(self, tasks: list[asyncio.Task[Any]], what: str) -> None:
+    async def served(self, tasks: list[asyncio.Task[Any]], what: str) -> None:
         if not tasks:
             return
         _, waiting = await asyncio.wait(tasks, timeout=SERVED_S_MAX)
         names = sorted(task.get_name() for task in waiting)
         require(
             not waiting,
-            f"{what} is not done {SERVED_S_MAX:g} s after the last fault: {names}; {self._lag()}",
+            f"{what} is not done {SERVED_S_MAX:g} s after the last fault: {names}; {self.lag()}",
         )
 
-    async def _within(self, seconds: float, what: str, why_not: Any) -> None:
+    async def within(self, seconds: float, what: str, why_not: Any) -> None:
         end_s = self.loop.time() + seconds
         while (reason := why_not()) is not None:
             require(self.loop.time() < end_s, f"{what} after {seconds:g} s: {reason}")
             await asyncio.sleep(0.1)
 
-    def _unready(self) -> str | None:
+    def unready(self) -> str | None:
         missing = [machine.host for machine in self.machines if not machine.is_ready]
         return f"{missing} do not run" if missing else None
 
-    def _lag(self) -> str | None:
-        return self._unready() or self.checkers.lag() or self.promises.unkept()
+    def lag(self) -> str | None:
+        return self.unready() or self.checkers.lag() or self.promises.unkept()
 
     def _keep_all(self) -> None:
         self._keepers = {
-            node_id: self._start("test", self._keep(machine))
+            node_id: self.spawn("test", self._keep(machine))
             for node_id, machine in self.machines.by_id.items()
         }
 
@@ -330,21 +330,21 @@ class ClusterWorld:
     async def _end(self, group: ClusterGroup) -> None:
         """Everybody catches up; the whole cluster is stopped, and has everything again."""
         what = "the cluster is not whole"
-        await self._within(WHOLE_S_MAX, what, self._lag)
+        await self.within(WHOLE_S_MAX, what, self.lag)
         self.observer.quiet_since = self.loop.time()
         await self.tier.settle()
         self._check()
-        await self._served([self._start(group.name, group.check())], "looking at offsets")
+        await self.served([self.spawn(group.name, group.check())], "looking at offsets")
         for keeper in self._keepers.values():
             keeper.cancel()
         await asyncio.sleep(0)
         stops = [in_lane("test", machine.stop()) for machine in self.machines]
         await asyncio.wait(stops)
         self._keep_all()
-        await self._within(WHOLE_S_MAX, f"after an orderly stop of all {what}", self._lag)
+        await self.within(WHOLE_S_MAX, f"after an orderly stop of all {what}", self.lag)
         await self.tier.settle()
         self._check()
-        await self._served([self._start(group.name, group.check())], "looking at offsets again")
+        await self.served([self.spawn(group.name, group.check())], "looking at offsets again")
         await self.tier.end()
         self._check_failures()
         self._judge_clients()

@@ -66,7 +66,7 @@ def test_a_cluster_answers_as_kafkas_did(tmp_path: Path, recorded: dict[str, Tra
 
 
 @pytest.mark.reference
-@pytest.mark.slow
+@pytest.mark.nightly  # the recording changes with its cases alone, and three JVMs take long
 @pytest.mark.timeout(600)
 def test_the_recording_is_what_kafkas_answer(
     tmp_path: Path, recorded: dict[str, Transcript]

@@ -71,7 +71,7 @@ def test_tiered_brokers_answer_as_kafkas_did(
 
 
 @pytest.mark.reference
-@pytest.mark.slow
+@pytest.mark.nightly  # the recording changes with its cases alone
 @pytest.mark.timeout(600)
 def test_the_recording_is_what_tiered_kafkas_answer(
     tmp_path: Path, recorded: dict[str, Transcript]

@@ -114,7 +114,7 @@ class Compaction(Part):
         await super().finish()
         if self.has_tombstones:
             (topic,) = self.topics
-            await self.world._within(WHOLE_S_MAX, "a topic is not whole", self._missing)
+            await self.world.within(WHOLE_S_MAX, "a topic is not whole", self._missing)
             self.world.observer.together[topic.topic_id.hex()] = self.world.loop.time()
             await self._write_calmly(topic.partition(0))
             reader = KeyedReader(self.world, "keyed-consumer-again", [topic.partition(0)])
@@ -124,7 +124,7 @@ class Compaction(Part):
         """Why some replica may not have all."""
         image = self.world.machines.image()
         known = None if image is None else image.topics.get(TOPIC)
-        if known is None or self.world._unready():
+        if known is None or self.world.unready():
             return "a broker is down"
         state = known.partitions[0]
         return None if sorted(state.isr) == sorted(state.replicas) else f"in sync: {state.isr}"

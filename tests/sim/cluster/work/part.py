@@ -82,7 +82,7 @@ class Part:
 
     async def finish(self) -> None:
         """Clients end."""
-        await self.world._served(self.clients, self.name)
+        await self.world.served(self.clients, self.name)
 
     def check(self) -> None:
         """What holds at the end."""
@@ -92,12 +92,12 @@ class Part:
     def start_writer(self, actor: Any) -> None:
         """Begin a client whose end others wait for, as there is nothing to read after it."""
         self.world.clients.append(actor.name)
-        self.writers.append(self.world._start(actor.name, actor.run()))
+        self.writers.append(self.world.spawn(actor.name, actor.run()))
 
     def start_client(self, actor: Any) -> None:
         """Begin a client that `finish` waits for."""
         self.world.clients.append(actor.name)
-        self.clients.append(self.world._start(actor.name, actor.run()))
+        self.clients.append(self.world.spawn(actor.name, actor.run()))
 
     async def create_topic(self, name: str, partitions: int) -> TopicHistory:
         """A topic that is known to all who write and read by topic id."""

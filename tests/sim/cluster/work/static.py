@@ -34,7 +34,7 @@ class Process(ClusterMember):
         self.instance_id, self.session_ms = f"instance-{number}", part.session_ms
         self.is_flighty = self.is_fenced = self._is_in = False
         self._to_sync: list[str] | None = None  # it has joined, and the members if it leads
-        self._task = part.world._start(self.name, self.run())
+        self._task = part.world.spawn(self.name, self.run())
 
     async def run(self) -> None:
         """Join, and stay. A request without an answer is no reason to join again."""
@@ -98,7 +98,7 @@ class StaticMembers(Part):
     def start(self) -> None:
         """Processes begin to die."""
         for number in range(len(self._current)):
-            life = self.world._start(f"static-{number} driver", self._lives(number))
+            life = self.world.spawn(f"static-{number} driver", self._lives(number))
             self.clients.append(life)
 
     async def finish(self) -> None:
@@ -140,7 +140,7 @@ class StaticMembers(Part):
             self._current[number] = self._begin(number)
 
     async def _until_stable(self) -> None:
-        await self.world._within(STABLE_S_MAX, "the static group is not stable", self._instability)
+        await self.world.within(STABLE_S_MAX, "the static group is not stable", self._instability)
 
     def _instability(self) -> str | None:
         for number, process in enumerate(self._current):
