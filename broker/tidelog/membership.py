@@ -235,9 +235,7 @@ class Membership:
         return PeerChannel(
             runtime.network,
             runtime.clock,
-            asyncio.get_running_loop(),
-            host,
-            port,
+            (host, port),
             client_id=f"broker-{config.node_id}-{purpose}",
             request_timeout_s=timeout_s,
             rng=runtime.rng,

@@ -200,9 +200,8 @@ class Stage(ABC):
         """Send one request to one broker and return its answer; PeerError without one."""
         channel = self._channels.get(name)
         if channel is None:
-            loop = asyncio.get_running_loop()
             channel = self._channels[name] = PeerChannel(
-                self._network, self.clock, loop, *self.address(name), client_id="scenario"
+                self._network, self.clock, self.address(name), client_id="scenario"
             )
         return await channel.ask(message)
 

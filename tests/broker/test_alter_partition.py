@@ -280,6 +280,6 @@ def test_lagging_followers_are_looked_for_every_half_of_the_lag(leader: Leader) 
         assert partition.log.high_watermark == 2
         assert path.answer_of(parked).responses[0].partition_responses[0].error_code == 0
         await path.replicas.stop()
-        assert path.replicas._isr_proposals._changes._task is None  # type: ignore[union-attr]
+        assert path.replicas._isr_changes._task is None  # type: ignore[union-attr]
 
     asyncio.run(run())

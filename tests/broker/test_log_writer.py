@@ -41,11 +41,10 @@ class Write:
         self.heard: list[ErrorCode] = []
         self.late = 0
         append(
-            self.topic,  # type: ignore[arg-type]
+            SimpleNamespace(topic=self.topic, holds=lambda _: self.is_held),  # type: ignore[arg-type]
             self.shard,
             [(b"key", b"value")],
             now_ms=0,
-            holds=lambda _: self.is_held,
             on_done=self.heard.append,
             on_late=self._count,
         )

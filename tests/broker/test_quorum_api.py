@@ -33,7 +33,7 @@ class Outsider:
 
     def __init__(self, world: QuorumWorld, node: QuorumNode) -> None:
         self.channel = PeerChannel(
-            world.network.door("outside"), node.clock, world.loop, node.host, PORT, client_id="o"
+            world.network.door("outside"), node.clock, (node.host, PORT), client_id="o"
         )
 
     async def ask(self, request: Any, version: int | None = None) -> Any:

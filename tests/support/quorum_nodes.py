@@ -96,9 +96,7 @@ class QuorumNode:
             voter: PeerChannel(
                 door,
                 self.clock,
-                self.loop,
-                f"node{voter}",
-                PORT,
+                (f"node{voter}", PORT),
                 client_id=f"quorum-{self.node_id}",
                 rng=rng,
             )

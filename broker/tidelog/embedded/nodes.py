@@ -265,9 +265,7 @@ class ProcessNode(Node["asyncio.subprocess.Process"]):
         channel = PeerChannel(
             runtime.network,
             runtime.clock,
-            asyncio.get_running_loop(),
-            host.strip("[]"),
-            int(port),
+            (host.strip("[]"), int(port)),
             client_id="tidelog",
         )
         try:

@@ -56,20 +56,16 @@ class PeerChannel:
         self,
         network: Network,
         clock: Clock,
-        loop: asyncio.AbstractEventLoop,
-        host: str,
-        port: int,
+        address: tuple[str, int],
         *,
         client_id: str,
         request_timeout_s: float = REQUEST_TIMEOUT_S,
         rng: Rng | None = None,
     ) -> None:
         """`rng` adds jitter to reconnects; without it they come at exact intervals."""
-        self.host = host
-        self.port = port
+        self.host, self.port = address
         self._network = network
         self._clock = clock
-        self._loop = loop
         self._client_id = client_id
         self._request_timeout_s = request_timeout_s
         self._rng = rng
@@ -82,11 +78,6 @@ class PeerChannel:
 
     def __repr__(self) -> str:
         return f"<PeerChannel {self._client_id} to {self.host}:{self.port}>"
-
-    @property
-    def is_connected(self) -> bool:
-        """Return whether a request would be sent at once."""
-        return self._link is not None and self._link.is_open
 
     async def ask(
         self,
@@ -126,7 +117,7 @@ class PeerChannel:
             return self._link
         connecting = self._connecting
         if connecting is None:
-            task = self._loop.create_task(self._connect(), name=f"connect {self!r}")
+            task = asyncio.get_running_loop().create_task(self._connect(), name=f"connect {self!r}")
             task.add_done_callback(self._connected_or_not)
             connecting = self._connecting = task
         try:
@@ -146,7 +137,7 @@ class PeerChannel:
             await asyncio.sleep(wait_s)
         try:
             _, link = await self._network.connect(
-                self.host, self.port, lambda: _Link(self._loop, f"{self.host}:{self.port}")
+                self.host, self.port, lambda: _Link(f"{self.host}:{self.port}")
             )
         except OSError:
             self._back_off()
@@ -217,8 +208,7 @@ class _Link(asyncio.BufferedProtocol):
     Invariant: no future in `_waiting` stays pending once the connection has closed.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, address: str) -> None:
-        self._loop = loop
+    def __init__(self, address: str) -> None:
         self._address = address
         self._reader = FrameReader(FRAME_BYTES_MAX, memoryview(bytearray(RECEIVE_BUFFER_BYTES)))
         self._waiting: dict[int, tuple[Api, int, asyncio.Future[Any]]] = {}
@@ -258,7 +248,7 @@ class _Link(asyncio.BufferedProtocol):
         if not self.is_open or self._transport.is_closing():
             raise PeerError(f"{self._address}: connection lost")
         parts = request_frame(api, header, request_message)
-        future: asyncio.Future[Any] = self._loop.create_future()
+        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self._waiting[header.correlation_id] = (api, header.api_version, future)
         self._transport.writelines(parts)
         return future

@@ -11,8 +11,7 @@ replica_manager.py    which are here, by the cluster's image; append, read, dele
 assigned_logs.py      their logs: opens, deletes, sets aside
 roles.py              listeners to changes of their roles
 topic_configs.py      the configuration of their logs
-isr_proposals.py      proposes changes of the in-sync replicas
-alter_partition.py    sends these changes to the controller
+alter_partition.py    proposes changes of the in-sync replicas to the controller
 purgatory.py          operations that wait for a partition's progress, or their deadline
 delayed_answers.py    Produce and DeleteRecords that wait for a watermark
 fetch_sessions.py     incremental Fetch (KIP-227)

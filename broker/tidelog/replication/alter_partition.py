@@ -1,10 +1,14 @@
-"""Send changes of the in-sync replicas to the controller (AlterPartition, API 56; KIP-497).
+"""Propose changes of the in-sync replicas to the controller (AlterPartition, API 56; KIP-497).
 
-It owns the waiting changes and the one request in flight. Changes that come meanwhile go together
-in the next request. `isr_proposals.py` calls it; the partitions decide what an answer means.
+It owns the timer that finds lagging followers, the waiting changes and the one request in flight.
+Changes that come meanwhile go together in the next request. `replica_manager.py` reports followers
+that have fetched and leaders that have recovered; the partitions decide what to propose, and what
+an answer means.
 
 The request is retried until it is answered, with a pause if the controller is away or not active. A
 change is dropped if its partition has newer metadata by then.
+
+Kafka: AlterPartitionManager, Partition (maybeExpandIsr, maybeShrinkIsr), isr-expiration.
 """
 
 from __future__ import annotations
@@ -16,8 +20,10 @@ from typing import TYPE_CHECKING, Any
 from tidelog_protocol.errors import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
+    from tidelog.replication.partition import Partition
+    from tidelog.replication.purgatory import TimerHandle, Timers
     from tidelog.replication.replica_state import IsrChange
 
 __all__ = ["AlterPartitionManager"]
@@ -30,7 +36,10 @@ _Key = tuple[bytes, int]  # topic id and partition
 
 
 class AlterPartitionManager:
-    """Sends proposals to the controller; runs one task while there are any."""
+    """The proposals of one broker; it runs one task while there are any.
+
+    Invariant: the timer is set between `watch` and `close`.
+    """
 
     def __init__(
         self,
@@ -48,10 +57,31 @@ class AlterPartitionManager:
         self._unsent: dict[_Key, IsrChange] = {}
         self._task: asyncio.Task[None] | None = None
         self._closed = False
+        self._timer: TimerHandle | None = None
 
-    def submit(self, change: IsrChange) -> None:
-        """Queue a change. A later change of the same partition replaces it."""
-        if self._closed:
+    def watch(
+        self, partitions: Callable[[], Iterable[Partition]], timers: Timers, lag_ms_max: int
+    ) -> None:
+        """Propose from now on that lagging followers leave.
+
+        `partitions` returns all current ones of this broker; `lag_ms_max` is
+        replica.lag.time.max.ms, half of which passes between two checks, as in Kafka.
+        """
+
+        def shrink() -> None:
+            for partition in partitions():
+                if partition.remotes:
+                    self.submit(partition.propose_shrink())
+            set_timer()
+
+        def set_timer() -> None:
+            self._timer = timers.call_at(timers.time() + lag_ms_max / 2000, shrink)
+
+        set_timer()
+
+    def submit(self, change: IsrChange | None) -> None:
+        """Queue a change, if there is one. A later change of the same partition replaces it."""
+        if change is None or self._closed:
             return
         partition = change.partition
         key = (partition.topic_id, partition.topic_partition.partition)
@@ -65,6 +95,8 @@ class AlterPartitionManager:
     async def close(self) -> None:
         """Drop unanswered changes; the partitions' roles have ended."""
         self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
         self._unsent.clear()
         task, self._task = self._task, None
         if task is not None:

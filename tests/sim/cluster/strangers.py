@@ -127,8 +127,7 @@ class Stranger:
             self._channels[key] = PeerChannel(
                 self.machines.network.door("stranger"),
                 self.machine.clock,
-                self.world.loop,
-                *key,
+                key,
                 client_id="stranger",
                 rng=SimRng(f"{self.world.seed}:stranger"),
             )

@@ -127,7 +127,7 @@ def late_writes_are_given_up(patch: Patch) -> None:
     """As Apache Kafka's, a coordinator forgets what is not committed in time, in its log or not."""
     original = coordinator.append
 
-    def append(*args: Any, on_late: Any, on_done: Any, holds: Any, **options: Any) -> None:
+    def append(*args: Any, on_late: Any, on_done: Any, **options: Any) -> None:
         is_late = False
 
         def late() -> None:
@@ -141,7 +141,7 @@ def late_writes_are_given_up(patch: Patch) -> None:
             if not is_late:
                 on_done(error)
 
-        original(*args, on_late=late, on_done=done, holds=holds, **options)
+        original(*args, on_late=late, on_done=done, **options)
 
     patch(coordinator, "append", append)
 

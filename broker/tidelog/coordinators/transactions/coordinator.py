@@ -477,11 +477,10 @@ class TransactionCoordinator:
     ) -> None:
         """See `log_writer`."""
         append(
-            self.topic,
+            self._led,
             shard,
             records,
             now_ms=self._clock.wall_ms(),
-            holds=self._led.holds,
             on_done=on_done,
             on_late=on_late,
         )

@@ -16,8 +16,9 @@ from tidelog_storage.types import StorageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tidelog.coordinators.led_partitions import LedPartitions
     from tidelog.coordinators.transactions.shard import TransactionShard
-    from tidelog.replication.internal_topics import InternalTopic, KeyValue
+    from tidelog.replication.internal_topics import KeyValue
 
 __all__ = ["append", "once"]
 
@@ -25,12 +26,11 @@ T = TypeVar("T")
 
 
 def append(
-    topic: InternalTopic,
+    led: LedPartitions[TransactionShard],
     shard: TransactionShard,
     records: list[KeyValue],
     *,
     now_ms: int,
-    holds: Callable[[TransactionShard], bool],
     on_done: Callable[[ErrorCode], None],
     on_late: Callable[[], None] | None,
 ) -> None:
@@ -40,9 +40,11 @@ def append(
     an error for clients. `on_late` is called whenever this exceeds the timeout of the topic.
     """
 
+    topic = led.topic
+
     def settled(error: ErrorCode) -> None:
         # After a takeover, the new coordinator has what is committed.
-        if not holds(shard):
+        if not led.holds(shard):
             on_done(ErrorCode.NOT_COORDINATOR)
         elif error is ErrorCode.REQUEST_TIMED_OUT:
             if on_late is not None:
