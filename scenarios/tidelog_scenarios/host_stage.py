@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidelog.cluster.formatting import format_new
 from tidelog.embedded.cluster_settings import node_properties, temporary_data_dir
-from tidelog.embedded.nodes import LocalNode, until_whole
+from tidelog.embedded.nodes import LocalNode, start_together, until_whole
 from tidelog.embedded.ports import Ports
 from tidelog.embedded.tiered import tiered_settings, with_tier
 from tidelog.runtime import system_runtime
@@ -73,16 +73,7 @@ class HostStage(Stage):
 
     async def _open(self) -> None:
         await self._build()
-        # Together: none is ready before most are.
-        tasks = [asyncio.ensure_future(node.start()) for node in self._nodes.values()]
-        try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-            for task in done:
-                task.result()
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+        await start_together(self._nodes.values())
         await until_whole(list(self._nodes.values()))
 
     async def _build(self) -> None:

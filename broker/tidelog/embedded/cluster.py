@@ -192,22 +192,14 @@ class Cluster:
         return self
 
     async def _start_all(self) -> None:
-        """Start all brokers at once: none is ready before most are. OSError if a port was taken."""
-        import asyncio
-
+        """Start all brokers. OSError if a port was taken."""
+        from tidelog.embedded.nodes import start_together
         from tidelog.server import StartError
 
-        tasks = [asyncio.ensure_future(node.start()) for node in self.brokers]
         try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
-            for task in done:
-                task.result()
-        except BaseException as error:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            await asyncio.gather(*(node.kill() for node in self.brokers))
-            is_late = isinstance(error, StartError) and str(error).startswith("cannot listen")
+            await start_together(self.brokers)
+        except StartError as error:
+            is_late = str(error).startswith("cannot listen")
             if is_late and not self._port and "listeners" not in self._settings:
                 raise OSError(str(error)) from error
             raise

@@ -28,12 +28,12 @@ from tidelog.server import BrokerServer, StartError
 from tidelog.start_error import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
     from tidelog.replication.replica_fetcher import ReplicaFetcher
     from tidelog.seams import Runtime
 
-__all__ = ["LocalNode", "Node", "ProcessNode", "until_whole"]
+__all__ = ["LocalNode", "Node", "ProcessNode", "start_together", "until_whole"]
 
 Life = TypeVar("Life")
 
@@ -325,6 +325,21 @@ async def _end(process: asyncio.subprocess.Process, how: str) -> None:
         await process.wait()
     finally:
         process.stdin.close()
+
+
+async def start_together(nodes: Collection[Node[Any]]) -> None:
+    """Start nodes at once, because none is ready before most are; kill all if one fails."""
+    tasks = [asyncio.ensure_future(node.start()) for node in nodes]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        for task in done:
+            task.result()
+    except BaseException:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*(node.kill() for node in nodes))
+        raise
 
 
 async def until_whole(nodes: Sequence[Node[Any]]) -> None:
