@@ -86,7 +86,7 @@ def _damaged_offsets(each: TieredPartition) -> int:
 
 def register_index_cache(meters: Meters, cache: IndexCache) -> None:
     """Register the local size of the index cache. Kafka has no such gauge."""
-    place = ("tidelog.tiered", "RemoteIndexCache")
+    place = ("tidelog.remote", "RemoteIndexCache")
     meters.gauge(Name(*place, "SizeBytes"), lambda: [Sample((), cache.bytes)])
     meters.gauge(Name(*place, "Segments"), lambda: [Sample((), len(cache))])
 
@@ -94,7 +94,7 @@ def register_index_cache(meters: Meters, cache: IndexCache) -> None:
 def register_passed_over(meters: Meters, topic: TopicBasedMetadata) -> None:
     """Register how many records of the metadata topic were ignored, because they are unreadable or
     make an illegal transition. Kafka has no such gauges."""
-    place = ("tidelog.tiered", "RemoteLogMetadata")
+    place = ("tidelog.remote", "RemoteLogMetadata")
     meters.gauge(Name(*place, "UnreadableRecords"), lambda: [Sample((), topic.unreadable)])
     meters.gauge(Name(*place, "IllegalRecords"), lambda: [Sample((), topic.illegal)])
 
