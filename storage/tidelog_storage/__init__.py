@@ -15,8 +15,7 @@ One log:
     producer_state.py     idempotent and transactional producers (KIP-98)
     producer_snapshot.py  the bytes of a producer snapshot
     flush.py              makes a log durable off the loop
-    roll.py               when a segment is sealed
-    retention.py          which segments are deleted
+    retention.py          when a segment is sealed, and which are deleted
     loading.py            what a log is loaded with, and what loading finds
 
 Segments:

@@ -14,8 +14,6 @@ from tidelog_storage.config_key import ConfigError, refuse
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["validate_broker", "validate_topic"]
-
 
 def validate_topic(
     overrides: Mapping[str, str],

@@ -58,19 +58,11 @@ class GuardedFile:
 
     def pread_into(self, position: int, buffer: memoryview) -> int:
         """As many bytes from `position` as the buffer takes."""
-        try:
-            return self._file.pread_into(position, buffer)
-        except OSError as error:
-            self._guard.met(error, self._path)
-            raise
+        return self._heed(self._file.pread_into, position, buffer)
 
     def pread_cached_into(self, position: int, buffer: memoryview) -> int:
         """As many bytes from `position` as are in memory."""
-        try:
-            return self._file.pread_cached_into(position, buffer)
-        except OSError as error:
-            self._guard.met(error, self._path)
-            raise
+        return self._heed(self._file.pread_cached_into, position, buffer)
 
     def append(self, buffers: Sequence[Buffer]) -> int:
         """Write all buffers at the end, or none."""
@@ -82,8 +74,11 @@ class GuardedFile:
 
     def truncate(self, size: int) -> None:
         """Cut the file."""
+        self._heed(self._file.truncate, size)
+
+    def _heed(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         try:
-            self._file.truncate(size)
+            return function(*args, **kwargs)
         except OSError as error:
             self._guard.met(error, self._path)
             raise

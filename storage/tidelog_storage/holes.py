@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from tidelog_storage.log import Log
     from tidelog_storage.segment import Segment
 
-__all__ = ["Holes", "cut_doubtful_end", "find_holes"]
-
 _BATCHES_MAX = 2000  # behind the last index entry; far more than `index.interval.bytes` allows
 
 

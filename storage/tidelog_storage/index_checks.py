@@ -22,12 +22,6 @@ if TYPE_CHECKING:
     from tidelog_storage.producer_state import ProducerStateManager
     from tidelog_storage.seams import Buffer, File
 
-__all__ = [
-    "check_opened",
-    "find_aborted",
-    "has_abort_marker",
-]
-
 
 # -- when a segment opens its indexes --------------------------------------------------------------
 

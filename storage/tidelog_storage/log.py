@@ -27,8 +27,7 @@ from tidelog_storage.reader import Reader
 from tidelog_storage.removals import Removals
 from tidelog_storage.replay import replay_producers
 from tidelog_storage.replicated import check_replicated
-from tidelog_storage.retention import Retention, plan_deletion
-from tidelog_storage.roll import RollPolicy
+from tidelog_storage.retention import Retention, RollPolicy, plan_deletion
 from tidelog_storage.sealed import keep_producers, sealed_files
 from tidelog_storage.segment import LOG_SUFFIX, Segment, SegmentOptions
 from tidelog_storage.transaction_proof import TransactionProof

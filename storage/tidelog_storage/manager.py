@@ -657,12 +657,7 @@ class LogManager:
         if not self._removals.is_due(now_ms):
             return None
         writes = [directory.prepare_recovery_points() for directory in self.directories]
-
-        def write_all() -> None:
-            for write in writes:
-                write()
-
-        return self._removals.prepare(now_ms, write_all)
+        return self._removals.prepare(now_ms, lambda: _call_all(writes))
 
     def prepare_checkpoints(self) -> Callable[[], None]:
         """Recovery points, high watermarks and log starts of now; call the result off the loop.
@@ -670,12 +665,7 @@ class LogManager:
         One at a time: two at once would write the same file.
         """
         writes = [directory.prepare_checkpoints() for directory in self._live()]
-
-        def write() -> None:
-            for one in writes:
-                one()
-
-        return write
+        return lambda: _call_all(writes)
 
     # -- compaction --------------------------------------------------------------------------------
 
@@ -707,3 +697,8 @@ class LogManager:
         replica.high.watermark.checkpoint.interval.ms."""
         writes = [directory.prepare_high_watermarks() for directory in self._live()]
         return [write for write in writes if write is not None]
+
+
+def _call_all(functions: Iterable[Callable[[], None]]) -> None:
+    for function in functions:
+        function()

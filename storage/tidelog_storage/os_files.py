@@ -40,19 +40,6 @@ class OsFile:
     It releases its descriptor when others need one, and opens its path again at the next use.
     """
 
-    __slots__ = (
-        "_descriptor",
-        "_is_closed",
-        "_map",
-        "_map_bytes",
-        "_maps",
-        "_open_files",
-        "_path",
-        "_size",
-        "_syncs",
-        "is_recent",
-    )
-
     def __init__(
         self, path: str, descriptor: Descriptor, open_files: OpenFiles, *, syncs: bool = True
     ) -> None:

@@ -34,6 +34,7 @@ from tidelog_storage.segment import (
     Segment,
     SegmentOptions,
     file_name,
+    offsets_of,
 )
 from tidelog_storage.segments import Segments
 from tidelog_storage.types import StorageError, damage_below
@@ -159,10 +160,10 @@ class _Loader:
 
     def _open_segments(self, names: dict[str, int], log_start_offset: int) -> Segments:
         """The segments as they lie there, or an empty one at the log start."""
-        bases = _offsets_of(names, LOG_SUFFIX)
+        bases = offsets_of(names, LOG_SUFFIX)
         known = set(bases)
         for suffix in _INDEX_SUFFIXES:
-            for orphan in set(_offsets_of(names, suffix)) - known:
+            for orphan in set(offsets_of(names, suffix)) - known:
                 self._files.remove(f"{self._folder}/{file_name(orphan, suffix)}")
         if not bases:
             return Segments([self._new_segment(log_start_offset)])
@@ -264,7 +265,7 @@ class _Loader:
             self._folder,
             self._context.topic_partition,
             expiration_ms=self._context.producer_expiration_ms,
-            snapshot_offsets=_offsets_of(names, SNAPSHOT_SUFFIX),
+            snapshot_offsets=offsets_of(names, SNAPSHOT_SUFFIX),
         )
         producers.remove_stray_snapshots(segments.base_offsets)
         if self.recovered:
@@ -414,13 +415,3 @@ class _Loader:
                     return found.entries
                 found.add(header, batch)
         return found.entries
-
-
-def _offsets_of(names: dict[str, int], suffix: str) -> list[int]:
-    """Offsets of the files with that suffix, rising."""
-    length = 20 + len(suffix)
-    return sorted(
-        int(name[:20])
-        for name in names
-        if len(name) == length and name.endswith(suffix) and name[:20].isdecimal()
-    )

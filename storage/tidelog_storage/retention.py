@@ -1,20 +1,58 @@
-"""Decide which old segments of a log to delete: by log start, size and age.
+"""Decide when a log begins a new segment, and which old ones to delete: by log start, size and age.
 
-Pure decisions over the segments of one log; `Log.delete_old_segments` performs them. Compaction is
-in `compaction/`. With a remote tier (KIP-405) the limits are `local.retention.*`, and segments not
-copied yet are kept.
+Pure decisions over the segments of one log; `Log` performs them. Compaction is in `compaction/`.
+With a remote tier (KIP-405) the limits are `local.retention.*`, and segments not copied yet are
+kept.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from tidelog_protocol.checksum import crc32c
+from tidelog_storage.indexes import RELATIVE_OFFSET_MAX
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from tidelog_storage.config import LogConfig
     from tidelog_storage.log import Log
     from tidelog_storage.segment import Segment
     from tidelog_storage.segments import Segments
+
+
+class RollPolicy:
+    """`segment.bytes`, `segment.ms` less jitter, full indexes, and offsets beyond 31 bits.
+
+    The jitter spreads partitions and segments and is deterministic.
+    """
+
+    __slots__ = ("_jitter_ms", "_name", "_segment_bytes", "_segment_ms")
+
+    def __init__(self, config: LogConfig, name: str) -> None:
+        self._name = name
+        self._segment_bytes = config.segment_size
+        self._segment_ms = config.segment_ms_max
+        self._jitter_ms = min(config.segment_jitter_ms, config.segment_ms_max)
+
+    def is_due(
+        self, active: Segment, size: int, last_offset: int, timestamp: int, now_ms: int
+    ) -> bool:
+        """Return whether `size` bytes up to `last_offset`, newest `timestamp`, need a new
+        segment."""
+        return (
+            active.size > self._segment_bytes - size
+            or active.index_is_full
+            or last_offset - active.base_offset > RELATIVE_OFFSET_MAX
+            or (
+                active.size > 0
+                and active.waited_ms(now_ms, timestamp)
+                > (self._segment_ms - self._jitter(active) if self._jitter_ms else self._segment_ms)
+            )
+        )
+
+    def _jitter(self, active: Segment) -> int:
+        return crc32c(f"{self._name}:{active.base_offset}".encode(), 0) % self._jitter_ms
 
 
 class Retention(NamedTuple):
@@ -37,10 +75,8 @@ class Retention(NamedTuple):
         config = log.config
         deletable_to = None
         if log.is_tiered and not config.remote_log_copy_disable:  # for any cleanup.policy
-            size, age_ms = (
-                config.effective_local_retention_bytes,
-                config.effective_local_retention_ms,
-            )
+            size = config.effective_local_retention_bytes
+            age_ms = config.effective_local_retention_ms
             deletable_to = max(log.highest_remote_offset + 1, log.log_start_offset)
             if log.kept_from is not None:
                 deletable_to = min(deletable_to, max(log.kept_from, log.log_start_offset))

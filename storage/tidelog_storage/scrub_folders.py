@@ -18,7 +18,7 @@ from tidelog_storage.checkpoints import (
 )
 from tidelog_storage.folders import METADATA_TOPIC, scan
 from tidelog_storage.scrub import Extent, SegmentCheck
-from tidelog_storage.segment import LOG_SUFFIX, file_name
+from tidelog_storage.segment import LOG_SUFFIX, file_name, offsets_of
 from tidelog_storage.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -75,11 +75,7 @@ def _check_log(
 ) -> Iterator[Checked]:
     folder = f"{directory}/{partition}"
     sizes = files.sizes(folder)
-    bases = sorted(
-        int(name[:20])
-        for name in sizes
-        if name.endswith(LOG_SUFFIX) and name == file_name(int(name[:20]), LOG_SUFFIX)
-    )
+    bases = offsets_of(sizes, LOG_SUFFIX)
     faults: list[str] = []
     try:
         epochs = tuple(LeaderEpochCheckpoint(files, folder).read() or ())

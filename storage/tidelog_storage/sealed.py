@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from tidelog_storage.log import Log
     from tidelog_storage.segment import Segment
 
-__all__ = ["keep_producers", "sealed_files"]
-
 
 def keep_producers(log: Log, offset: int) -> None:
     """Make the producers' state at `offset` durable, before the records below are deleted:

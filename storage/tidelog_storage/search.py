@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from tidelog_storage.indexes import OffsetIndex
     from tidelog_storage.segment import Segment
 
-__all__ = ["max_timestamp_offset", "offset_before", "offset_for_timestamp", "places_from"]
-
 
 def places_from(
     segment: Segment, entry_of: Callable[[OffsetIndex], tuple[int, int] | None], position: int = 0

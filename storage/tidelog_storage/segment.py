@@ -27,7 +27,7 @@ from tidelog_storage.slices import Slice, read_batches, read_bytes
 from tidelog_storage.types import StorageError, damage_below
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Self
 
     from tidelog_protocol.batch import BatchHeader
@@ -60,6 +60,16 @@ class SegmentOptions(NamedTuple):
 def file_name(offset: int, suffix: str) -> str:
     """Name of a segment's or snapshot's file: 20 digits and a suffix."""
     return f"{offset:020d}{suffix}"
+
+
+def offsets_of(names: Iterable[str], suffix: str) -> list[int]:
+    """Offsets of the files with that suffix, rising."""
+    length = 20 + len(suffix)
+    return sorted(
+        int(name[:20])
+        for name in names
+        if len(name) == length and name.endswith(suffix) and name[:20].isdecimal()
+    )
 
 
 class Segment:

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from tidelog_storage.seams import File
     from tidelog_storage.segment import Segment
 
-__all__ = ["TransactionProof", "unproven_segment"]
-
 SMALL_BYTES = 16 << 20
 
 

@@ -38,6 +38,8 @@ def test_a_whole_directory_is_whole(data: Path, capsys: pytest.CaptureFixture[st
     assert (code, err) == (0, "")
     assert "all match their checksums and indexes" in out
     assert verify(capsys, data.parent)[:2] == (code, out)  # what lies above it as well
+    (data / "t-0" / "notes.log").write_text("not a segment")
+    assert verify(capsys, data)[:2] == (code, out)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +33,16 @@ def test_golden(case: dict[str, Any]) -> None:
             coordinator_epoch=given_["coordinator_epoch"],
             last_timestamp=given_["timestamp"],
             current_txn_first_offset=given_["current_txn_first_offset"],
-            batches=[
-                BatchMetadata(
-                    given_["last_sequence"],
-                    given_["last_offset"],
-                    given_["offset_delta"],
-                    given_["timestamp"],
-                )
-            ],
+            batches=deque(
+                [
+                    BatchMetadata(
+                        given_["last_sequence"],
+                        given_["last_offset"],
+                        given_["offset_delta"],
+                        given_["timestamp"],
+                    )
+                ]
+            ),
         )
         for given_ in case["entries"]
     ]
